@@ -1,0 +1,1 @@
+"""Say what done looks like; gradeloop drives the work until an independent judge agrees."""

@@ -1,0 +1,116 @@
+"""The commands that read a thread or have a word with it."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from gradeloop.client import GradingClient
+
+thread_app = typer.Typer(rich_markup_mode=None)
+
+ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id, or `latest`.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout and nothing else.")]
+
+
+@thread_app.command()
+def state(thread: ThreadId, *, as_json: Json = False) -> None:
+    """Say where a thread stands."""
+    from gradeloop.overview import state_lines
+
+    async def read(client: "GradingClient", thread_id: str) -> None:
+        now = await client.state(thread_id)
+        _show(now.model_dump(mode="json"), state_lines(thread_id, now), as_json=as_json)
+
+    asyncio.run(_with(thread, read))
+
+
+@thread_app.command()
+def show(thread: ThreadId, *, as_json: Json = False) -> None:
+    """Show what a thread's last turn came to."""
+    from gradeloop.overview import state_lines
+    from gradeloop.story import summary
+
+    async def read(client: "GradingClient", thread_id: str) -> None:
+        result = await client.last_result(thread_id)
+        now = await client.state(thread_id)
+        told = result.model_dump(mode="json") if result else None
+        width = shutil.get_terminal_size().columns
+        _show(told, summary(result, width) if result else state_lines(thread_id, now), as_json=as_json)
+
+    asyncio.run(_with(thread, read))
+
+
+@thread_app.command("list")
+def list_threads(
+    *,
+    status: Annotated[str | None, typer.Option(help="Only runs of this status: satisfied, interrupted, ...")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List the threads, the newest first."""
+    from gradeloop.client import GradingClient
+    from gradeloop.listing import threads
+    from gradeloop.overview import listing
+
+    async def read() -> None:
+        client = await GradingClient.connect()
+        found = [listed async for listed in threads(client.temporal, status=status, limit=limit)]
+        _show([listed.model_dump(mode="json") for listed in found], listing(found), as_json=as_json)
+
+    asyncio.run(read())
+
+
+@thread_app.command()
+def rubric(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE", help="The rubric: a file, or its text.")]) -> None:
+    """Give a thread a new rubric, also in the middle of a run."""
+    from gradeloop.task_file import read_rubric
+
+    given = read_rubric(file)
+    asyncio.run(_with(thread, lambda client, thread_id: client.supply_rubric(thread_id, given)))
+    typer.echo(f"supplied; look with: gradeloop watch {thread}", err=True)
+
+
+@thread_app.command()
+def interrupt(thread: ThreadId) -> None:
+    """Stop the calls in flight; the run can be resumed."""
+    asyncio.run(_with(thread, lambda client, thread_id: client.interrupt(thread_id)))
+    typer.echo(f"interrupting; go on with: gradeloop resume {thread}", err=True)
+
+
+@thread_app.command()
+def cancel(thread: ThreadId) -> None:
+    """Close the thread at once; `resume` still goes on with it."""
+    asyncio.run(_with(thread, lambda client, thread_id: client.cancel(thread_id)))
+    typer.echo(f"cancelling; go on with: gradeloop resume {thread}", err=True)
+
+
+@thread_app.command()
+def close(thread: ThreadId) -> None:
+    """Serve what is queued, then close the thread."""
+    asyncio.run(_with(thread, lambda client, thread_id: client.close(thread_id)))
+    typer.echo("closing", err=True)
+
+
+async def _with(thread: str, work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the client and the id
+    from gradeloop.terminal import opened
+
+    client, thread_id, _ = await opened(thread)
+    asked: Coroutine[Any, Any, None] = work(client, thread_id)
+    await asked
+
+
+def _show(value: object, lines: "Any", *, as_json: bool) -> None:  # noqa: ANN401 - whatever rich can print
+    if as_json:
+        typer.echo(json.dumps(value, ensure_ascii=False, default=str))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    for line in lines:
+        console.print(line, soft_wrap=isinstance(line, Text))

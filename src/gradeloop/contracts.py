@@ -1,0 +1,134 @@
+"""The wire contract: what a service in any language sends and gets back, as plain JSON. Told in `docs/contract.md`."""
+
+from typing import Literal
+
+from pydantic import JsonValue
+from temporalio import workflow
+
+from gradeloop.evaluation import Evaluation, Status
+from gradeloop.event import Event
+from gradeloop.page import Page
+from gradeloop.request import InvokeRequest, ThreadRequest
+from gradeloop.rubric import Rubric
+from gradeloop.strict import Strict
+from gradeloop.transcript import Message
+from gradeloop.usage import Usage
+
+TASK_QUEUE = "gradeloop"
+WORKFLOW = "GradingThread"
+RESULT_MESSAGES_BYTES = 128 * 1024
+"""Above this, and in a thread that is nearly full, a result leaves `messages` out; the query pages them."""
+
+SEARCH_ATTRIBUTES = ("GradeloopStatus", "GradeloopRunId", "GradeloopRubric")
+"""Keyword attributes that the worker registers and the thread writes."""
+
+
+class RunResult(Strict):
+    """What a turn of a thread came to."""
+
+    thread_id: str
+    grading_run_id: str | None
+    status: Status | None
+    """None where no rubric was set: nothing was graded."""
+    iterations: int
+    output: str | None
+    """The best draft: gate held, then score, then required criteria passed, then the latest."""
+    best_iteration: int | None
+    last_output: str | None
+    """The last draft; None where it is the best one and over 128 KiB."""
+    score: float | None
+    evaluations: tuple[Evaluation, ...]
+    messages: tuple[Message, ...] | None
+    """This turn's messages; None above 128 KiB (page them with the query `messages`)."""
+    messages_truncated: bool
+    usage: Usage
+    error: str | None
+
+
+class ThreadState(Strict):
+    """The answer of the query `state`."""
+
+    status: Literal["idle", "running", "waiting", "interrupted"]
+    grading_run_id: str | None
+    phase: Literal["generating", "grading"] | None
+    iteration: int | None
+    rubric: Rubric | None
+    rubric_sha256: str | None
+    usage: Usage
+    queued: int
+    waiting_for: dict[str, JsonValue] | None
+
+
+@workflow.defn(name=WORKFLOW)
+class GradingThread:
+    """The typed door to a thread: start it, read it, steer it. The worker's own class answers."""
+
+    @workflow.run
+    async def run(self, request: ThreadRequest) -> RunResult:
+        """Answer the request's messages, graded by its rubric.
+
+        Raises:
+            ApplicationError: Of type `InvalidRequest` or `ThreadTooLarge`, before any paid call.
+        """
+        raise NotImplementedError
+
+    @workflow.update
+    async def invoke(self, request: InvokeRequest) -> RunResult:
+        """Answer one turn's messages and return its result; queued while another turn is in flight, 8 at most.
+
+        Raises:
+            ApplicationError: `InvalidRequest` (also for a key that was used for another turn), `ThreadTooLarge`, `ThreadClosing`,
+                `Backpressure`, before anything is recorded; `ThreadRolling` where the thread goes on in a new Temporal run: send it
+                again with another update id.
+        """
+        raise NotImplementedError
+
+    @workflow.signal
+    async def supply_rubric(self, rubric: Rubric) -> None:
+        """Take a new rubric: what is drafted or was drafted last is judged by it in a new grading run."""
+        raise NotImplementedError
+
+    @workflow.signal
+    async def close(self) -> None:
+        """Refuse new turns, serve the queued ones, and complete."""
+        raise NotImplementedError
+
+    @workflow.signal
+    async def interrupt(self) -> None:
+        """Stop the calls in flight; the run can be resumed, and no iteration is consumed."""
+        raise NotImplementedError
+
+    @workflow.update
+    async def resume(self) -> RunResult:
+        """Go on with the interrupted run and return its result; `NothingToResume` where there is none."""
+        raise NotImplementedError
+
+    @workflow.query
+    def state(self) -> ThreadState:
+        """Return where the thread stands."""
+        raise NotImplementedError
+
+    @workflow.query
+    def result(self, key: str | None = None) -> RunResult | None:
+        """Return what the turn of a key came to, the last turn by default; None where it has not ended or is not remembered."""
+        raise NotImplementedError
+
+    @workflow.query
+    def messages(self, after: int = 0, limit: int = 1000) -> Page[Message]:
+        """Return the thread's messages from index `after`."""
+        raise NotImplementedError
+
+    @workflow.query
+    def evaluations(self, after: int = 0, limit: int = 1000) -> Page[Evaluation]:
+        """Return the thread's evaluations from index `after`."""
+        raise NotImplementedError
+
+    @workflow.query
+    def events(self, after: int = 0, limit: int = 1000) -> Page[Event]:
+        """Return the events with a `seq` above `after`."""
+        raise NotImplementedError
+
+    @workflow.query
+    def checkpoint(self) -> dict[str, JsonValue]:
+        """Return all that a new start needs; answers on a closed thread too."""
+        raise NotImplementedError

@@ -1,0 +1,52 @@
+"""How a command ends: its exit code, and its last words."""
+
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from gradeloop.attendance import Ending
+
+SATISFIED, CAPPED, BAD_INPUT, NO_VERDICT, UNREACHABLE, STOPPED, BROKEN_PIPE = 0, 1, 2, 3, 4, 130, 141
+"""Exit codes of commands that wait for a run."""
+
+_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
+
+
+def code_of(ending: "Ending") -> int:
+    """Return the exit code of a run as it ended for the terminal."""
+    if ending.how == "ended" and ending.result is not None:
+        return _CODES.get(ending.result.status, NO_VERDICT)
+    return {"detached": SATISFIED, "interrupted": NO_VERDICT}.get(ending.how, STOPPED)
+
+
+def words_of(ending: "Ending") -> str | None:
+    """Return what the user is told to go on with, beside the run itself."""
+    if ending.how in {"interrupted", "stopped"}:
+        return f"interrupted; go on with: gradeloop resume {ending.thread_id}"
+    return None if ending.how == "ended" else f"left running; look with: gradeloop watch {ending.thread_id}"
+
+
+def code_of_error(error: Exception) -> int:
+    """Return the exit code of what a command raised."""
+    from gradeloop.errors import ServerUnreachable, ThreadClosed
+
+    return UNREACHABLE if isinstance(error, ServerUnreachable) else NO_VERDICT if isinstance(error, ThreadClosed) else BAD_INPUT
+
+
+def fail(sentence: str, code: int) -> NoReturn:
+    """Say what went wrong on stderr, and leave."""
+    from gradeloop.printable import printable
+
+    with suppress(OSError):
+        print(f"gradeloop: {printable(sentence)}", file=sys.stderr)  # noqa: T201 - the command's last words
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process at once: in Python's own tidying, Temporal's threads crash one process in ten that saw a call fail."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,71 @@
+"""What gradeloop raises at its edges.
+
+GradeloopError
+├── InvalidRequest        the caller's input is refused; nothing was recorded
+│   └── ThreadTooLarge    the thread would grow beyond what it may hold
+├── ServerUnreachable     no Temporal server answers
+├── WorkerFailed          the worker that a command needs did not start
+├── ThreadNotFound        no thread of that id
+└── ThreadClosed          the thread ended without a result: cancelled, terminated, timed out
+"""
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gradeloop.strict import clip
+
+
+class GradeloopError(Exception):
+    """The root of everything that gradeloop raises for its caller."""
+
+
+class InvalidRequest(GradeloopError, ValueError):
+    """The input is refused; the message names the field, the value and the cure."""
+
+
+class ThreadTooLarge(InvalidRequest):
+    """The thread's messages, evaluations and rubric would exceed what one thread may hold."""
+
+
+class ServerUnreachable(GradeloopError):
+    """No Temporal server answers at the address that was given or found."""
+
+
+class WorkerFailed(GradeloopError):
+    """The worker process that a command needs did not start; the message is its own."""
+
+
+class ThreadNotFound(GradeloopError):
+    """No thread has that id on this server and namespace."""
+
+
+class ThreadClosed(GradeloopError):
+    """The thread was cancelled, terminated or timed out, so it has no result."""
+
+
+PROBLEMS_TOLD = 20
+"""Of one input: a list of 100,000 mistakes would not fit into the failure that tells them."""
+
+
+def _where(location: Sequence[int | str]) -> str:
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
+    return "".join(parts).lstrip(".")
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    where = _where(detail["loc"])
+    message = detail["msg"].removeprefix("Value error, ")
+    value = detail["input"]
+    shown = f", got {clip(str(value))}" if isinstance(value, (str, int, float, bool)) else ""
+    if detail["type"] in {"value_error", "unknown_key", "missing"}:
+        shown = ""
+    return f"{where}: {message}{shown}" if where else f"{message}{shown}"
+
+
+def explain(error: ValidationError) -> str:
+    """Turn pydantic's report into a sentence a problem: field, what is wrong, the value."""
+    details = error.errors(include_url=False, include_context=False)
+    more = [f"and {len(details) - PROBLEMS_TOLD} more"] if len(details) > PROBLEMS_TOLD else []
+    return "; ".join([*(_sentence(detail) for detail in details[:PROBLEMS_TOLD]), *more])

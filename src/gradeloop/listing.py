@@ -1,0 +1,86 @@
+"""The threads of a namespace, as its visibility store knows them."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError
+
+from gradeloop.contracts import SEARCH_ATTRIBUTES, WORKFLOW
+from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
+from gradeloop.strict import Strict
+
+LATEST = "latest"
+"""Stands for the thread that was started last, wherever an id is expected."""
+
+_STATUS, _RUN, _RUBRIC = (SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
+
+
+class Listed(Strict):
+    """A thread in a list."""
+
+    thread_id: str
+    status: str
+    """The grading run's, or how the workflow closed where that is not known."""
+    open: bool
+    started: datetime
+    closed: datetime | None
+    grading_run_id: str | None
+    rubric_sha256: str | None
+    task_queue: str
+
+
+def quoted(value: str) -> str:
+    """Return a value as a literal of Temporal's list filter."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+async def threads(client: Client, *, status: str | None = None, limit: int = 20) -> AsyncIterator[Listed]:
+    """Yield the newest threads first.
+
+    Args:
+        client: Connected to the namespace.
+        status: A run status, to list the threads of that status alone.
+        limit: How many at most.
+
+    Raises:
+        ServerUnreachable: The server does not answer, or does not know our search attributes.
+    """
+    if status is not None and not status.replace("_", "").isalpha():
+        raise InvalidRequest(f"status {status!r} is no status of a run; write satisfied, failed, interrupted, ...")
+    query = f"WorkflowType = '{WORKFLOW}'" + (f" AND GradeloopStatus = '{status}'" if status else "")
+    try:
+        async for execution in client.list_workflows(query, limit=limit):
+            yield _listed(execution)
+    except RPCError as error:
+        raise ServerUnreachable(f"the threads cannot be listed: {error.message}") from None
+
+
+async def resolved(client: Client, thread_id: str) -> str:
+    """Return the id, `latest` replaced by the id of the thread that was started last.
+
+    Raises:
+        ThreadNotFound: There is none.
+    """
+    if thread_id != LATEST:
+        return thread_id
+    async for listed in threads(client, limit=1):
+        return listed.thread_id
+    raise ThreadNotFound("there is no thread yet on this server")
+
+
+def _listed(execution: WorkflowExecution) -> Listed:
+    known = execution.typed_search_attributes
+    closed_as = execution.status.name.lower() if execution.status else "unknown"
+    is_open = execution.status == WorkflowExecutionStatus.RUNNING
+    return Listed(
+        thread_id=execution.id,
+        status=str(known.get(_STATUS, closed_as)) if closed_as in {"running", "completed"} else closed_as,
+        open=is_open,
+        started=execution.start_time,
+        closed=execution.close_time,
+        grading_run_id=known.get(_RUN),
+        rubric_sha256=known.get(_RUBRIC),
+        task_queue=execution.task_queue,
+    )

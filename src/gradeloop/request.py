@@ -1,0 +1,145 @@
+"""What a service sends: the argument of a thread, and of each further turn."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field, JsonValue, ValidationError, model_validator
+
+from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
+from gradeloop.modelspec import ModelSpec
+from gradeloop.rubric import Rubric
+from gradeloop.strict import Strict, clip
+from gradeloop.transcript import MESSAGE_BYTES, Message
+
+MAX_ITERATIONS = 20
+STATE_BYTES = 3 * 512 * 1024
+"""A thread's messages, evaluations and rubric as JSON, 1.5 MiB: it must fit into one 2 MiB payload as a checkpoint."""
+STORED_STATE_BYTES = 32 * 1024 * 1024
+"""The same where the worker has external storage, which takes payloads of any size."""
+QUEUED = 8
+"""Turns that may wait; the server admits 10 updates at once."""
+
+Prompt = Annotated[str, Field(max_length=65_536)]
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
+
+
+class Generator(Strict):
+    """Who drafts: a model that our worker calls, or an activity or workflow of somebody else's worker, in any language."""
+
+    model: ModelSpec | None = None
+    activity: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    """The type of an activity that is given `{messages, iteration, feedback}` and returns `{messages}` or text."""
+    workflow: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    """The type of a workflow with the same argument and result."""
+    task_queue: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    """Where the activity or workflow is served."""
+    system_prompt: Prompt | None = None
+    tools: tuple[ToolName, ...] = ()
+    """Names of tools that the worker has."""
+    show_rubric: bool = False
+    """True puts the rubric into the generator's system prompt; otherwise it reaches it through feedback alone."""
+
+    @model_validator(mode="after")
+    def _is_somebody(self) -> "Generator":
+        if sum(named is not None for named in (self.model, self.activity, self.workflow)) != 1:
+            raise ValueError("name who drafts by exactly one of model, activity and workflow")
+        if self.model is None and self.task_queue is None:
+            raise ValueError("task_queue is missing; name the queue on which the activity or workflow is served")
+        if self.model is None and (self.system_prompt or self.tools or self.show_rubric):
+            raise ValueError("system_prompt, tools and show_rubric are for a model; an activity or workflow brings its own")
+        if self.model is not None and self.task_queue is not None:
+            raise ValueError("task_queue is for an activity or workflow; a model is called by our own worker")
+        return self
+
+
+class Grader(Strict):
+    """Who judges."""
+
+    model: ModelSpec
+    system_prompt: Prompt | None = None
+    """Grading instructions of one's own; the trust boundary and the answer's form stay."""
+    tools: tuple[ToolName, ...] = ()
+
+
+class ThreadRequest(Strict):
+    """The one argument of the workflow `GradingThread`."""
+
+    messages: tuple[Message, ...] = ()
+    rubric: Rubric | None = None
+    """Absent or null: the sticky rubric stays. `""`: cleared."""
+    generator: Generator
+    grader: Grader | None = None
+    max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = 3
+    idle_timeout: Annotated[float, Field(ge=0, le=31_536_000)] = 0
+    """Seconds that the thread stays open for more once its work is done."""
+    checkpoint: dict[str, JsonValue] | None = None
+
+    @model_validator(mode="after")
+    def _is_workable(self) -> "ThreadRequest":
+        if self.rubric and self.rubric.judged and self.grader is None:
+            raise ValueError("the rubric has criteria for a grader and no grader is named; add grader: {model: 'provider:model'}")
+        _refuse_foreign_end(self.messages)
+        return self
+
+
+class InvokeRequest(Strict):
+    """The argument of the update `invoke`: one turn of a thread."""
+
+    messages: tuple[Message, ...] = ()
+    rubric: Rubric | None = None
+    """Absent or null: the sticky rubric stays. `""`: cleared."""
+    max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
+    """Of the run that this turn opens; the thread's own by default."""
+    key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Makes the turn idempotent: the same key again attaches to it, or returns its result. The update id by default."""
+
+    @model_validator(mode="after")
+    def _is_a_turn(self) -> "InvokeRequest":
+        _refuse_foreign_end(self.messages)
+        return self
+
+
+def _refuse_foreign_end(messages: Sequence[Message]) -> None:
+    if messages and messages[-1].role != "user":
+        raise ValueError(f"the last message is of role {messages[-1].role!r}; a turn starts with a message of role 'user'")
+
+
+def parse_request(raw: object) -> ThreadRequest:
+    """Validate the workflow's raw argument.
+
+    Raises:
+        InvalidRequest: With field, value and cure.
+        ThreadTooLarge: The messages are too large, one or all.
+    """
+    if not isinstance(raw, dict):
+        raise InvalidRequest(f"the request is {clip(str(raw))}; it must be a JSON object with 'messages' and 'generator'")
+    try:
+        request = ThreadRequest.model_validate(raw)
+    except ValidationError as error:
+        raise InvalidRequest(explain(error)) from None
+    refuse_oversize(request.messages)
+    return request
+
+
+def parse_invoke(raw: object) -> InvokeRequest:
+    """Validate the raw argument of `invoke`.
+
+    Raises:
+        InvalidRequest: With field, value and cure.
+    """
+    try:
+        return InvokeRequest.model_validate({} if raw is None else raw)
+    except ValidationError as error:
+        raise InvalidRequest(explain(error)) from None
+
+
+def refuse_oversize(messages: Sequence[Message], held: int = 0, limit: int = STATE_BYTES) -> None:
+    """Raise ThreadTooLarge where a message, or all with the `held` bytes, are more than a thread may hold."""
+    total = held
+    for index, message in enumerate(messages):
+        size = message.size()
+        total += size
+        if size > MESSAGE_BYTES:
+            raise ThreadTooLarge(f"messages[{index}] has {size} bytes as JSON, {MESSAGE_BYTES} at most; pass a reference to it instead")
+    if total > limit:
+        raise ThreadTooLarge(f"the thread would hold {total} bytes, {limit} at most; start a new thread or shorten the messages")

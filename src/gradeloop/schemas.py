@@ -1,0 +1,40 @@
+"""The wire contract as JSON Schemas."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from gradeloop.contracts import RunResult, ThreadState
+from gradeloop.errors import InvalidRequest
+from gradeloop.evaluation import Evaluation
+from gradeloop.event import Event
+from gradeloop.request import InvokeRequest, ThreadRequest
+from gradeloop.rubric import Rubric
+from gradeloop.strict import clip, did_you_mean
+from gradeloop.transcript import Message
+from gradeloop.verdict import verdict_schema
+
+_SENT: dict[str, type[BaseModel]] = {"ThreadRequest": ThreadRequest, "InvokeRequest": InvokeRequest, "Rubric": Rubric}
+_RECEIVED: dict[str, type[BaseModel]] = {
+    "RunResult": RunResult,
+    "ThreadState": ThreadState,
+    "Evaluation": Evaluation,
+    "Message": Message,
+    "Event": Event,
+}
+
+
+def schemas_of(name: str | None = None) -> dict[str, Any]:
+    """Return the JSON Schema of one name, or of all by name.
+
+    Raises:
+        InvalidRequest: There is no such name.
+    """
+    schemas = {key: model.model_json_schema(mode="validation") for key, model in _SENT.items()}
+    schemas |= {key: model.model_json_schema(mode="serialization") for key, model in _RECEIVED.items()}
+    schemas["Verdict"] = verdict_schema()
+    if name is None:
+        return schemas
+    if name not in schemas:
+        raise InvalidRequest(f"there is no schema {clip(name)}.{did_you_mean(name, sorted(schemas))}")
+    return schemas[name]

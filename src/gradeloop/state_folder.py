@@ -1,0 +1,164 @@
+"""The user's state folder, and the detached processes that live in it."""
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import platformdirs
+from filelock import AsyncFileLock, Timeout
+from pydantic import JsonValue
+
+from gradeloop.errors import GradeloopError, InvalidRequest
+
+LOG_BYTES = 10 * 1024 * 1024
+"""A log larger than this is emptied at the next start."""
+
+LOCK_SECONDS = 100.0
+"""How long a command waits while others start the same process: above the longest start, a worker's 60 s."""
+
+KILL_SECONDS = 5.0
+
+WORDS = 300
+"""Of a last line longer than this the end is shown: where a chain of causes names the first one."""
+
+T = TypeVar("T")
+
+
+def state_folder() -> Path:
+    """Return the folder that outlives every command, made for its user alone; GRADELOOP_STATE_DIR moves it."""
+    named = os.environ.get("GRADELOOP_STATE_DIR")
+    folder = (Path(named) if named else platformdirs.user_state_path("gradeloop")).absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(
+            f"The state folder {str(folder)!r} cannot be made ({error.strerror}); let GRADELOOP_STATE_DIR name one that can"
+        ) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidRequest(f"The state folder {str(folder)!r} is not writable; let GRADELOOP_STATE_DIR name one that is")
+    return folder
+
+
+class Resident:
+    """A detached process that the state folder knows by a name: its record, log, lock and life mark.
+
+    The life mark is a file that the process keeps locked through a descriptor it inherits: free the moment the process is gone, however
+    it went, so that no other program that got its pid since is taken for it.
+    """
+
+    def __init__(self, folder: Path, name: str, failure: type[GradeloopError], title: str | None = None) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._title = title or repr(name)
+        self.log = folder / f"{name}.log"
+        self.file = folder / f"{name}.json"
+        self._failure = failure
+        self._mark = folder / f"{name}.alive"
+        self._lock = folder / f"{name}.lock"
+        self._log_start = 0
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Keep every other command from starting or stopping this process."""
+        try:
+            await (lock := AsyncFileLock(self._lock, timeout=LOCK_SECONDS)).acquire()
+        except Timeout as error:
+            raise self._failure(f"Another command has been starting {self._title} for {LOCK_SECONDS:.0f} s; its log: {self.log}") from error
+        try:
+            yield
+        finally:
+            await lock.release()
+
+    def alive(self) -> bool:
+        """Tell whether the process runs: whether it holds its life mark."""
+        with self._mark.open("ab") as mark:
+            try:
+                fcntl.flock(mark, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def record(self) -> dict[str, JsonValue]:
+        """Return what was noted about the process, `pid` among it; empty where nothing readable was."""
+        try:
+            found = json.loads(self.file.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def note(self, facts: Mapping[str, JsonValue]) -> None:
+        """Replace the record, at once and whole."""
+        draft = self.file.with_suffix(".draft")
+        draft.write_text(json.dumps(dict(facts)))
+        draft.replace(self.file)
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
+        """Start the process, detached, in a group of its own, and note its pid beside the facts."""
+        self.file.unlink(missing_ok=True)
+        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
+            self.log.unlink()
+        with self._mark.open("ab") as mark, self.log.open("ab") as log:
+            self._log_start = log.tell()
+            fcntl.flock(mark, fcntl.LOCK_EX)
+            process = subprocess.Popen(  # noqa: S603 - our own command, no shell
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,
+                pass_fds=[mark.fileno()],
+            )
+        self.note({"pid": process.pid, **facts})
+        threading.Thread(target=process.wait, daemon=True).start()
+
+    async def until(self, probe: Callable[[], Awaitable[T | None]], seconds: float) -> T:
+        """Ask `probe` again and again, and return its first answer; a process that ends before, or takes longer, has failed."""
+        deadline = time.monotonic() + seconds
+        while True:
+            alive = self.alive()
+            if (answer := await probe()) is not None:
+                return answer
+            if not alive:
+                raise self._failure(f"{self._title} ended before it was ready: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise self._failure(f"{self._title} is not ready after {seconds:.0f} s; its log: {self.log}")
+            await asyncio.sleep(0.02)
+
+    def last_words(self) -> str:
+        """Return the last line that the process wrote since its start, or the log that it left empty."""
+        with suppress(OSError), self.log.open("rb") as log:
+            log.seek(self._log_start)
+            if lines := log.read().decode(errors="replace").strip().splitlines():
+                return lines[-1] if len(lines[-1]) <= WORDS else f"…{lines[-1][-WORDS:]}"
+        return f"it wrote nothing to {self.log}"
+
+    async def stop(self, grace: float) -> bool:
+        """End the process and its group, politely for `grace` seconds; False where none ran."""
+        if not self.alive():
+            return False
+        pid = self.record().get("pid")
+        if not isinstance(pid, int):
+            raise self._failure(f"{self._title} runs, but {self.file} does not say its pid; end it by hand")
+        for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)):
+            with suppress(ProcessLookupError):
+                os.killpg(pid, number)
+            if await self._gone(seconds):
+                return True
+        raise self._failure(f"{self._title} (pid {pid}) does not end")
+
+    async def _gone(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True

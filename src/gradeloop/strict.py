@@ -1,0 +1,65 @@
+"""The base of every model at the trust boundary: frozen, and closed to unknown keys."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """Say which known word comes closest to `word`, and list them all."""
+    close = difflib.get_close_matches(word, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"{hint} Known: {', '.join(known)}."
+
+
+def clip(text: str, limit: int = 80) -> str:
+    """Quote a value for a message, cut to `limit` characters."""
+    quoted = repr(text)
+    return quoted if len(quoted) <= limit else f"{quoted[: limit - 1]}… ({len(text)} characters)"
+
+
+def without_nulls(model: type[BaseModel], value: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out fields that are null and may be absent: most languages' typed clients send null for a field that was never set."""
+    fields = model.model_fields
+    return {key: item for key, item in value.items() if item is not None or key not in fields or fields[key].is_required()}
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses unknown keys and says which ones it knows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_keys(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        if isinstance(value, Mapping):
+            known = list(cls.model_fields)
+            for key in value:
+                if key not in known:
+                    raise PydanticCustomError(
+                        "unknown_key",
+                        "unknown key {key}.{hint}",
+                        {"key": clip(str(key)), "hint": did_you_mean(str(key), known)},
+                    )
+            return without_nulls(cls, value)
+        return value
+
+
+class Recorded(BaseModel):
+    """A frozen model of what histories hold: a later version's extra keys are passed over, so that old and new workers replay it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class OrText(Strict):
+    """A model that may also be written as one string; its JSON Schema says so for input."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the schema of the object, or of a string beside it where it describes input."""
+        whole = handler(schema)
+        return whole if handler.mode == "serialization" else {"anyOf": [{"type": "string"}, whole]}

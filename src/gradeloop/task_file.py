@@ -1,0 +1,189 @@
+"""TASK.yaml and the command line's flags, read into a request and what its worker needs."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+
+from gradeloop.default_model import default_model, refuse_unservable
+from gradeloop.errors import InvalidRequest, explain
+from gradeloop.request import ThreadRequest, parse_request
+from gradeloop.rubric import Rubric
+from gradeloop.strict import Strict, clip
+from gradeloop.worker_process import WorkerSpec
+from gradeloop.yaml_file import read_yaml
+
+YAML_SUFFIXES = (".yaml", ".yml", ".json")
+
+ThreadId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+$")]
+
+
+class TaskFile(Strict):
+    """What a TASK.yaml may say: the workflow's argument, and where its worker finds things."""
+
+    prompt: str | None = None
+    """The task, as one message of role user."""
+    messages: list[JsonValue] | None = None
+    rubric: JsonValue = None
+    generator: dict[str, JsonValue] = Field(default_factory=dict)
+    grader: dict[str, JsonValue] | None = None
+    max_iterations: JsonValue = None
+    idle_timeout: JsonValue = None
+    checkpoint: dict[str, JsonValue] | None = None
+    tools: str | list[str] = Field(default_factory=list)
+    """Python files of evidence tools, relative to this file."""
+    scripted: str | None = None
+    """A file of replies for the provider `scripted`, relative to this file."""
+    thread: ThreadId | None = None
+    """The thread's id; a new one by default."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What the command line says, before the task file."""
+
+    prompt: str | None = None
+    rubric: str | None = None
+    model: str | None = None
+    grader: str | None = None
+    max_iterations: int | None = None
+    tools: tuple[Path, ...] = ()
+    thread: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A request, the thread to run it in, and what its worker serves."""
+
+    request: ThreadRequest
+    worker: WorkerSpec
+    thread: str | None
+    notes: tuple[str, ...]
+    """What was decided for the user, to be shown."""
+
+
+def read_task(path: Path | None, flags: Flags) -> Task:
+    """Read a task from its file and the command line, the flags first.
+
+    Raises:
+        InvalidRequest: Something is missing or wrong; the message names field, value and cure.
+    """
+    told = _task_file(path) if path else TaskFile()
+    folder = path.parent if path else Path()
+    notes: list[str] = []
+    messages = _messages(told, flags)
+    thread = told.thread if flags.thread is None else _thread_id(flags.thread)
+    rubric = read_rubric(flags.rubric) if flags.rubric is not None else told.rubric
+    judged = _judged(rubric)
+    raw: dict[str, JsonValue] = {
+        "messages": messages,
+        "rubric": rubric,
+        "generator": _with_model(told.generator, flags.model, "generator", notes),
+        "grader": _with_model(told.grader or {}, flags.grader, "grader", notes) if judged or told.grader or flags.grader else None,
+        "max_iterations": flags.max_iterations if flags.max_iterations is not None else told.max_iterations,
+        "idle_timeout": told.idle_timeout,
+        "checkpoint": told.checkpoint,
+    }
+    named = [told.tools] if isinstance(told.tools, str) else told.tools
+    worker = WorkerSpec(
+        tools=_existing((*(folder / name for name in named), *flags.tools), "tools"),
+        scripted=_existing((folder / told.scripted,), "scripted")[0] if told.scripted else None,
+    )
+    request = parse_request({key: value for key, value in raw.items() if value is not None})
+    if not os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has an environment and replies of its own
+        refuse_unservable(request, os.environ, scripted=worker.scripted is not None)
+    return Task(request, worker, thread, tuple(dict.fromkeys(notes)))
+
+
+def _judged(rubric: JsonValue) -> bool:
+    """Tell whether the rubric asks for a grader; an empty one is refused."""
+    if rubric is None:
+        return False
+    try:
+        read = Rubric.model_validate(rubric)
+    except ValidationError:  # the request as a whole is refused for it
+        return False
+    if read.cleared:
+        raise InvalidRequest("rubric: it is empty; write a criterion a line, or leave the rubric out, so that nothing is graded")
+    return bool(read.judged)
+
+
+def _thread_id(flag: str) -> str:
+    try:
+        return TypeAdapter(ThreadId).validate_python(flag)
+    except ValidationError:
+        raise InvalidRequest(f"--thread: {clip(flag)} is no thread id; write 1 to 200 characters without white space") from None
+
+
+def _task_file(path: Path) -> TaskFile:
+    value = read_yaml(path, "the task")
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{path}: the task is no mapping; write 'prompt:' and 'rubric:' with their values")
+    try:
+        return TaskFile.model_validate(value)
+    except ValidationError as error:
+        raise InvalidRequest(f"{path}: {explain(error)}") from None
+
+
+def _messages(told: TaskFile, flags: Flags) -> list[JsonValue]:
+    prompt = flags.prompt if flags.prompt is not None else told.prompt
+    if prompt is None and told.messages is None:
+        raise InvalidRequest("there is no task; give it as 'prompt:' in the task file, or with --prompt")
+    asked: list[JsonValue] = [] if prompt is None else [{"role": "user", "content": prompt}]
+    return [*(told.messages or []), *asked]
+
+
+def _with_model(told: dict[str, JsonValue], flag: str | None, role: str, notes: list[str]) -> dict[str, JsonValue]:
+    if flag is not None:
+        return told | {"model": flag}
+    if any(told.get(who) is not None for who in ("model", "activity", "workflow")):
+        return told
+    model, variable = default_model(os.environ, role)
+    notes.append(f"{role}: {model}, because {variable} is set")
+    return told | {"model": model}
+
+
+def read_rubric(flag: str) -> JsonValue:
+    """Read `--rubric`: a file if there is one of that name, else the text itself."""
+    path = Path(flag)
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # too long for a name: it is a text
+        is_file = False
+    if not is_file:
+        if "\n" not in flag and flag.endswith((*YAML_SUFFIXES, ".md", ".txt")):
+            raise InvalidRequest(f"--rubric: the file {flag!r} does not exist")
+        return flag
+    if path.suffix in YAML_SUFFIXES:
+        return read_yaml(path, "the rubric")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidRequest(f"--rubric: {flag!r} is no readable text file in UTF-8") from None
+
+
+def _existing(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
+    for path in paths:
+        if not path.is_file():
+            raise InvalidRequest(f"{field}: {str(path)!r} {'is no file' if path.exists() else 'does not exist'}; name a file")
+    return tuple(paths)
+
+
+def write_example(path: Path) -> None:
+    """Write a task to start from.
+
+    Raises:
+        InvalidRequest: Something is there already, or the folder is not.
+    """
+    example = (files("gradeloop") / "task_example.yaml").read_text(encoding="utf-8")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(example)
+    except FileExistsError:
+        raise InvalidRequest(f"{str(path)!r} exists already; name another file") from None
+    except OSError as error:
+        raise InvalidRequest(f"{str(path)!r} cannot be written: {error.strerror}") from None

@@ -1,0 +1,127 @@
+"""Messages, and the append-only list of them that a thread is."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field, GetCoreSchemaHandler, JsonValue, model_validator
+from pydantic_core import core_schema, to_json
+
+from gradeloop.strict import Strict
+
+MESSAGE_BYTES = 1024 * 1024
+"""The largest message, measured as JSON: half of the 2 MiB that one Temporal payload may have."""
+
+FEEDBACK_SOURCE = "rubric_grader"
+"""`name` and `source` of a message in which the grader's feedback goes back to the generator."""
+
+EMPTY_SHA = hashlib.sha256(b"").hexdigest()
+
+_FENCE = re.compile(r"(?P<indent> {0,3})(?P<mark>`{3,}|~{3,})(?P<rest>.*)")
+
+
+def _absent(value: object) -> bool:
+    return value is None or value == ()
+
+
+class ToolCall(Strict):
+    """A model's wish to call a tool."""
+
+    id: str
+    name: str
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    invalid: str | None = Field(default=None, exclude_if=_absent)
+    """The arguments as the model wrote them, where they are not a JSON object."""
+
+
+class Message(Strict):
+    """One message of a conversation; absent fields stay out of its JSON."""
+
+    role: Literal["user", "assistant", "tool"]
+    content: str = ""
+    name: str | None = Field(default=None, exclude_if=_absent)
+    source: str | None = Field(default=None, exclude_if=_absent)
+    tool_calls: tuple[ToolCall, ...] = Field(default=(), exclude_if=_absent)
+    tool_call_id: str | None = Field(default=None, exclude_if=_absent)
+    vendor: dict[str, JsonValue] | None = Field(default=None, exclude_if=_absent)
+    """Parts that only the provider understands (signatures, encrypted reasoning), given back to it unread."""
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> "Message":
+        if self.role == "tool" and self.tool_call_id is None:
+            raise ValueError("a message of role 'tool' needs the tool_call_id that it answers")
+        if self.role != "assistant" and self.tool_calls:
+            raise ValueError(f"tool_calls belong to role 'assistant', not {self.role!r}")
+        if self.role != "tool" and not self.tool_calls and not self.content.strip():
+            raise ValueError(f"the content of a message of role {self.role!r} is empty; write it or leave the message out")
+        return self
+
+    def size(self) -> int:
+        """Return the bytes of the message as JSON."""
+        return len(to_json(self))
+
+
+class Log:
+    """Messages in order, with a running sha256 over them: the key by which a worker knows its copy is right."""
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._messages: list[Message] = []
+        self._shas: list[str] = []
+        self.bytes = 0
+        for message in messages:
+            self.append(message)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Read and write a log as the list of its messages."""
+        from_json = core_schema.no_info_after_validator_function(cls, handler(list[Message]))
+        return core_schema.json_or_python_schema(
+            json_schema=from_json,
+            python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), from_json]),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda log: log.slice(0)),
+        )
+
+    def append(self, message: Message) -> None:
+        """Add a message to the end."""
+        line = to_json(message)
+        self._messages.append(message)
+        self._shas.append(hashlib.sha256(self.sha256().encode() + line).hexdigest())
+        self.bytes += len(line)
+
+    def sha256(self, count: int | None = None) -> str:
+        """Return the running sha256 over the first `count` messages (all of them by default)."""
+        count = len(self._shas) if count is None else count
+        return self._shas[count - 1] if count else EMPTY_SHA
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __getitem__(self, index: int) -> Message:
+        return self._messages[index]
+
+    def slice(self, start: int, stop: int | None = None) -> list[Message]:
+        """Return the messages from `start` to before `stop`."""
+        return self._messages[start:stop]
+
+
+def code_of(text: str) -> str:
+    """Return the last fenced code block of `text`, or the whole text if it has none; a fence is CommonMark's, and closed."""
+    found: str | None = None
+    opened: re.Match[str] | None = None
+    block: list[str] = []
+    for line in text.splitlines(keepends=True):
+        fence = _FENCE.fullmatch(line.rstrip())
+        if opened is None:
+            opened = fence if fence and not (fence["mark"][0] == "`" and "`" in fence["rest"]) else None
+            block = []
+        elif fence and fence["mark"].startswith(opened["mark"]) and not fence["rest"]:
+            found, opened = "".join(block), None
+        else:
+            block.append(line.removeprefix(opened["indent"]))
+    return text if found is None else found
+
+
+def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Return the tool calls of the last message that still wait for their results."""
+    return messages[-1].tool_calls if messages else ()

@@ -1,0 +1,143 @@
+"""YAML as people write it by hand, read into plain JSON values; everything beyond JSON is refused with its place."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from gradeloop.errors import InvalidRequest
+from gradeloop.strict import clip
+
+if TYPE_CHECKING:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+
+YAML_BYTES = 4 * 1024 * 1024
+"""The largest file: above what a thread may hold; the parser, pure Python, needs 20 s for one that is all short rows."""
+
+DEPTH = 64
+"""How deep lists and mappings may nest: more than any task, and well within Python's own stack."""
+
+_CORE = "tag:yaml.org,2002:"
+
+
+def read_yaml(source: Path | str, what: str) -> JsonValue:
+    """Read a YAML file (a `Path`) or text (a `str`) into JSON values; dates stay text.
+
+    Args:
+        source: The file or the text.
+        what: What it is, in the words of a message: `"the task file"`.
+
+    Raises:
+        InvalidRequest: It cannot be read, or holds what JSON cannot: one sentence with file, line, column and cure.
+    """
+    where = f"{what} {str(source)!r}" if isinstance(source, Path) else what
+    text = _text(source, where) if isinstance(source, Path) else source
+    if len(text.encode(errors="replace")) > YAML_BYTES:
+        raise InvalidRequest(f"{where} is larger than {YAML_BYTES // 1024**2} MiB; move long texts out of it")
+    value = _parse(text, where)
+    if value is None:
+        raise InvalidRequest(f"{where} is empty; write the YAML first")
+    return value
+
+
+def _text(path: Path, where: str) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(YAML_BYTES + 1)
+    except FileNotFoundError:
+        raise InvalidRequest(f"{where} does not exist; check the path") from None
+    except IsADirectoryError:
+        raise InvalidRequest(f"{where} is a directory; name a YAML file in it") from None
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"{where} cannot be read: {error}") from None
+    try:
+        return raw[: YAML_BYTES + 1].decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if len(raw) > YAML_BYTES:  # the cut went through a character
+            return raw.decode("utf-8-sig", errors="replace")
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InvalidRequest(f"{where}, line {line}: byte 0x{raw[error.start]:02x} is no UTF-8 text; save the file as UTF-8 text") from None
+
+
+def _parse(text: str, where: str) -> JsonValue:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.composer import MaxDepthExceededError
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.max_depth = DEPTH
+    try:
+        node = yaml.compose(text)
+        return None if node is None else _Plain(yaml, where).value(node)
+    except MaxDepthExceededError as error:
+        raise InvalidRequest(f"{where}, line {error.problem_mark.line + 1}: nested deeper than {DEPTH} levels; flatten it") from None
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InvalidRequest(f"{where}{place}: {error.problem or error.context}; correct the YAML there") from None
+    except YAMLError as error:
+        raise InvalidRequest(f"{where}: {str(error).splitlines()[0]}; remove it, or check that this is a text file") from None
+
+
+class _Plain:
+    """Turns YAML's nodes into JSON values."""
+
+    def __init__(self, yaml: "YAML", where: str) -> None:
+        self._yaml = yaml
+        self._where = where
+
+    def value(self, node: "Node") -> JsonValue:
+        from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+        if node.anchor is not None:
+            raise self._refusal(node, f"the anchor &{node.anchor} is refused, as every alias is; write the value out")
+        if isinstance(node, MappingNode) and node.tag == f"{_CORE}map":
+            return self._mapping(node)
+        if isinstance(node, SequenceNode) and node.tag == f"{_CORE}seq":
+            return [self.value(item) for item in node.value]
+        if isinstance(node, ScalarNode):
+            return self._scalar(node)
+        raise self._tag_refusal(node)
+
+    def _mapping(self, node: "MappingNode") -> dict[str, JsonValue]:
+        plain: dict[str, JsonValue] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_CORE}merge":
+                raise self._refusal(key_node, "the merge key << is refused; write the keys out")
+            key = self.value(key_node)
+            if not isinstance(key, str):
+                raise self._refusal(key_node, f"the key {clip(str(key))} is no text; quote it")
+            if key in plain:
+                raise self._refusal(key_node, f"the key {clip(key)} is there twice; keep one")
+            plain[key] = self.value(value_node)
+        return plain
+
+    def _scalar(self, node: "ScalarNode") -> JsonValue:
+        kind = str(node.tag).removeprefix(_CORE)
+        if kind == "timestamp":
+            return str(node.value)
+        if kind not in {"str", "int", "float", "bool", "null"}:
+            raise self._tag_refusal(node)
+        try:
+            value = self._yaml.constructor.construct_object(node)
+        except (ValueError, LookupError):
+            raise self._refusal(node, f"{clip(str(node.value))} is no {kind}; quote it if text is meant") from None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self._refusal(node, f"{clip(str(node.value))} is no number in JSON; quote it if text is meant")
+        return self._whole(node, value) if isinstance(value, str) else value
+
+    def _whole(self, node: "ScalarNode", text: str) -> str:
+        """Join surrogate pairs, as JSON escapes write them."""
+        try:
+            return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise self._refusal(node, "the text holds half of a surrogate pair; write the whole character") from None
+
+    def _tag_refusal(self, node: "Node") -> InvalidRequest:
+        return self._refusal(node, f"the tag {clip(str(node.tag))} is refused; write plain values, and quote what is meant as text")
+
+    def _refusal(self, node: "Node", why: str) -> InvalidRequest:
+        mark = node.start_mark
+        return InvalidRequest(f"{self._where}, line {mark.line + 1}, column {mark.column + 1}: {why}")
