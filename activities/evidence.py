@@ -1,0 +1,112 @@
+"""One evidence tool call: the tool's value as text for the model, or as a check's word on its criterion."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pydantic import Field, JsonValue, ValidationError
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.heartbeat import heartbeats
+from activities.thread_view import LogRef, ThreadViews
+from activities.tools.tool import Tool
+from gradeloop.errors import explain
+from gradeloop.evidence import EVIDENCE_BYTES, Evidence, check_outcome, evidence_of
+from gradeloop.prompts import records
+from gradeloop.strict import Strict
+
+TOOL_SECONDS = 110.0
+"""What a tool may take, below its activity's own 2 minutes so that the grader is told rather than nobody."""
+
+ERROR_CHARACTERS = 2_000
+"""What is kept of a tool's exception."""
+
+CHECKER_ERROR = "checker_error"
+"""The error type of a check that could not decide."""
+
+PAGE_CHARACTERS = EVIDENCE_BYTES // 4
+"""What `read_transcript` shows at once: within the bytes that evidence keeps, whatever the characters."""
+
+
+class ToolRequest(Strict):
+    """A tool call of a model, or a criterion that the tool decides alone."""
+
+    call: str
+    """The id of the model's tool call, or of the checked criterion."""
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    draft: str = ""
+    """What a parameter named `draft` is given, and what a check judges."""
+    check: bool = False
+
+
+class TranscriptRequest(Strict):
+    """A grader's wish to see a record whole."""
+
+    call: str
+    messages: LogRef
+    record: int
+    offset: int = 0
+
+
+def tool_name(tool: str) -> str:
+    """Return the activity type of a tool."""
+    return f"tool.{tool}"
+
+
+def tool_activity(tool: Tool) -> Callable[[ToolRequest], Coroutine[Any, Any, Evidence]]:
+    """Return the activity of `tool`.
+
+    What the tool raises becomes text for the model that called it. As a check, it is the checker's error, never a grade.
+    """
+
+    @activity.defn(name=tool_name(tool.spec.name))
+    async def call(request: ToolRequest) -> Evidence:
+        async with heartbeats():
+            deadline = asyncio.timeout(TOOL_SECONDS)
+            try:
+                async with deadline:
+                    value = await (tool.check(request.draft) if request.check else tool.run(request.arguments, request.draft))
+                return _outcome(request, value) if request.check else evidence_of(request.call, value)
+            except Exception as error:  # noqa: BLE001 - a tool's failure is told, whatever it is
+                words = _late(tool.spec.name) if deadline.expired() else _words(error)
+                if request.check:
+                    raise ApplicationError(words, type=CHECKER_ERROR) from None
+                return evidence_of(request.call, words, failed=True)
+
+    return call
+
+
+def _outcome(request: ToolRequest, value: object) -> Evidence:
+    outcome = check_outcome(value)
+    return Evidence(call=request.call, text="", outcome=outcome)
+
+
+def _late(tool: str) -> str:
+    return f"{tool} took more than {TOOL_SECONDS:g} seconds"
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return f"the arguments do not fit: {explain(error)}"[:ERROR_CHARACTERS]
+    return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
+
+
+class ReadTranscript:
+    """The activity `read_transcript`: any record whole, a stretch at a time."""
+
+    def __init__(self, threads: ThreadViews) -> None:
+        self._threads = threads
+
+    @activity.defn(name="read_transcript")
+    async def read_transcript(self, request: TranscriptRequest) -> Evidence:
+        """Return a record's text from an offset on, and where it goes on."""
+        async with heartbeats():
+            shown = records(await self._threads.messages(request.messages))
+        if not 0 <= request.record < len(shown):
+            return evidence_of(request.call, f"there is no record {request.record}; they run from 0 to {len(shown) - 1}", failed=True)
+        text = str(shown[request.record]["text"])
+        stop = min(len(text), max(request.offset, 0) + PAGE_CHARACTERS)
+        following = stop if stop < len(text) else None
+        stretch = text[max(request.offset, 0) : stop]
+        return evidence_of(request.call, {"record": request.record, "characters": len(text), "next_offset": following, "text": stretch})

@@ -1,0 +1,86 @@
+"""One generator turn: a draft, or tool calls on the way to it."""
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.admit import Desk, Offer
+from activities.failures import failure
+from activities.heartbeat import heartbeats
+from activities.providers.model import ModelRequest, Step
+from activities.thread_view import Brief, ThreadRef
+from gradeloop.prompts import generator_system, last_draft
+from gradeloop.strict import Recorded, Strict
+from gradeloop.transcript import MESSAGE_BYTES, Message
+from gradeloop.usage import Usage
+
+
+class GenerateCall(Strict):
+    """What a generator turn needs."""
+
+    thread: ThreadRef
+    step: Step
+    admit: bool = False
+    """True on a thread's first call: what only the worker can know is checked before anybody is called."""
+    last: bool = False
+    """True where no further tool calls are possible."""
+
+
+class GeneratorTurn(Recorded):
+    """What came back."""
+
+    message: Message
+    usage: Usage
+    offer: Offer
+
+
+class Generate:
+    """The activity `generate`."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    @activity.defn(name="generate")
+    async def generate(self, call: GenerateCall) -> GeneratorTurn:
+        """Make one model call.
+
+        Raises:
+            ApplicationError: Its type is the kind of failure; `InvalidRequest` where the worker refuses the thread.
+        """
+        async with heartbeats():
+            brief = await self._desk.threads.brief(call.thread.brief)
+            if call.admit:
+                self._desk.refuse_unservable(brief)
+            messages = await self._desk.threads.messages(call.thread.messages)
+            request = self._request(call, brief, messages)
+            try:
+                reply = await self._desk.providers.complete(request)
+            except Exception as error:  # noqa: BLE001 - the one classifier decides
+                raise failure(error, model=request.spec.id, attempt=activity.info().attempt) from None
+        message = sized(reply.message, request.spec.id)
+        self._desk.threads.put(call.thread.messages, message)
+        return GeneratorTurn(message=message, usage=reply.usage, offer=self._desk.offer)
+
+    def _request(self, call: GenerateCall, brief: Brief, messages: list[Message]) -> ModelRequest:
+        generator = brief.generator
+        if generator.model is None:
+            raise LookupError("the thread's generator is no model")
+        return ModelRequest(
+            spec=generator.model,
+            step=call.step,
+            messages=(*messages, last_draft()) if call.last else tuple(messages),
+            system=generator_system(generator.system_prompt, brief.rubric if generator.show_rubric else None),
+            tools=self._desk.toolbox.specs(generator.tools),
+            tools_allowed=not call.last,
+        )
+
+
+def sized(message: Message, model: str) -> Message:
+    """Return the message if it can be recorded.
+
+    Raises:
+        ApplicationError: It has more than 1 MiB: a larger payload would wedge the workflow.
+    """
+    if message.size() > MESSAGE_BYTES:
+        text = f"{model} answered with {message.size()} bytes, {MESSAGE_BYTES} at most"
+        raise ApplicationError(text, type="ThreadTooLarge", non_retryable=True)
+    return message

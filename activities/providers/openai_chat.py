@@ -1,0 +1,149 @@
+"""The Chat Completions API, as OpenAI, OpenRouter, vLLM, Ollama and others speak it."""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from activities.failures import ModelFault
+from activities.providers.model import ModelReply, ModelRequest, ToolSpec
+from activities.providers.wire import JsonObject, call_id, count, json_object, opaque, reported, tool_call
+from gradeloop.transcript import Message
+from gradeloop.usage import Usage
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+_DONE = {"stop", "tool_calls"}
+_OPAQUE = ("reasoning", "reasoning_content", "reasoning_details")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class OpenAIChat:
+    """Speaks Chat Completions through its SDK; reads the raw body, since compatible servers differ from the SDK's types."""
+
+    def __init__(self, client: "AsyncOpenAI") -> None:
+        self._client = client
+
+    async def complete(self, request: ModelRequest) -> ModelReply:
+        """Make one call; see `Provider`."""
+        raw = await self._client.chat.completions.with_raw_response.create(**wire_request(request))
+        return model_reply(json_object(raw.http_response.content), request)
+
+
+def wire_request(request: ModelRequest) -> dict[str, Any]:
+    """Return the request's body."""
+    config = request.spec.config
+    cap = "max_completion_tokens" if request.spec.provider == "openai" else "max_tokens"
+    system = [{"role": "system", "content": request.system}] if request.system else []
+    body: dict[str, Any] = {
+        "model": request.spec.model,
+        "messages": system + [_message(message, request.spec.provider) for message in request.messages],
+        cap: config.max_tokens,
+        "temperature": config.temperature,
+        "reasoning_effort": config.reasoning_effort,
+        "tools": [_tool(tool) for tool in request.tools] or None,
+        "tool_choice": ("auto" if request.tools_allowed else "none") if request.tools else None,
+    }
+    if request.schema is not None:
+        schema = {"name": request.schema_name, "strict": True, "schema": request.schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters}}
+
+
+def _message(message: Message, provider: str) -> dict[str, Any]:
+    if message.role == "tool":
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
+    if message.role == "user":
+        named = {"name": message.name} if message.name and _NAME.fullmatch(message.name) else {}
+        return {"role": "user", "content": message.content, **named}
+    extras = opaque(message.vendor, provider, "message")
+    echo: dict[str, Any] = {"role": "assistant", "content": message.content or None}
+    if message.tool_calls:
+        echo["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": to_json(call.arguments).decode()}}
+            for call in message.tool_calls
+        ]
+    return {**echo, **extras} if isinstance(extras, dict) else echo
+
+
+def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
+    """Read the reply's body.
+
+    Raises:
+        ModelFault: It is no answer.
+    """
+    choice = _choice(body)
+    message = choice.get("message")
+    _refuse_unfinished(choice, message if isinstance(message, dict) else {})
+    if not isinstance(message, dict):
+        raise ModelFault("malformed_response", f"the reply's choice has no message; finish_reason {choice.get('finish_reason')!r}")
+    text, raw_calls = _text(message.get("content")), list(_raw_calls(message, request))
+    calls = tuple(tool_call(str(raw["id"]), function.get("name"), function.get("arguments")) for raw, function in raw_calls)
+    if not text.strip() and not calls:
+        raise ModelFault("malformed_response", "the reply is empty: no text and no tool call")
+    extras = _extras(message, [raw for raw, _ in raw_calls]) if calls else {}
+    vendor: JsonObject | None = {"provider": request.spec.provider, "message": extras} if extras else None
+    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), _usage(body.get("usage")))
+
+
+def _choice(body: JsonObject) -> JsonObject:
+    choices = body.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        if choices[0].get("error"):
+            raise reported(choices[0]["error"], status=200)
+        return choices[0]
+    if body.get("error"):
+        raise reported(body["error"], status=200)
+    raise ModelFault("malformed_response", f"the reply has no choices; its keys: {', '.join(body) or 'none'}")
+
+
+def _refuse_unfinished(choice: JsonObject, message: JsonObject) -> None:
+    reason = choice.get("finish_reason")
+    if message.get("refusal") or reason == "content_filter":
+        raise ModelFault("refused", f"the model refused to answer ({message.get('refusal') or reason})")
+    if reason == "length":
+        raise ModelFault("truncated", "the reply was cut (finish_reason length); raise config.max_tokens or shorten the task")
+    if reason not in _DONE:
+        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: finish_reason {reason!r}")
+
+
+def _text(content: JsonValue) -> str:
+    """Return the text; some servers send it in parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def _raw_calls(message: JsonObject, request: ModelRequest) -> Iterator[tuple[JsonObject, JsonObject]]:
+    """Yield each tool call as sent, with an id, beside its function."""
+    calls = message.get("tool_calls")
+    for ordinal, raw in enumerate(calls if isinstance(calls, list) else []):
+        function = raw.get("function") if isinstance(raw, dict) else None
+        if not isinstance(raw, dict) or not isinstance(function, dict):
+            raise ModelFault("malformed_response", f"a tool call has no function: {raw!r}")
+        yield {**raw, "id": raw.get("id") or call_id(request.step, ordinal)}, function
+
+
+def _extras(message: JsonObject, raw_calls: list[JsonObject]) -> JsonObject:
+    """Keep what a server wants back with the results of its tool calls; final answers need none, and one server refuses it there."""
+    extras: JsonObject = {name: message[name] for name in _OPAQUE if message.get(name)}
+    if any(raw.get("extra_content") for raw in raw_calls):
+        extras["tool_calls"] = list(raw_calls)
+    return extras
+
+
+def _usage(usage: JsonValue) -> Usage:
+    return Usage(
+        input=count(usage, "prompt_tokens"),
+        cached=count(usage, "prompt_tokens_details", "cached_tokens"),
+        output=count(usage, "completion_tokens"),
+        reasoning=count(usage, "completion_tokens_details", "reasoning_tokens"),
+        calls=1,
+    )
