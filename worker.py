@@ -1,0 +1,205 @@
+"""The worker process: settings in, a running Temporal worker out. `build` is what tests run too."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from activities.admit import Admit, Desk, Offer
+from activities.evidence import ReadTranscript, tool_activity
+from activities.foreign import find_worker
+from activities.generate import Generate
+from activities.grade import Grade
+from activities.providers import Providers
+from activities.providers.environment import Environment
+from activities.providers.scripted import Script
+from activities.thread_view import ThreadViews
+from activities.tools.toolbox import Toolbox
+from gradeloop.connection import connect, find
+from gradeloop.contracts import SEARCH_ATTRIBUTES, TASK_QUEUE
+from gradeloop.departure import leave
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed, explain
+from workflows.grading_thread import GradingThreadWorkflow
+
+IDLE_POLL_SECONDS = 5.0
+GRACE = timedelta(seconds=30)
+"""What a graceful stop leaves to the calls in flight; the rest is handed over, and paid for again."""
+
+LOST_SERVER_SECONDS = 600.0
+"""A worker that ends itself when idle also does so when its server has been gone for so long."""
+
+logger = logging.getLogger("gradeloop.worker")
+
+
+class WorkerSettings(BaseSettings):
+    """What a worker is started with: flags, or variables `GRADELOOP_*`."""
+
+    model_config = SettingsConfigDict(env_prefix="GRADELOOP_", cli_kebab_case=True, cli_prog_name="gradeloop worker", extra="ignore")
+
+    task_queue: str = TASK_QUEUE
+    tools: list[Path] = []
+    """Python files whose public functions are evidence tools."""
+    scripted: Path | None = None
+    """A YAML file of replies for the provider `scripted`."""
+    search_attributes: Literal["on", "off"] = "on"
+    max_concurrent_activities: int = 200
+    """Model and tool calls in flight at once."""
+    max_cached_workflows: int = 2000
+    """Threads kept in memory; below the number in flight, throughput falls to a third."""
+    until_idle: float | None = None
+    """Seconds without an open workflow after which the worker ends itself; never by default."""
+    ready_file: Path | None = None
+
+
+def build(
+    client: Client, providers: Providers, toolbox: Toolbox, settings: WorkerSettings | None = None, *, search_attributes: bool = True
+) -> Worker:
+    """Return a worker that serves threads on `client`.
+
+    Args:
+        client: Connected with the pydantic data converter.
+        providers: The models it can call.
+        toolbox: The tools it has.
+        settings: Its queue and limits.
+        search_attributes: Whether the namespace has ours.
+    """
+    settings = settings or WorkerSettings()
+    offer = Offer(search_attributes=search_attributes, external_storage=client.data_converter.external_storage is not None)
+    desk = Desk(providers, toolbox, ThreadViews(), offer)
+    return Worker(
+        client,
+        task_queue=settings.task_queue,
+        workflows=[GradingThreadWorkflow],
+        activities=[
+            Admit(desk).admit,
+            Generate(desk).generate,
+            Grade(desk).grade,
+            ReadTranscript(desk.threads).read_transcript,
+            find_worker,
+            *(tool_activity(tool) for tool in toolbox),
+        ],
+        # The sandbox imports workflows/ anew for every thread, a third of a short run's CPU; ruff's bans guard them, and a test in it.
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        max_concurrent_activities=settings.max_concurrent_activities,
+        max_cached_workflows=settings.max_cached_workflows,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+        max_heartbeat_throttle_interval=timedelta(seconds=2),
+        graceful_shutdown_timeout=GRACE,
+    )
+
+
+async def register_search_attributes(client: Client) -> None:
+    """Create our search attributes where the namespace lacks them.
+
+    Raises:
+        WorkerFailed: The server refuses; the message holds the command to run instead.
+    """
+    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    try:
+        known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+        absent = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
+        if absent:
+            wanted = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(absent, keyword))
+            await client.operator_service.add_search_attributes(wanted)
+    except RPCError as error:
+        flags = " ".join(f"--name {name} --type Keyword" for name in SEARCH_ATTRIBUTES)
+        command = f"temporal operator search-attribute create --namespace {client.namespace} {flags}"
+        cure = f"run `{command}`, or set GRADELOOP_SEARCH_ATTRIBUTES=off"
+        raise WorkerFailed(f"the search attributes cannot be registered ({error.message}); {cure}") from None
+
+
+async def serve(settings: WorkerSettings) -> None:
+    """Run a worker until it is told to stop, or has been idle for long enough."""
+    toolbox = Toolbox.load(settings.tools)
+    script = Script.read(settings.scripted) if settings.scripted else None
+    providers = Providers(Environment.read(os.environ), script)
+    client = await connect(await find())
+    if settings.search_attributes == "on":
+        await register_search_attributes(client)
+    worker = build(client, providers, toolbox, settings, search_attributes=settings.search_attributes == "on")
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with worker:
+        ready(settings)
+        logger.info("serving task queue %s on %s", settings.task_queue, client.service_client.config.target_host)
+        idle = asyncio.create_task(_until_idle(client, settings, stopped))
+        await stopped.wait()
+        idle.cancel()
+    await providers.aclose()
+
+
+def ready(settings: WorkerSettings, error: Exception | None = None) -> None:
+    """Tell whoever started this worker that it serves, or why it cannot."""
+    if settings.ready_file is not None:
+        told = {"ok": True} if error is None else {"ok": False, "error": str(error), "kind": type(error).__name__}
+        partial = settings.ready_file.with_suffix(".partial")
+        partial.write_text(json.dumps(told))
+        partial.replace(settings.ready_file)
+
+
+async def _until_idle(client: Client, settings: WorkerSettings, stopped: asyncio.Event) -> None:
+    if settings.until_idle is None:
+        return
+    clock = asyncio.get_running_loop().time
+    busy = heard = clock()
+    while not stopped.is_set():
+        await asyncio.sleep(min(IDLE_POLL_SECONDS, settings.until_idle / 2))
+        count = await _open_workflows(client, settings.task_queue)
+        heard = heard if count is None else clock()
+        busy = busy if count == 0 else clock()
+        if clock() - heard > LOST_SERVER_SECONDS or (clock() - busy > settings.until_idle and await _still_idle(client, settings)):
+            stopped.set()
+
+
+async def _still_idle(client: Client, settings: WorkerSettings) -> bool:
+    """Withdraw the ready file, so that nobody counts on this worker any more, and look once again."""
+    if settings.ready_file is not None:
+        settings.ready_file.unlink(missing_ok=True)
+    idle = await _open_workflows(client, settings.task_queue) == 0
+    if not idle:
+        ready(settings)
+    return idle
+
+
+async def _open_workflows(client: Client, task_queue: str) -> int | None:
+    try:
+        return (await client.count_workflows(f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running'")).count
+    except RPCError:
+        return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the worker; returns the process's exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    settings = None
+    try:
+        settings = WorkerSettings(_cli_parse_args=list(sys.argv[1:] if arguments is None else arguments))
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(serve(settings))
+    except (ValidationError, SettingsError, GradeloopError) as error:
+        told = InvalidRequest(explain(error)) if isinstance(error, ValidationError) else error
+        print(told, file=sys.stderr)  # noqa: T201 - the process's last words
+        if settings is not None:
+            ready(settings, told)
+        return 4 if isinstance(told, ServerUnreachable) else 3 if isinstance(told, WorkerFailed) else 2
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main())

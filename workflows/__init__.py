@@ -1,0 +1,1 @@
+"""Deterministic: the thread and its loop."""

@@ -1,0 +1,136 @@
+"""Activity calls: what each carries of the thread, and how all of them are stopped at once."""
+
+import asyncio
+from typing import Any, Literal, TypeVar
+
+from temporalio import exceptions, workflow
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
+from temporalio.workflow import ActivityConfig, ActivityHandle
+
+from workflows.options import TAIL_BYTES
+from workflows.thread_state import Thread
+
+with workflow.unsafe.imports_passed_through():
+    from activities.admit import Offer
+    from activities.thread_view import Brief, BriefRef, LogRef, ThreadRef
+    from gradeloop.transcript import Log
+
+Result = TypeVar("Result")
+
+MESSAGES = "messages"
+
+
+class Interrupted(Exception):
+    """Somebody asked to stop; whatever had finished is recorded."""
+
+
+class Calls:
+    """The calls of one thread, in one run of its workflow."""
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+        self._in_flight: set[asyncio.Future[Any]] = set()
+        self._carried: dict[str, int] = {}
+        self._told: str | None = None
+        self._brief: BriefRef | None = None
+        self.stopping: Literal["person", "rubric"] | None = None
+        """Who wants the calls in flight to stop: a person, or a new rubric that takes over."""
+        self.offer: Offer | None = None
+        """What the worker offers; known from the first call's result."""
+
+    async def make(self, activity: str, argument: object, options: ActivityConfig, *, summary: str, result: type[Result]) -> Result:
+        """Call an activity and return its result.
+
+        Raises:
+            Interrupted: The thread is stopping.
+            ActivityError: The call failed for good, or the workflow was cancelled.
+        """
+        refuse_when_cancelled()
+        if self.stopping:
+            raise Interrupted
+        handle: ActivityHandle[Result] = workflow.start_activity(  # type: ignore[call-overload]  # no overload takes a config
+            activity, argument, result_type=result, summary=summary, **options
+        )
+        self._in_flight.add(handle)
+        try:
+            return await handle
+        except ActivityError as error:
+            if self.stopping and is_cancelled_exception(error):
+                raise Interrupted from None
+            raise
+        finally:
+            self._in_flight.discard(handle)
+
+    async def attend(self, handle: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - somebody else's result
+        """Wait for a child workflow, which `stop` cancels like the calls in flight."""
+        self._in_flight.add(handle)
+        try:
+            return await handle
+        except (ChildWorkflowError, asyncio.CancelledError) as error:
+            if self.stopping and is_cancelled_exception(error):
+                raise Interrupted from None
+            raise
+        finally:
+            self._in_flight.discard(handle)
+
+    def stop(self, who: Literal["person", "rubric"]) -> None:
+        """Cancel the calls in flight and refuse further ones; a person's word counts more than a rubric's."""
+        self.stopping = who if self.stopping is None else "person" if who == "person" else self.stopping
+        for handle in self._in_flight:
+            handle.cancel()
+
+    def brief(self) -> BriefRef:
+        """Return what every call of the thread shares, by its sha256 and in full."""
+        thread, known = self._thread, self._brief and self._brief.brief
+        now = Brief(generator=thread.generator, grader=thread.grader, rubric=thread.rubric_in_force)
+        if self._brief is None or known != now:
+            self._brief = BriefRef(sha256=now.sha256(), brief=now)
+        return self._brief
+
+    def thread(self) -> ThreadRef:
+        """Return the reference to the thread as it stands, with what was not carried yet."""
+        brief = self.brief()
+        known = self._told == brief.sha256
+        self._told = brief.sha256
+        told = BriefRef(sha256=brief.sha256) if known else brief
+        return ThreadRef(brief=told, messages=self.log(MESSAGES, self._thread.log))
+
+    def log(self, key: str, log: Log) -> LogRef:
+        """Return the reference to a log, with the messages that no call has carried yet unless they are too large."""
+        tail = log.slice(self._carried.get(key, 0))
+        small = sum(message.size() for message in tail) <= TAIL_BYTES
+        self._carried[key] = len(log)
+        return LogRef(key=key, count=len(log), sha256=log.sha256(), tail=tuple(tail) if small else None)
+
+    def returned(self, key: str, log: Log) -> None:
+        """Note that the newest message came from an activity, which keeps it already."""
+        self._carried[key] = len(log)
+
+
+def refuse_when_cancelled() -> None:
+    """Raise where the workflow is being cancelled: a call that ended in spite of it swallows the cancellation.
+
+    Raises:
+        CancelledError: It is.
+    """
+    if workflow.cancellation_reason() is not None:
+        raise asyncio.CancelledError
+
+
+def told(error: ActivityError | ChildWorkflowError) -> str:
+    """Return what went wrong in words: the kind, then the message of whoever failed first."""
+    cause = error.cause
+    while isinstance(cause, ActivityError | ChildWorkflowError) and cause.cause is not None:
+        cause = cause.cause
+    if isinstance(cause, ApplicationError):
+        return f"{cause.type}: {cause.message}" if cause.type else cause.message
+    if isinstance(cause, exceptions.TimeoutError) and cause.type == exceptions.TimeoutType.SCHEDULE_TO_START:
+        return "no_worker: no worker took the call in time; start one on that task queue"
+    if isinstance(cause, exceptions.TimeoutError):
+        return f"timeout: no answer in time ({cause.message})"
+    return f"{type(cause or error).__name__}: {cause or error}"
+
+
+def kind_of(error: ActivityError) -> str | None:
+    """Return the type of the activity's error."""
+    return error.cause.type if isinstance(error.cause, ApplicationError) else None

@@ -1,0 +1,100 @@
+"""The generator's part of an iteration: turns and tool calls until there is a draft."""
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+from workflows.calls import MESSAGES, Calls, kind_of, told
+from workflows.foreign import ForeignFailed, foreign_draft
+from workflows.options import ADMIT, MODEL_CALL, TURNS
+from workflows.thread_state import Exchange, Thread
+from workflows.tool_round import ToolRound
+
+with workflow.unsafe.imports_passed_through():
+    from activities.admit import Offer
+    from activities.generate import GenerateCall, GeneratorTurn
+    from activities.providers.model import Step
+    from gradeloop.transcript import Message, unanswered
+
+
+class DraftFailed(Exception):
+    """No draft can be had: the run stops where it is, and can be resumed."""
+
+
+class Drafting:
+    """Draws drafts from the generator."""
+
+    def __init__(self, thread: Thread, calls: Calls) -> None:
+        self._thread = thread
+        self._calls = calls
+        self._tools = ToolRound(thread, calls, "generator")
+
+    async def draft(self) -> int:
+        """Return the index of the next draft.
+
+        Raises:
+            DraftFailed: The generator failed for good, or the thread is full.
+            Interrupted: The thread is stopping.
+        """
+        exchange = self._thread.drafting = self._thread.drafting or Exchange()
+        if self._thread.generator.model is None:
+            return await self._foreign()
+        while True:
+            if wanted := unanswered(self._thread.log.slice(len(self._thread.log) - 1)):
+                for message in await self._tools.answer(exchange, wanted, self._thread.generator.tools):
+                    self.append(message)
+            turn = await self._turn(exchange)
+            exchange.steps += 1
+            self._thread.usage += turn.usage
+            self._learn(turn.offer)
+            index = self.append(turn.message)
+            self._calls.returned(MESSAGES, self._thread.log)
+            if not turn.message.tool_calls:
+                self._thread.drafting = None
+                return index
+            if exchange.exhausted:
+                raise DraftFailed("the generator still calls tools after its last turn; raise the task's clarity or give it fewer tools")
+
+    async def _foreign(self) -> int:
+        """Return the index of the draft of a generator that is not ours."""
+        try:
+            if self._calls.offer is None:
+                self._learn(await self._calls.make("admit", self._calls.brief(), ADMIT, summary="admit", result=Offer))
+            messages = await foreign_draft(self._thread, self._calls)
+        except ForeignFailed as failed:
+            raise DraftFailed(str(failed)) from None
+        except ActivityError as error:
+            raise _refused(error) from None
+        index = [self.append(message) for message in messages][-1]
+        self._thread.drafting = None
+        return index
+
+    def _learn(self, offer: Offer) -> None:
+        self._calls.offer = offer
+        self._thread.external_storage = offer.external_storage
+
+    def append(self, message: Message) -> int:
+        """Add a message if the thread can hold it."""
+        held = self._thread.bytes() + message.size()
+        if held > self._thread.limit:
+            raise DraftFailed(f"ThreadTooLarge: the thread would hold {held} bytes, {self._thread.limit} at most; start a new thread")
+        return self._thread.append(message)
+
+    async def _turn(self, exchange: Exchange) -> GeneratorTurn:
+        exchange.exhausted = exchange.exhausted or exchange.steps >= TURNS
+        run = self._thread.run
+        step = Step(role="generator", run=run.ordinal if run else 0, iteration=run.iteration if run else 0, step=exchange.steps)
+        call = GenerateCall(thread=self._calls.thread(), step=step, admit=self._calls.offer is None, last=exchange.exhausted)
+        number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
+        try:
+            return await self._calls.make("generate", call, MODEL_CALL, summary=f"generate #{number}", result=GeneratorTurn)
+        except ActivityError as error:
+            raise _refused(error) from None
+
+
+def _refused(error: ActivityError) -> Exception:
+    """Return what a failed call means: a cancellation stays one, a refusal fails the thread, all else stops the run."""
+    if is_cancelled_exception(error):
+        return error
+    if kind_of(error) == "InvalidRequest":
+        return ApplicationError(getattr(error.cause, "message", ""), type="InvalidRequest", non_retryable=True)
+    return DraftFailed(told(error))

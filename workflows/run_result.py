@@ -1,0 +1,50 @@
+"""The result of a turn, put together from what the thread holds."""
+
+from temporalio import workflow
+
+from workflows.thread_state import Outcome, Thread
+
+with workflow.unsafe.imports_passed_through():
+    from gradeloop.contracts import RESULT_MESSAGES_BYTES, RunResult
+    from gradeloop.usage import Usage
+
+
+def result_of(thread: Thread, outcome: Outcome) -> RunResult:
+    """Return what a turn came to; it stays within one payload."""
+    first, stop = outcome.evaluations
+    best = thread.evaluations[outcome.best] if outcome.best is not None else None
+    drafts = [at for at in range(outcome.start, outcome.stop) if _is_draft(thread, at)]
+    last = drafts[-1] if drafts else best.draft if best else None
+    standing = best.draft if best else last
+    messages = thread.log.slice(outcome.start, outcome.stop)
+    truncated = sum(message.size() for message in messages) > min(RESULT_MESSAGES_BYTES, thread.limit - thread.bytes())
+    repeated = last is not None and last == standing and thread.log[last].size() > RESULT_MESSAGES_BYTES
+    return RunResult(
+        thread_id=thread.thread_id,
+        grading_run_id=outcome.grading_run_id,
+        status=outcome.status,
+        iterations=stop - first,
+        output=None if standing is None else thread.log[standing].content,
+        best_iteration=best.iteration if best else None,
+        last_output=None if last is None or repeated else thread.log[last].content,
+        score=best.score if best else None,
+        evaluations=tuple(thread.evaluations[first:stop]),
+        messages=None if truncated else tuple(messages),
+        messages_truncated=truncated,
+        usage=outcome.usage,
+        error=outcome.error,
+    )
+
+
+def not_begun(thread: Thread) -> RunResult:
+    """Return the result of a queued turn that an interrupt dropped: nothing of it was recorded."""
+    here = len(thread.log)
+    dropped = Outcome(
+        key="", payload="", grading_run_id=None, status="interrupted", start=here, stop=here, evaluations=(0, 0), best=None,
+        usage=Usage(), error=None,
+    )  # fmt: skip
+    return result_of(thread, dropped)
+
+
+def _is_draft(thread: Thread, at: int) -> bool:
+    return thread.log[at].role == "assistant" and not thread.log[at].tool_calls
