@@ -1,0 +1,53 @@
+"""A LangChain deep agent as the generator: it drafts on a worker of its own, gradeloop grades, and the feedback goes back to it.
+
+python -m venv agent
+agent/bin/pip install deepagents temporalio
+gradeloop dev                                    # in another terminal: server, worker and UI
+export TEMPORAL_ADDRESS=...                      # as it prints
+agent/bin/python examples/deep_agent/worker.py anthropic:claude-haiku-4-5
+gradeloop run examples/deep_agent/task.yaml      # in a third one
+
+The agent keeps nothing between two drafts: the whole conversation comes with each call, so a restart of this worker loses at
+most the draft in flight. Nothing of gradeloop is imported here; the same few lines in another language do as well.
+"""
+
+import asyncio
+import sys
+from typing import Any
+
+from deepagents import create_deep_agent  # type: ignore[import-not-found,unused-ignore]  # installed for this example alone
+from langchain_core.language_models import BaseChatModel  # type: ignore[import-not-found,unused-ignore]  # as above
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.envconfig import ClientConfig
+from temporalio.worker import Worker
+
+TASK_QUEUE = "deep-agent"
+
+INSTRUCTIONS = "You are a careful writer. Answer with the text itself. Where feedback on a draft follows, mend what it names."
+
+
+class DeepAgent:
+    """The agent as an activity: the conversation in, the next draft out."""
+
+    def __init__(self, model: str | BaseChatModel) -> None:
+        self._agent = create_deep_agent(model=model, system_prompt=INSTRUCTIONS)
+
+    @activity.defn(name="deep_agent")
+    async def draft(self, asked: dict[str, Any]) -> str:
+        """Return the next draft; its planning and its tool calls stay its own."""
+        said = [{"role": message["role"], "content": message["content"]} for message in asked["messages"]]
+        state = await self._agent.ainvoke({"messages": said})
+        return str(state["messages"][-1].text)
+
+
+async def main(model: str) -> None:
+    """Serve drafts until interrupted."""
+    client = await Client.connect(**ClientConfig.load_client_connect_config())
+    worker = Worker(client, task_queue=TASK_QUEUE, activities=[DeepAgent(model).draft], max_concurrent_activities=10)
+    print(f"serving the activity deep_agent on the task queue {TASK_QUEUE}", flush=True)
+    await worker.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
