@@ -1,0 +1,103 @@
+"""The same story against a mock that others wrote: npm's @copilotkit/aimock, where Node is."""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli import CommandLine
+from tests.model_server import Reply
+from tests.test_protocols import STORY, TOOLS, task, told
+
+PACKAGE = "@copilotkit/aimock@1.43.0"
+
+INSTALL_SECONDS = 100
+
+
+@pytest.fixture(scope="module")
+def aimock(pytestconfig: pytest.Config) -> Path:
+    """Return the mock's program, installed once into pytest's cache, or skip where it cannot be had."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("Node and npm are not installed, and aimock is a Node program")
+    assert pytestconfig.cache is not None
+    folder = pytestconfig.cache.mkdir("aimock")
+    program = folder / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
+    if not program.exists():
+        command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--no-save", PACKAGE]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_SECONDS)
+        except (subprocess.SubprocessError, OSError) as error:
+            pytest.skip(f"npm cannot install {PACKAGE} here: {error}")
+    return program
+
+
+@pytest.fixture(scope="module")
+def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """Return the command in a folder with a file of tools."""
+    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
+    (command.folder / "tools.py").write_text(TOOLS)
+    yield command
+    command.end()
+
+
+def fixtures() -> list[dict[str, Any]]:
+    """Return the story in aimock's words: the turn counts assistant messages, the sequence tells equal turns apart."""
+    writer, judge = STORY["writer"], STORY["judge"]
+    said = [_fixture("writer", turn, 0, reply) for turn, reply in enumerate(writer)]
+    return said + [_fixture("judge", at % 2, at // 2, reply) for at, reply in enumerate(judge)]
+
+
+def _fixture(model: str, turn: int, sequence: int, reply: Reply) -> dict[str, Any]:
+    calls = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in reply.calls]
+    response = ({"content": reply.text} if reply.text else {}) | ({"toolCalls": calls} if calls else {})
+    usage = {"prompt_tokens": 120, "completion_tokens": 10, "total_tokens": 130, "input_tokens": 120, "output_tokens": 10}
+    return {"match": {"model": model, "turnIndex": turn, "sequenceIndex": sequence}, "response": response | {"usage": usage}}
+
+
+@contextmanager
+def serving(program: Path, folder: Path) -> Iterator[str]:
+    """Serve the story on a free port."""
+    (folder / "fixtures.json").write_text(json.dumps({"fixtures": fixtures()}))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = ["node", str(program), "-p", str(port), "-f", str(folder / "fixtures.json"), "--validate-on-load", "--strict"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            _wait_for(port)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(300):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    pytest.fail("aimock did not start within 15 s")
+
+
+def test_aimock_gives_the_same_result_over_both_protocols(aimock: Path, gradeloop: CommandLine, tmp_path: Path) -> None:
+    results = []
+    for provider in ("anthropic", "openai_compatible"):
+        with serving(aimock, tmp_path) as url:
+            own = provider == "anthropic"
+            name = task(gradeloop, provider, {} if own else {"base_url": f"{url}/v1"})
+            variables = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"} if own else {"GRADELOOP_BASE_URLS": f"{url}/v1"}
+            results.append(told(gradeloop("run", name, "--json", **variables)))
+
+    assert results[0] == results[1]
+    assert results[0]["results"] == ["needs_revision", "satisfied"]
+    assert results[0]["output"] == "spring is\nhere"
+    assert results[0]["rows"] == [[("c1", False, "it has one line"), ("c2", True, None)], [("c1", True, None), ("c2", True, None)]]
+    assert results[0]["usage"]["calls"] == 6

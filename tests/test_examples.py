@@ -1,0 +1,88 @@
+"""Every example runs: the service as a service would, the tasks through the command line."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from activities.providers import Providers
+from activities.providers.environment import Environment
+from activities.providers.scripted import Script
+from activities.tools.toolbox import Toolbox
+from examples.find_duplicates.tools import TESTS, run_test_suite
+from gradeloop.contracts import TASK_QUEUE
+from gradeloop.embedded import ServerInfo
+from gradeloop.transcript import code_of
+from gradeloop.yaml_file import read_yaml
+from worker import WorkerSettings, build
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def rows(*, kind: bool) -> dict[str, Any]:
+    """Return a verdict on the service's three criteria; the first fails unless the answer is kind."""
+    gap = None if kind else "no next step is named"
+    criteria = [{"id": f"c{at}", "reason": "Read.", "passed": kind or at > 1, "gap": gap if at == 1 else None} for at in (1, 2, 3)]
+    return {"criteria": criteria, "explanation": "Read it.", "result": "satisfied" if kind else "needs_revision"}
+
+
+async def serve_and_ask(client: Client, server: ServerInfo, *verdicts: dict[str, Any]) -> tuple[int | None, str, str]:
+    """Run the service beside a worker that plays the story; return its exit code and what it printed."""
+    drafts = ["Sorry to hear that.", "Bring it in: we replace the chain today."]
+    replies = [{"role": "generator", "iteration": at, "text": text} for at, text in enumerate(drafts)]
+    replies += [{"role": "grader", "iteration": at, "verdict": verdict} for at, verdict in enumerate(verdicts)]
+    providers = Providers(Environment.read({}), Script.model_validate({"replies": replies}))
+    environment = {**os.environ, "TEMPORAL_ADDRESS": server.address}
+    async with build(client, providers, Toolbox(), WorkerSettings(task_queue=TASK_QUEUE)):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(EXAMPLES / "service.py"),
+            "scripted:shop",
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_the_service_gives_the_answer_that_meets_its_rubric(client: Client, temporal_server: ServerInfo) -> None:
+    _, out, err = await serve_and_ask(client, temporal_server, rows(kind=False), rows(kind=True))
+
+    assert out.splitlines() == ["iteration 1: needs_revision", "iteration 2: satisfied", "Bring it in: we replace the chain today."], err
+
+
+async def test_the_service_raises_where_its_rubric_cannot_be_judged(client: Client, temporal_server: ServerInfo) -> None:
+    failed = {"criteria": [], "explanation": "There is no answer to judge.", "result": "failed"}
+
+    code, _, err = await serve_and_ask(client, temporal_server, failed)
+
+    assert code != 0
+    assert "ended failed: There is no answer to judge." in err
+
+
+def test_the_duplicates_suite_fails_the_first_scripted_draft_on_unhashable_items_and_passes_the_second() -> None:
+    first, second = (row.text for row in Script.read(EXAMPLES / "find_duplicates" / "replies.yaml").replies if row.role == "generator")
+
+    assert list(run_test_suite(code_of(first or ""))) == ["ok", "test_unhashable"]
+    assert run_test_suite(code_of(second or "")) == {"ok": True}
+
+
+def test_the_duplicates_suite_names_each_test_that_fails() -> None:
+    found = run_test_suite("def find_duplicates(lst):\n    return lst")
+
+    assert found["ok"] is False
+    assert set(found) - {"ok"} <= set(TESTS)
+    assert "test_none" in found
+
+
+@pytest.mark.parametrize("name", ["find_duplicates", "haiku"])
+def test_an_example_says_what_it_is_in_its_first_line(name: str) -> None:
+    path = EXAMPLES / name / "task.yaml"
+
+    assert path.read_text().startswith("# ")
+    assert isinstance(read_yaml(path, "the example"), dict)

@@ -1,0 +1,264 @@
+"""The laws of the house: what imports what, what a workflow may not touch, how long things are, which versions agree."""
+
+import ast
+import importlib
+import inspect
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from temporalio import workflow
+from temporalio.common import RawValue
+
+from gradeloop.contracts import GradingThread
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+VENDORS = ("anthropic", "openai", "google.genai")
+APPLICATION = ("workflows", "activities", "worker")
+TOP = {
+    *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "requirements-dev.lock", "worker.py"),
+    *("workflows", "activities", "src", "tests", "deploy", "examples", "benchmarks", "docs"),
+}
+MODULE_LINES, FUNCTION_LINES = 220, 45
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+OFFENCES = {
+    "clock": "import time\n\nNOW = time.time()\n",
+    "sleep": "from time import sleep\n\nsleep(1)\n",
+    "now": "from datetime import UTC, datetime\n\nNOW = datetime.now(UTC)\n",
+    "utcnow": "import datetime\n\nNOW = datetime.datetime.utcnow()\n",
+    "today": "import datetime\n\nNOW = datetime.date.today()\n",
+    "random": "import random\n\nDRAWN = random.random()\n",
+    "secrets": "import secrets\n\nDRAWN = secrets.token_hex()\n",
+    "uuid1": "from uuid import uuid1\n\nDRAWN = uuid1()\n",
+    "uuid4": "import uuid\n\nDRAWN = uuid.uuid4()\n",
+    "environ": "import os\n\nHOME = os.environ['HOME']\n",
+    "getenv": "from os import getenv\n\nHOME = getenv('HOME')\n",
+    "socket": "import socket\n\nHOST = socket.gethostname()\n",
+    "requests": "import requests\n\nPAGE = requests.get('http://example.com', timeout=1)\n",
+    "httpx": "from httpx import AsyncClient\n\nCLIENT = AsyncClient()\n",
+    "httpx2": "import httpx2\n\nCLIENT = httpx2.AsyncClient()\n",
+    "urllib": "from urllib.request import urlopen\n\nPAGE = urlopen('http://example.com')\n",
+    "vendor": "import anthropic\n\nCLIENT = anthropic.AsyncAnthropic()\n",
+    "subprocess": "import subprocess\n\nsubprocess.run(['true'], check=True)\n",
+    "threading": "import threading\n\nLOCK = threading.Lock()\n",
+    "executor": "from concurrent.futures import ThreadPoolExecutor\n\nPOOL = ThreadPoolExecutor()\n",
+    "to_thread": "import asyncio\n\nWAITING = asyncio.to_thread(len, '')\n",
+    "wait": "import asyncio\n\nWAITING = asyncio.wait([])\n",
+    "as_completed": "from asyncio import as_completed\n\nWAITING = as_completed([])\n",
+    "open": "TEXT = open('notes.txt').read()\n",
+    "pathlib": "from pathlib import Path\n\nTEXT = Path('notes.txt').read_text()\n",
+    "print": "print('a replay says this again')\n",
+    "logging": "import logging\n\nlogging.warning('a replay says this again')\n",
+}
+
+
+def modules() -> list[Path]:
+    """Return every module of the product."""
+    return sorted([ROOT / "worker.py", *(path for folder in ("src", "workflows", "activities") for path in (ROOT / folder).rglob("*.py"))])
+
+
+def functions(path: Path) -> Iterator[Function]:
+    """Yield the functions of a module, inner ones too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, Function):
+            yield node
+
+
+def loaded_by(*command: str) -> set[str]:
+    """Return the modules that a fresh interpreter loads while it runs the command in the project's root."""
+    done = subprocess.run([sys.executable, "-X", "importtime", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    rest = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert done.returncode == 0, "\n".join(rest)
+    return {line.rpartition("|")[2].strip() for line in lines}
+
+
+def project() -> dict[str, object]:
+    """Return the `project` table of pyproject.toml."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert isinstance(table, dict)
+    return table
+
+
+def pins() -> dict[str, str]:
+    """Return the lock file's versions by name."""
+    lines = [line for line in (ROOT / "requirements-dev.lock").read_text().splitlines() if not line.startswith("#")]
+    return dict(line.split("==") for line in lines)
+
+
+def of_packages(names: tuple[str, ...], loaded: set[str]) -> set[str]:
+    """Return those loaded modules that are, or are inside, one of the named packages."""
+    return {module for module in loaded if any(module == name or module.startswith(f"{name}.") for name in names)}
+
+
+def test_importing_gradeloop_loads_no_provider_and_nothing_of_the_application() -> None:
+    loaded = loaded_by("-c", "import gradeloop")
+
+    assert "gradeloop" in loaded
+    assert not of_packages((*VENDORS, *APPLICATION), loaded)
+
+
+def test_the_help_of_the_command_line_loads_no_provider_and_nothing_of_the_application() -> None:
+    loaded = loaded_by(str(BIN / "gradeloop"), "--help")
+
+    assert "gradeloop.cli" in loaded
+    assert not of_packages((*VENDORS, *APPLICATION), loaded)
+
+
+def test_importing_every_workflow_loads_no_vendor_sdk() -> None:
+    names = [f"workflows.{path.stem}" for path in (ROOT / "workflows").glob("[!_]*.py")]
+    loaded = loaded_by("-c", "import " + ", ".join(["workflows", *names]))
+
+    assert {"workflows", *names} <= loaded
+    assert not of_packages(VENDORS, loaded)
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """Return, for each offending snippet, the rules that it breaks as a module of `workflows/`."""
+    root = tmp_path_factory.mktemp("house")
+    shutil.copy(ROOT / "pyproject.toml", root)
+    (root / "workflows").mkdir()
+    shutil.copy(ROOT / "workflows/ruff.toml", root / "workflows")
+    for name, text in OFFENCES.items():
+        (root / "workflows" / f"{name}_.py").write_text(text)
+    command = [str(BIN / "ruff"), "check", "--no-cache", "--output-format=json", "workflows"]
+    found = json.loads(subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout)
+    return {name: {row["code"] for row in found if Path(row["filename"]).stem == f"{name}_"} for name in OFFENCES}
+
+
+@pytest.mark.parametrize("name", OFFENCES)
+def test_a_workflow_that_touches_the_world_is_refused(verdicts: dict[str, set[str]], name: str) -> None:
+    assert verdicts[name] & {"TID251", "T201", "PTH123"}
+
+
+def test_the_bans_hold_in_workflows_alone(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "clock.py").write_text(OFFENCES["clock"])
+
+    command = [str(BIN / "ruff"), "check", "--no-cache", "--select=TID251", "clock.py"]
+
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+def test_the_projects_own_workflows_break_no_rule() -> None:
+    done = subprocess.run([str(BIN / "ruff"), "check", "--no-cache", "workflows"], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_no_module_is_longer_than_a_few_screens() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules()}
+
+    assert not {path: length for path, length in lengths.items() if length > MODULE_LINES}
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    lengths = {
+        f"{path.relative_to(ROOT)}:{function.name}": (function.end_lineno or 0) - function.lineno + 1
+        for path in modules()
+        for function in functions(path)
+    }
+
+    assert lengths
+    assert not {name: length for name, length in lengths.items() if length > FUNCTION_LINES}
+
+
+def test_nothing_stands_at_the_top_that_has_no_place_there() -> None:
+    ignored = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line]
+    found = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
+
+    assert {name for name in found if not any(fnmatch(name, pattern) for pattern in ignored)} <= TOP
+
+
+def handlers(cls: type) -> dict[str, Callable[..., object]]:
+    """Return what a workflow class answers to, by kind and name, validators too."""
+    definition = workflow._Definition.must_from_class(cls)
+    found: dict[str, Callable[..., object]] = {"run": definition.run_fn}
+    found |= {f"query {name}": query.fn for name, query in definition.queries.items()}
+    found |= {f"signal {name}": signal.fn for name, signal in definition.signals.items()}
+    found |= {f"update {name}": update.fn for name, update in definition.updates.items()}
+    return found | {f"validator of {name}": update.validator for name, update in definition.updates.items() if update.validator}
+
+
+def agrees(handler: Callable[..., object], promise: Callable[..., object]) -> bool:
+    """Say whether a handler takes and returns what was promised, or takes anything, even nothing, to refuse it in its own words."""
+    kept, promised = inspect.signature(handler), inspect.signature(promise)
+    pairs = zip(kept.parameters.values(), promised.parameters.values(), strict=False)
+    return (
+        kept.return_annotation == promised.return_annotation
+        and list(kept.parameters) == list(promised.parameters)
+        and all(
+            ours.annotation is RawValue or (ours.default == theirs.default and ours.annotation in (theirs.annotation, Any))
+            for ours, theirs in pairs
+        )
+    )
+
+
+def test_every_handler_of_the_contract_is_overridden_with_its_own_signature() -> None:
+    written = importlib.import_module("workflows.grading_thread").GradingThreadWorkflow
+    promised, kept = handlers(GradingThread), handlers(written)
+
+    assert issubclass(written, GradingThread)
+    assert workflow._Definition.must_from_class(written).name == workflow._Definition.must_from_class(GradingThread).name
+    assert promised.keys() <= kept.keys()
+    assert len(promised) > 1
+    for name, promise in promised.items():
+        assert kept[name] is not promise, f"{name} is inherited, so it does nothing"
+        assert agrees(kept[name], promise), f"{name} does not take or return what the contract says"
+
+
+def test_the_installed_version_is_the_projects_and_the_changelogs_newest() -> None:
+    written = re.findall(r"^## \[(\d\S*)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+
+    assert project()["version"] == version("gradeloop") == written[0]
+
+
+def test_the_lock_file_names_no_place_and_fixes_every_version() -> None:
+    lines = (ROOT / "requirements-dev.lock").read_text().splitlines()
+
+    assert not [line for line in lines if not re.fullmatch(r"# .*|[a-z0-9][a-z0-9-]*==[0-9][\w.]*", line)]
+    assert not [line for line in lines if re.search(r"https?:|file:|--|/", line)]
+
+
+def test_the_lock_file_answers_every_requirement_of_the_project() -> None:
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    stated = [*(extras[name] for name in ("anthropic", "openai", "google", "embedded", "dev")), project()["dependencies"]]
+    wanted = [Requirement(text) for texts in stated for text in texts if not text.startswith("gradeloop[")]
+    locked = pins()
+
+    assert not [str(need) for need in wanted if not need.specifier.contains(locked.get(need.name.lower().replace(".", "-"), "0"))]
+
+
+def test_the_readmes_two_commands_are_targets_and_ci_runs_its_test_command() -> None:
+    blocks = "\n".join(re.findall(r"^```(?:bash|sh|console)\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL))
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    steps = (ROOT / ".ci/run").read_text().splitlines()
+
+    assert re.search(r"^(\$ )?make demo\b", blocks, flags=re.MULTILINE)
+    assert re.search(r"^(\$ )?make test\b", blocks, flags=re.MULTILINE)
+    assert {"demo", "test", "check", "bench"} <= set(targets)
+    assert (ROOT / "benchmarks/overhead.py").is_file()
+    assert [step for step in steps if step.startswith("make")] == ["make check", "make test"]
+
+
+def test_make_says_what_is_missing_where_there_is_no_python(tmp_path: Path) -> None:
+    command = [shutil.which("make") or "make", "demo", f"VENV={tmp_path / 'environment'}"]
+    done = subprocess.run(command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert "gradeloop needs Python 3.11 or newer" in done.stderr

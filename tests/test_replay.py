@@ -1,0 +1,211 @@
+"""Recorded histories replay on today's workflow code, so a deploy breaks no thread that is in flight.
+
+Record them anew, after a change that needs it, with `GRADELOOP_RECORD_HISTORIES=1 pytest tests/test_replay.py`.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.workflow import NondeterminismError
+
+from activities.tools.toolbox import Toolbox
+from gradeloop.contracts import RunResult
+from gradeloop.embedded import ServerInfo
+from tests.threads import Desk, Gate, Models, Reply, Thread, draft, grade, request, row, says, serving, until, wants
+from worker import WorkerSettings, build
+from workflows.grading_thread import GradingThreadWorkflow
+
+FOLDER = Path(__file__).parent / "histories"
+RECORDING = bool(os.environ.get("GRADELOOP_RECORD_HISTORIES"))
+
+HAIKU = "# Form\n- three lines\n- spring"
+TWO_LINES = (row("c1", "it has two"), row("c2"))
+BOTH = (row("c1"), row("c2"))
+
+
+def look(at: str) -> str:
+    """Look at something."""
+    return f"seen {at}"
+
+
+def run_test_suite(draft: str) -> dict[str, object]:
+    """Pass from the second draft on."""
+    return {"ok": "draft 0" not in draft, "failed": "test_unhashable"}
+
+
+def broken_suite(draft: str) -> bool:
+    """Break."""
+    raise ConnectionError("the test database is down")
+
+
+async def interrupted_twice(desk: Desk, thread: Thread) -> None:
+    """Stop a draft and then a grading, and go on each time."""
+    first, second = desk.models.gate("generator", 1), desk.models.gate("grader", 1)
+    await _stopped(thread, first)
+    resumed = asyncio.create_task(thread.execute_update("resume", result_type=RunResult))
+    await _stopped(thread, second)
+    await resumed
+    await thread.execute_update("resume", result_type=RunResult)
+
+
+async def _stopped(thread: Thread, gate: Gate) -> None:
+    await gate.reached.wait()
+    await thread.signal("interrupt")
+    await until(thread, "interrupted")
+    gate.opened.set()
+
+
+@dataclass(frozen=True)
+class Story:
+    """A thread that is recorded."""
+
+    argument: dict[str, Any]
+    replies: tuple[Reply, ...]
+    status: str | None
+    meanwhile: Callable[[Desk, Thread], Awaitable[None]] | None = None
+
+
+def with_tools(argument: dict[str, Any], *tools: str) -> dict[str, Any]:
+    """Return the request with the same tools for both models."""
+    return argument | {role: argument[role] | {"tools": list(tools)} for role in ("generator", "grader")}
+
+
+LOOKS = ({"name": "look", "arguments": {"at": "x"}}, {"name": "look", "arguments": {}}, "nothing")
+MISSING = [grade(0, row("c1", "it has two"), step=step) for step in range(3)]
+NOTHING = '{"criteria": [], "explanation": "", "result": "needs_revision"}'
+REVISED = (draft(), grade(0, *TWO_LINES), draft(1), grade(1, *BOTH))
+
+STORIES = {
+    "ungraded": Story(request(), (draft(),), None),
+    "satisfied": Story(request(HAIKU), REVISED, "satisfied"),
+    "capped": Story(request(HAIKU, max_iterations=2), (*REVISED[:3], grade(1, *TWO_LINES)), "max_iterations_reached"),
+    "failed": Story(request(HAIKU), (draft(), grade(result="failed", explanation="it contradicts itself")), "failed"),
+    "grader_error": Story(request(HAIKU), (draft(), *(says("{}", step=step) for step in range(3))), "grader_error"),
+    "unverified": Story(request(HAIKU), (draft(), *MISSING, says(NOTHING, step=3), draft(1), grade(1, *BOTH)), "satisfied"),
+    "interrupted_and_resumed": Story(request(HAIKU), REVISED, "satisfied", interrupted_twice),
+    "draft_failed": Story(request(HAIKU), ({"role": "generator", "error": {"kind": "auth", "message": "no such key"}},), "interrupted"),
+    "refused": Story(request(" "), (), "InvalidRequest"),
+    "tools": Story(
+        with_tools(request("- x"), "look"),
+        (wants("generator", *LOOKS), draft(step=1), wants("grader", *LOOKS), grade(step=1)),
+        "satisfied",
+    ),
+    "checks": Story(
+        request({"criteria": [{"description": "tests pass", "check": "run_test_suite"}, "readable"]}),
+        (draft(), grade(0, row("c2")), draft(1), grade(1, row("c2"))),
+        "satisfied",
+    ),
+    "checker_error": Story(request({"criteria": [{"description": "t", "check": "broken_suite"}]}), (draft(),), "grader_error"),
+}
+
+
+async def told(client: Client, name: str) -> WorkflowHistory:
+    """Run a story and return its history."""
+    story = STORIES[name]
+    async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite]) as desk:
+        thread = await desk.start(story.argument, id=f"recorded-{name}")
+        if story.meanwhile:
+            await story.meanwhile(desk, thread)
+        await asyncio.wait([asyncio.create_task(thread.result())], timeout=30)
+        return await thread.fetch_history()
+
+
+def without_traces(part: Any) -> Any:
+    """Return a history's JSON without stack traces, which name the recorder's files."""
+    if isinstance(part, dict):
+        return {key: without_traces(value) for key, value in part.items() if key != "stackTrace"}
+    return [without_traces(each) for each in part] if isinstance(part, list) else part
+
+
+def replayer() -> Replayer:
+    """Return a replayer set up as the worker is."""
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("gradeloop", "activities")
+    runner = SandboxedWorkflowRunner(restrictions)
+    return Replayer(workflows=[GradingThreadWorkflow], workflow_runner=runner, data_converter=pydantic_data_converter)
+
+
+def recorded(name: str) -> WorkflowHistory:
+    """Return a recorded history."""
+    return WorkflowHistory.from_json(f"recorded-{name}", (FOLDER / f"{name}.json").read_text())
+
+
+def ending(history: WorkflowHistory) -> str | None:
+    """Return the status in which the thread ended, or why it failed."""
+    last = history.events[-1]
+    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+        return last.workflow_execution_failed_event_attributes.failure.application_failure_info.type
+    result = json.loads(last.workflow_execution_completed_event_attributes.result.payloads[0].data)
+    return RunResult.model_validate(result).status
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def recordings(temporal_server: ServerInfo) -> None:
+    """Record all stories anew where that was asked for; the recordings name no machine."""
+    if not RECORDING:
+        return
+    client = await Client.connect(temporal_server.address, identity="recorder", data_converter=pydantic_data_converter)
+    for old in FOLDER.glob("*.json"):
+        old.unlink()
+    histories = await asyncio.gather(*map(partial(told, client), STORIES))
+    for name, history in zip(STORIES, histories, strict=True):
+        text = json.dumps(without_traces(history.to_json_dict()), indent=1, ensure_ascii=False)
+        (FOLDER / f"{name}.json").write_text(text + "\n")
+
+
+def test_every_story_is_recorded_and_nothing_else() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted(STORIES)
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+async def test_a_recorded_history_replays(name: str) -> None:
+    history = recorded(name)
+
+    assert ending(history) == STORIES[name].status
+    assert (await replayer().replay_workflow(history)).replay_failure is None
+
+
+async def test_what_the_stories_do_today_replays_too(client: Client) -> None:
+    quick = [name for name in STORIES if name != "checker_error"]
+    histories = await asyncio.gather(*(told(client, name) for name in quick))
+
+    assert [ending(history) for history in histories] == [STORIES[name].status for name in quick]
+    for history in histories:
+        await replayer().replay_workflow(history)
+
+
+async def test_a_worker_that_keeps_no_thread_in_memory_replays_at_every_step(client: Client) -> None:
+    models = Models(REVISED, {})
+    async with build(client, models, Toolbox(), WorkerSettings(task_queue="forgetful", max_cached_workflows=0)):
+        result = await Desk(client, models, "forgetful").run(STORIES["satisfied"].argument)
+
+    assert (result.status, result.iterations, len(models.asked)) == ("satisfied", 2, 4)
+
+
+async def test_another_order_of_calls_is_found_out() -> None:
+    text = (FOLDER / "satisfied.json").read_text().replace('"name": "grade"', '"name": "generate"')
+
+    with pytest.raises(NondeterminismError):
+        await replayer().replay_workflow(WorkflowHistory.from_json("changed", text))
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+def test_a_recording_names_no_machine(name: str) -> None:
+    text = (FOLDER / f"{name}.json").read_text()
+
+    assert set(re.findall(r'"identity": "([^"]*)"', text)) <= {"recorder", "history-service", ""}
+    payloads = [base64.b64decode(data).decode(errors="replace") for data in re.findall(r'"data": "([^"]*)"', text)]
+    assert not [part for part in (text, *payloads) if re.search(r"/(home|root|tmp|usr|var|site-packages)/|\.py\b|stackTrace", part)]

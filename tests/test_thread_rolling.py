@@ -1,0 +1,191 @@
+"""A thread whose history grows long goes on in new Temporal runs, and nobody who talks to it can tell."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+from temporalio.client import Client
+
+from gradeloop import embedded
+from gradeloop.connection import Connection, connect
+from gradeloop.contracts import ThreadState
+from gradeloop.embedded import ensure_server, stop_server
+from gradeloop.errors import InvalidRequest
+from gradeloop.event import Event
+from tests.turns import SECONDS, Served, a_thread, failing_until, replay, runs_of, scheduled, serving, start
+
+SUGGESTED_AT = 60
+"""Events of history after which the server suggests a new run, instead of 4,096."""
+
+
+@pytest.fixture(scope="module")
+async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """Run a server of its own that suggests a new run early."""
+    folder = str(tmp_path_factory.mktemp("impatient"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADELOOP_STATE_DIR", folder)
+        early = f"limit.historyCount.suggestContinueAsNew={SUGGESTED_AT}"
+        patch.setattr(embedded, "DYNAMIC_CONFIG", (*embedded.DYNAMIC_CONFIG, early))
+        server = await ensure_server()
+        client = await connect(Connection(server.address, "default", embedded=True, ui=server.ui))
+    try:
+        yield client
+    finally:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GRADELOOP_STATE_DIR", folder)
+            await stop_server()
+
+
+@pytest.fixture
+async def served(impatient: Client) -> AsyncIterator[Served]:
+    async with serving(impatient) as one:
+        yield one
+
+
+async def calls_of(served: Served, thread: str) -> Counter[str]:
+    """Count the activities of all Temporal runs of a thread."""
+    return sum([await scheduled(served.temporal, thread, run_id) for run_id in await runs_of(served.temporal, thread)], Counter[str]())
+
+
+async def test_one_grading_run_goes_through_several_temporal_runs_while_its_caller_waits(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(19)
+
+    async def watch() -> list[Event]:
+        return [event async for event in served.client.watch(thread)]
+
+    turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(max_iterations=20)))
+    await served.models.called("generator")
+    watching = asyncio.create_task(watch())
+    result = await turn
+    await served.client.close(thread)
+    watched = await asyncio.wait_for(watching, SECONDS)
+
+    assert (result.status, result.iterations) == ("satisfied", 20)
+    assert [each.iteration for each in result.evaluations] == list(range(20))
+    assert {each.grading_run_id for each in result.evaluations} == {result.grading_run_id}
+    assert len(await runs_of(served.temporal, thread)) >= 3
+    assert await calls_of(served, thread) == {"generate": 20, "grade": 20}
+    assert [event.seq for event in watched] == list(range(1, len(watched) + 1))
+    assert len(await served.said(thread)) == 40
+    await replay(served.temporal, thread)
+
+
+def has_queued(count: int, state: ThreadState) -> bool:
+    return state.queued == count
+
+
+async def test_queued_turns_come_through_and_each_is_done_once(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(9)
+    served.models.hold("generator")
+    first = asyncio.create_task(served.client.invoke(thread, "turn 0", key="key 0", start=start(max_iterations=5)))
+    await served.models.called("generator")
+    others = []
+    for number in range(1, 4):
+        others.append(asyncio.create_task(served.client.invoke(thread, f"turn {number}", key=f"key {number}")))
+        await served.until(thread, partial(has_queued, number))
+    served.models.release()
+    results = await asyncio.gather(first, *others)
+
+    assert [result.status for result in results] == ["max_iterations_reached"] * 4
+    assert len({result.grading_run_id for result in results}) == 4
+    assert [(result.messages or ())[0].content for result in results] == [f"turn {number}" for number in range(4)]
+    said = [text for text in await served.said(thread) if text.startswith("turn")]
+    assert said == [f"turn {number}" for number in range(4)]
+    assert len(await runs_of(served.temporal, thread)) >= 3
+    assert served.models.count("generator") == sum(result.iterations for result in results) == 20
+    await replay(served.temporal, thread)
+
+
+async def test_keys_are_remembered_in_the_next_runs(served: Served) -> None:
+    thread = a_thread()
+    first = await served.client.invoke(thread, "turn 0", key="key 0", start=start())
+    number = 0
+    while len(await runs_of(served.temporal, thread)) < 3:
+        number += 1
+        await served.client.invoke(thread, f"turn {number}", key=f"key {number}")
+    drafts = served.models.count("generator")
+
+    again = await served.client.invoke(thread, "turn 0", key="key 0")
+
+    assert again == first
+    assert served.models.count("generator") == drafts
+    with pytest.raises(InvalidRequest, match="key 'key 0' was used for another turn"):
+        await served.client.invoke(thread, "something else", key="key 0")
+
+
+async def test_an_interrupted_run_goes_on_in_a_thread_that_rolled_over(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(15)
+    turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(max_iterations=20)))
+    await served.models.called("generator", 8)
+    served.models.hold("generator")
+    await served.models.called("generator", served.models.count("generator"))
+    await served.until(thread, lambda state: state.phase == "generating")
+    await served.client.interrupt(thread)
+    stopped = await turn
+    served.models.release()
+    before = await runs_of(served.temporal, thread)
+
+    result = await served.client.invoke(thread)
+
+    assert stopped.status == "interrupted"
+    assert (result.status, result.iterations, result.grading_run_id) == ("satisfied", 16, stopped.grading_run_id)
+    assert len(before) >= 2
+    assert len(await runs_of(served.temporal, thread)) > len(before)
+    places = [(each.grading_run_id, each.iteration) for each in (await served.client.evaluations(thread)).items]
+    assert places == [(result.grading_run_id, iteration) for iteration in range(16)]
+    await replay(served.temporal, thread)
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_whoever_resumed_a_run_gets_its_end_from_a_later_temporal_run(served: Served, named: bool) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(15)
+    turn = await served.begun(thread, "generator", max_iterations=20)
+    await served.client.interrupt(thread)
+    await turn
+    served.models.release()
+
+    result = await (served.client.invoke(thread, key="go on") if named else served.client.resume(thread))
+
+    assert (result.status, result.iterations) == ("satisfied", 16)
+    assert len(await runs_of(served.temporal, thread)) >= 2
+    assert served.models.count("generator") == 17
+
+
+async def test_rubrics_and_a_close_that_come_while_it_rolls_over_are_not_lost(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(19)
+    turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(max_iterations=20)))
+    await served.models.called("generator")
+    for number in range(30):
+        await served.client.supply_rubric(thread, f"- it is number {number}")
+    served.models.answers["grader"] = failing_until(0)
+    result = await turn
+    await served.client.close(thread)
+    end = await served.client.result(thread)
+
+    types = await served.types(thread)
+    assert types.count("rubric_supplied") == 30
+    assert result.evaluations[-1].criteria[0].name == "it is number 29"
+    assert end.grading_run_id == result.grading_run_id
+    assert len(await runs_of(served.temporal, thread)) >= 2
+    places = [(each.grading_run_id, each.iteration) for each in (await served.client.evaluations(thread)).items]
+    assert len(places) == len(set(places))
+    await replay(served.temporal, thread)
+
+
+async def test_the_conversation_reaches_the_models_whole_after_a_roll(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(12)
+
+    await served.client.invoke(thread, "hello", start=start(max_iterations=20))
+
+    last = next(request for request in reversed(served.models.requests) if request.step.role == "generator")
+    said = [message.name or message.content for message in last.messages]
+    assert said == (await served.said(thread))[:-1]
+    assert len(said) == 25
