@@ -8,21 +8,24 @@ import base64
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import NondeterminismError
 
 from activities.tools.toolbox import Toolbox
+from gradeloop import embedded
 from gradeloop.contracts import RunResult
 from gradeloop.embedded import ServerInfo
 from tests.threads import Desk, Gate, Models, Reply, Thread, draft, grade, request, row, says, serving, until, wants
@@ -69,6 +72,27 @@ async def _stopped(thread: Thread, gate: Gate) -> None:
     gate.opened.set()
 
 
+async def superseded(desk: Desk, thread: Thread) -> None:
+    """Supply another rubric while the first draft is graded."""
+    gate = desk.models.gate("grader", 0)
+    await gate.reached.wait()
+    await thread.signal("supply_rubric", "- it greets")
+    while (await thread.query("state"))["rubric"]["criteria"][0]["description"] != "it greets":
+        await asyncio.sleep(0.02)
+    gate.opened.set()
+
+
+async def drafted_elsewhere(desk: Desk, thread: Thread) -> None:
+    """Serve the drafts of somebody else."""
+
+    @activity.defn(name="their_draft")
+    async def their_draft(asked: dict[str, Any]) -> str:
+        return f"draft {asked['iteration']}"
+
+    async with Worker(desk.client, task_queue=THEIRS, activities=[their_draft]):
+        await thread.result()
+
+
 @dataclass(frozen=True)
 class Story:
     """A thread that is recorded."""
@@ -84,6 +108,11 @@ def with_tools(argument: dict[str, Any], *tools: str) -> dict[str, Any]:
     return argument | {role: argument[role] | {"tools": list(tools)} for role in ("generator", "grader")}
 
 
+CONTINUED = "continued_as_new"
+"""The ending of a story that only a server tells which suggests a new run after few events."""
+
+THEIRS = "their-queue"
+
 LOOKS = ({"name": "look", "arguments": {"at": "x"}}, {"name": "look", "arguments": {}}, "nothing")
 MISSING = [grade(0, row("c1", "it has two"), step=step) for step in range(3)]
 NOTHING = '{"criteria": [], "explanation": "", "result": "needs_revision"}'
@@ -97,6 +126,15 @@ STORIES = {
     "grader_error": Story(request(HAIKU), (draft(), *(says("{}", step=step) for step in range(3))), "grader_error"),
     "unverified": Story(request(HAIKU), (draft(), *MISSING, says(NOTHING, step=3), draft(1), grade(1, *BOTH)), "satisfied"),
     "interrupted_and_resumed": Story(request(HAIKU), REVISED, "satisfied", interrupted_twice),
+    "superseded": Story(request(HAIKU), (draft(), grade(0, *BOTH), grade(0, row("c1")) | {"run": 1}), "satisfied", superseded),
+    "foreign_generator": Story(
+        request(HAIKU) | {"generator": {"activity": "their_draft", "task_queue": THEIRS}}, REVISED, "satisfied", drafted_elsewhere
+    ),
+    "continued_as_new": Story(
+        request(HAIKU, max_iterations=4),
+        tuple(each for at in range(4) for each in (draft(at), grade(at, *(BOTH if at == 3 else TWO_LINES)))),
+        CONTINUED,
+    ),
     "draft_failed": Story(request(HAIKU), ({"role": "generator", "error": {"kind": "auth", "message": "no such key"}},), "interrupted"),
     "refused": Story(request(" "), (), "InvalidRequest"),
     "tools": Story(
@@ -121,7 +159,7 @@ async def told(client: Client, name: str) -> WorkflowHistory:
         if story.meanwhile:
             await story.meanwhile(desk, thread)
         await asyncio.wait([asyncio.create_task(thread.result())], timeout=30)
-        return await thread.fetch_history()
+        return await client.get_workflow_handle(thread.id, run_id=thread.first_execution_run_id).fetch_history()
 
 
 def without_traces(part: Any) -> Any:
@@ -148,20 +186,39 @@ def ending(history: WorkflowHistory) -> str | None:
     last = history.events[-1]
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
         return last.workflow_execution_failed_event_attributes.failure.application_failure_info.type
+    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+        return CONTINUED
     result = json.loads(last.workflow_execution_completed_event_attributes.result.payloads[0].data)
     return RunResult.model_validate(result).status
 
 
+@asynccontextmanager
+async def early_server(folder: str) -> AsyncIterator[str]:
+    """Run a server of its own that suggests a new run after 30 events."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADELOOP_STATE_DIR", folder)
+        patch.setattr(embedded, "DYNAMIC_CONFIG", (*embedded.DYNAMIC_CONFIG, "limit.historyCount.suggestContinueAsNew=30"))
+        server = await embedded.ensure_server()
+        try:
+            yield server.address
+        finally:
+            await embedded.stop_server()
+
+
 @pytest.fixture(scope="module", autouse=True)
-async def recordings(temporal_server: ServerInfo) -> None:
+async def recordings(temporal_server: ServerInfo, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Record all stories anew where that was asked for; the recordings name no machine."""
     if not RECORDING:
         return
     client = await Client.connect(temporal_server.address, identity="recorder", data_converter=pydantic_data_converter)
     for old in FOLDER.glob("*.json"):
         old.unlink()
-    histories = await asyncio.gather(*map(partial(told, client), STORIES))
-    for name, history in zip(STORIES, histories, strict=True):
+    names = [name for name in STORIES if STORIES[name].status != CONTINUED]
+    histories = dict(zip(names, await asyncio.gather(*map(partial(told, client), names)), strict=True))
+    async with early_server(str(tmp_path_factory.mktemp("early"))) as address:
+        client = await Client.connect(address, identity="recorder", data_converter=pydantic_data_converter)
+        histories["continued_as_new"] = await told(client, "continued_as_new")
+    for name, history in histories.items():
         text = json.dumps(without_traces(history.to_json_dict()), indent=1, ensure_ascii=False)
         (FOLDER / f"{name}.json").write_text(text + "\n")
 
@@ -179,7 +236,7 @@ async def test_a_recorded_history_replays(name: str) -> None:
 
 
 async def test_what_the_stories_do_today_replays_too(client: Client) -> None:
-    quick = [name for name in STORIES if name != "checker_error"]
+    quick = [name for name in STORIES if name not in {"checker_error", CONTINUED}]
     histories = await asyncio.gather(*(told(client, name) for name in quick))
 
     assert [ending(history) for history in histories] == [STORIES[name].status for name in quick]
