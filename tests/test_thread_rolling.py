@@ -189,3 +189,28 @@ async def test_the_conversation_reaches_the_models_whole_after_a_roll(served: Se
     said = [message.name or message.content for message in last.messages]
     assert said == (await served.said(thread))[:-1]
     assert len(said) == 25
+
+
+async def test_a_thread_of_ten_mebibytes_rolls_over_and_is_interrupted_and_resumed(served: Served) -> None:
+    thread, text = a_thread(), "x" * 1_000_000
+    await served.client.invoke(thread, f"0 {text}", start=start())
+    for turn in range(1, 11):
+        await served.client.invoke(thread, f"{turn} {text}")
+    before = served.models.count("generator")
+    served.models.hold("generator")
+    stopping = asyncio.create_task(served.client.invoke(thread, "the last one"))
+    await served.models.called("generator", before + 1)
+    await served.client.interrupt(thread)
+    stopped = await asyncio.wait_for(stopping, SECONDS)
+    served.models.release()
+    result = await served.client.resume(thread)
+
+    said: list[str] = []
+    after: int | None = 0
+    while after is not None:
+        page = await served.client.messages(thread, after=after)
+        said, after = [*said, *(message.content for message in page.items)], page.next
+    assert (stopped.status, result.status, stopped.grading_run_id) == ("interrupted", "satisfied", result.grading_run_id)
+    assert sum(map(len, said)) > 10 * 1024 * 1024
+    assert [message.split()[0] for message in said if message.endswith(text)] == [str(turn) for turn in range(11)]
+    assert len(await runs_of(served.temporal, thread)) >= 3
