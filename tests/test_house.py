@@ -253,7 +253,7 @@ def test_the_readmes_two_commands_are_targets_and_ci_runs_its_test_command() -> 
     assert re.search(r"^(\$ )?make test\b", blocks, flags=re.MULTILINE)
     assert {"demo", "test", "check", "bench"} <= set(targets)
     assert (ROOT / "benchmarks/overhead.py").is_file()
-    assert [step for step in steps if step.startswith("make")] == ["make check", "make test"]
+    assert [step.split(" ||")[0] for step in steps if step.startswith("make")] == ["make check", "make test"]
 
 
 def test_make_says_what_is_missing_where_there_is_no_python(tmp_path: Path) -> None:
