@@ -186,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     python = chosen.python or peer_python()
     short = Plan(SHORT, chosen.latencies, {20: 60, 200: 200}, chosen.rounds, bare=True)
-    long = Plan(LONG, max(chosen.latencies // 4, 3), {20: 40}, chosen.rounds)
+    long = Plan(LONG, max(chosen.latencies // 4, 3), {20: 40, 200: 200}, max(chosen.rounds - 1, 1))
     plans = {"short": [short], "long": [long], None: [short, long]}[chosen.only]
     asyncio.run(beside(plans, python, Console(highlight=False, width=140)))
 
