@@ -9,6 +9,8 @@ from typing import Literal, get_args
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
 from activities.symptoms import conceal, symptoms
+from gradeloop.strict import Recorded
+from gradeloop.usage import Usage
 
 Kind = Literal[
     "rate_limited",
@@ -83,17 +85,26 @@ _BY_WORDS: tuple[tuple[Kind, re.Pattern[str], frozenset[int | None]], ...] = (
 
 _BY_CLASS: dict[Kind, frozenset[str]] = {
     "config": frozenset({"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "UnicodeEncodeError"}),
+    "malformed_response": frozenset({"JSONDecodeError", "UnknownApiResponseError", "DecodingError", "BodyTooLarge"}),
     "timeout": frozenset({"TimeoutError", "TimeoutException", "APITimeoutError"}),
     "connection": frozenset({"TransportError", "APIConnectionError", "ConnectionError"}),
-    "malformed_response": frozenset({"JSONDecodeError", "DecodingError"}),
 }
 """Exceptions without an HTTP status, by the names of their classes; the first kind that fits counts."""
+
+
+class Spent(Recorded):
+    """What a failed call says of itself beside its words."""
+
+    usage: Usage
+    """Of all attempts."""
+    raisable: bool = False
+    """Whether the same call with a larger completion may succeed."""
 
 
 class ModelFault(Exception):
     """A model call that gave no answer."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument a fact
         self,
         kind: Kind,
         message: str,
@@ -102,6 +113,8 @@ class ModelFault(Exception):
         status: int | None = None,
         retry_after: float | None = None,
         error: str = "",
+        usage: Usage | None = None,
+        raisable: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind: Kind = kind
@@ -112,6 +125,23 @@ class ModelFault(Exception):
         """Seconds that the provider asks us to wait."""
         self.error = error
         """The class name of the exception behind it; empty where the fault is our own finding."""
+        self.usage = usage
+        """What the reply cost that is no answer; None where none came."""
+        self.raisable = raisable
+        """True for a completion that was cut at its own cap, below what the model can write."""
+
+    def told(self, model: str, secrets: Collection[str]) -> "ModelFault":
+        """Return the fault as it may be told: with the model, without keys, its wait capped."""
+        return ModelFault(
+            self.kind,
+            conceal(self.message, secrets),
+            model=model,
+            status=self.status,
+            retry_after=_wait(self.kind, self.retry_after),
+            error=self.error,
+            usage=self.usage,
+            raisable=self.raisable,
+        )
 
     def __str__(self) -> str:
         """Say which exception, which HTTP status and which model, then the provider's words."""
@@ -121,13 +151,14 @@ class ModelFault(Exception):
         return f"{', '.join(part for part in (self.error, status, self.model) if part)}: {self.message}".removeprefix(": ")
 
 
-def failure(error: BaseException, *, model: str, attempt: int = 1) -> ApplicationError:
+def failure(error: BaseException, *, model: str, attempt: int = 1, spent: Usage | None = None) -> ApplicationError:
     """Turn what a call raised into what Temporal is told; raise the result `from None`, since SDK errors do not pickle.
 
     Args:
         error: What was raised. An `ApplicationError` is returned as it is.
         model: The model's id, for the message.
         attempt: The activity's attempt, from 1; the third malformed reply is final.
+        spent: What all attempts have cost; the thread counts it where none gave a reply.
 
     Raises:
         BaseException: `error` itself, where it is a cancellation or no `Exception`.
@@ -141,15 +172,14 @@ def failure(error: BaseException, *, model: str, attempt: int = 1) -> Applicatio
         return ApplicationError(conceal(str(error)) or repr(error), type=type(error).__name__, non_retryable=True)
     final = fault.kind not in RETRYABLE or (fault.kind == "malformed_response" and attempt >= MALFORMED_ATTEMPTS)
     delay = timedelta(seconds=fault.retry_after) if fault.retry_after and not final else None
-    return ApplicationError(str(fault), type=fault.kind, non_retryable=final, next_retry_delay=delay)
+    facts = Spent(usage=spent, raisable=fault.raisable).model_dump(mode="json") if spent and spent.attempts else None
+    return ApplicationError(str(fault), *([facts] if facts else []), type=fault.kind, non_retryable=final, next_retry_delay=delay)
 
 
 def fault_of(error: Exception, *, model: str, secrets: Collection[str] = ()) -> ModelFault | None:
     """Recognise a failed model call by its status, codes and class names; None for any other exception (a bug)."""
     if isinstance(error, ModelFault):
-        wait = _wait(error.kind, error.retry_after)
-        words = conceal(error.message, secrets)
-        return ModelFault(error.kind, words, model=model, status=error.status, retry_after=wait, error=error.error)
+        return error.told(model, secrets)
     seen = symptoms(error)
     kind = kind_of(seen.status, seen.codes, seen.words) if seen.status or seen.codes else _kind_by_class(seen.classes)
     if kind is None:

@@ -32,16 +32,17 @@ class Symptoms:
 
 def symptoms(error: Exception) -> Symptoms:
     """Read an exception of the anthropic and openai SDKs, of httpx2, of the json module or of asyncio."""
-    response = getattr(error, "response", None)
-    status = getattr(error, "status_code", None) or getattr(response, "status_code", None)
-    report = _report(error)
+    response, report = getattr(error, "response", None), _report(error)
+    status = getattr(error, "status_code", None) or getattr(response, "status_code", None) or getattr(error, "code", None)
+    if status == HTTPStatus.OK and isinstance(report.get("code"), int):  # an error in a stream, which began well
+        status = report["code"]
     return Symptoms(
         name=type(error).__name__,
         classes=frozenset(cls.__name__ for link in _chain(error) for cls in type(link).__mro__),
         status=status if isinstance(status, int) else None,
         codes=_codes(report),
         words=_redirect(response) or _words(error, report),
-        retry_after=retry_after(getattr(response, "headers", {})),
+        retry_after=_retry_delay(report) or retry_after(getattr(response, "headers", {})),
     )
 
 
@@ -57,11 +58,16 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     return seconds if seconds is not None and seconds > 0 else None
 
 
-def conceal(text: str, secrets: Collection[str] = ()) -> str:
-    """Return `text` on one line, without keys, cut to what a message may carry."""
+def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
+    """Return `text` without keys: the ones at hand, and whatever looks like one."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "[key]") if secret else text
-    text = " ".join(_SECRET.sub("[key]", text).split())
+    return _SECRET.sub("[key]", text)
+
+
+def conceal(text: str, secrets: Collection[str] = ()) -> str:
+    """Return `text` on one line, without keys, cut to what a message may carry."""
+    text = " ".join(scrubbed(text, secrets).split())
     return text if len(text) <= WORDS_LIMIT else f"{text[: WORDS_LIMIT - 1]}…"
 
 
@@ -82,7 +88,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _report(error: Exception) -> Mapping[str, object]:
     """Return the error object of the reply's body: providers nest it, and one SDK unwraps it."""
-    body = getattr(error, "body", None)
+    body = getattr(error, "body", None) or getattr(error, "details", None)
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     return inner if isinstance(inner, Mapping) else {}
 
@@ -90,7 +96,28 @@ def _report(error: Exception) -> Mapping[str, object]:
 def _codes(report: Mapping[str, object]) -> tuple[str, ...]:
     details = report.get("details")
     exact = details.get("error_code") if isinstance(details, Mapping) else None
-    return tuple(code for code in (exact, report.get("code"), report.get("type")) if isinstance(code, str))
+    daily = "insufficient_quota" if any("PerDay" in str(each.get("quotaId")) for each in _violations(report)) else None
+    return tuple(code for code in (exact, daily, report.get("code"), report.get("type")) if isinstance(code, str))
+
+
+def _details(report: Mapping[str, object], kind: str) -> Iterator[Mapping[str, object]]:
+    """Yield what Google says beside an error, of that kind."""
+    details = report.get("details")
+    for each in details if isinstance(details, list) else []:
+        if isinstance(each, Mapping) and str(each.get("@type")).endswith(kind):
+            yield each
+
+
+def _violations(report: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    for failure in _details(report, "QuotaFailure"):
+        violations = failure.get("violations")
+        yield from (each for each in violations if isinstance(each, Mapping)) if isinstance(violations, list) else ()
+
+
+def _retry_delay(report: Mapping[str, object]) -> float | None:
+    """Read the seconds to wait from Google's `RetryInfo`: `34.07s`."""
+    delays = (_number(str(each.get("retryDelay")).removesuffix("s")) for each in _details(report, "RetryInfo"))
+    return next((delay for delay in delays if delay and delay > 0), None)
 
 
 def _redirect(response: object) -> str:

@@ -2,22 +2,36 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 
 from activities.failures import ModelFault, fault_of
 from activities.providers.anthropic import AnthropicMessages
+from activities.providers.capabilities import capability
 from activities.providers.clients import Clients
 from activities.providers.environment import Endpoint, Environment
-from activities.providers.model import DEADLINE, ModelReply, ModelRequest, Provider
+from activities.providers.google import GoogleGenAI
+from activities.providers.model import ModelReply, ModelRequest, Provider, completion_cap, deadline
 from activities.providers.openai_chat import OpenAIChat
+from activities.providers.openai_responses import OpenAIResponses
+from activities.providers.prices import prices
 from activities.providers.scripted import Script, Scripted
+from activities.providers.vetting import settings_complaint
+from gradeloop.default_model import DEFAULTS
 from gradeloop.modelspec import ModelSpec
 from gradeloop.strict import clip
+from gradeloop.usage import Usage
 
-_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openrouter": "OPENROUTER_API_KEY"}
-_EXTRAS = {"anthropic": "anthropic", "openai": "openai", "openrouter": "openai", "openai_compatible": "openai"}
-_ANTHROPIC_EFFORTS = ("low", "medium", "high", "xhigh", "max")
+_VARIABLES = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "google_genai": "GOOGLE_API_KEY (or GEMINI_API_KEY)",
+    "openrouter": "OPENROUTER_API_KEY",
+}
+_EXTRAS = {"anthropic": "anthropic", "openai": "openai", "google_genai": "google", "openrouter": "openai", "openai_compatible": "openai"}
+_PACKAGES = {"anthropic": "anthropic", "openai": "openai", "google": "google.genai"}
+"""What is imported, by the extra that installs it."""
 
 
 class Providers:
@@ -27,6 +41,7 @@ class Providers:
         self._environment = environment
         self._script = script
         self._clients = Clients(environment.ambient_headers)
+        self._prices = prices(environment.prices)
         self._adapters: dict[tuple[str, str], Provider] = {}
         self._loaded: set[str] = set()
 
@@ -53,30 +68,67 @@ class Providers:
             self._adapters[place] = self._adapter(spec, endpoint)
         return self._adapters[place]
 
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The keys, which nothing may show."""
+        return self._environment.secrets
+
+    def default_grader(self) -> ModelSpec:
+        """Return the model that judges where none is named.
+
+        Raises:
+            ModelFault: Of kind `config`: this worker has no key.
+        """
+        if self._environment.default is None:
+            names = ", ".join(dict.fromkeys(row.variables[0] for row in DEFAULTS))
+            raise ModelFault("config", f"no grader is named and no provider key is set; name one in grader.model, or set one of {names}")
+        return self._environment.default
+
+    def cost(self, spec: ModelSpec, usage: Usage) -> float | None:
+        """Return what one call cost in US dollars; None where the model's price is not known."""
+        return self._prices.cost(spec, usage)
+
     async def complete(self, request: ModelRequest) -> ModelReply:
-        """Make one paid call, within `DEADLINE` seconds in all.
+        """Make one paid call, within its deadline; its usage says what it cost, also where it failed.
 
         Raises:
             ModelFault: The call failed or gave no answer; its message shows no key.
         """
-        model, deadline = request.spec.id, asyncio.timeout(DEADLINE)
+        clock = asyncio.get_running_loop().time
+        started = clock()
         try:
-            async with deadline:
+            reply = await self._attempt(request)
+        except ModelFault as fault:
+            fault.usage = self._metered(request.spec, fault.usage or Usage(), clock() - started)
+            raise
+        return replace(reply, usage=self._metered(request.spec, reply.usage, clock() - started))
+
+    async def _attempt(self, request: ModelRequest) -> ModelReply:
+        model, seconds = request.spec.id, deadline(completion_cap(request, capability(request.spec).max_output))
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
                 await self._load(_EXTRAS.get(request.spec.provider))
                 return await self.get(request.spec).complete(request)
         except Exception as error:
-            fault = fault_of(error, model=model, secrets=self._environment.secrets)
+            fault = fault_of(error, model=model, secrets=self.secrets)
             if fault is None:
                 raise
-            if isinstance(error, TimeoutError) and deadline.expired():
-                fault = ModelFault("timeout", f"no reply within {DEADLINE:g} s", model=model)
+            if isinstance(error, TimeoutError) and limit.expired():
+                fault = ModelFault("timeout", f"no reply within {seconds:g} s", model=model)
             raise fault from None
 
-    async def _load(self, package: str | None) -> None:
+    def _metered(self, spec: ModelSpec, usage: Usage, seconds: float) -> Usage:
+        cost = usage.cost_usd
+        if cost is None and usage.calls:
+            cost = self._prices.cost(spec, usage)
+        return usage.model_copy(update={"attempts": 1, "seconds": round(seconds, 3), "cost_usd": cost})
+
+    async def _load(self, extra: str | None) -> None:
         """Import an SDK at its first use, in a thread: it takes seconds on a busy machine, in which all calls must send heartbeats."""
-        if package and package not in self._loaded and find_spec(package):
-            await asyncio.to_thread(import_module, package)
-            self._loaded.add(package)
+        if extra and extra not in self._loaded and _installed(extra):
+            await asyncio.to_thread(import_module, _PACKAGES[extra])
+            self._loaded.add(extra)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -87,9 +139,9 @@ class Providers:
         if spec.provider == "scripted":
             return None if self._script else f"{spec.id!r} needs a file of replies; name it with `scripted:` where the worker is started"
         extra = _EXTRAS[spec.provider]
-        if find_spec(extra) is None:
+        if not _installed(extra):
             return f"{spec.id!r} needs a package that is not installed here; run: pip install 'gradeloop[{extra}]'"
-        return self._address_complaint(spec) or self._key_complaint(spec) or _config_complaint(spec)
+        return self._address_complaint(spec) or self._key_complaint(spec) or settings_complaint(spec)
 
     def _address_complaint(self, spec: ModelSpec) -> str | None:
         url, environment = spec.config.base_url, self._environment
@@ -104,7 +156,10 @@ class Providers:
         return f"base_url {clip(url)} is not allowed on this worker; add it to the worker's GRADELOOP_BASE_URLS: {url}"
 
     def _key_complaint(self, spec: ModelSpec) -> str | None:
-        key, variable = self._environment.endpoint(spec).key, _VARIABLES.get(spec.provider, "OPENAI_API_KEY")
+        endpoint, variable = self._environment.endpoint(spec), _VARIABLES.get(spec.provider, "OPENAI_API_KEY")
+        key = endpoint.key
+        if endpoint.project:
+            return None
         if key is None:
             return f"{variable} is not set in the worker's environment; set it to use {spec.id!r}"
         if not re.fullmatch(r"[\x21-\x7e]+", key):
@@ -116,15 +171,15 @@ class Providers:
             return Scripted(self._script)
         if spec.provider == "anthropic":
             return AnthropicMessages(self._clients.anthropic(endpoint))
+        if spec.provider == "google_genai":
+            return GoogleGenAI(self._clients.google(endpoint))
+        if spec.provider == "openai":
+            return OpenAIResponses(self._clients.openai(endpoint))
         return OpenAIChat(self._clients.openai(endpoint))
 
 
-def _config_complaint(spec: ModelSpec) -> str | None:
-    config = spec.config
-    if spec.provider != "anthropic":
-        return None
-    if config.temperature is not None:
-        return f"temperature {config.temperature:g} cannot be set for {spec.id!r}: the Messages API takes none; leave it out"
-    if config.reasoning_effort not in (None, *_ANTHROPIC_EFFORTS):
-        return f"reasoning_effort {config.reasoning_effort!r} is unknown to {spec.id!r}. Known: {', '.join(_ANTHROPIC_EFFORTS)}."
-    return None
+def _installed(extra: str) -> bool:
+    try:
+        return find_spec(_PACKAGES[extra]) is not None
+    except ModuleNotFoundError:  # of the package above it
+        return False

@@ -1,15 +1,18 @@
 """The Messages API."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
 from activities.failures import ModelFault
-from activities.providers.model import MAX_TOKENS, ModelReply, ModelRequest, Step
-from activities.providers.wire import JsonObject, call_id, count, json_object, opaque, reported, tool_call
+from activities.providers.anthropic_stream import MessageAssembly
+from activities.providers.capabilities import capability
+from activities.providers.model import ModelReply, ModelRequest, Step, completion_cap, raisable
+from activities.providers.reading import reply_body, waiting
+from activities.providers.wire import JsonObject, call_id, count, opaque, reported, tool_call
 from gradeloop.transcript import Message, ToolCall
 from gradeloop.usage import Usage
 
@@ -17,6 +20,13 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 _DONE = {"end_turn", "stop_sequence", "tool_use"}
+CACHED: JsonObject = {"type": "ephemeral"}
+"""The mark up to which the provider caches a prompt, for five minutes from its last use."""
+
+BREAKPOINTS = 3
+"""Marks beside the one on the system prompt: the API takes four."""
+
+_MARKABLE = {"text", "tool_use", "tool_result"}
 _CUT = {"max_tokens", "model_context_window_exceeded"}
 
 
@@ -28,8 +38,14 @@ class AnthropicMessages:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        raw = await self._client.messages.with_raw_response.create(**wire_request(request))
-        return model_reply(json_object(raw.http_response.content), request.step)
+        body, streamed = wire_request(request), capability(request.spec).stream
+        config = request.spec.config
+        extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})
+        # Only the older protocol takes a temperature, of the older models that have one.
+        headers = {} if config.temperature is None else {"anthropic-version": "2023-06-01"}
+        call = self._client.messages.with_streaming_response.create
+        async with call(**body, stream=streamed, extra_body=extra, extra_headers=headers, timeout=waiting(streamed=streamed)) as response:
+            return model_reply(await reply_body(response.http_response, MessageAssembly()), request)
 
 
 def wire_request(request: ModelRequest) -> dict[str, Any]:
@@ -40,11 +56,14 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
         output["format"] = {"type": "json_schema", "schema": request.schema}
     body: dict[str, Any] = {
         "model": request.spec.model,
-        "max_tokens": config.max_tokens or MAX_TOKENS,
-        "messages": _messages(request.messages),
+        "max_tokens": completion_cap(request, capability(request.spec).max_output),
+        "messages": _messages(request),
     }
     if request.system:
-        body["system"] = request.system
+        body["system"] = [{"type": "text", "text": request.system, "cache_control": CACHED}]
+    if config.thinking is not None:
+        budget = {"type": "enabled", "budget_tokens": config.thinking}
+        body["thinking"] = {"type": config.thinking} if isinstance(config.thinking, str) else budget
     if output:
         body["output_config"] = output
     if request.tools:
@@ -53,10 +72,22 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     return body
 
 
-def _messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def _messages(request: ModelRequest) -> list[dict[str, Any]]:
     """Merge neighbours of one role: all results of a turn's tool calls must stand in the one message after it."""
-    turns = groupby(messages, key=lambda message: "assistant" if message.role == "assistant" else "user")
-    return [{"role": role, "content": [block for message in group for block in _blocks(message)]} for role, group in turns]
+    told = [(message.role == "assistant", list(_blocks(message))) for message in request.messages]
+    for at in request.breakpoints[-BREAKPOINTS:]:
+        told[at] = (told[at][0], _marked(told[at][1]))
+    turns = groupby(told, key=lambda turn: turn[0])
+    contents = ((ours, [block for _, blocks in group for block in blocks]) for ours, group in turns)
+    return [{"role": "assistant" if ours else "user", "content": content} for ours, content in contents]
+
+
+def _marked(blocks: list[JsonValue]) -> list[JsonValue]:
+    """Mark the last block for the cache; thinking takes no mark."""
+    *before, last = blocks
+    if not isinstance(last, dict) or last.get("type") not in _MARKABLE:
+        return blocks
+    return [*before, {**last, "cache_control": CACHED}]
 
 
 def _blocks(message: Message) -> Iterator[JsonValue]:
@@ -78,7 +109,7 @@ def _wire_id(identifier: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", identifier)
 
 
-def model_reply(body: JsonObject, step: Step) -> ModelReply:
+def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     """Read the reply's body.
 
     Raises:
@@ -86,15 +117,15 @@ def model_reply(body: JsonObject, step: Step) -> ModelReply:
     """
     if body.get("type") == "error":
         raise reported(body.get("error"), status=200)
-    content = _content(body, step)
-    _refuse_unfinished(body)
+    content, usage = _content(body, request.step), _usage(body.get("usage"))
+    _refuse_unfinished(body, request, usage)
     text = "".join(str(block.get("text") or "") for block in content if block.get("type") == "text")
     calls = tuple(_call(block) for block in content if block.get("type") == "tool_use")
     if not text.strip() and not calls:
-        raise ModelFault("malformed_response", f"the reply is empty: no text and no tool call in {len(content)} blocks")
+        raise ModelFault("malformed_response", f"the reply is empty: no text and no tool call in {len(content)} blocks", usage=usage)
     plain = all(block.get("type") in {"text", "tool_use"} for block in content)
     vendor: JsonObject | None = None if plain else {"provider": "anthropic", "content": list(content)}
-    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), _usage(body.get("usage")))
+    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), usage)
 
 
 def _content(body: JsonObject, step: Step) -> list[JsonObject]:
@@ -113,17 +144,18 @@ def _call(block: JsonObject) -> ToolCall:
     return tool_call(str(block["id"]), block.get("name"), block.get("input"))
 
 
-def _refuse_unfinished(body: JsonObject) -> None:
+def _refuse_unfinished(body: JsonObject, request: ModelRequest, usage: Usage) -> None:
     reason = body.get("stop_reason")
     if reason == "refusal":
         details = body.get("stop_details")
         said = [str(details[part]) for part in ("category", "explanation") if details.get(part)] if isinstance(details, dict) else []
-        raise ModelFault("refused", f"the model refused to answer ({': '.join(said) or 'no reason given'})")
+        raise ModelFault("refused", f"the model refused to answer ({': '.join(said) or 'no reason given'})", usage=usage)
     if reason in _CUT:
-        spent = count(body.get("usage"), "output_tokens")
-        raise ModelFault("truncated", f"the reply was cut ({reason}) after {spent} tokens; raise config.max_tokens or shorten the task")
+        words = f"the reply was cut ({reason}) after {usage.output} tokens; raise config.max_tokens or shorten the task"
+        longer = reason == "max_tokens" and raisable(request, capability(request.spec).max_output)
+        raise ModelFault("truncated", words, usage=usage, raisable=longer)
     if reason not in _DONE:
-        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: stop_reason {reason!r}")
+        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: stop_reason {reason!r}", usage=usage)
 
 
 def _usage(usage: JsonValue) -> Usage:
@@ -132,6 +164,7 @@ def _usage(usage: JsonValue) -> Usage:
     return Usage(
         input=count(usage, "input_tokens") + count(usage, "cache_creation_input_tokens") + cached,
         cached=cached,
+        cache_written=count(usage, "cache_creation_input_tokens"),
         output=count(usage, "output_tokens"),
         reasoning=count(usage, "output_tokens_details", "thinking_tokens"),
         calls=1,

@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from activities.providers.environment import Endpoint
-from activities.providers.model import CONNECT_TIMEOUT, DEADLINE
+from activities.providers.model import CONNECT_TIMEOUT, IDLE_TIMEOUT, LONGEST
 
 if TYPE_CHECKING:
     import httpx2
     from anthropic import AsyncAnthropic
+    from google.genai import Client
     from openai import AsyncOpenAI
-
-IDLE_CONNECTIONS = 100
-"""Connections kept open between calls; those in use are bounded by the worker's own slots for activities."""
 
 
 class Clients:
@@ -20,7 +18,7 @@ class Clients:
 
     def __init__(self, ambient_headers: frozenset[str]) -> None:
         self._ambient_headers = ambient_headers
-        self._http: httpx2.AsyncClient | None = None
+        self._pools: dict[bool, httpx2.AsyncClient] = {}
 
     def anthropic(self, endpoint: Endpoint) -> "AsyncAnthropic":
         """Return a client of the Messages API."""
@@ -30,7 +28,7 @@ class Clients:
             api_key=endpoint.key,
             base_url=endpoint.base_url,
             webhook_key="",
-            http_client=self._pool(),
+            http_client=self._pool(endpoint),
             timeout=_timeout(),
             max_retries=0,
             default_headers=self._headers(endpoint, omit),  # type: ignore[arg-type]  # the SDK's own way to leave a header out
@@ -48,25 +46,39 @@ class Clients:
             organization="",
             project="",
             webhook_secret="",
-            http_client=self._pool(),
+            http_client=self._pool(endpoint),
             timeout=_timeout(),
             max_retries=0,
             default_headers={**self._headers(endpoint, omit), "OpenAI-Organization": omit, "OpenAI-Project": omit},  # type: ignore[dict-item]  # as above
         )
 
+    def google(self, endpoint: Endpoint) -> "Client":
+        """Return a client of the Gemini API, of Vertex AI where the endpoint names a project."""
+        from google.genai import Client, types  # a third of a second that only its users pay
+
+        options = types.HttpOptions(
+            base_url=endpoint.base_url if endpoint.named or not endpoint.project else None,
+            api_version="v1",
+            timeout=int(LONGEST * 1000),
+            httpx_async_client=self._pool(endpoint),
+            retry_options=types.HttpRetryOptions(attempts=1),
+        )
+        if endpoint.project:
+            return Client(vertexai=True, project=endpoint.project, location=endpoint.location, http_options=options)
+        return Client(vertexai=False, api_key=endpoint.key, http_options=options)
+
     async def aclose(self) -> None:
         """Close the connections; a later client opens a new pool."""
-        if self._http is not None:
-            http, self._http = self._http, None
-            await http.aclose()
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            await pool.aclose()
 
-    def _pool(self) -> "httpx2.AsyncClient":
-        import httpx2  # with the SDKs
+    def _pool(self, endpoint: Endpoint) -> "httpx2.AsyncClient":
+        from activities.providers.transport import http_client  # with the SDKs
 
-        if self._http is None:
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS)
-            self._http = httpx2.AsyncClient(timeout=_timeout(), limits=limits, follow_redirects=False)
-        return self._http
+        if endpoint.guarded not in self._pools:
+            self._pools[endpoint.guarded] = http_client(_timeout(), guarded=endpoint.guarded)
+        return self._pools[endpoint.guarded]
 
     def _headers(self, endpoint: Endpoint, omit: object) -> Mapping[str, object]:
         """Leave out what `*_CUSTOM_HEADERS` would add to calls of any host, but for a pinned version of the protocol."""
@@ -77,4 +89,4 @@ class Clients:
 def _timeout() -> "httpx2.Timeout":
     import httpx2  # with the SDKs
 
-    return httpx2.Timeout(DEADLINE, connect=CONNECT_TIMEOUT)
+    return httpx2.Timeout(LONGEST, read=IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)

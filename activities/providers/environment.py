@@ -1,21 +1,29 @@
 """What the worker takes from its environment for model calls: keys, endpoints, and which other endpoints are allowed."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+from gradeloop.default_model import GITHUB_URL, MISTRAL_URL, default_model
 from gradeloop.errors import InvalidRequest
 from gradeloop.modelspec import ModelSpec
 from gradeloop.strict import clip
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 OPENAI_URL = "https://api.openai.com/v1"
+GOOGLE_URL = "https://generativelanguage.googleapis.com"
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
+
+ANYWHERE = "https://*"
+"""The entry of `GRADELOOP_BASE_URLS` that allows every public server."""
 
 NO_KEY = "EMPTY"
 """What a server without keys is sent; the SDK insists on one."""
 
+_VERTEX = ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI")
 _PORTS = {"http": 80, "https": 443}
 _DEVIOUS = re.compile(r"[^\x21-\x7e]|[@\\]|%(?:2[eEfF]|5[cC])|/\.{1,2}(?:/|$)|[^:]//")
 """Spellings that a server, or a client on the way to it, may read as another path."""
@@ -29,6 +37,12 @@ class Endpoint:
     key: str | None = field(default=None, repr=False)
     named: bool = False
     """Whether the environment itself named the address."""
+    project: str | None = None
+    """The Google Cloud project whose Vertex AI is called, with the machine's own credentials and no key."""
+    location: str | None = None
+    """The region of that."""
+    guarded: bool = False
+    """Whether the address is one that a wildcard allows, so that it may lead to no private network."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +51,16 @@ class Environment:
 
     anthropic: Endpoint = Endpoint(ANTHROPIC_URL)
     openai: Endpoint = Endpoint(OPENAI_URL)
+    google: Endpoint = Endpoint(GOOGLE_URL)
     openrouter: Endpoint = Endpoint(OPENROUTER_URL)
     base_urls: tuple[str, ...] = ()
     """Prefixes that a request's `base_url` may have, from `GRADELOOP_BASE_URLS`."""
+    compatible: tuple[Endpoint, ...] = ()
+    """Known servers of the compatible protocol for which the worker has a key: Mistral, GitHub Models, Azure OpenAI."""
+    default: ModelSpec | None = None
+    """The grader where none is named."""
+    prices: Path | None = None
+    """The user's own prices, from `GRADELOOP_PRICES`."""
     ambient_headers: frozenset[str] = frozenset()
     """Headers that an SDK would take from its own variable and send to any host; they are left out of every request."""
 
@@ -50,27 +71,34 @@ class Environment:
         Raises:
             InvalidRequest: A variable holds no base URL.
         """
-        listed = environ.get("GRADELOOP_BASE_URLS", "").split(",")
+        listed = [url.strip() for url in environ.get("GRADELOOP_BASE_URLS", "").split(",")]
+        own, chosen = _value(environ, "GRADELOOP_PRICES"), default_model(environ)
         headers = f"{environ.get('ANTHROPIC_CUSTOM_HEADERS', '')}\n{environ.get('OPENAI_CUSTOM_HEADERS', '')}"
         return cls(
             anthropic=_endpoint(environ, "ANTHROPIC", ANTHROPIC_URL),
             openai=_endpoint(environ, "OPENAI", OPENAI_URL),
+            google=_google(environ),
             openrouter=Endpoint(OPENROUTER_URL, _value(environ, "OPENROUTER_API_KEY")),
-            base_urls=tuple(_base_url(url.strip(), "GRADELOOP_BASE_URLS") for url in listed if url.strip()),
+            compatible=tuple(_compatible(environ)),
+            default=chosen.spec if chosen else None,
+            prices=Path(own) if own else None,
+            base_urls=tuple(url if url == ANYWHERE else _base_url(url, "GRADELOOP_BASE_URLS") for url in listed if url),
             ambient_headers=frozenset(line.split(":")[0].strip() for line in headers.splitlines() if ":" in line),
         )
 
     @property
     def secrets(self) -> frozenset[str]:
         """The keys, which no message may show."""
-        return frozenset(endpoint.key for endpoint in (self.anthropic, self.openai, self.openrouter) if endpoint.key)
+        endpoints = (self.anthropic, self.openai, self.google, self.openrouter, *self.compatible)
+        return frozenset(endpoint.key for endpoint in endpoints if endpoint.key)
 
     def endpoint(self, spec: ModelSpec) -> Endpoint:
         """Return where a model's calls go, and with which key: one goes to no other address than its own."""
         if spec.provider == "openai_compatible":
             url = (spec.config.base_url or self.openai.base_url).rstrip("/")
-            return Endpoint(url, (self.openai.key if self.owns(url) else None) or NO_KEY)
-        own = {"anthropic": self.anthropic, "openai": self.openai, "openrouter": self.openrouter}
+            known = next((each for each in self.compatible if _same(url, each.base_url)), None)
+            return known or Endpoint(url, (self.openai.key if self.owns(url) else None) or NO_KEY, guarded=not self._lists(url))
+        own = {"anthropic": self.anthropic, "openai": self.openai, "google_genai": self.google, "openrouter": self.openrouter}
         return own.get(spec.provider, Endpoint(""))
 
     def owns(self, base_url: str) -> bool:
@@ -78,8 +106,12 @@ class Environment:
         return self.openai.named and _same(base_url, self.openai.base_url)
 
     def allows(self, base_url: str) -> bool:
-        """Say whether a request may name `base_url`: the environment's own, or one at or below a listed prefix."""
-        return self.owns(base_url) or any(_below(base_url, prefix) for prefix in self.base_urls)
+        """Say whether a request may name `base_url`: one that the environment knows, one at or below a listed prefix, or any public one."""
+        return self._lists(base_url) or (ANYWHERE in self.base_urls and _is_public(base_url))
+
+    def _lists(self, base_url: str) -> bool:
+        known = any(_same(base_url, each.base_url) for each in self.compatible)
+        return known or self.owns(base_url) or any(_below(base_url, prefix) for prefix in self.base_urls if prefix != ANYWHERE)
 
 
 def _value(environ: Mapping[str, str], name: str) -> str | None:
@@ -90,6 +122,39 @@ def _endpoint(environ: Mapping[str, str], prefix: str, default: str) -> Endpoint
     named = _value(environ, f"{prefix}_BASE_URL")
     key = _value(environ, f"{prefix}_API_KEY")
     return Endpoint(default, key) if named is None else Endpoint(_base_url(named, f"{prefix}_BASE_URL"), key, named=True)
+
+
+def _google(environ: Mapping[str, str]) -> Endpoint:
+    """Read the endpoint of Gemini, whose key has three names; the SDK's own order."""
+    key = next((key for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY", "PALM_API_KEY") if (key := _value(environ, name))), None)
+    named, project = _value(environ, "GOOGLE_GEMINI_BASE_URL"), _value(environ, "GOOGLE_CLOUD_PROJECT")
+    uses_vertex = any(environ.get(name, "").strip().lower() in {"1", "true"} for name in _VERTEX)
+    if uses_vertex and project:
+        location = _value(environ, "GOOGLE_CLOUD_LOCATION") or "global"
+        return Endpoint(_base_url(named or GOOGLE_URL, "GOOGLE_GEMINI_BASE_URL"), None, named is not None, project, location)
+    return Endpoint(GOOGLE_URL, key) if named is None else Endpoint(_base_url(named, "GOOGLE_GEMINI_BASE_URL"), key, named=True)
+
+
+def _compatible(environ: Mapping[str, str]) -> Iterator[Endpoint]:
+    """Yield the known compatible servers whose key is set; Azure's v1 surface takes the key as OpenAI's does."""
+    if key := _value(environ, "MISTRAL_API_KEY"):
+        yield Endpoint(MISTRAL_URL, key)
+    if key := _value(environ, "GITHUB_TOKEN"):
+        yield Endpoint(GITHUB_URL, key)
+    azure, key = _value(environ, "AZURE_OPENAI_ENDPOINT"), _value(environ, "AZURE_OPENAI_API_KEY")
+    if azure and key:
+        yield Endpoint(f"{_base_url(azure, 'AZURE_OPENAI_ENDPOINT')}/openai/v1", key)
+
+
+def _is_public(url: str) -> bool:
+    """Say whether a URL is https and names a public host, as far as the name shows; what it leads to is seen at the call."""
+    parts = None if _DEVIOUS.search(url) else _split(url)
+    if parts is None or parts.scheme != "https" or not parts.hostname:
+        return False
+    try:
+        return ip_address(parts.hostname).is_global
+    except ValueError:
+        return "." in parts.hostname and not parts.hostname.endswith((".localhost", ".local", ".internal"))
 
 
 def _base_url(value: str, variable: str) -> str:

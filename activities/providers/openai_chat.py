@@ -1,15 +1,20 @@
 """The Chat Completions API, as OpenAI, OpenRouter, vLLM, Ollama and others speak it."""
 
+import math
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
 from activities.failures import ModelFault
-from activities.providers.model import ModelReply, ModelRequest, ToolSpec
-from activities.providers.wire import JsonObject, call_id, count, json_object, opaque, reported, tool_call
+from activities.providers.capabilities import capability
+from activities.providers.model import ModelReply, ModelRequest, ToolSpec, completion_cap, raisable
+from activities.providers.openai_chat_stream import ChatAssembly
+from activities.providers.reading import reply_body, waiting
+from activities.providers.wire import JsonObject, call_id, count, opaque, reported, tool_call
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
 
@@ -29,20 +34,23 @@ class OpenAIChat:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        raw = await self._client.chat.completions.with_raw_response.create(**wire_request(request))
-        return model_reply(json_object(raw.http_response.content), request)
+        body, streamed = wire_request(request), capability(request.spec).stream
+        body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
+        call = self._client.chat.completions.with_streaming_response.create
+        async with call(**body, extra_body=request.spec.config.extra, timeout=waiting(streamed=streamed)) as response:
+            return model_reply(await reply_body(response.http_response, ChatAssembly()), request)
 
 
 def wire_request(request: ModelRequest) -> dict[str, Any]:
     """Return the request's body."""
     config = request.spec.config
-    cap = "max_completion_tokens" if request.spec.provider == "openai" else "max_tokens"
     system = [{"role": "system", "content": request.system}] if request.system else []
     body: dict[str, Any] = {
         "model": request.spec.model,
-        "messages": system + [_message(message, request.spec.provider) for message in request.messages],
-        cap: config.max_tokens,
+        "messages": [*system, *_merged(request)],
+        "max_tokens": completion_cap(request, capability(request.spec).max_output) if config.max_tokens or request.raised else None,
         "temperature": config.temperature,
+        "seed": config.seed,
         "reasoning_effort": config.reasoning_effort,
         "tools": [_tool(tool) for tool in request.tools] or None,
         "tool_choice": ("auto" if request.tools_allowed else "none") if request.tools else None,
@@ -51,6 +59,16 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
         schema = {"name": request.schema_name, "strict": True, "schema": request.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return {name: value for name, value in body.items() if value is not None}
+
+
+def _merged(request: ModelRequest) -> Iterator[dict[str, Any]]:
+    """Yield the messages, neighbours of the user's merged to one: the templates of some servers take no two in a row."""
+    for said, group in groupby(request.messages, key=lambda message: message.role == "user" and not message.name):
+        messages = list(group)
+        if said:
+            yield {"role": "user", "content": "\n\n".join(message.content for message in messages)}
+        else:
+            yield from (_message(message, request.spec.provider) for message in messages)
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -79,18 +97,18 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     Raises:
         ModelFault: It is no answer.
     """
-    choice = _choice(body)
+    choice, usage = _choice(body), _usage(body.get("usage"))
     message = choice.get("message")
-    _refuse_unfinished(choice, message if isinstance(message, dict) else {})
+    _refuse_unfinished(choice, message if isinstance(message, dict) else {}, request, usage)
     if not isinstance(message, dict):
         raise ModelFault("malformed_response", f"the reply's choice has no message; finish_reason {choice.get('finish_reason')!r}")
     text, raw_calls = _text(message.get("content")), list(_raw_calls(message, request))
     calls = tuple(tool_call(str(raw["id"]), function.get("name"), function.get("arguments")) for raw, function in raw_calls)
     if not text.strip() and not calls:
-        raise ModelFault("malformed_response", "the reply is empty: no text and no tool call")
+        raise ModelFault("malformed_response", "the reply is empty: no text and no tool call", usage=usage)
     extras = _extras(message, [raw for raw, _ in raw_calls]) if calls else {}
     vendor: JsonObject | None = {"provider": request.spec.provider, "message": extras} if extras else None
-    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), _usage(body.get("usage")))
+    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), usage)
 
 
 def _choice(body: JsonObject) -> JsonObject:
@@ -104,14 +122,15 @@ def _choice(body: JsonObject) -> JsonObject:
     raise ModelFault("malformed_response", f"the reply has no choices; its keys: {', '.join(body) or 'none'}")
 
 
-def _refuse_unfinished(choice: JsonObject, message: JsonObject) -> None:
+def _refuse_unfinished(choice: JsonObject, message: JsonObject, request: ModelRequest, usage: Usage) -> None:
     reason = choice.get("finish_reason")
     if message.get("refusal") or reason == "content_filter":
-        raise ModelFault("refused", f"the model refused to answer ({message.get('refusal') or reason})")
+        raise ModelFault("refused", f"the model refused to answer ({message.get('refusal') or reason})", usage=usage)
     if reason == "length":
-        raise ModelFault("truncated", "the reply was cut (finish_reason length); raise config.max_tokens or shorten the task")
+        words = "the reply was cut (finish_reason length); raise config.max_tokens or shorten the task"
+        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability(request.spec).max_output))
     if reason not in _DONE:
-        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: finish_reason {reason!r}")
+        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: finish_reason {reason!r}", usage=usage)
 
 
 def _text(content: JsonValue) -> str:
@@ -143,7 +162,15 @@ def _usage(usage: JsonValue) -> Usage:
     return Usage(
         input=count(usage, "prompt_tokens"),
         cached=count(usage, "prompt_tokens_details", "cached_tokens"),
+        cache_written=count(usage, "prompt_tokens_details", "cache_write_tokens"),
         output=count(usage, "completion_tokens"),
         reasoning=count(usage, "completion_tokens_details", "reasoning_tokens"),
         calls=1,
+        cost_usd=_told_cost(usage),
     )
+
+
+def _told_cost(usage: JsonValue) -> float | None:
+    """Return what the call cost in US dollars where the server says so, as OpenRouter does."""
+    cost = usage.get("cost") if isinstance(usage, dict) else None
+    return float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) and 0 < cost < math.inf else None

@@ -40,6 +40,7 @@ class ScriptedUsage(Strict):
 
     input: NonNegativeInt = 0
     cached: NonNegativeInt = 0
+    cache_written: NonNegativeInt = 0
     output: NonNegativeInt = 0
     reasoning: NonNegativeInt = 0
 
@@ -61,12 +62,16 @@ class Row(Strict):
     delay: Annotated[float, Field(ge=0, le=3600)] = 0
     """Seconds before the reply."""
     usage: ScriptedUsage = ScriptedUsage()
+    asked: dict[str, JsonValue] | None = None
+    """What the model was asked when the row was recorded; it plays no part."""
+    failed_before: tuple[ScriptedError, ...] = ()
+    """Failures that were retried when the row was recorded; they are not played."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> "Row":
         ways = ("text", "verdict", "tool_calls", "error")
         given = [way for way in ways if getattr(self, way) is not None]
-        if len(given) != 1:
+        if len(given) != 1 and given != ["text", "tool_calls"]:
             raise ValueError(f"a row says exactly one of {', '.join(ways)}; this one says {' and '.join(given) or 'none'}")
         return self
 
@@ -131,7 +136,7 @@ class Scripted:
         if row.error is not None:
             error = row.error
             raise ModelFault(error.kind, error.message, model=model, status=error.status, retry_after=error.retry_after)
-        if row.text is not None and not row.text.strip():
+        if row.text is not None and not row.text.strip() and not row.tool_calls:
             raise ModelFault("malformed_response", "the reply is empty", model=model)
         return ModelReply(row.message(), Usage(**dict(row.usage), calls=1))
 

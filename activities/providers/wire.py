@@ -47,6 +47,11 @@ def count(usage: JsonValue, *path: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
+def objects(value: JsonValue) -> list[JsonObject]:
+    """Return the objects of a list; none where it is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def call_id(step: Step, ordinal: int) -> str:
     """Return an id for a tool call that came without one: the same at every retry, another at every step."""
     return f"call_{step.run}_{step.iteration}_{step.group}_{step.sample}_{step.step}_{ordinal}"

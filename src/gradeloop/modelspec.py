@@ -3,12 +3,15 @@
 import re
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from gradeloop.strict import OrText, Strict, clip, did_you_mean
 
-Provider = Literal["anthropic", "openai", "openrouter", "openai_compatible", "scripted"]
+Provider = Literal["anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted"]
 PROVIDERS: tuple[str, ...] = get_args(Provider)
+ALIASES = {"google": "google_genai", "gemini": "google_genai"}
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ModelConfig(Strict):
@@ -16,7 +19,14 @@ class ModelConfig(Strict):
 
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    reasoning_effort: Effort | None = None
+    thinking: Literal["adaptive", "disabled"] | Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """How a model that thinks before it answers does so; a number is its budget in tokens, where it takes one."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    structured_output: bool | None = None
+    """Whether the server keeps a JSON Schema; by default as the worker's table of models says."""
+    extra: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """What is added to the request's body as it is, for settings that have no name here."""
     base_url: str | None = None
     """Where an OpenAI-compatible server listens; must be on the worker's allow-list."""
 
@@ -45,6 +55,7 @@ class ModelSpec(OrText):
         provider, separator, model = _split(value)
         if not separator or not model.strip():
             raise ValueError(f"{clip(value)} names no model; write 'provider:model', for example 'anthropic:claude-haiku-4-5'")
+        provider = ALIASES.get(provider, provider)
         if provider not in PROVIDERS:
             raise ValueError(f"Unknown provider {provider!r}.{did_you_mean(provider, sorted(PROVIDERS))}")
         return f"{provider}:{model}"

@@ -1,0 +1,176 @@
+"""The Gemini API, of Google AI Studio or Vertex AI."""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+from activities.failures import ModelFault
+from activities.providers.capabilities import capability
+from activities.providers.model import ModelReply, ModelRequest, Step, completion_cap, raisable
+from activities.providers.wire import JsonObject, call_id, count, objects, opaque, reported, tool_call
+from gradeloop.transcript import Message
+from gradeloop.usage import Usage
+
+if TYPE_CHECKING:
+    from google.genai import Client
+
+_BLOCKED = {
+    "SAFETY", "RECITATION", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "MODEL_ARMOR", "LANGUAGE", "IMAGE_SAFETY",
+    "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
+}  # fmt: skip
+_LEVELS = {"none": "MINIMAL", "minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "XHIGH"}
+
+
+class GoogleGenAI:
+    """Speaks generateContent through its SDK, below the typed methods: those drop what they do not know, and a signature's own bytes."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+
+    async def complete(self, request: ModelRequest) -> ModelReply:
+        """Make one call; see `Provider`."""
+        api = self._client._api_client  # noqa: SLF001 - the one place that gives raw chunks
+        model = f"models/{request.spec.model}"
+        path = f"publishers/google/{model}" if api.vertexai else model
+        chunks = await api.async_request_streamed("post", f"{path}:streamGenerateContent?alt=sse", wire_request(request))
+        body: JsonObject = {}
+        async for chunk in chunks:
+            value = from_json(chunk.body or "{}")
+            if not isinstance(value, dict):
+                raise ModelFault("malformed_response", f"an event of the stream is no object: {str(value)[:80]!r}")
+            _merge(body, value)
+        return model_reply(body, request)
+
+
+def _merge(body: JsonObject, chunk: JsonObject) -> None:
+    """Take the next chunk of a reply in: parts are added, all else is the newest."""
+    if chunk.get("error"):
+        raise reported(chunk["error"], status=200)
+    candidate, newest = _candidate(body), _candidate(chunk)
+    parts = [*_parts(candidate), *_parts(newest)]
+    body.update(chunk)
+    if candidate or newest:
+        body["candidates"] = [candidate | newest | {"content": {"role": "model", "parts": list(parts)}}]
+
+
+def _candidate(body: JsonObject) -> JsonObject:
+    return next(iter(objects(body.get("candidates"))), {})
+
+
+def _parts(candidate: JsonObject) -> list[JsonObject]:
+    content = candidate.get("content")
+    return objects(content.get("parts")) if isinstance(content, dict) else []
+
+
+def wire_request(request: ModelRequest) -> dict[str, Any]:
+    """Return the request's body."""
+    body: dict[str, Any] = {"contents": _contents(request.messages), "generationConfig": _settings(request)}
+    if request.system:
+        body["systemInstruction"] = {"parts": [{"text": request.system}]}
+    if request.tools:
+        declared = [{"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.parameters} for tool in request.tools]
+        body["tools"] = [{"functionDeclarations": declared}]
+        body["toolConfig"] = {"functionCallingConfig": {"mode": "AUTO" if request.tools_allowed else "NONE"}}
+    return body | request.spec.config.extra
+
+
+def _settings(request: ModelRequest) -> dict[str, Any]:
+    config = request.spec.config
+    settings: dict[str, Any] = {
+        "maxOutputTokens": completion_cap(request, capability(request.spec).max_output),
+        "temperature": config.temperature,
+        "seed": config.seed,
+        "thinkingConfig": _thinking(request),
+    }
+    if request.schema is not None:
+        settings |= {"responseMimeType": "application/json", "responseJsonSchema": request.schema}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _thinking(request: ModelRequest) -> dict[str, Any] | None:
+    config = request.spec.config
+    if config.thinking is not None:
+        return {"thinkingBudget": {"adaptive": -1, "disabled": 0}.get(str(config.thinking), config.thinking)}
+    return {"thinkingLevel": _LEVELS.get(config.reasoning_effort, "HIGH")} if config.reasoning_effort else None
+
+
+def _contents(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Merge neighbours of one role: all results of a turn's tool calls must stand in the one content after it."""
+    turns = groupby(messages, key=lambda message: "model" if message.role == "assistant" else "user")
+    return [{"role": role, "parts": [part for message in group for part in _wire_parts(message)]} for role, group in turns]
+
+
+def _wire_parts(message: Message) -> Iterator[JsonValue]:
+    parts = opaque(message.vendor, "google_genai", "parts")
+    if isinstance(parts, list):
+        yield from parts
+        return
+    if message.role == "tool":
+        answer: JsonObject = {"id": message.tool_call_id, "name": message.name or "tool", "response": {"output": message.content}}
+        yield {"functionResponse": answer}
+        return
+    if message.content.strip():
+        yield {"text": message.content}
+    for call in message.tool_calls:
+        yield {"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}
+
+
+def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
+    """Read the reply's body.
+
+    Raises:
+        ModelFault: It is no answer.
+    """
+    usage, candidate = _usage(body.get("usageMetadata")), _candidate(body)
+    parts = _named(_parts(candidate), request.step)
+    _refuse_unfinished(body, candidate, request, usage)
+    text = "".join(str(part.get("text") or "") for part in parts if not part.get("thought"))
+    functions = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
+    calls = tuple(tool_call(str(each["id"]), each.get("name"), each.get("args")) for each in objects(functions))
+    if not text.strip() and not calls:
+        raise ModelFault("malformed_response", f"the reply is empty: no text and no tool call in {len(parts)} parts", usage=usage)
+    plain = all(set(part) <= {"text"} for part in parts)
+    kept = [part for part in parts if part != {"text": ""}]
+    vendor: JsonObject | None = None if plain else {"provider": "google_genai", "parts": list(kept)}
+    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), usage)
+
+
+def _named(parts: list[JsonObject], step: Step) -> list[JsonObject]:
+    """Return the parts, each function call with an id."""
+    return [
+        {**part, "functionCall": {**call, "id": call.get("id") or call_id(step, ordinal)}}
+        if isinstance(call := part.get("functionCall"), dict)
+        else part
+        for ordinal, part in enumerate(parts)
+    ]
+
+
+def _refuse_unfinished(body: JsonObject, candidate: JsonObject, request: ModelRequest, usage: Usage) -> None:
+    feedback, reason = body.get("promptFeedback"), candidate.get("finishReason")
+    blocked = feedback.get("blockReason") if isinstance(feedback, dict) else None
+    if blocked or reason in _BLOCKED:
+        raise ModelFault("refused", f"the provider blocked the {'prompt' if blocked else 'reply'} ({blocked or reason})", usage=usage)
+    if not candidate:
+        raise ModelFault("malformed_response", f"the reply has no candidates; its keys: {', '.join(body) or 'none'}")
+    if reason is None:
+        raise ModelFault("malformed_response", "the stream ended before the reply was complete", usage=usage)
+    if reason == "MAX_TOKENS":
+        words = f"the reply was cut (MAX_TOKENS) after {usage.output} tokens; raise config.max_tokens or shorten the task"
+        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability(request.spec).max_output))
+    if reason != "STOP":
+        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: finishReason {reason!r}", usage=usage)
+
+
+def _usage(usage: JsonValue) -> Usage:
+    """Add what the model thought to its output, which leaves it out here."""
+    thoughts = count(usage, "thoughtsTokenCount")
+    return Usage(
+        input=count(usage, "promptTokenCount") + count(usage, "toolUsePromptTokenCount"),
+        cached=count(usage, "cachedContentTokenCount"),
+        output=count(usage, "candidatesTokenCount") + thoughts,
+        reasoning=thoughts,
+        calls=1,
+    )

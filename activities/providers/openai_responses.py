@@ -1,0 +1,158 @@
+"""The Responses API, as OpenAI speaks it for its own models; nothing is stored there."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from activities.failures import ModelFault
+from activities.providers.capabilities import capability
+from activities.providers.model import ModelReply, ModelRequest, completion_cap, raisable
+from activities.providers.reading import reply_body, waiting
+from activities.providers.wire import JsonObject, call_id, count, objects, opaque, reported, tool_call
+from gradeloop.transcript import Message
+from gradeloop.usage import Usage
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+_ENDED = {"response.completed", "response.incomplete", "response.failed"}
+
+
+class OpenAIResponses:
+    """Speaks the Responses API through its SDK; reads the raw body, so that reasoning goes back byte for byte."""
+
+    def __init__(self, client: "AsyncOpenAI") -> None:
+        self._client = client
+
+    async def complete(self, request: ModelRequest) -> ModelReply:
+        """Make one call; see `Provider`."""
+        body, streamed = wire_request(request), capability(request.spec).stream
+        call = self._client.responses.with_streaming_response.create
+        async with call(**body, stream=streamed, extra_body=request.spec.config.extra, timeout=waiting(streamed=streamed)) as response:
+            return model_reply(await reply_body(response.http_response, ResponseAssembly()), request)
+
+
+class ResponseAssembly:
+    """Waits for the event that ends a stream: it holds the whole reply."""
+
+    def __init__(self) -> None:
+        self._body: JsonObject | None = None
+
+    def add(self, event: JsonObject) -> None:
+        """Take the next event in."""
+        if event.get("type") == "error":
+            raise reported({"code": event.get("code"), "message": event.get("message")}, status=200)
+        response = event.get("response")
+        if event.get("type") in _ENDED and isinstance(response, dict):
+            self._body = response
+
+    def body(self) -> JsonObject | None:
+        """Return the reply."""
+        return self._body
+
+
+def wire_request(request: ModelRequest) -> dict[str, Any]:
+    """Return the request's body, without `stream` and the request's own extras."""
+    config = request.spec.config
+    body: dict[str, Any] = {
+        "model": request.spec.model,
+        "input": [item for message in request.messages for item in _items(message)],
+        "instructions": request.system or None,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": cache_key(request),
+        "max_output_tokens": completion_cap(request, capability(request.spec).max_output),
+        "temperature": config.temperature,
+        "reasoning": {"effort": config.reasoning_effort} if config.reasoning_effort else None,
+        "tools": [
+            {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters, "strict": False}
+            for tool in request.tools
+        ]
+        or None,
+        "tool_choice": ("auto" if request.tools_allowed else "none") if request.tools else None,
+    }
+    if request.schema is not None:
+        body["text"] = {"format": {"type": "json_schema", "name": request.schema_name, "strict": True, "schema": request.schema}}
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def cache_key(request: ModelRequest) -> str:
+    """Return what routes equal beginnings to one cache: the same for all runs of one model and system prompt, which holds the rubric."""
+    return hashlib.sha256(f"{request.spec.id}\n{request.system}".encode()).hexdigest()[:32]
+
+
+def _items(message: Message) -> Iterator[JsonValue]:
+    items = opaque(message.vendor, "openai", "items")
+    if isinstance(items, list):
+        yield from items
+        return
+    if message.role == "tool":
+        yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": message.content}
+        return
+    if message.content.strip():
+        yield {"role": message.role, "content": message.content}
+    for call in message.tool_calls:
+        yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": to_json(call.arguments).decode()}
+
+
+def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
+    """Read the reply's body.
+
+    Raises:
+        ModelFault: It is no answer.
+    """
+    usage = _usage(body.get("usage"))
+    if not isinstance(body.get("output"), list) and not body.get("error"):
+        raise ModelFault("malformed_response", f"the reply has no list of output items; its keys: {', '.join(body) or 'none'}")
+    output = _named(objects(body.get("output")), request)
+    parts = [part for item in output if item.get("type") == "message" for part in objects(item.get("content"))]
+    _refuse_unfinished(body, parts, request, usage)
+    text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text")
+    made = [item for item in output if item.get("type") == "function_call"]
+    calls = tuple(tool_call(str(item["call_id"]), item.get("name"), item.get("arguments")) for item in made)
+    if not text.strip() and not calls:
+        raise ModelFault("malformed_response", f"the reply is empty: no text and no tool call in {len(output)} items", usage=usage)
+    vendor: JsonObject | None = {"provider": "openai", "items": [_echo(item) for item in output]} if calls else None
+    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), usage)
+
+
+def _named(output: list[JsonObject], request: ModelRequest) -> list[JsonObject]:
+    """Return the items, each function call with an id."""
+    return [
+        {**item, "call_id": item.get("call_id") or call_id(request.step, ordinal)} if item.get("type") == "function_call" else item
+        for ordinal, item in enumerate(output)
+    ]
+
+
+def _echo(item: JsonObject) -> JsonObject:
+    """Return an item as it goes back: without the `status` that only replies have."""
+    return {name: value for name, value in item.items() if name != "status"}
+
+
+def _refuse_unfinished(body: JsonObject, parts: list[JsonObject], request: ModelRequest, usage: Usage) -> None:
+    status, details, error = body.get("status"), body.get("incomplete_details"), body.get("error")
+    if status == "failed" or error:
+        raise reported(error or "the response failed without a word", status=200)
+    refusal = next((part.get("refusal") for part in parts if part.get("type") == "refusal"), None)
+    reason = details.get("reason") if isinstance(details, dict) else None
+    if refusal or reason == "content_filter":
+        raise ModelFault("refused", f"the model refused to answer ({refusal or reason})", usage=usage)
+    if reason == "max_output_tokens":
+        words = f"the reply was cut (max_output_tokens) after {usage.output} tokens; raise config.max_tokens or shorten the task"
+        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability(request.spec).max_output))
+    if status != "completed":
+        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: status {status!r}, {reason!r}", usage=usage)
+
+
+def _usage(usage: JsonValue) -> Usage:
+    return Usage(
+        input=count(usage, "input_tokens"),
+        cached=count(usage, "input_tokens_details", "cached_tokens"),
+        cache_written=count(usage, "input_tokens_details", "cache_write_tokens"),
+        output=count(usage, "output_tokens"),
+        reasoning=count(usage, "output_tokens_details", "reasoning_tokens"),
+        calls=1,
+    )
