@@ -13,7 +13,7 @@ from activities.thread_view import LogRef, ThreadViews
 from activities.tools.tool import Tool
 from gradeloop.errors import explain
 from gradeloop.evidence import EVIDENCE_BYTES, Evidence, check_outcome, evidence_of
-from gradeloop.prompts import records
+from gradeloop.records import records
 from gradeloop.strict import Strict
 
 TOOL_SECONDS = 110.0

@@ -1,11 +1,12 @@
 """One generator turn: a draft, or tool calls on the way to it."""
 
+from pydantic import Field
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.admit import Desk, Offer
-from activities.failures import failure
 from activities.heartbeat import heartbeats
+from activities.paid_call import paid
 from activities.providers.model import ModelRequest, Step
 from activities.thread_view import Brief, ThreadRef
 from gradeloop.prompts import generator_system, last_draft
@@ -23,6 +24,8 @@ class GenerateCall(Strict):
     """True on a thread's first call: what only the worker can know is checked before anybody is called."""
     last: bool = False
     """True where no further tool calls are possible."""
+    raised: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where a reply was cut before: it gets a larger completion."""
 
 
 class GeneratorTurn(Recorded):
@@ -46,28 +49,29 @@ class Generate:
         Raises:
             ApplicationError: Its type is the kind of failure; `InvalidRequest` where the worker refuses the thread.
         """
-        async with heartbeats():
+        async with heartbeats() as pulse:
             brief = await self._desk.threads.brief(call.thread.brief)
             if call.admit:
                 self._desk.refuse_unservable(brief)
             messages = await self._desk.threads.messages(call.thread.messages)
             request = self._request(call, brief, messages)
-            try:
-                reply = await self._desk.providers.complete(request)
-            except Exception as error:  # noqa: BLE001 - the one classifier decides
-                raise failure(error, model=request.spec.id, attempt=activity.info().attempt) from None
+            reply = await paid(self._desk, request, pulse)
         message = sized(reply.message, request.spec.id)
         self._desk.threads.put(call.thread.messages, message)
-        return GeneratorTurn(message=message, usage=reply.usage, offer=self._desk.offer)
+        return GeneratorTurn(message=message, usage=reply.usage, offer=self._desk.offer_for(brief))
 
     def _request(self, call: GenerateCall, brief: Brief, messages: list[Message]) -> ModelRequest:
         generator = brief.generator
         if generator.model is None:
             raise LookupError("the thread's generator is no model")
+        said = (*messages, last_draft()) if call.last else tuple(messages)
+        goes_on = brief.rubric is not None or bool(generator.tools)
         return ModelRequest(
             spec=generator.model,
             step=call.step,
-            messages=(*messages, last_draft()) if call.last else tuple(messages),
+            messages=said,
+            breakpoints=(len(messages) - 1,) if goes_on else (),
+            raised=call.raised,
             system=generator_system(generator.system_prompt, brief.rubric if generator.show_rubric else None),
             tools=self._desk.toolbox.specs(generator.tools),
             tools_allowed=not call.last,

@@ -1,16 +1,22 @@
 """One grader turn: a verdict, or tool calls on the way to it."""
 
+import hashlib
+from typing import Literal
+
 from pydantic import Field
 from temporalio import activity
 
 from activities.admit import Desk, Offer
-from activities.failures import failure
 from activities.generate import sized
 from activities.heartbeat import heartbeats
+from activities.paid_call import paid
+from activities.providers.capabilities import capability
 from activities.providers.model import ModelRequest, Step, ToolSpec
 from activities.thread_view import Brief, LogRef, ThreadRef
 from gradeloop.evaluation import CheckOutcome
-from gradeloop.prompts import grader_question, grader_system, is_elided, last_turn
+from gradeloop.modelspec import ModelSpec
+from gradeloop.prompts import grader_question, grader_system, last_turn
+from gradeloop.records import is_elided
 from gradeloop.request import Grader
 from gradeloop.rubric import Rubric
 from gradeloop.strict import Recorded, Strict
@@ -55,6 +61,10 @@ class GradeCall(Strict):
     checks: dict[str, CheckOutcome] = Field(default_factory=dict)
     last: bool = False
     """True where no further tool calls are possible."""
+    forced: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where the answer that came without a schema was none: this one is asked for by the schema alone, without tools."""
+    raised: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where a reply was cut before: it gets a larger completion."""
 
 
 class GraderTurn(Recorded):
@@ -66,6 +76,8 @@ class GraderTurn(Recorded):
     usage: Usage
     tools: tuple[str, ...] = ()
     """The tools that the grader was offered."""
+    loose: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where the model was given tools and no schema, since its API takes one of them at a time."""
     offer: Offer
 
 
@@ -82,44 +94,70 @@ class Grade:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with heartbeats():
-            request, rubric = await self._request(call)
-            try:
-                reply = await self._desk.providers.complete(request)
-            except Exception as error:  # noqa: BLE001 - the one classifier decides
-                raise failure(error, model=request.spec.id, attempt=activity.info().attempt) from None
+        async with heartbeats() as pulse:
+            brief = await self._desk.threads.brief(call.thread.brief)
+            if call.admit:
+                self._desk.refuse_unservable(brief)
+            request, rubric = await self._request(call, brief)
+            reply = await paid(self._desk, request, pulse)
         message = sized(reply.message, request.spec.id)
         self._desk.threads.put(call.scratch, message)
-        told = GraderTurn(message=message, usage=reply.usage, tools=tuple(tool.name for tool in request.tools), offer=self._desk.offer)
+        tools, form = tuple(tool.name for tool in request.tools), answer_form(request.spec)
+        told = GraderTurn(
+            message=message,
+            usage=reply.usage,
+            tools=tools,
+            loose=form == "schema" and request.schema is None,
+            offer=self._desk.offer_for(brief),
+        )
         if message.tool_calls and not call.last:
             return told
-        reading = read(message.content, rubric, call.pending or call.asked)
+        reading = read(message.content, rubric, call.pending or call.asked, tag=request.tag)
         if isinstance(reading, Verdict):
             return told.model_copy(update={"verdict": reading})
         return told.model_copy(update={"malformed": reading})
 
-    async def _request(self, call: GradeCall) -> tuple[ModelRequest, Rubric]:
-        brief = await self._desk.threads.brief(call.thread.brief)
-        if call.admit:
-            self._desk.refuse_unservable(brief)
-        grader, rubric = _judge_of(brief)
+    async def _request(self, call: GradeCall, brief: Brief) -> tuple[ModelRequest, Rubric]:
+        if brief.rubric is None:
+            raise LookupError("the thread's brief names no rubric")
+        model, grader = self._desk.grader_of(brief), brief.grader or Grader()
         messages = await self._desk.threads.messages(call.thread.messages)
         scratch = await self._desk.threads.messages(call.scratch)
         shown = messages[: call.draft + 1]
-        question = grader_question(shown, request=call.request, draft=call.draft, asked=call.asked, checks=call.checks, nonce=call.nonce)
-        request = ModelRequest(
-            spec=grader.model,
-            step=call.step,
-            messages=(*question, *scratch, *((last_turn(),) if call.last else ())),
-            system=grader_system(rubric, grader.system_prompt),
-            tools=(*self._desk.toolbox.specs(grader.tools), *((READ_TRANSCRIPT,) if is_elided(shown) else ())),
-            schema=verdict_schema(),
-            tools_allowed=not call.last,
+        tools = (*self._desk.toolbox.specs(grader.tools), *((READ_TRANSCRIPT,) if is_elided(shown) else ()))
+        form, together = answer_form(model), capability(model).schema_with_tools
+        tools = tools if together or not (call.last or call.forced) else ()
+        judged, question = grader_question(
+            shown,
+            request=call.request,
+            draft=call.draft,
+            asked=call.asked,
+            checks=call.checks,
+            nonce=call.nonce,
+            tag=_tag(call) if form == "tagged" else None,
         )
-        return request, rubric
+        said = (*judged, question, *scratch)
+        request = ModelRequest(
+            spec=model,
+            step=call.step,
+            messages=(*said, *((last_turn(),) if call.last else ())),
+            system=grader_system(brief.rubric, grader.system_prompt, tagged=form == "tagged"),
+            tools=tools,
+            schema=verdict_schema() if form == "schema" and (together or not tools) else None,
+            tools_allowed=not call.last,
+            breakpoints=(len(judged) - 1, *((len(said) - 1,) if tools else ())),
+            tag=_tag(call) if form == "tagged" else None,
+            raised=call.raised,
+        )
+        return request, brief.rubric
 
 
-def _judge_of(brief: Brief) -> tuple[Grader, Rubric]:
-    if brief.grader is None or brief.rubric is None:
-        raise LookupError("the thread's brief names no grader or no rubric")
-    return brief.grader, brief.rubric
+def answer_form(model: ModelSpec) -> Literal["schema", "tagged"]:
+    """Return how a model's answer is marked: by a schema that its API keeps, or by tags of the call's own."""
+    return capability(model).answer
+
+
+def _tag(call: GradeCall) -> str:
+    """Return the name of the tags: the same in one conversation, known to nobody who wrote what is judged."""
+    place = f"{call.nonce}/{call.scratch.key}"
+    return f"verdict-{hashlib.sha256(place.encode()).hexdigest()[:16]}"

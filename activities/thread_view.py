@@ -9,6 +9,7 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from pydantic import Field
 from temporalio import activity
 
 from gradeloop.page import Page
@@ -33,6 +34,8 @@ class Brief(Strict):
     generator: Generator
     grader: Grader | None
     rubric: Rubric | None
+    priced: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether the thread's budget counts money, so that every model needs a price."""
 
     def sha256(self) -> str:
         """Return the sha256 of the brief as JSON."""

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from gradeloop.evaluation import CriterionRow, Evaluation
-from gradeloop.prompts import prompt, visible
+from gradeloop.prompts import prompt
+from gradeloop.records import visible
 from gradeloop.rubric import Rubric
 from gradeloop.transcript import FEEDBACK_SOURCE, Message
 

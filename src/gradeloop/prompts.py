@@ -1,25 +1,15 @@
 """Prompts, assembled from texts in `prompts/` and from data; fences and nonces are arguments, so equal input gives equal bytes."""
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from gradeloop.evaluation import CheckOutcome
+from gradeloop.records import TRANSCRIPT_BUDGET, elided, is_elided, line, record_starts, stretches
 from gradeloop.rubric import Rubric
 from gradeloop.transcript import Message
 
-VERSION = "1"
+VERSION = "2"
 """Named in what depends on the wording; raised with every change of a text in `prompts/`."""
-
-TRANSCRIPT_BUDGET = 600_000
-"""Characters of records that a grader is shown: about 150,000 tokens, inside a window of 200,000 with room for tools and answer."""
-
-_INVISIBLE = re.compile(
-    "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
-)
-"""Control, zero-width, direction, variation and tag characters: what a person reading the same text would not see."""
 
 
 def prompt(name: str) -> str:
@@ -29,24 +19,34 @@ def prompt(name: str) -> str:
 
 _TEXTS = {
     name: prompt(name)
-    for name in ("grading", "boundary", "output", "question", "repair", "missing", "last_turn", "last_draft", "shown_rubric")
+    for name in (
+        "grading",
+        "boundary",
+        "output",
+        "bare",
+        "tagged",
+        "question",
+        "question_tag",
+        "repair",
+        "missing",
+        "last_turn",
+        "last_draft",
+        "shown_rubric",
+    )
 }
 
 
-def visible(text: str) -> str:
-    """Return `text` with control, zero-width and direction characters as visible escapes."""
-    return _INVISIBLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
-
-
-def grader_system(rubric: Rubric, instructions: str | None) -> str:
+def grader_system(rubric: Rubric, instructions: str | None, *, tagged: bool = False) -> str:
     """Return the grader's system prompt: equal for all runs of one rubric, the trust boundary always in it.
 
     Args:
         rubric: What to judge by.
         instructions: The user's own grading instructions, which stand instead of ours.
+        tagged: Whether the answer stands between tags, for a model whose API keeps no schema.
     """
     policy = instructions or _TEXTS["grading"]
-    return "\n\n".join([policy, _TEXTS["boundary"], _TEXTS["output"], "# Rubric", _rubric_text(rubric)])
+    form = _TEXTS["output"].format(form=_TEXTS["tagged" if tagged else "bare"])
+    return "\n\n".join([policy, _TEXTS["boundary"], form, "# Rubric", _rubric_text(rubric)])
 
 
 def generator_system(system_prompt: str | None, shown: Rubric | None) -> str:
@@ -67,63 +67,7 @@ def _rubric_text(rubric: Rubric) -> str:
     return "\n".join([*lines, *(line.text for line in rubric.context if line.before >= len(rubric.criteria))])
 
 
-def records(messages: Sequence[Message]) -> list[dict[str, object]]:
-    """Return a record for each content block: a text, a tool call, or a tool's result."""
-    blocks: list[dict[str, object]] = []
-    for message in messages:
-        told: dict[str, object] = {"role": message.role} | ({"source": message.source} if message.source else {})
-        told |= {"name": message.name} if message.name else {}
-        if message.role == "tool":
-            blocks.append(told | {"type": "tool_result", "call": message.tool_call_id, "text": message.content})
-        elif message.content.strip() or not message.tool_calls:
-            blocks.append(told | {"type": "text", "text": message.content})
-        for call in message.tool_calls:
-            arguments = call.invalid if call.invalid is not None else json.dumps(call.arguments, ensure_ascii=False)
-            blocks.append(told | {"type": "tool_call", "call": call.id, "tool": call.name, "text": arguments})
-    return [{"record": number} | block for number, block in enumerate(blocks)]
-
-
-def record_of(messages: Sequence[Message], index: int) -> int:
-    """Return the number of the record that holds the text of message `index`."""
-    return len(records(messages[:index]))
-
-
-def _caps(blocks: Sequence[dict[str, object]], budget: int) -> int:
-    """Return the longest text that each record may show so that all fit, by cutting the longest ones first."""
-    lengths = sorted(len(str(block["text"])) for block in blocks)
-    left = budget
-    for position, length in enumerate(lengths):
-        share = left // (len(lengths) - position)
-        if length > share:
-            return max(share, 200)
-        left -= length
-    return max(lengths, default=0)
-
-
-def _elided(text: str, cap: int) -> str:
-    if len(text) <= cap:
-        return text
-    head = cap - cap // 3
-    tail = cap // 3
-    return f"{text[:head]}\n[… {len(text) - head - tail} of {len(text)} characters left out …]\n{text[len(text) - tail :]}"
-
-
-def is_elided(messages: Sequence[Message], budget: int = TRANSCRIPT_BUDGET) -> bool:
-    """True where the records do not all fit, so that the grader needs `read_transcript`."""
-    return sum(len(str(block["text"])) for block in records(messages)) > budget
-
-
-def _line(block: Mapping[str, object], nonce: str) -> str:
-    """Return the record as one line of JSON that can close no fence and start no record."""
-    line = json.dumps(block, ensure_ascii=False).replace("<|", "\\u003c|").replace(nonce, nonce[:1] + "\\u002d" + nonce[1:])
-    return _INVISIBLE.sub(lambda found: _json_escape(found.group()), line)
-
-
-def _json_escape(character: str) -> str:
-    return json.dumps(character)[1:-1]
-
-
-def grader_question(
+def grader_question(  # noqa: PLR0913 - one argument a fact of the pass
     messages: Sequence[Message],
     *,
     request: int,
@@ -131,11 +75,12 @@ def grader_question(
     asked: Sequence[str],
     checks: Mapping[str, CheckOutcome],
     nonce: str,
+    tag: str | None = None,
     budget: int = TRANSCRIPT_BUDGET,
-) -> tuple[Message, Message]:
-    """Return what is judged, fenced, and the question after it.
+) -> tuple[tuple[Message, ...], Message]:
+    """Return what is judged, fenced, in stretches that each end with an answer, and the question after it.
 
-    The first message only grows from one iteration to the next until the records exceed `budget` characters.
+    From one iteration to the next a stretch is added and none is changed, until the records exceed `budget` characters.
 
     Args:
         messages: The thread, up to and including the draft.
@@ -144,25 +89,25 @@ def grader_question(
         asked: Ids of the criteria to judge.
         checks: What tools have decided already.
         nonce: The run's random code, which marks the fence.
+        tag: The name of the tags between which the verdict is to stand, for a model whose API keeps no schema.
         budget: Characters of text shown in all.
     """
-    blocks = records(messages)
-    cap = _caps(blocks, budget)
-    lines = [_line(block | {"text": _elided(str(block["text"]), cap)}, nonce) for block in blocks]
-    opened = "\n".join([f"=== records {nonce} ===", *lines])
     decided = [
-        _line({"check": about, "passed": outcome.passed, "text": _elided(outcome.gap or "", 4000)}, nonce)
+        line({"check": about, "passed": outcome.passed, "text": elided(outcome.gap or "", 4000)}, nonce)
         for about, outcome in checks.items()
     ]
     closed = "\n".join([*decided, f"=== end of records {nonce} ==="])
+    starts = record_starts(messages)
     asking = _TEXTS["question"].format(
-        request=record_of(messages, request),
-        draft=record_of(messages, draft),
+        request=starts[request],
+        draft=starts[draft],
         checks=" The lines after the last record tell what tools have decided; do not judge those criteria again." if checks else "",
         read=" Long records are cut in the middle; the tool read_transcript shows any record whole." if is_elided(messages, budget) else "",
         ids=", ".join(asked),
+        tag=f" {_TEXTS['question_tag'].format(tag=tag)}" if tag else "",
     )
-    return Message(role="user", content=opened), Message(role="user", content=f"{closed}\n\n{asking}")
+    judged = tuple(Message(role="user", content=stretch) for stretch in stretches(messages, nonce, budget))
+    return judged, Message(role="user", content=f"{closed}\n\n{asking}")
 
 
 def repair(problems: Sequence[str], asked: Sequence[str]) -> Message:

@@ -58,19 +58,41 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def read(text: str, rubric: Rubric, asked: Sequence[str]) -> Verdict | Malformed:
+def read(text: str, rubric: Rubric, asked: Sequence[str], *, tag: str | None = None) -> Verdict | Malformed:
     """Read a grader's answer about the criteria `asked`.
 
     Nothing is coerced, searched for or repaired: the whole text is one JSON object that keeps the schema, answers each
     asked id once, gives a gap with every fail and agrees with itself. DESIGN of the rule: `docs/contract.md`, "Verdicts".
+
+    Args:
+        text: The answer.
+        rubric: What is judged by.
+        asked: The ids.
+        tag: The name of the two tags between which the object stands, each of them once; without it, the object is all there is.
     """
     try:
-        verdict = Verdict.model_validate(_strict_json(text), strict=True)
+        verdict = Verdict.model_validate(_strict_json(text if tag is None else between(text, tag)), strict=True)
     except ValidationError as error:
         return Malformed(problems=(explain(error),))
     except (ValueError, RecursionError) as error:
         return Malformed(problems=(f"the answer is not one JSON object: {error}",))
     return _checked(_without_idle_gaps(verdict), rubric, tuple(asked))
+
+
+def between(text: str, tag: str) -> str:
+    """Return what stands between the two tags of that name.
+
+    Raises:
+        ValueError: They do not stand in the text once each, the second at its end.
+    """
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    if (text.count(opening), text.count(closing)) != (1, 1):
+        raise ValueError(f"{opening} and {closing} must each stand in it once, the object between them")
+    _, _, rest = text.partition(opening)
+    inside, found, after = rest.partition(closing)
+    if not found or after.strip():
+        raise ValueError(f"{closing} must come after the object, at the end")
+    return inside
 
 
 def _strict_json(text: str) -> Any:  # noqa: ANN401 - validated by the caller
