@@ -14,8 +14,9 @@ from workflows.thread_state import Invocation, Outcome, Thread
 from workflows.turns import begin, same_rubric, settle, take_supplied
 
 with workflow.unsafe.imports_passed_through():
+    from gradeloop.budget import Budget
     from gradeloop.errors import InvalidRequest, explain
-    from gradeloop.request import QUEUED, InvokeRequest, ThreadRequest, parse_invoke, refuse_oversize
+    from gradeloop.request import QUEUED, InvokeRequest, ThreadRequest, parse_invoke, parse_resume, refuse_oversize
     from gradeloop.rubric import Rubric
     from gradeloop.transcript import Log
 
@@ -49,6 +50,8 @@ def _new(request: ThreadRequest) -> Thread:
         rubric=request.rubric,
         max_iterations=request.max_iterations,
         idle_timeout=request.idle_timeout,
+        budget=request.budget,
+        priority=request.priority,
         log=Log(),
     )
 
@@ -69,6 +72,7 @@ def _restored(request: ThreadRequest) -> Thread:
     thread.queue.clear()
     thread.generator, thread.grader = request.generator, request.grader or thread.grader
     thread.max_iterations, thread.idle_timeout = request.max_iterations, request.idle_timeout
+    thread.budget, thread.priority = request.budget or thread.budget, request.priority or thread.priority
     return thread
 
 
@@ -77,19 +81,16 @@ def payload_sha256(payload: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(payload, sort_keys=True, ensure_ascii=False).encode(errors="replace")).hexdigest()
 
 
-def supplied_rubric(raw: RawValue, thread: Thread) -> Rubric:
+def supplied_rubric(raw: RawValue) -> Rubric:
     """Read a rubric that was signalled.
 
     Raises:
-        InvalidRequest: It is malformed, or the thread has no grader for it.
+        InvalidRequest: It is malformed.
     """
     try:
-        rubric = Rubric.model_validate(decoded(raw, "the rubric"))
+        return Rubric.model_validate(decoded(raw, "the rubric"))
     except ValidationError as error:
         raise InvalidRequest(explain(error)) from None
-    if rubric.judged and thread.grader is None:
-        raise InvalidRequest("the rubric has criteria for a grader and the thread was started without one")
-    return rubric
 
 
 class Admission:
@@ -108,12 +109,28 @@ class Admission:
         except InvalidRequest as error:
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
 
-    def refuse_resumption(self, key: str) -> None:
+    def refuse_resumption(self, raw: RawValue, update_id: str) -> None:
         """Raise where nothing is interrupted, unless this very update had it resumed before the thread rolled over."""
-        if self._waiting(key) or self._ended(key):
-            return
-        if self._thread.status != "interrupted" or self._thread.queue:
-            raise ApplicationError("nothing is interrupted in this thread", type="NothingToResume", non_retryable=True)
+        try:
+            turn = self.resumption(raw, update_id)
+            if self._waiting(turn.keys[0]) or self._ended(turn.keys[0]):
+                return
+            if self._thread.status != "interrupted" or self._thread.queue:
+                raise ApplicationError("nothing is interrupted in this thread", type="NothingToResume", non_retryable=True)
+            self._refuse_used_up(turn.budget)
+        except InvalidRequest as error:
+            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
+
+    def resumption(self, raw: RawValue, update_id: str) -> Invocation:
+        """Return the turn that goes on with the interrupted one."""
+        budget = parse_resume(decoded(raw, "the resumption")).budget
+        return Invocation(keys=[f"resume/{update_id}"], payload=payload_sha256({}), resumes=True, budget=budget)
+
+    def _refuse_used_up(self, budget: Budget | None) -> None:
+        """Refuse a turn that could make no call."""
+        due = budget or self._thread.budget
+        if due and (told := due.overrun(self._thread.usage)):
+            raise InvalidRequest(f"budget: {told}; give a larger one")
 
     def turn(self, raw: RawValue, update_id: str) -> Invocation:
         """Return the turn that is asked for."""
@@ -124,6 +141,7 @@ class Admission:
             messages=request.messages,
             rubric=request.rubric,
             max_iterations=request.max_iterations,
+            budget=request.budget,
         )
 
     def enqueue(self, turn: Invocation) -> None:
@@ -134,7 +152,7 @@ class Admission:
         if self._ended(key) is None:
             self._thread.queue.append(turn)
         elif self._is_interrupted(key):
-            self._thread.queue.append(Invocation(keys=[key], payload=turn.payload, resumes=True))
+            self._thread.queue.append(Invocation(keys=[key], payload=turn.payload, resumes=True, budget=turn.budget))
 
     def ended(self, key: str) -> Outcome | None:
         """Return how the turn of a key ended, unless it is still waited for."""
@@ -144,7 +162,7 @@ class Admission:
         """Take a supplied rubric in; True where the grading in flight is to be stopped for it."""
         thread = self._thread
         try:
-            supplied = supplied_rubric(raw, thread)
+            supplied = supplied_rubric(raw)
         except InvalidRequest as error:
             thread.tell("rubric_rejected", why=str(error)[:1000])
             return False
@@ -176,8 +194,7 @@ class Admission:
             raise ApplicationError(f"{QUEUED} turns are queued already; wait for one to end", type="Backpressure", non_retryable=True)
         queued = sum(message.size() for turn in thread.queue for message in turn.messages)
         refuse_oversize(request.messages, thread.bytes() + queued, thread.limit)
-        if request.rubric and request.rubric.judged and thread.grader is None:
-            raise InvalidRequest("the rubric has criteria for a grader and the thread was started without one")
+        self._refuse_used_up(request.budget)
         idle = not request.messages and not thread.queue and thread.status == "idle"
         if idle and (thread.last_draft() is None or not (request.rubric.criteria if request.rubric else thread.rubric_in_force)):
             raise InvalidRequest("messages is empty, nothing is interrupted and there is no draft to grade by a rubric; give a message")

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, Literal, TypeVar
 
 from temporalio import exceptions, workflow
+from temporalio.common import Priority
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig, ActivityHandle
 
@@ -13,6 +14,7 @@ from workflows.thread_state import Thread
 with workflow.unsafe.imports_passed_through():
     from activities.admit import Offer
     from activities.thread_view import Brief, BriefRef, LogRef, ThreadRef
+    from gradeloop.request import Grader
     from gradeloop.transcript import Log
 
 Result = TypeVar("Result")
@@ -22,6 +24,10 @@ MESSAGES = "messages"
 
 class Interrupted(Exception):
     """Somebody asked to stop; whatever had finished is recorded."""
+
+
+class OverBudget(Interrupted):
+    """The thread's budget is used up; the message says what of it."""
 
 
 class Calls:
@@ -49,7 +55,7 @@ class Calls:
         if self.stopping:
             raise Interrupted
         handle: ActivityHandle[Result] = workflow.start_activity(  # type: ignore[call-overload]  # no overload takes a config
-            activity, argument, result_type=result, summary=summary, **options
+            activity, argument, result_type=result, summary=summary, priority=self._priority(), **options
         )
         self._in_flight.add(handle)
         try:
@@ -79,10 +85,33 @@ class Calls:
         for handle in self._in_flight:
             handle.cancel()
 
+    @property
+    def unknown_judge(self) -> bool:
+        """True before the first call, which tells what the worker offers, and where who judges this run is still to be found."""
+        thread = self._thread
+        judged = thread.rubric_in_force is not None and bool(thread.rubric_in_force.judged)
+        return self.offer is None or (judged and thread.judge is None)
+
+    def learn(self, offer: Offer) -> None:
+        """Note what the worker offers, and who judges this run where the thread leaves that open."""
+        self.offer, run = offer, self._thread.run
+        self._thread.external_storage = offer.external_storage
+        if run is not None and run.judge is None:
+            run.judge = offer.grader
+
+    def _priority(self) -> Priority:
+        asked = self._thread.priority
+        if asked is None:
+            return Priority.default
+        return Priority(priority_key=asked.level, fairness_key=asked.tenant, fairness_weight=asked.weight if asked.tenant else None)
+
     def brief(self) -> BriefRef:
         """Return what every call of the thread shares, by its sha256 and in full."""
         thread, known = self._thread, self._brief and self._brief.brief
-        now = Brief(generator=thread.generator, grader=thread.grader, rubric=thread.rubric_in_force)
+        judge, budget = thread.run.judge if thread.run else None, thread.budget
+        grader = (thread.grader or Grader()).model_copy(update={"model": judge}) if judge else thread.grader
+        priced = budget is not None and budget.max_cost_usd is not None
+        now = Brief(generator=thread.generator, grader=grader, rubric=thread.rubric_in_force, priced=priced)
         if self._brief is None or known != now:
             self._brief = BriefRef(sha256=now.sha256(), brief=now)
         return self._brief

@@ -5,7 +5,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 from workflows.calls import MESSAGES, Calls, kind_of, told
 from workflows.foreign import ForeignFailed, foreign_draft
-from workflows.options import ADMIT, MODEL_CALL, TURNS
+from workflows.options import ADMIT, TURNS
+from workflows.paid_calls import PaidCalls
 from workflows.thread_state import Exchange, Thread
 from workflows.tool_round import ToolRound
 
@@ -14,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.generate import GenerateCall, GeneratorTurn
     from activities.providers.model import Step
     from gradeloop.transcript import Message, unanswered
+    from gradeloop.usage import Usage
 
 
 class DraftFailed(Exception):
@@ -44,8 +46,8 @@ class Drafting:
                     self.append(message)
             turn = await self._turn(exchange)
             exchange.steps += 1
-            self._thread.usage += turn.usage
-            self._learn(turn.offer)
+            self._spend(turn.usage)
+            self._calls.learn(turn.offer)
             index = self.append(turn.message)
             self._calls.returned(MESSAGES, self._thread.log)
             if not turn.message.tool_calls:
@@ -57,20 +59,19 @@ class Drafting:
     async def _foreign(self) -> int:
         """Return the index of the draft of a generator that is not ours."""
         try:
-            if self._calls.offer is None:
-                self._learn(await self._calls.make("admit", self._calls.brief(), ADMIT, summary="admit", result=Offer))
+            if self._calls.unknown_judge:
+                self._calls.learn(await self._calls.make("admit", self._calls.brief(), ADMIT, summary="admit", result=Offer))
             messages = await foreign_draft(self._thread, self._calls)
         except ForeignFailed as failed:
             raise DraftFailed(str(failed)) from None
         except ActivityError as error:
-            raise _refused(error) from None
+            raise self._refused(error) from None
         index = [self.append(message) for message in messages][-1]
         self._thread.drafting = None
         return index
 
-    def _learn(self, offer: Offer) -> None:
-        self._calls.offer = offer
-        self._thread.external_storage = offer.external_storage
+    def _spend(self, usage: Usage) -> None:
+        self._thread.usage += usage
 
     def append(self, message: Message) -> int:
         """Add a message if the thread can hold it."""
@@ -83,18 +84,22 @@ class Drafting:
         exchange.exhausted = exchange.exhausted or exchange.steps >= TURNS
         run = self._thread.run
         step = Step(role="generator", run=run.ordinal if run else 0, iteration=run.iteration if run else 0, step=exchange.steps)
-        call = GenerateCall(thread=self._calls.thread(), step=step, admit=self._calls.offer is None, last=exchange.exhausted)
+        paid = PaidCalls(self._thread, self._calls, exchange, self._spend)
+
+        def call() -> GenerateCall:
+            admit = self._calls.unknown_judge
+            return GenerateCall(thread=self._calls.thread(), step=step, admit=admit, last=exchange.exhausted, raised=exchange.raised)
+
         number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
         try:
-            return await self._calls.make("generate", call, MODEL_CALL, summary=f"generate #{number}", result=GeneratorTurn)
+            return await paid.make("generate", call, summary=f"generate #{number}", result=GeneratorTurn)
         except ActivityError as error:
-            raise _refused(error) from None
+            raise self._refused(error) from None
 
-
-def _refused(error: ActivityError) -> Exception:
-    """Return what a failed call means: a cancellation stays one, a refusal fails the thread, all else stops the run."""
-    if is_cancelled_exception(error):
-        return error
-    if kind_of(error) == "InvalidRequest":
-        return ApplicationError(getattr(error.cause, "message", ""), type="InvalidRequest", non_retryable=True)
-    return DraftFailed(told(error))
+    def _refused(self, error: ActivityError) -> Exception:
+        """Return what a failed call means: a cancellation stays one, a refused first one fails the thread, all else stops the run."""
+        if is_cancelled_exception(error):
+            return error
+        if kind_of(error) == "InvalidRequest" and self._calls.offer is None:
+            return ApplicationError(getattr(error.cause, "message", ""), type="InvalidRequest", non_retryable=True)
+        return DraftFailed(told(error))

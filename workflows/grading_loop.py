@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from temporalio import workflow
 
-from workflows.calls import Calls, Interrupted
+from workflows.calls import Calls, Interrupted, OverBudget
 from workflows.drafting import Drafting
 from workflows.grading_pass import Grading
 from workflows.thread_state import Conversation, GradingPass, GradingRun, Thread
@@ -41,6 +41,8 @@ class GradingLoop:
         while True:
             try:
                 await self._under_one_rubric()
+            except OverBudget:
+                raise
             except Interrupted:
                 if self._calls.stopping == "person":
                     raise
@@ -82,7 +84,7 @@ class GradingLoop:
     def _decide(self, rubric: Rubric, run: GradingRun, held: GradingPass, judgement: Judgement) -> Evaluation:
         result = result_of(rubric, judgement)
         run.status = status_of(result, last=run.iteration + 1 >= run.max_iterations)
-        judged_by = self._thread.grader.model.id if self._thread.grader and rubric.judged else None
+        judge = self._thread.judge if rubric.judged else None
         evaluation = Evaluation(
             grading_run_id=run.grading_run_id,
             iteration=run.iteration,
@@ -94,7 +96,7 @@ class GradingLoop:
             unverified=any(row.unverified for row in judgement.rows),
             usage=held.usage,
             draft=held.draft,
-            grader=judged_by,
+            grader=judge.id if judge else None,
         )
         if self._thread.bytes() + evaluation.size() > self._thread.limit:
             evaluation = evaluation.curtailed()

@@ -6,7 +6,8 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows.calls import Calls, told
-from workflows.options import MODEL_CALL, REPAIRS, TOOL_CALL, TOOL_CALLS, TURNS
+from workflows.options import REPAIRS, TOOL_CALL, TOOL_CALLS, TURNS
+from workflows.paid_calls import PaidCalls
 from workflows.thread_state import GradingPass, GradingRun, Thread
 from workflows.tool_round import ToolRound
 
@@ -19,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from gradeloop.prompts import missing, repair
     from gradeloop.rubric import Criterion, Rubric
     from gradeloop.transcript import code_of, unanswered
+    from gradeloop.usage import Usage
     from gradeloop.verdict import Malformed, Verdict, VerdictRow
 
 
@@ -86,14 +88,22 @@ class Grading:
             conversation.steps += 1
             conversation.offered = turn.tools
             conversation.log.append(turn.message)
-            self._calls.offer = turn.offer
+            self._calls.learn(turn.offer)
             self._calls.returned(self._key, conversation.log)
-            self._pass.usage += turn.usage
-            self._thread.usage += turn.usage
+            self._spend(turn.usage)
             if turn.verdict is not None:
                 return self._settled(turn.verdict)
-            if turn.malformed is not None and (judgement := self._mend(turn.malformed)):
+            if turn.malformed is None:
+                continue
+            if turn.loose and not conversation.forced:
+                conversation.forced = True
+                conversation.log.append(repair(turn.malformed.problems, self._asked))
+            elif judgement := self._mend(turn.malformed):
                 return judgement
+
+    def _spend(self, usage: Usage) -> None:
+        self._pass.usage += usage
+        self._thread.usage += usage
 
     @property
     def _key(self) -> str:
@@ -103,11 +113,22 @@ class Grading:
         conversation = self._pass.conversation
         conversation.exhausted = conversation.exhausted or conversation.steps >= TURNS
         step = Step(role="grader", run=self._run.ordinal, iteration=self._run.iteration, step=conversation.steps)
-        call = GradeCall(
+        paid = PaidCalls(self._thread, self._calls, conversation, self._spend)
+        number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
+        try:
+            return await paid.make("grade", lambda: self._call(step), summary=f"grade #{number}", result=GraderTurn)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            raise GraderFailed(told(error)) from None
+
+    def _call(self, step: Step) -> GradeCall:
+        conversation = self._pass.conversation
+        return GradeCall(
             thread=self._calls.thread(),
             scratch=self._calls.log(self._key, conversation.log),
             step=step,
-            admit=self._calls.offer is None,
+            admit=self._calls.unknown_judge,
             nonce=self._run.nonce,
             request=self._thread.request,
             draft=self._pass.draft,
@@ -115,14 +136,9 @@ class Grading:
             pending=conversation.pending,
             checks=self._pass.checks,
             last=conversation.exhausted,
+            forced=conversation.forced,
+            raised=conversation.raised,
         )
-        number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
-        try:
-            return await self._calls.make("grade", call, MODEL_CALL, summary=f"grade #{number}", result=GraderTurn)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            raise GraderFailed(told(error)) from None
 
     def _settled(self, verdict: Verdict) -> Judgement:
         explanation = self._pass.conversation.explanation or verdict.explanation

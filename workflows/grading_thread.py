@@ -7,9 +7,9 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, FailureError
 
-from workflows.admission import Admission, begun, payload_sha256
+from workflows.admission import Admission, begun
 from workflows.callers import Callers
-from workflows.calls import Calls, Interrupted, refuse_when_cancelled
+from workflows.calls import Calls, Interrupted, OverBudget, refuse_when_cancelled
 from workflows.drafting import DraftFailed
 from workflows.grading_loop import GradingLoop, Rolling
 from workflows.raw import NO_VALUE, decoded
@@ -17,7 +17,7 @@ from workflows.report import Report
 from workflows.run_ahead import RunAhead
 from workflows.run_result import result_of
 from workflows.thread_queries import ThreadQueries
-from workflows.thread_state import Invocation, Thread
+from workflows.thread_state import Thread
 from workflows.turns import begin, judge_anew, settle, take_supplied
 
 with workflow.unsafe.imports_passed_through():
@@ -90,7 +90,7 @@ class GradingThreadWorkflow(ThreadQueries):
         """Wait for a turn or a rubric; False where the thread may end."""
         if thread.closing:
             return False
-        stays = thread.status == "interrupted" and (thread.error is None or thread.idle_timeout > 0)
+        stays = thread.status == "interrupted" and (thread.reason != "failure" or thread.idle_timeout > 0)
         patience = thread.idle_timeout if self._served else max(thread.idle_timeout, FIRST_TURN_SECONDS)
         if not stays and not patience:
             return False
@@ -108,15 +108,16 @@ class GradingThreadWorkflow(ThreadQueries):
         self._served = True
         try:
             await self._loop.turn()
-        except Interrupted:
-            thread.status = "interrupted"
-            thread.tell("interrupted")
+        except Interrupted as stopped:
+            over = isinstance(stopped, OverBudget)
+            thread.status, thread.reason, thread.error = "interrupted", "budget" if over else "person", str(stopped) or None
+            thread.tell("interrupted", reason=thread.reason)
             if thread.supplied is not None:
                 take_supplied(thread)
             self._callers.drop_queue()
         except DraftFailed as failed:
-            thread.status, thread.error = "interrupted", str(failed)
-            thread.tell("run_ended", status="interrupted")
+            thread.status, thread.reason, thread.error = "interrupted", "failure", str(failed)
+            thread.tell("run_ended", status="interrupted", reason=thread.reason)
         except Rolling:
             self._callers.rolling = True
             return
@@ -168,16 +169,16 @@ class GradingThreadWorkflow(ThreadQueries):
         self._admission.refuse(request, self._update_id(), rolling=self._callers.rolling)
 
     @workflow.update
-    async def resume(self) -> RunResult:  # type: ignore[override]  # the decorator names the class in the type
+    async def resume(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, read by the admission
         """See `gradeloop.contracts.GradingThread.resume`."""
-        key = f"resume/{self._update_id()}"
-        self._admission.enqueue(Invocation(keys=[key], payload=payload_sha256({}), resumes=True))
-        return await self._callers.settled(key)
+        turn = self._admission.resumption(request, self._update_id())
+        self._admission.enqueue(turn)
+        return await self._callers.settled(turn.keys[0])
 
     @resume.validator
-    def _may_resume(self) -> None:
+    def _may_resume(self, request: RawValue = NO_VALUE) -> None:
         self._held()
-        self._admission.refuse_resumption(f"resume/{self._update_id()}")
+        self._admission.refuse_resumption(request, self._update_id())
 
     @staticmethod
     def _update_id() -> str:

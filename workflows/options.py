@@ -13,7 +13,7 @@ NEVER_RETRIED = [*PERMANENT, "PayloadsTooLarge", "PayloadSizeError", "InvalidReq
 """An oversized result would otherwise repeat its paid call for ever, an activity that no worker knows its failure."""
 
 MODEL_CALL = ActivityConfig(
-    start_to_close_timeout=timedelta(minutes=10),
+    start_to_close_timeout=timedelta(hours=1),
     schedule_to_close_timeout=timedelta(hours=2),
     heartbeat_timeout=timedelta(seconds=10),
     retry_policy=RetryPolicy(
@@ -24,7 +24,7 @@ MODEL_CALL = ActivityConfig(
     ),
     cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 )
-"""Ten minutes are above the client's own deadline; a resumed call never overlaps the one it replaces."""
+"""An hour is above the client's own deadline; a resumed call never overlaps the one it replaces."""
 
 TOOL_CALL = ActivityConfig(
     start_to_close_timeout=timedelta(minutes=2),

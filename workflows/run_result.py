@@ -33,6 +33,7 @@ def result_of(thread: Thread, outcome: Outcome) -> RunResult:
         messages_truncated=truncated,
         usage=outcome.usage,
         error=outcome.error,
+        reason=outcome.reason,
     )
 
 

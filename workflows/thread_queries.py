@@ -39,6 +39,8 @@ class ThreadQueries(GradingThread):
             rubric=rubric,
             rubric_sha256=rubric.sha256() if rubric else None,
             usage=thread.usage,
+            budget=thread.budget,
+            reason=thread.reason,
             queued=len(thread.queue),
             waiting_for=None,
         )

@@ -6,10 +6,12 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from gradeloop.evaluation import CheckOutcome, Evaluation, Status
+    from gradeloop.budget import Budget
+    from gradeloop.evaluation import CheckOutcome, Evaluation, InterruptReason, Status
     from gradeloop.event import Event, EventType
     from gradeloop.evidence import Evidence
-    from gradeloop.request import STATE_BYTES, STORED_STATE_BYTES, Generator, Grader
+    from gradeloop.modelspec import ModelSpec
+    from gradeloop.request import STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority
     from gradeloop.rubric import Rubric
     from gradeloop.strict import without_nulls
     from gradeloop.transcript import Log, Message
@@ -41,6 +43,8 @@ class Exchange(State):
     """Of the tool calls of the last turn, by their position in it, until all are there."""
     exhausted: bool = False
     """True when tool calls or turns are used up: one last turn without tools is left."""
+    raised: bool = False
+    """True when a reply was cut: from then on the model gets a larger completion."""
 
 
 class Conversation(Exchange):
@@ -54,6 +58,8 @@ class Conversation(Exchange):
     """The criteria that were left out, once they are asked for alone."""
     rows: tuple[VerdictRow, ...] = ()
     explanation: str = ""
+    forced: bool = False
+    """True when the model's first answer, which no schema could bind, was none: it is asked again by the schema alone."""
 
 
 class GradingPass(State):
@@ -75,6 +81,8 @@ class GradingRun(State):
     status: Status = "running"
     iteration: int = 0
     grading: GradingPass | None = None
+    judge: ModelSpec | None = None
+    """Who judges, where the thread names nobody: found once, so that a worker with other keys changes nothing."""
 
 
 class Invocation(State):
@@ -87,6 +95,7 @@ class Invocation(State):
     messages: tuple[Message, ...] = ()
     rubric: Rubric | None = None
     max_iterations: int | None = None
+    budget: Budget | None = None
     resumes: bool = False
     """True for the update `resume`: it goes on with the interrupted turn, whatever its rubric."""
     joined: dict[str, str] = {}
@@ -118,6 +127,7 @@ class Outcome(State):
     """Index of the evaluation whose draft stands."""
     usage: Usage
     error: str | None
+    reason: InterruptReason | None = None
 
 
 class Thread(State):
@@ -145,6 +155,10 @@ class Thread(State):
     """What the thread had used when the current turn began."""
     status: Literal["idle", "running", "interrupted"] = "idle"
     error: str | None = None
+    reason: InterruptReason | None = None
+    """Why it is interrupted."""
+    budget: Budget | None = None
+    priority: Priority | None = None
     active: Invocation | None = None
     """The turn in flight or interrupted."""
     queue: list[Invocation] = []
@@ -159,6 +173,17 @@ class Thread(State):
     def rubric_in_force(self) -> Rubric | None:
         """The rubric, unless it is cleared."""
         return self.rubric if self.rubric and not self.rubric.cleared else None
+
+    @property
+    def judge(self) -> ModelSpec | None:
+        """The model that judges: the thread's own, or the one found for the run."""
+        named = self.grader.model if self.grader else None
+        return named or (self.run.judge if self.run else None)
+
+    @property
+    def overrun(self) -> str | None:
+        """What of the budget is used up; None where another call may be made."""
+        return self.budget.overrun(self.usage) if self.budget else None
 
     @property
     def limit(self) -> int:

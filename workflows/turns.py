@@ -19,6 +19,7 @@ NONCE_BITS = 128
 def begin(thread: Thread, turn: Invocation) -> None:
     """Take a turn in: go on with the interrupted run, or append its messages and open a run where a rubric is in force."""
     same = turn.rubric is None or same_rubric(turn.rubric, thread.rubric)
+    thread.budget, thread.reason = turn.budget or thread.budget, None
     if thread.status == "interrupted" and (turn.resumes or (same and not turn.messages)):
         _go_on(thread, turn)
         return
@@ -103,6 +104,7 @@ def settle(thread: Thread) -> Outcome:
         best=thread.evaluations.index(best) if best else None,
         usage=thread.usage.minus(thread.used_before),
         error=thread.error,
+        reason=thread.reason,
     )
     payloads = {key: turn.payload_of(key) for key in turn.keys} if turn else {}
     thread.outcomes = [each for each in thread.outcomes if each.key not in payloads]

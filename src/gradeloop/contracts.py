@@ -5,10 +5,11 @@ from typing import Literal
 from pydantic import JsonValue
 from temporalio import workflow
 
-from gradeloop.evaluation import Evaluation, Status
+from gradeloop.budget import Budget
+from gradeloop.evaluation import Evaluation, InterruptReason, Status
 from gradeloop.event import Event
 from gradeloop.page import Page
-from gradeloop.request import InvokeRequest, ThreadRequest
+from gradeloop.request import InvokeRequest, ResumeRequest, ThreadRequest
 from gradeloop.rubric import Rubric
 from gradeloop.strict import Strict
 from gradeloop.transcript import Message
@@ -43,6 +44,8 @@ class RunResult(Strict):
     messages_truncated: bool
     usage: Usage
     error: str | None
+    reason: InterruptReason | None = None
+    """Of the status `interrupted`; None also where the workflow itself was cancelled or lost."""
 
 
 class ThreadState(Strict):
@@ -55,6 +58,9 @@ class ThreadState(Strict):
     rubric: Rubric | None
     rubric_sha256: str | None
     usage: Usage
+    budget: Budget | None = None
+    reason: InterruptReason | None = None
+    """Of the status `interrupted`."""
     queued: int
     waiting_for: dict[str, JsonValue] | None
 
@@ -99,8 +105,11 @@ class GradingThread:
         raise NotImplementedError
 
     @workflow.update
-    async def resume(self) -> RunResult:
-        """Go on with the interrupted run and return its result; `NothingToResume` where there is none."""
+    async def resume(self, request: ResumeRequest | None = None) -> RunResult:
+        """Go on with the interrupted run and return its result; `NothingToResume` where there is none.
+
+        A run that its budget stopped needs a larger one: `InvalidRequest` without.
+        """
         raise NotImplementedError
 
     @workflow.query

@@ -13,6 +13,9 @@ from gradeloop.verdict import VerdictResult, VerdictRow
 
 Result = Literal[VerdictResult, "grader_error"]
 Status = Literal["running", "waiting", "interrupted", "satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"]
+InterruptReason = Literal["person", "budget", "failure"]
+"""Why a run is interrupted: somebody stopped it, the budget is used up, or the generator failed."""
+
 TERMINAL: frozenset[Status] = frozenset({"satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"})
 
 ROW_CHARACTERS = 4_000

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gradeloop.evaluation import Status
+from gradeloop.evaluation import InterruptReason, Status
 from gradeloop.strict import Strict
 
 EventType = Literal[
@@ -37,5 +37,7 @@ class Event(Strict):
     role: Literal["generator", "grader", "check"] | None = Field(default=None, exclude_if=lambda value: value is None)
     why: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """Of a refusal: what is wrong with the rubric that was supplied."""
+    reason: InterruptReason | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Of an interruption."""
     result: str | None = Field(default=None, exclude_if=lambda value: value is None)
     status: Status | None = Field(default=None, exclude_if=lambda value: value is None)

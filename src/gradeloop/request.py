@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
+from gradeloop.budget import Budget
 from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
 from gradeloop.modelspec import ModelSpec
 from gradeloop.rubric import Rubric
@@ -55,10 +56,22 @@ class Generator(Strict):
 class Grader(Strict):
     """Who judges."""
 
-    model: ModelSpec
+    model: ModelSpec | None = None
+    """By default the first of a table for which the worker has a key, the same for a whole grading run."""
     system_prompt: Prompt | None = None
     """Grading instructions of one's own; the trust boundary and the answer's form stay."""
     tools: tuple[ToolName, ...] = ()
+
+
+class Priority(Strict):
+    """Whose calls go first where the worker's slots or its rate are short; Temporal's own terms."""
+
+    level: Annotated[int, Field(ge=1, le=5)] = 3
+    """1 goes before 5."""
+    tenant: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """Tenants of one level share what there is, where the server has fairness switched on."""
+    weight: Annotated[float, Field(ge=0.001, le=1000)] = 1.0
+    """The tenant's share beside the others'."""
 
 
 class ThreadRequest(Strict):
@@ -72,12 +85,14 @@ class ThreadRequest(Strict):
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = 3
     idle_timeout: Annotated[float, Field(ge=0, le=31_536_000)] = 0
     """Seconds that the thread stays open for more once its work is done."""
+    budget: Budget | None = None
+    """Of the thread; reached, the run is interrupted until it is resumed with a larger one."""
+    priority: Priority | None = None
+    """Of the thread's model and tool calls."""
     checkpoint: dict[str, JsonValue] | None = None
 
     @model_validator(mode="after")
     def _is_workable(self) -> "ThreadRequest":
-        if self.rubric and self.rubric.judged and self.grader is None:
-            raise ValueError("the rubric has criteria for a grader and no grader is named; add grader: {model: 'provider:model'}")
         _refuse_foreign_end(self.messages)
         return self
 
@@ -90,6 +105,8 @@ class InvokeRequest(Strict):
     """Absent or null: the sticky rubric stays. `""`: cleared."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
     """Of the run that this turn opens; the thread's own by default."""
+    budget: Budget | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The thread's from now on; its own by default."""
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """Makes the turn idempotent: the same key again attaches to it, or returns its result. The update id by default."""
 
@@ -97,6 +114,13 @@ class InvokeRequest(Strict):
     def _is_a_turn(self) -> "InvokeRequest":
         _refuse_foreign_end(self.messages)
         return self
+
+
+class ResumeRequest(Strict):
+    """The argument of the update `resume`; it may be left out."""
+
+    budget: Budget | None = None
+    """The thread's from now on; its own by default."""
 
 
 def _refuse_foreign_end(messages: Sequence[Message]) -> None:
@@ -129,6 +153,18 @@ def parse_invoke(raw: object) -> InvokeRequest:
     """
     try:
         return InvokeRequest.model_validate({} if raw is None else raw)
+    except ValidationError as error:
+        raise InvalidRequest(explain(error)) from None
+
+
+def parse_resume(raw: object) -> ResumeRequest:
+    """Validate the raw argument of `resume`.
+
+    Raises:
+        InvalidRequest: With field, value and cure.
+    """
+    try:
+        return ResumeRequest.model_validate({} if raw is None else raw)
     except ValidationError as error:
         raise InvalidRequest(explain(error)) from None
 
