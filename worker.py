@@ -12,10 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
@@ -27,13 +25,16 @@ from activities.generate import Generate
 from activities.grade import Grade
 from activities.providers import Providers
 from activities.providers.environment import Environment
+from activities.providers.examination import examine
+from activities.providers.recording import Recording
 from activities.providers.scripted import Script
 from activities.thread_view import ThreadViews
 from activities.tools.toolbox import Toolbox
 from gradeloop.connection import connect, find
-from gradeloop.contracts import SEARCH_ATTRIBUTES, TASK_QUEUE
+from gradeloop.contracts import TASK_QUEUE
 from gradeloop.departure import leave
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed, explain
+from gradeloop.namespace import register_search_attributes
 from workflows.grading_thread import GradingThreadWorkflow
 
 IDLE_POLL_SECONDS = 5.0
@@ -57,13 +58,19 @@ class WorkerSettings(BaseSettings):
     scripted: Path | None = None
     """A YAML file of replies for the provider `scripted`."""
     search_attributes: Literal["on", "off"] = "on"
+    record: Path | None = None
+    """A file into which every exchange with a model is written, without keys; `scripted` plays it back."""
     max_concurrent_activities: int = 200
     """Model and tool calls in flight at once."""
+    max_calls_per_second: float | None = Field(default=None, gt=0)
+    """Model and tool calls that all workers of the queue start in a second together; no limit by default."""
     max_cached_workflows: int = 2000
     """Threads kept in memory; below the number in flight, throughput falls to a third."""
     until_idle: float | None = None
     """Seconds without an open workflow after which the worker ends itself; never by default."""
     ready_file: Path | None = None
+    examine: bool = False
+    """Ask the providers whether the keys are good, print what they say as JSON, and end."""
 
 
 def build(
@@ -80,7 +87,8 @@ def build(
     """
     settings = settings or WorkerSettings()
     offer = Offer(search_attributes=search_attributes, external_storage=client.data_converter.external_storage is not None)
-    desk = Desk(providers, toolbox, ThreadViews(), offer)
+    recording = Recording(settings.record, providers.secrets) if settings.record else None
+    desk = Desk(providers, toolbox, ThreadViews(), offer, recording)
     return Worker(
         client,
         task_queue=settings.task_queue,
@@ -96,31 +104,14 @@ def build(
         # The sandbox imports workflows/ anew for every thread, a third of a short run's CPU; ruff's bans guard them, and a test in it.
         workflow_runner=UnsandboxedWorkflowRunner(),
         max_concurrent_activities=settings.max_concurrent_activities,
+        max_task_queue_activities_per_second=settings.max_calls_per_second,
+        # An eager call is started past the queue, and so past its rate and the turns of other tenants.
+        disable_eager_activity_execution=settings.max_calls_per_second is not None,
         max_cached_workflows=settings.max_cached_workflows,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
         max_heartbeat_throttle_interval=timedelta(seconds=2),
         graceful_shutdown_timeout=GRACE,
     )
-
-
-async def register_search_attributes(client: Client) -> None:
-    """Create our search attributes where the namespace lacks them.
-
-    Raises:
-        WorkerFailed: The server refuses; the message holds the command to run instead.
-    """
-    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
-    try:
-        known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-        absent = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
-        if absent:
-            wanted = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(absent, keyword))
-            await client.operator_service.add_search_attributes(wanted)
-    except RPCError as error:
-        flags = " ".join(f"--name {name} --type Keyword" for name in SEARCH_ATTRIBUTES)
-        command = f"temporal operator search-attribute create --namespace {client.namespace} {flags}"
-        cure = f"run `{command}`, or set GRADELOOP_SEARCH_ATTRIBUTES=off"
-        raise WorkerFailed(f"the search attributes cannot be registered ({error.message}); {cure}") from None
 
 
 async def serve(settings: WorkerSettings) -> None:
@@ -184,6 +175,10 @@ async def _open_workflows(client: Client, task_queue: str) -> int | None:
         return None
 
 
+async def _examine() -> None:
+    print((await examine(Environment.read(os.environ))).model_dump_json())  # noqa: T201 - what was asked for
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the worker; returns the process's exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -191,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = WorkerSettings(_cli_parse_args=list(sys.argv[1:] if arguments is None else arguments))
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(serve(settings))
+            asyncio.run(_examine() if settings.examine else serve(settings))
     except (ValidationError, SettingsError, GradeloopError) as error:
         told = InvalidRequest(explain(error)) if isinstance(error, ValidationError) else error
         print(told, file=sys.stderr)  # noqa: T201 - the process's last words

@@ -37,6 +37,8 @@ app.add_typer(dev_app, name="dev")
 app.add_typer(thread_app)
 
 Scripted = Annotated[Path | None, typer.Option(help="A file of replies for the provider `scripted`.")]
+BudgetTokens = Annotated[int | None, typer.Option(help="Tokens, in and out, that the thread may use in all.")]
+BudgetUsd = Annotated[float | None, typer.Option(help="US dollars that the thread may cost in all.")]
 Tools = Annotated[list[Path] | None, typer.Option("--tools", help="A Python file of evidence tools; repeatable.")]
 
 
@@ -79,28 +81,35 @@ def run(  # noqa: PLR0913 - one parameter a flag
     max_iterations: Annotated[int | None, typer.Option(help="Drafts at most, 1 to 20; 3 by default.")] = None,
     tools: Tools = None,
     thread: Annotated[str | None, typer.Option(help="The thread's id; a new one by default.")] = None,
+    budget_tokens: BudgetTokens = None,
+    budget_usd: BudgetUsd = None,
+    record: Annotated[Path | None, typer.Option(help="Write every exchange with the models to this file.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Play the models' words back from such a file; no key is needed.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start the run and leave it running.")] = False,
     as_json: Json = False,
 ) -> None:
     """Draft, grade and revise until the rubric is met."""
-    from gradeloop.task_file import Flags, read_task
+    from gradeloop.task_file import read_task
+    from gradeloop.task_flags import Flags, budget_of
     from gradeloop.terminal import run_task
 
-    flags = Flags(prompt, rubric, model, grader, max_iterations, tuple(tools or ()), thread)
+    budget = budget_of(budget_tokens, budget_usd)
+    flags = Flags(prompt, rubric, model, grader, max_iterations, tuple(tools or ()), thread, budget, record, replay)
     _finish(run_task(read_task(task, flags), _console(), as_json=as_json, detach=detach))
 
 
 @app.command()
 def demo() -> None:
     """Watch a function being written, tested, judged and mended."""
-    from gradeloop.default_model import MODELS, default_model
-    from gradeloop.task_file import Flags, read_task
+    from gradeloop.default_model import default_model
+    from gradeloop.task_file import read_task
+    from gradeloop.task_flags import Flags
     from gradeloop.terminal import run_task
     from gradeloop.worker_process import application_folder
 
-    model = "scripted:demo"
-    if any(os.environ.get(variable) for variable, _ in MODELS):
-        model = default_model(os.environ)[0]
+    chosen, model = default_model(os.environ), "scripted:demo"
+    if chosen and chosen.spec.config.base_url is None:
+        model = chosen.spec.id
     else:
         typer.echo("No provider key is set, so the models' words come from a script; the tests really run, in the sandbox.\n")
     task = application_folder() / "examples" / "find_duplicates" / "task.yaml"
@@ -108,11 +117,12 @@ def demo() -> None:
 
 
 @app.command()
-def resume(thread: ThreadId, *, as_json: Json = False) -> None:
+def resume(thread: ThreadId, *, budget_tokens: BudgetTokens = None, budget_usd: BudgetUsd = None, as_json: Json = False) -> None:
     """Go on with an interrupted run, where it stopped."""
+    from gradeloop.task_flags import budget_of
     from gradeloop.terminal import resume_thread
 
-    _finish(resume_thread(thread, _console(), as_json=as_json))
+    _finish(resume_thread(thread, _console(), budget=budget_of(budget_tokens, budget_usd), as_json=as_json))
 
 
 @app.command()

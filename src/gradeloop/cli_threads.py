@@ -1,4 +1,4 @@
-"""The commands that read a thread or have a word with it."""
+"""The commands that read a thread or have a word with it, and the one that looks at the machine."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ def list_threads(
 @thread_app.command()
 def rubric(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE", help="The rubric: a file, or its text.")]) -> None:
     """Give a thread a new rubric, also in the middle of a run."""
-    from gradeloop.task_file import read_rubric
+    from gradeloop.task_flags import read_rubric
 
     given = read_rubric(file)
     asyncio.run(_with(thread, lambda client, thread_id: client.supply_rubric(thread_id, given)))
@@ -94,6 +94,19 @@ def close(thread: ThreadId) -> None:
     """Serve what is queued, then close the thread."""
     asyncio.run(_with(thread, lambda client, thread_id: client.close(thread_id)))
     typer.echo("closing", err=True)
+
+
+@thread_app.command()
+def doctor(*, as_json: Json = False) -> None:
+    """Say what works here: server, retention, keys, default grader, sandbox; exit 1 where something does not."""
+    from gradeloop.doctor import Finding, findings, lines
+
+    async def look() -> list[Finding]:
+        return [found async for found in findings()]
+
+    seen = asyncio.run(look())
+    _show([found.model_dump(mode="json") for found in seen], (line for found in seen for line in lines(found)), as_json=as_json)
+    raise typer.Exit(1 if any(found.ok is False for found in seen) else 0)
 
 
 async def _with(thread: str, work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the client and the id

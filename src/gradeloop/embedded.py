@@ -40,6 +40,8 @@ DYNAMIC_CONFIG = (
     "history.transferProcessorMaxPollRPS=5000",
     # Retries below a second are rounded up to one otherwise.
     'history.timerProcessorMaxTimeShift="1ms"',
+    # Without it, the tenants of a priority are served in the order of their calls.
+    "matching.enableFairness=true",
 )
 
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"

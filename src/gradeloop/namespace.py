@@ -1,16 +1,18 @@
-"""What gradeloop wants of the embedded server's namespace: a year of retention, and its search attributes."""
+"""What gradeloop wants of a namespace: a year of retention where the server is embedded, and its search attributes."""
 
 import asyncio
 from datetime import timedelta
 
 from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.namespace.v1 import NamespaceConfig
-from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest, UpdateNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from gradeloop.contracts import SEARCH_ATTRIBUTES
+from gradeloop.errors import WorkerFailed
 
 RETENTION = timedelta(days=365)
 """How long a closed thread's checkpoint stays readable."""
@@ -42,3 +44,23 @@ async def _registered(client: Client) -> bool:
 
 async def _version(client: Client) -> str:
     return (await client.workflow_service.get_system_info(GetSystemInfoRequest())).server_version
+
+
+async def register_search_attributes(client: Client) -> None:
+    """Create our search attributes where the namespace lacks them.
+
+    Raises:
+        WorkerFailed: The server refuses; the message holds the command to run instead.
+    """
+    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    try:
+        known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+        absent = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
+        if absent:
+            wanted = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(absent, keyword))
+            await client.operator_service.add_search_attributes(wanted)
+    except RPCError as error:
+        flags = " ".join(f"--name {name} --type Keyword" for name in SEARCH_ATTRIBUTES)
+        command = f"temporal operator search-attribute create --namespace {client.namespace} {flags}"
+        cure = f"run `{command}`, or set GRADELOOP_SEARCH_ATTRIBUTES=off"
+        raise WorkerFailed(f"the search attributes cannot be registered ({error.message}); {cure}") from None

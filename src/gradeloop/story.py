@@ -13,6 +13,7 @@ from gradeloop.event import Event
 from gradeloop.printable import one_line, printable
 from gradeloop.rubric import Rubric
 from gradeloop.transcript import Message
+from gradeloop.usage import Usage
 
 STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow"}
 MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
@@ -121,9 +122,14 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
     told = Text().append(status, STYLES.get(status, "bold" if result.status is None else "bold red"))
     told.append(f" after {counted(result.iterations, 'iteration')}" if result.status else "")
     usage = result.usage
-    yield told.append(f"  {counted(usage.calls, 'model call')}, {usage.input:,} tokens in, {usage.output:,} out", "dim")
+    yield told.append(f"  {counted(usage.calls, 'model call')}, {usage.input:,} tokens in, {usage.output:,} out{cost(usage)}", "dim")
     if result.error:
         yield Text(printable(result.error), "red")
+
+
+def cost(usage: Usage) -> str:
+    """Return what the calls cost in words, where that is known and anything."""
+    return f", ${usage.cost_usd:.4f}" if usage.cost_usd else ""
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,7 +1,6 @@
 """TASK.yaml and the command line's flags, read into a request and what its worker needs."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -9,15 +8,14 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
-from gradeloop.default_model import default_model, refuse_unservable
+from gradeloop.default_model import named_default, refuse_unservable
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.request import ThreadRequest, parse_request
 from gradeloop.rubric import Rubric
 from gradeloop.strict import Strict, clip
+from gradeloop.task_flags import Flags, absent, existing, read_rubric
 from gradeloop.worker_process import WorkerSpec
 from gradeloop.yaml_file import read_yaml
-
-YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 ThreadId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+$")]
 
@@ -33,6 +31,8 @@ class TaskFile(Strict):
     grader: dict[str, JsonValue] | None = None
     max_iterations: JsonValue = None
     idle_timeout: JsonValue = None
+    budget: dict[str, JsonValue] | None = None
+    priority: dict[str, JsonValue] | None = None
     checkpoint: dict[str, JsonValue] | None = None
     tools: str | list[str] = Field(default_factory=list)
     """Python files of evidence tools, relative to this file."""
@@ -40,19 +40,6 @@ class TaskFile(Strict):
     """A file of replies for the provider `scripted`, relative to this file."""
     thread: ThreadId | None = None
     """The thread's id; a new one by default."""
-
-
-@dataclass(frozen=True)
-class Flags:
-    """What the command line says, before the task file."""
-
-    prompt: str | None = None
-    rubric: str | None = None
-    model: str | None = None
-    grader: str | None = None
-    max_iterations: int | None = None
-    tools: tuple[Path, ...] = ()
-    thread: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +59,7 @@ def read_task(path: Path | None, flags: Flags) -> Task:
     Raises:
         InvalidRequest: Something is missing or wrong; the message names field, value and cure.
     """
-    told = _task_file(path) if path else TaskFile()
+    told = _replayed(_task_file(path) if path else TaskFile(), flags)
     folder = path.parent if path else Path()
     notes: list[str] = []
     messages = _messages(told, flags)
@@ -86,17 +73,41 @@ def read_task(path: Path | None, flags: Flags) -> Task:
         "grader": _with_model(told.grader or {}, flags.grader, "grader", notes) if judged or told.grader or flags.grader else None,
         "max_iterations": flags.max_iterations if flags.max_iterations is not None else told.max_iterations,
         "idle_timeout": told.idle_timeout,
+        "budget": flags.budget.model_dump(mode="json") if flags.budget else told.budget,
+        "priority": told.priority,
         "checkpoint": told.checkpoint,
     }
     named = [told.tools] if isinstance(told.tools, str) else told.tools
     worker = WorkerSpec(
-        tools=_existing((*(folder / name for name in named), *flags.tools), "tools"),
-        scripted=_existing((folder / told.scripted,), "scripted")[0] if told.scripted else None,
+        tools=existing((*(folder / name for name in named), *flags.tools), "tools"),
+        scripted=flags.replay or (existing((folder / told.scripted,), "scripted")[0] if told.scripted else None),
+        record=absent(flags.record),
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})
     if not os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has an environment and replies of its own
         refuse_unservable(request, os.environ, scripted=worker.scripted is not None)
     return Task(request, worker, thread, tuple(dict.fromkeys(notes)))
+
+
+def _replayed(told: TaskFile, flags: Flags) -> TaskFile:
+    """Have the scripted provider speak for the models that a task names, where it is played back from a recording."""
+    if flags.replay is None:
+        return told
+    existing((flags.replay,), "--replay")
+    if flags.record or flags.model or flags.grader:
+        raise InvalidRequest("--replay takes the models' words from its file; leave --record, --model and --grader out")
+    grader = (
+        _scripted(told.grader or {}) if told.grader or _judged(told.rubric if flags.rubric is None else read_rubric(flags.rubric)) else None
+    )
+    return told.model_copy(update={"generator": _scripted(told.generator), "grader": grader})
+
+
+def _scripted(told: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if told.get("activity") is not None or told.get("workflow") is not None:
+        return told
+    model = told.get("model")
+    name = model.get("id") if isinstance(model, dict) else model
+    return told | {"model": name if str(name).startswith("scripted:") else f"scripted:{name or 'recorded'}"}
 
 
 def _judged(rubric: JsonValue) -> bool:
@@ -142,35 +153,9 @@ def _with_model(told: dict[str, JsonValue], flag: str | None, role: str, notes: 
         return told | {"model": flag}
     if any(told.get(who) is not None for who in ("model", "activity", "workflow")):
         return told
-    model, variable = default_model(os.environ, role)
-    notes.append(f"{role}: {model}, because {variable} is set")
-    return told | {"model": model}
-
-
-def read_rubric(flag: str) -> JsonValue:
-    """Read `--rubric`: a file if there is one of that name, else the text itself."""
-    path = Path(flag)
-    try:
-        is_file = path.is_file()
-    except (OSError, ValueError):  # too long for a name: it is a text
-        is_file = False
-    if not is_file:
-        if "\n" not in flag and flag.endswith((*YAML_SUFFIXES, ".md", ".txt")):
-            raise InvalidRequest(f"--rubric: the file {flag!r} does not exist")
-        return flag
-    if path.suffix in YAML_SUFFIXES:
-        return read_yaml(path, "the rubric")
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise InvalidRequest(f"--rubric: {flag!r} is no readable text file in UTF-8") from None
-
-
-def _existing(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
-    for path in paths:
-        if not path.is_file():
-            raise InvalidRequest(f"{field}: {str(path)!r} {'is no file' if path.exists() else 'does not exist'}; name a file")
-    return tuple(paths)
+    chosen = named_default(os.environ, role)
+    notes.append(f"{role}: {chosen.spec.id}, because {chosen.variable} is set")
+    return told | {"model": chosen.spec.model_dump(mode="json", exclude_none=True)}
 
 
 def write_example(path: Path) -> None:

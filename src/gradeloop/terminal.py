@@ -7,6 +7,7 @@ from uuid import uuid4
 from rich.console import Console
 
 from gradeloop.attendance import Ending, attend, wake
+from gradeloop.budget import Budget
 from gradeloop.client import GradingClient
 from gradeloop.connection import Connection, connect, find
 from gradeloop.listing import resolved
@@ -44,7 +45,7 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
     return await attend(client, thread_id, screen, connection)
 
 
-async def resume_thread(thread_id: str, console: Console, *, as_json: bool) -> Ending:
+async def resume_thread(thread_id: str, console: Console, *, budget: Budget | None, as_json: bool) -> Ending:
     """Go on with an interrupted thread and follow it.
 
     Raises:
@@ -53,7 +54,7 @@ async def resume_thread(thread_id: str, console: Console, *, as_json: bool) -> E
     client, thread_id, connection = await opened(thread_id)
     state = await client.state(thread_id)
     seen = (await client.events(thread_id, after=10**9)).total
-    going_on = asyncio.create_task(client.resume(thread_id))
+    going_on = asyncio.create_task(client.resume(thread_id, budget=budget))
     while not going_on.done() and (await client.events(thread_id, after=10**9)).total == seen:
         await asyncio.wait([going_on], timeout=0.05)
     if going_on.done():

@@ -28,7 +28,7 @@ from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadClosed, Th
 from gradeloop.listing import quoted
 from gradeloop.outage import Outage
 from gradeloop.outcomes import Again, failure, refused
-from gradeloop.request import InvokeRequest, ThreadRequest
+from gradeloop.request import InvokeRequest, ResumeRequest, ThreadRequest
 from gradeloop.thread_handle import LOST, ThreadHandle
 
 EARLIER_RUNS = 20
@@ -65,14 +65,14 @@ class ThreadTurns(ThreadHandle):
                     await self.reopen()
         raise ThreadClosed(f"the thread {self.thread_id!r} closed {ATTEMPTS} times while it was invoked")
 
-    async def resume(self) -> RunResult:
+    async def resume(self, request: ResumeRequest) -> RunResult:
         """Go on with the interrupted run, of a closed thread too."""
         update_id = str(uuid4())
         for _ in range(ATTEMPTS):
             try:
                 if not await self._is_open():
                     await self.reopen(to_resume=True)
-                return await self._attended(lambda sent: self.handle().execute_update(GradingThread.resume, id=sent), update_id)
+                return await self._attended(lambda sent: self.handle().execute_update(GradingThread.resume, request, id=sent), update_id)
             except (Again, ThreadClosed):
                 continue
         raise ThreadClosed(f"the thread {self.thread_id!r} closed {ATTEMPTS} times while it was resumed")

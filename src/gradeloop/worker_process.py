@@ -26,7 +26,9 @@ START_SECONDS = 60.0
 STOP_SECONDS = 5.0
 """Grace for a worker that is being replaced; it is idle, or its server is gone."""
 
-PROVIDER_VARIABLES = ("ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "OPENROUTER_")
+PROVIDER_VARIABLES = (
+    "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN",
+)  # fmt: skip
 
 KINDS: dict[str, type[GradeloopError]] = {kind.__name__: kind for kind in (InvalidRequest, ServerUnreachable, WorkerFailed)}
 
@@ -39,6 +41,8 @@ class WorkerSpec:
 
     tools: tuple[Path, ...] = ()
     scripted: Path | None = None
+    record: Path | None = None
+    """The file into which it writes every exchange with a model."""
 
     def task_queue(self, connection: Connection) -> str:
         """Return the queue's name: equal only where server, tools, replies, endpoints and the *names* of the keys set are.
@@ -50,6 +54,7 @@ class WorkerSpec:
             "server": [connection.address, connection.namespace],
             "tools": [[str(file.absolute()), _sha256(file)] for file in self.tools],
             "scripted": _sha256(self.scripted) if self.scripted else None,
+            **({"record": str(self.record.absolute())} if self.record else {}),
             "environment": _environment(),
             "version": importlib.metadata.version("gradeloop"),
         }
@@ -142,6 +147,8 @@ def _command(task_queue: str, spec: WorkerSpec, ready: Path) -> list[str]:
         command += ["--tools", str(file.absolute())]
     if spec.scripted:
         command += ["--scripted", str(spec.scripted.absolute())]
+    if spec.record:
+        command += ["--record", str(spec.record.absolute())]
     return [*command, "--until-idle", str(IDLE_SECONDS), "--ready-file", str(ready)]
 
 
@@ -153,6 +160,7 @@ def _facts(spec: WorkerSpec, connection: Connection) -> dict[str, JsonValue]:
     return {
         "tools": [str(file.absolute()) for file in spec.tools],
         "scripted": str(spec.scripted.absolute()) if spec.scripted else None,
+        "record": str(spec.record.absolute()) if spec.record else None,
         "address": connection.address,
         "namespace": connection.namespace,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -185,7 +193,8 @@ def _environment() -> Mapping[str, str | None]:
     """Return the provider variables that are set: endpoints with their values, everything else by name alone."""
     names = sorted(name for name, value in os.environ.items() if value and name.startswith(PROVIDER_VARIABLES))
     shown = {name: os.environ[name] if name.endswith("_BASE_URL") else None for name in names}
-    return {**shown, "GRADELOOP_BASE_URLS": os.environ.get("GRADELOOP_BASE_URLS")}
+    ours = {name: os.environ[name] for name in ("GRADELOOP_BASE_URLS", "GRADELOOP_PRICES") if os.environ.get(name)}
+    return {**shown, **ours}
 
 
 def _sha256(file: Path) -> str:

@@ -1,0 +1,131 @@
+"""What works on this machine and what does not: `gradeloop doctor`."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import Any
+
+from rich.text import Text
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from gradeloop.connection import Connection, connect, find
+from gradeloop.contracts import SEARCH_ATTRIBUTES
+from gradeloop.default_model import default_model
+from gradeloop.errors import GradeloopError
+from gradeloop.printable import printable
+from gradeloop.sandbox import SandboxError, run
+from gradeloop.strict import Strict
+from gradeloop.worker_process import application_folder
+
+RETENTION = timedelta(days=30)
+"""Shorter, and a thread cannot go on from its checkpoint when somebody comes back after a holiday."""
+
+EXAMINATION_SECONDS = 90.0
+
+
+class Finding(Strict):
+    """What was found about one thing."""
+
+    subject: str
+    ok: bool | None
+    """None where nothing is wrong and nothing is there."""
+    told: str
+    cure: str | None = None
+
+
+async def findings() -> AsyncIterator[Finding]:
+    """Look at the server, the keys, the default grader, the tables and the sandbox."""
+    try:
+        connection = await find()
+        client = await connect(connection)
+    except GradeloopError as error:
+        yield Finding(subject="server", ok=False, told=str(error))
+    else:
+        for found in await _server(client, connection):
+            yield found
+    yield _default_grader()
+    for found in await _worker():
+        yield found
+    yield await asyncio.to_thread(_sandbox)
+
+
+async def _server(client: Client, connection: Connection) -> list[Finding]:
+    service = client.workflow_service
+    version = (await service.get_system_info(GetSystemInfoRequest())).server_version
+    kind = "embedded" if connection.embedded else "named by Temporal's environment or profile"
+    found = [Finding(subject="server", ok=True, told=f"Temporal {version} at {connection.address}, namespace {client.namespace}, {kind}")]
+    described = await service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    kept = described.config.workflow_execution_retention_ttl.ToTimedelta()
+    command = f"temporal operator namespace update --retention 365d --namespace {client.namespace}"
+    enough = kept >= RETENTION
+    told = f"closed threads stay readable for {kept.days} days"
+    found.append(Finding(subject="retention", ok=enough, told=told, cure=None if enough else f"raise it: {command}"))
+    return [*found, await _attributes(client)]
+
+
+async def _attributes(client: Client) -> Finding:
+    try:
+        known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+    except RPCError as error:
+        return Finding(subject="search attributes", ok=None, told=f"not to be seen with these credentials ({error.message})")
+    absent = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
+    if absent:
+        return Finding(subject="search attributes", ok=None, told=f"{', '.join(absent)} are not there yet; a worker registers them")
+    return Finding(subject="search attributes", ok=True, told=", ".join(SEARCH_ATTRIBUTES))
+
+
+def _default_grader() -> Finding:
+    chosen = default_model(os.environ)
+    if chosen is None:
+        cure = "set a provider's key, or name grader.model in every request"
+        return Finding(subject="default grader", ok=None, told="none: no provider key is set", cure=cure)
+    return Finding(subject="default grader", ok=True, told=f"{chosen.spec.id}, because {chosen.variable} is set")
+
+
+async def _worker() -> list[Finding]:
+    """Ask a worker process, which has the providers' packages, about its keys and tables."""
+    command = [sys.executable, str(application_folder() / "worker.py"), "--examine", "true"]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), EXAMINATION_SECONDS)
+    except TimeoutError:
+        process.kill()
+        return [Finding(subject="worker", ok=False, told=f"no answer within {EXAMINATION_SECONDS:.0f} s")]
+    if process.returncode:
+        return [Finding(subject="worker", ok=False, told=err.decode(errors="replace").strip().rpartition("\n")[2])]
+    return list(_examined(json.loads(out)))
+
+
+def _examined(told: dict[str, Any]) -> Iterator[Finding]:
+    for key in told["keys"]:
+        ok = key["verdict"] == "accepted"
+        why = "" if ok else f": {key['why']}"
+        yield Finding(subject=f"key of {key['provider']}", ok=ok, told=f"{key['verdict']} by {key['address']}{why}")
+    if not told["keys"]:
+        yield Finding(subject="keys", ok=None, told="none is set; the provider `scripted` needs none")
+    own = f", {told['own_prices']} rows of your own" if told["own_prices"] else ""
+    yield Finding(subject="tables", ok=True, told=f"models as of {told['models_as_of']}, prices as of {told['prices_as_of']}{own}")
+
+
+def _sandbox() -> Finding:
+    try:
+        outcome = run("sum(range(5))")
+    except SandboxError as error:
+        return Finding(subject="sandbox", ok=False, told=str(error))
+    ok = outcome.status == "ok" and outcome.value == sum(range(5))
+    return Finding(subject="sandbox", ok=ok, told="monty runs Python snippets" if ok else f"monty: {outcome.status} {outcome.error}")
+
+
+def lines(found: Finding) -> Iterator[Text]:
+    """Yield a finding as lines for a terminal."""
+    mark, style = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("–", "dim")}[found.ok]
+    yield Text(f"{mark} {found.subject}: ", style).append(printable(found.told), "default")
+    if found.cure:
+        yield Text(f"  {printable(found.cure)}", "yellow")
