@@ -10,7 +10,10 @@ from temporalio.client import Client
 from gradeloop.connection import Connection, connect
 from gradeloop.embedded import ServerInfo, ensure_server, stop_server
 
-PRIVATE = ("ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "OPENROUTER_", "TEMPORAL_", "GRADELOOP_TASK_QUEUE", "GRADELOOP_BASE_URLS")
+PRIVATE = (
+    "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN", "TEMPORAL_",
+    "GRADELOOP_TASK_QUEUE", "GRADELOOP_BASE_URLS", "GRADELOOP_PRICES",
+)  # fmt: skip
 """How the environment variables begin that would tie a test to the machine it runs on, or let it pay."""
 
 ROOT = Path(__file__).parent.parent

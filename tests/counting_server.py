@@ -83,7 +83,7 @@ class CountingServer:
 
     def model(self, role: str, thread: str) -> dict[str, Any]:
         """Return the model of a request for that thread."""
-        return {"id": f"openai_compatible:{role}@{thread}", "config": {"base_url": f"{self.url}/v1"}}
+        return {"id": f"openai_compatible:{role}@{thread}", "config": {"base_url": f"{self.url}/v1", "structured_output": True}}
 
     def request(self, thread: str, **changed: Any) -> dict[str, Any]:
         """Return what a thread is started with."""

@@ -1,4 +1,4 @@
-"""A local server that speaks two vendors' protocols from one story, and refuses what the vendors refuse."""
+"""A local server that speaks three protocols from one story, and refuses what the vendors refuse."""
 
 import asyncio
 import json
@@ -67,6 +67,30 @@ class ModelServer:
         answer = {"id": f"chatcmpl-{identifier}", "object": "chat.completion", "created": 0, "model": body["model"]}
         return web.json_response(answer | {"choices": [choice], "usage": usage})
 
+    async def responses(self, request: web.Request) -> web.StreamResponse:
+        """Answer as OpenAI's Responses API does, as a stream where one is asked for."""
+        body = await request.json()
+        problem = next(_responses_problems(body), None)
+        if problem:
+            return web.json_response({"error": {"message": problem, "type": "invalid_request_error", "code": None}}, status=400)
+        reply, identifier = self._next(body)
+        output: list[JsonObject] = [
+            {"type": "function_call", "id": f"fc_{at}", "call_id": f"call_{identifier}_{at}", "name": name, "arguments": json.dumps(given)}
+            for at, (name, given) in enumerate(reply.calls)
+        ]
+        if reply.text:
+            content = [{"type": "output_text", "text": reply.text, "annotations": []}]
+            output.insert(0, {"type": "message", "id": f"msg_{identifier}", "role": "assistant", "content": content})
+        usage = {"input_tokens": 120, "output_tokens": 10, "total_tokens": 130, "input_tokens_details": {"cached_tokens": 20}}
+        answer = {"id": f"resp_{identifier}", "object": "response", "status": "completed", "model": body["model"], "output": output}
+        if not body.get("stream"):
+            return web.json_response(answer | {"usage": usage})
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for event in ({"type": "response.created"}, {"type": "response.completed", "response": answer | {"usage": usage}}):
+            await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+        return response
+
     def _next(self, body: JsonObject) -> tuple[Reply, int]:
         self.requests.append(body)
         model = body["model"]
@@ -110,6 +134,19 @@ def _chat_problems(body: JsonObject) -> Iterator[str]:
         yield "Invalid schema for response_format: additionalProperties is required to be supplied and to be false"
 
 
+def _responses_problems(body: JsonObject) -> Iterator[str]:
+    """Yield what the Responses API would refuse, and that it may keep nothing."""
+    if body.get("store") is not False:
+        yield "store must be false"
+    asked = [item["call_id"] for item in body["input"] if item.get("type") == "function_call"]
+    answered = [item["call_id"] for item in body["input"] if item.get("type") == "function_call_output"]
+    if asked != answered:
+        yield f"No tool output found for function call {asked}"
+    form = body.get("text", {}).get("format")
+    if form and not (form["strict"] and _closed(form["schema"])):
+        yield "Invalid schema for text.format: additionalProperties is required to be supplied and to be false"
+
+
 def _closed(schema: object) -> bool:
     """Tell whether every object of a schema is closed and requires all it has."""
     if isinstance(schema, list):
@@ -129,6 +166,7 @@ async def serving(story: Mapping[str, Sequence[Reply]]) -> AsyncIterator[ModelSe
     app = web.Application(client_max_size=8 * 1024 * 1024)
     app.router.add_post("/v1/messages", server.messages)
     app.router.add_post("/v1/chat/completions", server.chat)
+    app.router.add_post("/v1/responses", server.responses)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from tests.cli import CommandLine
 from tests.model_server import Reply
-from tests.test_protocols import STORY, TOOLS, task, told
+from tests.test_protocols import PROTOCOLS, STORY, TOOLS, reached, task, told
 
 PACKAGE = "@copilotkit/aimock@1.43.0"
 
@@ -87,17 +88,41 @@ def _wait_for(port: int) -> None:
     pytest.fail("aimock did not start within 15 s")
 
 
-def test_aimock_gives_the_same_result_over_both_protocols(aimock: Path, gradeloop: CommandLine, tmp_path: Path) -> None:
+def test_aimock_gives_the_same_result_over_three_protocols(aimock: Path, gradeloop: CommandLine, tmp_path: Path) -> None:
     results = []
-    for provider in ("anthropic", "openai_compatible"):
+    for provider in PROTOCOLS:
         with serving(aimock, tmp_path) as url:
-            own = provider == "anthropic"
-            name = task(gradeloop, provider, {} if own else {"base_url": f"{url}/v1"})
-            variables = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "k"} if own else {"GRADELOOP_BASE_URLS": f"{url}/v1"}
-            results.append(told(gradeloop("run", name, "--json", **variables)))
+            config, variables = reached(provider, url)
+            results.append(told(gradeloop("run", task(gradeloop, provider, config), "--json", **variables)))
 
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
     assert results[0]["results"] == ["needs_revision", "satisfied"]
     assert results[0]["output"] == "spring is\nhere"
     assert results[0]["rows"] == [[("c1", False, "it has one line"), ("c2", True, None)], [("c1", True, None), ("c2", True, None)]]
     assert results[0]["usage"]["calls"] == 6
+
+
+CHAOS = {"malformedRate": 0.15, "rateLimitRate": 0.15, "disconnectRate": 0.1}
+"""How often aimock's chaos mode spoils a reply."""
+
+
+@pytest.mark.parametrize("provider", PROTOCOLS)
+def test_chaos_is_ridden_out_and_never_becomes_a_verdict(aimock: Path, gradeloop: CommandLine, tmp_path: Path, provider: str) -> None:
+    with serving(aimock, tmp_path) as url:
+        config, variables = reached(provider, url)
+        chaos = urllib.request.Request(
+            f"{url}/__aimock/chaos", data=json.dumps(CHAOS).encode(), headers={"content-type": "application/json"}, method="POST"
+        )
+        urllib.request.urlopen(chaos, timeout=10).close()
+        done = gradeloop("run", task(gradeloop, provider, config), "--json", **variables)
+
+    result = done.result
+    results = [each["result"] for each in result["evaluations"]]
+    assert (result["status"], results) in (
+        ("satisfied", ["needs_revision", "satisfied"]),
+        ("grader_error", ["needs_revision", "grader_error"]),
+        ("grader_error", ["grader_error"]),
+        ("interrupted", ["needs_revision"]),
+        ("interrupted", []),
+    )
+    assert result["usage"]["attempts"] >= result["usage"]["calls"]

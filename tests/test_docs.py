@@ -20,19 +20,20 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from activities import evidence, failures, heartbeat
-from activities.providers import model
+from activities.providers import model, transport
 from activities.providers.environment import Environment
 from activities.tools.toolbox import Toolbox
 from gradeloop import client as typed_client
-from gradeloop import contracts, departure, errors, modelspec, page, request, rubric, storage, transcript
+from gradeloop import contracts, departure, errors, modelspec, page, request, rubric, storage, thread_reader, transcript
 from gradeloop.cli import app
 from gradeloop.contracts import RunResult, ThreadState
+from gradeloop.default_model import DEFAULTS
 from gradeloop.embedded import ServerInfo
 from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import Status
 from gradeloop.event import Event
 from gradeloop.evidence import EVIDENCE_BYTES
-from gradeloop.modelspec import ModelSpec
+from gradeloop.modelspec import ModelConfig, ModelSpec
 from gradeloop.request import Generator, InvokeRequest, ThreadRequest
 from gradeloop.rubric import Rubric
 from gradeloop.schemas import schemas_of
@@ -123,7 +124,8 @@ def haiku() -> list[Reply]:
     second = {"criteria": mended, "explanation": "All three hold.", "result": "satisfied"}
     costs = [{"input": 31, "output": 19}, {"input": 142, "output": 20}, *(each["usage"] for each in shown("RunResult")["evaluations"])]
     for cost in costs:
-        cost.pop("calls", None)
+        for counted in ("calls", "attempts", "seconds", "cost_usd"):
+            cost.pop(counted, None)
     replies = [
         draft(0, drafts[0], usage=costs[0]),
         draft(1, drafts[1], usage=costs[1]),
@@ -170,7 +172,7 @@ async def python(text: str) -> Done:
 def same_but_for_ids(real: Any, example: Any) -> bool:
     """Compare two values; whatever differs from run to run need only be of the same form."""
     if isinstance(real, dict) and isinstance(example, dict):
-        ids = real.keys() & {"thread_id", "grading_run_id", "time"}
+        ids = real.keys() & {"thread_id", "grading_run_id", "time", "seconds", "cost_usd"}
         alike = all(isinstance(real[key], type(example.get(key))) for key in ids)
         return alike and real.keys() == example.keys() and all(same_but_for_ids(real[key], example[key]) for key in real.keys() - ids)
     if isinstance(real, list) and isinstance(example, list):
@@ -269,10 +271,11 @@ def test_the_methods_and_errors_of_the_contract_are_the_clients() -> None:
     named = {name for row in rows(CONTRACT, "From Python") for name in re.findall(r"`(\w+)", row[0])}
     section = CONTRACT.read_text().split("\n## From Python\n")[1].split("\n## ")[0]
 
-    assert named == {name for name in vars(typed_client.GradingClient) if not name.startswith("_")}
+    methods = vars(typed_client.GradingClient) | vars(thread_reader.ThreadReader)
+    assert named == {name for name in methods if not name.startswith("_")}
     raised = re.findall(r"`([A-Z]\w+)`", section.split("They raise")[1])
     assert all(issubclass(getattr(errors, name), errors.GradeloopError) for name in raised)
-    assert f"waits {typed_client.PATIENCE_SECONDS:.0f} s" in section
+    assert f"waits {thread_reader.PATIENCE_SECONDS:.0f} s" in section
 
 
 def test_the_commands_of_the_readme_are_the_command_lines() -> None:
@@ -424,6 +427,8 @@ def test_the_limits_are_the_codes() -> None:
         "a tool's output": f"{EVIDENCE_BYTES // 1024} KiB",
         "a tool's time": f"{evidence.TOOL_SECONDS:.0f} s",
         "one model call": f"{model.DEADLINE:.0f} s",
+        "a stream that says nothing": f"{model.IDLE_TIMEOUT:.0f} s",
+        "a reply": f"{transport.BODY_BYTES // 1024**2} MiB, unpacked",
         "a generator of your own": foreign_limits(),
         "events kept": f"{thread_state.EVENTS_KEPT:,}",
     }
@@ -507,7 +512,8 @@ def test_every_line_that_the_example_task_offers_is_one_that_a_task_takes() -> N
 def test_the_variables_of_the_contract_are_the_ones_that_are_read() -> None:
     named = set(re.findall(r"`(GRADELOOP_\w+|\w+_API_KEY|\w+_BASE_URL)`", CONTRACT.read_text()))
     source = "\n".join(path.read_text() for folder in ("src", "activities") for path in (ROOT / folder).rglob("*.py"))
-    settings = {f"GRADELOOP_{name.upper()}" for name in WorkerSettings.model_fields} - {"GRADELOOP_UNTIL_IDLE", "GRADELOOP_READY_FILE"}
+    private = {"until_idle", "ready_file", "examine"}
+    settings = {f"GRADELOOP_{name.upper()}" for name in WorkerSettings.model_fields if name not in private}
 
     assert {name for name in named if name.startswith("GRADELOOP_")} == settings | set(re.findall(r'"(GRADELOOP_\w+)"', source))
     assert {name for name in named if not name.startswith(("GRADELOOP_", "TEMPORAL_"))} == provider_variables()
@@ -515,8 +521,20 @@ def test_the_variables_of_the_contract_are_the_ones_that_are_read() -> None:
 
 def provider_variables() -> set[str]:
     """Return the variables that change what the worker calls."""
-    names = [f"{vendor}_{kind}" for vendor in ("ANTHROPIC", "OPENAI", "OPENROUTER") for kind in ("API_KEY", "BASE_URL")]
-    return {name for name in names if Environment.read({name: "https://example.com/v1"}) != Environment.read({})}
+    vendors = ("ANTHROPIC", "OPENAI", "OPENROUTER", "GOOGLE", "GEMINI", "PALM", "GOOGLE_GEMINI", "MISTRAL", "AZURE_OPENAI")
+    names = [f"{vendor}_{kind}" for vendor in vendors for kind in ("API_KEY", "BASE_URL")]
+    beside = {"AZURE_OPENAI_ENDPOINT": "https://example.com"}
+    return {name for name in names if Environment.read({name: "https://example.com/v1"} | beside) != Environment.read(beside)}
+
+
+def test_the_default_graders_of_the_contract_are_the_tables() -> None:
+    told = [(tuple(re.findall(r"`(\w+)`", row[0])), row[1].strip("`")) for row in rows(CONTRACT, "The default grader")]
+
+    assert told == [(row.variables, row.model) for row in DEFAULTS]
+
+
+def test_the_settings_of_the_contract_are_those_of_a_model() -> None:
+    assert names_in(rows(CONTRACT, "Models")) == set(ModelConfig.model_fields)
 
 
 def test_every_path_that_a_document_names_exists() -> None:

@@ -16,7 +16,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from gradeloop.embedded import ServerInfo
 from gradeloop.errors import InvalidRequest
 from gradeloop.request import Grader, ThreadRequest
-from gradeloop.task_file import Flags, read_task
+from gradeloop.task_file import read_task
+from gradeloop.task_flags import Flags
 from tests.turns import Served, a_thread, failing_until, replay, serving, start, verdict
 from workflows import options
 

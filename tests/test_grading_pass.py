@@ -45,7 +45,7 @@ async def test_two_repairs_name_what_is_wrong(client: Client) -> None:
         result = await desk.run(request(HAIKU, max_iterations=1))
 
     told = [each.messages[-1].content for each in desk.models.of("grader")[1:]]
-    again = "Answer again with the one JSON object that was asked for, for the criteria c1, c2, and nothing around it."
+    again = "Answer again for the criteria c1, c2, with the one JSON object that was asked for and in the form that was asked for."
     assert told == [
         f"Your answer is no valid verdict: the answer is not one JSON object: it starts with 'Looks good to me!'. {again}",
         f"Your answer is no valid verdict: 'c1' fails without a gap; say what is missing. {again}",
@@ -212,8 +212,8 @@ async def test_the_second_request_of_a_thread_is_the_one_that_is_graded(client: 
         result = await desk.run(request(HAIKU, *earlier))
 
     first, second = (each.messages for each in desk.models.of("grader"))
-    assert "The current request is record 2. The draft to be judged is record 3." in first[1].content
-    assert "The current request is record 2. The draft to be judged is record 5." in second[1].content
+    assert "The current request is record 2. The draft to be judged is record 3." in first[-1].content
+    assert "The current request is record 2. The draft to be judged is record 5." in second[-1].content
     assert (result.evaluations[0].draft, result.evaluations[1].draft) == (3, 5)
     assert second[0].content.startswith(first[0].content)
 
@@ -326,6 +326,11 @@ class Script:
         return {"key": key, "count": len(log), "sha256": log.sha256()}
 
     def returned(self, key: str, log: Log) -> None:
+        """Take no note."""
+
+    unknown_judge = False
+
+    def learn(self, offer: Offer) -> None:
         """Take no note."""
 
 

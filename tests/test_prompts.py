@@ -9,17 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeloop.evaluation import CheckOutcome
-from gradeloop.prompts import (
-    TRANSCRIPT_BUDGET,
-    generator_system,
-    grader_question,
-    grader_system,
-    is_elided,
-    record_of,
-    records,
-    repair,
-    visible,
-)
+from gradeloop.prompts import generator_system, grader_question, grader_system, repair
+from gradeloop.records import TRANSCRIPT_BUDGET, is_elided, record_starts, records, visible
 from gradeloop.rubric import Rubric
 from gradeloop.transcript import Message, ToolCall, code_of
 
@@ -45,7 +36,7 @@ def asked(
     told = grader_question(
         messages, request=request, draft=len(messages) - 1, asked=("c1", "c2"), checks=checks or {}, nonce=NONCE, budget=budget
     )
-    return told[0].content, told[1].content
+    return "\n".join(message.content for message in told[0]), told[1].content
 
 
 def shown(opened: str) -> list[dict[str, Any]]:
@@ -93,7 +84,7 @@ def test_the_question_names_the_second_request_and_its_draft() -> None:
         f"{CLOSED}\n\nThe current request is record 4. The draft to be judged is record 5. "
         "Judge the draft against these criteria of the rubric: c1, c2."
     )
-    assert (record_of(thread, 4), record_of(thread, 5)) == (4, 5)
+    assert record_starts(thread)[4:6] == [4, 5]
 
 
 def test_the_question_comes_after_the_fence_and_outside_the_records() -> None:

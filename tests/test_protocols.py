@@ -1,4 +1,4 @@
-"""The same story over two vendors' protocols: a command, a worker, HTTP, and the same result."""
+"""The same story over three protocols: a command, a worker, HTTP, and the same result."""
 
 import asyncio
 import json
@@ -45,7 +45,10 @@ def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]
     command.end()
 
 
-def task(gradeloop: CommandLine, provider: str, config: dict[str, str]) -> str:
+PROTOCOLS = ("anthropic", "openai", "openai_compatible")
+
+
+def task(gradeloop: CommandLine, provider: str, config: dict[str, Any]) -> str:
     """Write a task for a provider's models `writer` and `judge`, and return the file's name."""
     told = {
         "prompt": "Write two lines about spring.",
@@ -65,36 +68,44 @@ def told(done: Done) -> dict[str, Any]:
     rows = [[(row["id"], row["passed"], row.get("gap")) for row in each["criteria"]] for each in result["evaluations"]]
     results = [each["result"] for each in result["evaluations"]]
     contents = [(message["role"], message["content"]) for message in result["messages"]]
-    return {"output": result["output"], "usage": result["usage"], "rows": rows, "results": results, "messages": contents}
+    usage = {name: count for name, count in result["usage"].items() if name != "seconds"}
+    return {"output": result["output"], "usage": usage, "rows": rows, "results": results, "messages": contents}
+
+
+def reached(provider: str, url: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the models' settings and the variables by which a provider's calls go to a server."""
+    if provider == "anthropic":
+        return {}, {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY}
+    if provider == "openai":
+        return {}, {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": KEY}
+    return {"base_url": f"{url}/v1", "structured_output": True}, {"GRADELOOP_BASE_URLS": f"{url}/v1"}
 
 
 async def run(gradeloop: CommandLine, provider: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Run the story over a provider's protocol; return what it came to, and the requests."""
     async with serving(STORY) as server:
-        if provider == "anthropic":
-            name, variables = task(gradeloop, provider, {}), {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY}
-        else:
-            name, variables = task(gradeloop, provider, {"base_url": f"{server.url}/v1"}), {"GRADELOOP_BASE_URLS": f"{server.url}/v1"}
+        config, variables = reached(provider, server.url)
+        name = task(gradeloop, provider, config)
         done = await asyncio.to_thread(gradeloop, "run", name, "--json", **variables)
         return told(done), server.requests
 
 
-async def test_both_protocols_give_the_same_result(gradeloop: CommandLine) -> None:
-    messages, asked = await run(gradeloop, "anthropic")
-    chat, asked_too = await run(gradeloop, "openai_compatible")
+async def test_all_protocols_give_the_same_result(gradeloop: CommandLine) -> None:
+    results, requests = zip(*[await run(gradeloop, provider) for provider in PROTOCOLS], strict=True)
 
-    assert messages == chat
-    assert messages["output"] == "spring is\nhere"
-    assert messages["results"] == ["needs_revision", "satisfied"]
-    assert messages["rows"][0] == [("c1", False, "it has one line"), ("c2", True, None)]
-    assert messages["usage"] == {"input": 720, "cached": 120, "output": 60, "reasoning": 0, "calls": 6}
-    assert [request["model"] for request in asked] == [request["model"] for request in asked_too]
-    assert [request["model"] for request in asked] == ["writer", "judge", "judge", "writer", "judge", "judge"]
+    assert results[0] == results[1] == results[2]
+    assert results[0]["output"] == "spring is\nhere"
+    assert results[0]["results"] == ["needs_revision", "satisfied"]
+    assert results[0]["rows"][0] == [("c1", False, "it has one line"), ("c2", True, None)]
+    tokens = {"input": 720, "cached": 120, "cache_written": 0, "output": 60, "reasoning": 0}
+    assert results[0]["usage"] == tokens | {"calls": 6, "attempts": 6, "cost_usd": None}
+    for asked in requests:
+        assert [request["model"] for request in asked] == ["writer", "judge", "judge", "writer", "judge", "judge"]
 
 
 async def test_a_base_url_that_the_worker_does_not_allow_is_refused(gradeloop: CommandLine) -> None:
     async with serving(STORY) as server:
-        name = task(gradeloop, "openai_compatible", {"base_url": f"{server.url}/v1"})
+        name = task(gradeloop, "openai_compatible", reached("openai_compatible", server.url)[0])
         done = await asyncio.to_thread(gradeloop, "run", name, "--json", GRADELOOP_BASE_URLS="http://127.0.0.1:1/v1")
 
     assert done.code == 2

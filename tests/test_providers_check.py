@@ -14,7 +14,7 @@ from activities.providers.scripted import Script
 from gradeloop.errors import InvalidRequest
 from gradeloop.modelspec import ModelSpec
 
-KEYS = {"ANTHROPIC_API_KEY": "ant-1", "OPENAI_API_KEY": "oai-2", "OPENROUTER_API_KEY": "orr-3"}
+KEYS = {"ANTHROPIC_API_KEY": "ant-1", "OPENAI_API_KEY": "oai-2", "OPENROUTER_API_KEY": "orr-3", "GEMINI_API_KEY": "goo-4"}
 
 
 def complaint(model: str, config: Any = None, **environ: str) -> str:
@@ -56,17 +56,63 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     assert complaint(model, **KEYS).endswith(f"run: pip install 'gradeloop[{extra}]'")
 
 
-def test_temperature_is_refused_for_anthropic_alone() -> None:
-    message = complaint("anthropic:m", {"temperature": 0}, **KEYS)
-    Providers(Environment.read(KEYS)).check(ModelSpec.model_validate({"id": "openai:m", "config": {"temperature": 0}}))
-
-    assert message == "temperature 0 cannot be set for 'anthropic:m': the Messages API takes none; leave it out"
+BY = "(by the table of 2026-11-20)"
 
 
-def test_an_effort_that_anthropic_does_not_know_is_refused() -> None:
-    message = complaint("anthropic:m", {"reasoning_effort": "minimal"}, **KEYS)
+@pytest.mark.parametrize(
+    ("model", "config", "words"),
+    [
+        ("anthropic:claude-opus-5", {"temperature": 0}, f"temperature 0 cannot be set for 'anthropic:claude-opus-5' {BY}; leave it out"),
+        ("openai:gpt-5", {"temperature": 0.5}, f"temperature 0.5 cannot be set for 'openai:gpt-5' {BY}; leave it out"),
+        ("openai:gpt-4o", {"seed": 7}, f"seed 7 cannot be set for 'openai:gpt-4o' {BY}; leave it out"),
+        (
+            "anthropic:claude-opus-4-6",
+            {"reasoning_effort": "xhigh"},
+            f"reasoning_effort 'xhigh' is unknown to 'anthropic:claude-opus-4-6' {BY}. Known: low, medium, high, max.",
+        ),
+        ("anthropic:m", {"reasoning_effort": "low"}, f"reasoning_effort 'low' is unknown to 'anthropic:m' {BY}. Known: none."),
+        (
+            "anthropic:claude-opus-5-5",
+            {"thinking": "disabled"},
+            f"thinking 'disabled' cannot be set for 'anthropic:claude-opus-5-5' {BY}. It takes: adaptive.",
+        ),
+        (
+            "anthropic:claude-opus-4-7",
+            {"thinking": 1024},
+            f"thinking 1024 cannot be set for 'anthropic:claude-opus-4-7' {BY}. It takes: adaptive, disabled.",
+        ),
+        (
+            "openai:gpt-5",
+            {"thinking": "adaptive"},
+            f"thinking 'adaptive' cannot be set for 'openai:gpt-5' {BY}. It takes: none; use reasoning_effort.",
+        ),
+        ("openai:gpt-4o", {"max_tokens": 20000}, f"max_tokens 20000 is above what 'openai:gpt-4o' writes, 16384 {BY}; lower it"),
+        (
+            "openai:gpt-5",
+            {"extra": {"verbosity": "low", "Store": True}},
+            "extra.Store of 'openai:gpt-5' is not for a request to set; leave it out, or use the setting of its own",
+        ),
+    ],
+)
+def test_a_setting_that_the_model_does_not_take_is_refused_before_anybody_is_called(model: str, config: dict[str, Any], words: str) -> None:
+    assert complaint(model, config, **KEYS) == words
 
-    assert message == "reasoning_effort 'minimal' is unknown to 'anthropic:m'. Known: low, medium, high, xhigh, max."
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        ("openai:gpt-4o", {"temperature": 0, "max_tokens": 16384}),
+        ("openai:gpt-5.6-sol", {"reasoning_effort": "none"}),
+        ("anthropic:claude-haiku-4-5", {"temperature": 0, "thinking": 2048}),
+        ("anthropic:claude-haiku-5-5", {"reasoning_effort": "max", "thinking": "disabled"}),
+        ("google_genai:gemini-2.5-flash", {"temperature": 0, "seed": 7, "thinking": 0 + 512}),
+        ("google_genai:gemini-3.6-flash", {"reasoning_effort": "minimal", "extra": {"safetySettings": []}}),
+        ("gemini:gemini-3.6-flash", {}),
+        ("openrouter:mistralai/mistral-small", {"temperature": 1, "seed": 1}),
+    ],
+)
+def test_a_setting_that_the_model_takes_is_not_refused(model: str, config: dict[str, Any]) -> None:
+    Providers(Environment.read(KEYS)).check(ModelSpec.model_validate({"id": model, "config": config}))
 
 
 def test_the_scripted_provider_needs_its_file() -> None:
@@ -161,10 +207,77 @@ def test_a_key_goes_to_no_other_address_than_the_one_that_the_environment_names(
     assert endpoint("openai_compatible:m", OPENAI_BASE_URL="http://o/v1") == ("http://o/v1", "oai-2")
 
 
+AZURE = {"AZURE_OPENAI_API_KEY": "az-5", "AZURE_OPENAI_ENDPOINT": "https://me.openai.azure.com/"}
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "key"),
+    [
+        ("https://api.mistral.ai/v1", {"MISTRAL_API_KEY": "mi-6"}, "mi-6"),
+        ("https://models.github.ai/inference/", {"GITHUB_TOKEN": "gh-7"}, "gh-7"),
+        ("https://me.openai.azure.com/openai/v1", AZURE, "az-5"),
+        ("https://me.openai.azure.com/openai/v1/other", AZURE, "EMPTY"),
+        ("https://api.mistral.ai.evil.example/v1", {"MISTRAL_API_KEY": "mi-6"}, "EMPTY"),
+    ],
+)
+def test_a_known_compatible_server_gets_its_key_and_needs_no_entry(url: str, environ: dict[str, str], key: str) -> None:
+    environment = Environment.read(environ)
+
+    assert endpoint("openai_compatible:m", url, **environ)[1] == key
+    assert environment.allows(url) == (key != "EMPTY")
+    assert set(environ.values()) & {"mi-6", "gh-7", "az-5"} <= environment.secrets
+
+
+@pytest.mark.parametrize("variable", ["GOOGLE_API_KEY", "GEMINI_API_KEY", "PALM_API_KEY"])
+def test_gemini_has_a_key_of_three_names(variable: str) -> None:
+    environment = Environment.read({variable: "goo-4"})
+
+    assert environment.endpoint(ModelSpec(id="gemini:m")).key == "goo-4"
+
+
+def test_vertex_ai_needs_a_project_and_no_key() -> None:
+    environ = {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_CLOUD_PROJECT": "p"}
+    place = Environment.read(environ).endpoint(ModelSpec(id="google_genai:m"))
+
+    assert (place.project, place.location, place.key) == ("p", "global", None)
+    Providers(Environment.read(environ)).check(ModelSpec(id="google_genai:m"))
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://llm.example.com/v1", True),
+        ("https://8.8.8.8/v1", True),
+        ("http://llm.example.com/v1", False),
+        ("https://localhost/v1", False),
+        ("https://vllm/v1", False),
+        ("https://127.0.0.1/v1", False),
+        ("https://10.1.2.3/v1", False),
+        ("https://169.254.169.254/latest", False),
+        ("https://[::1]/v1", False),
+        ("https://[::ffff:10.0.0.1]/v1", False),
+        ("https://metadata.google.internal/v1", False),
+        ("http://10.0.0.7:8000/v1", True),
+    ],
+)
+def test_every_public_server_can_be_allowed_and_a_private_one_must_be_listed(url: str, allowed: bool) -> None:
+    environment = Environment.read({"GRADELOOP_BASE_URLS": "https://*,http://10.0.0.7:8000"})
+
+    assert environment.allows(url) == allowed
+
+
+def test_only_what_the_wildcard_alone_allows_is_guarded() -> None:
+    environment = Environment.read({"GRADELOOP_BASE_URLS": "https://*,https://mine.example"})
+    places = ("https://mine.example/v1", "https://other.example/v1")
+    specs = [ModelSpec.model_validate({"id": "openai_compatible:m", "config": {"base_url": url}}) for url in places]
+
+    assert [environment.endpoint(spec).guarded for spec in specs] == [False, True]
+
+
 def test_the_environment_shows_no_key() -> None:
     environment = Environment.read(KEYS)
 
-    assert environment.secrets == {"ant-1", "oai-2", "orr-3"}
+    assert environment.secrets == {"ant-1", "oai-2", "orr-3", "goo-4"}
     assert not any(key in repr(environment) for key in environment.secrets)
 
 

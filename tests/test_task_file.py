@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from gradeloop.default_model import MODELS, refuse_unservable
+from gradeloop.default_model import DEFAULTS, Default, refuse_unservable
 from gradeloop.errors import InvalidRequest
 from gradeloop.modelspec import ModelSpec
-from gradeloop.task_file import Flags, Task, read_task, write_example
+from gradeloop.task_file import Task, read_task, write_example
+from gradeloop.task_flags import Flags
 from gradeloop.worker_process import application_folder
 
 SCRIPTED: dict[str, Any] = {"generator": {"model": "scripted:x"}, "grader": {"model": "scripted:x"}, "scripted": "replies.yaml"}
@@ -70,7 +71,7 @@ def test_flags_go_before_the_file_and_tools_join_its_own(folder: Path) -> None:
     assert task.request.rubric.criteria[0].description == "other"
     assert task.request.generator.model == ModelSpec(id="scripted:g")
     assert task.request.grader
-    assert task.request.grader.model.id == "scripted:j"
+    assert task.request.grader.model == ModelSpec(id="scripted:j")
     assert task.request.max_iterations == 2
     assert [path.name for path in task.worker.tools] == ["tools.py", "more.py"]
     assert task.thread == "t-2"
@@ -82,17 +83,20 @@ def test_a_prompt_comes_after_the_messages(folder: Path) -> None:
     assert [message.content for message in read(folder, {"messages": earlier}).request.messages] == ["a", "b", "Write it."]
 
 
-@pytest.mark.parametrize(("variable", "model"), MODELS)
-def test_a_key_in_the_environment_names_both_models_and_the_user_is_told(
-    variable: str, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, "k")
+@pytest.mark.parametrize("row", DEFAULTS, ids=lambda row: row.variables[0])
+def test_a_key_in_the_environment_names_both_models_and_the_user_is_told(row: Default, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {name: "https://a.example" if name.endswith("ENDPOINT") else "true" for name in row.variables}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
 
     task = read_task(None, Flags(prompt="Write it.", rubric="- it is good"))
 
+    model = row.model.format(**values)
     assert task.request.grader
-    assert task.request.generator.model == task.request.grader.model == ModelSpec(id=model)
-    assert task.notes == (f"generator: {model}, because {variable} is set", f"grader: {model}, because {variable} is set")
+    assert task.request.generator.model
+    assert task.request.generator.model == task.request.grader.model
+    assert task.request.generator.model.id == model
+    assert task.notes == tuple(f"{role}: {model}, because {row.variables[0]} is set" for role in ("generator", "grader"))
 
 
 def test_a_rubric_may_be_a_file_of_text_or_of_yaml_or_the_text_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -356,16 +356,17 @@ async def test_a_malformed_rubric_is_recorded_and_changes_nothing_else(served: S
     assert (served.models.count("generator"), served.models.count("grader")) == (1, 1)
 
 
-async def test_a_rubric_that_needs_a_grader_is_rejected_where_there_is_none(served: Served) -> None:
+async def test_a_rubric_that_nobody_can_judge_is_a_graders_error_and_no_grade(served: Served) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "hello", start=start(rubric=..., grader=...))
 
     await served.client.supply_rubric(thread, "- it is good")
-    while "rubric_rejected" not in await served.types(thread):
+    while not (found := await served.client.evaluations(thread)).items:
         await asyncio.sleep(0.02)
 
-    told = next(event for event in await served.events(thread) if event.type == "rubric_rejected")
-    assert told.why == "the rubric has criteria for a grader and the thread was started without one"
+    assert (found.items[0].result, found.items[0].score) == ("grader_error", None)
+    assert "no grader is named and no provider key is set" in found.items[0].explanation
+    assert served.models.count("grader") == 0
 
 
 async def test_the_client_refuses_a_malformed_rubric_before_it_is_sent(served: Served) -> None:

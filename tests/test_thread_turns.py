@@ -152,13 +152,15 @@ async def test_nothing_said_and_no_draft_is_refused(served: Served) -> None:
         await served.client.invoke(a_thread(), start=start())
 
 
-async def test_a_rubric_for_a_grader_is_refused_where_the_thread_has_none(served: Served) -> None:
+async def test_a_turn_that_nobody_can_judge_is_interrupted_before_it_is_paid_for(served: Served) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "hello", start=start(rubric=..., grader=...))
 
-    refused = await refusal(served, thread, "invoke", {"rubric": "- it is good"})
+    result = await served.client.invoke(thread, "and more", rubric="- it is good")
 
-    assert "the thread was started without one" in refused.message
+    assert (result.status, result.reason) == ("interrupted", "failure")
+    assert "no grader is named and no provider key is set" in str(result.error)
+    assert served.models.count("generator") == 1
 
 
 async def test_nothing_to_resume_is_refused_without_a_trace(served: Served) -> None:

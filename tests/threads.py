@@ -17,12 +17,14 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from activities import heartbeat
+from activities.failures import Kind, ModelFault
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.model import ModelReply, ModelRequest, Step
 from activities.providers.scripted import Script
 from activities.tools.toolbox import Toolbox
 from gradeloop.contracts import RunResult
+from gradeloop.usage import Usage
 from worker import WorkerSettings, build
 
 WRITER, JUDGE = "scripted:writer", "scripted:judge"
@@ -92,6 +94,11 @@ class Models(Providers):
         super().__init__(Environment.read(environment), Script.model_validate({"replies": replies}))
         self.asked: list[ModelRequest] = []
         self._gates: dict[Step, Gate] = {}
+        self._faults: dict[str, list[ModelFault]] = {}
+
+    def fail_first(self, role: str, *, times: int = 1, kind: Kind, usage: Usage, raisable: bool = False) -> None:
+        """Have the role's next calls fail."""
+        self._faults[role] = [ModelFault(kind, "as it was told to", usage=usage, raisable=raisable) for _ in range(times)]
 
     def gate(self, role: str, iteration: int = 0, step: int = 0) -> Gate:
         """Hold the calls at this address from now on."""
@@ -102,6 +109,8 @@ class Models(Providers):
         self.asked.append(request)
         if gate := self._gates.get(request.step):
             await gate.pass_through()
+        if faults := self._faults.get(request.step.role):
+            raise faults.pop(0)
         return await super().complete(request)
 
     def of(self, role: str) -> list[ModelRequest]:
@@ -162,8 +171,8 @@ async def serving(
     await models.aclose()
 
 
-async def _beat(often: float, _seconds: float) -> None:
-    await _REAL_BEAT(often)
+async def _beat(often: float, pulse: heartbeat.Pulse, _seconds: float) -> None:
+    await _REAL_BEAT(pulse, often)
 
 
 async def outcome(client: Client, argument: object, *replies: Reply, tools: Sequence[Callable[..., Any]] = ()) -> RunResult:
