@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peer lock clean
+.PHONY: help demo test check bench bench-peer bench-providers lock clean
 
 help:
 	@echo 'make demo    a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -39,6 +39,9 @@ bench: $(VENV)/.ready-dev
 # The same runs on temporalio-deepagents, whose packages go into a folder of their own in the user's cache.
 bench-peer: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.beside_deepagents $(ARGS)
+
+bench-providers: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.provider_layer $(ARGS)
 
 # The newest pins, without the project itself (its line would name a folder) and without any index.
 lock: $(VENV)/.ready-dev
