@@ -98,7 +98,7 @@ def close(thread: ThreadId) -> None:
 
 @thread_app.command()
 def doctor(*, as_json: Json = False) -> None:
-    """Say what works here: server, retention, keys, default grader, sandbox; exit 1 where something does not."""
+    """Say what works here and what does not, keys included."""
     from gradeloop.doctor import Finding, findings, lines
 
     async def look() -> list[Finding]:

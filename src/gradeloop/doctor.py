@@ -28,6 +28,9 @@ RETENTION = timedelta(days=30)
 
 EXAMINATION_SECONDS = 90.0
 
+WORDS = {"accepted": "accepted by", "refused": "refused by", "unreachable": "not reached at", "not installed": "not to be asked at"}
+"""How a key fared, before the address of its provider."""
+
 
 class Finding(Strict):
     """What was found about one thing."""
@@ -107,7 +110,7 @@ def _examined(told: dict[str, Any]) -> Iterator[Finding]:
     for key in told["keys"]:
         ok = key["verdict"] == "accepted"
         why = "" if ok else f": {key['why']}"
-        yield Finding(subject=f"key of {key['provider']}", ok=ok, told=f"{key['verdict']} by {key['address']}{why}")
+        yield Finding(subject=f"key of {key['provider']}", ok=ok, told=f"{WORDS[key['verdict']]} {key['address']}{why}")
     if not told["keys"]:
         yield Finding(subject="keys", ok=None, told="none is set; the provider `scripted` needs none")
     own = f", {told['own_prices']} rows of your own" if told["own_prices"] else ""

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradeloop.contracts import RunResult
-from gradeloop.evaluation import CriterionRow, Evaluation
+from gradeloop.evaluation import CriterionRow, Evaluation, InterruptReason
 from gradeloop.event import Event
 from gradeloop.printable import one_line, printable
 from gradeloop.rubric import Rubric
@@ -17,6 +17,11 @@ from gradeloop.usage import Usage
 
 STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow"}
 MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
+
+WHY_INTERRUPTED: dict[InterruptReason | None, str] = {
+    "budget": ": the budget is used up; resume with a larger one",
+    "failure": ": the generator failed",
+}
 
 COLUMNS = 10
 """Criteria that are shown one by one in every evaluation; of more than these, the passing ones are only counted."""
@@ -75,7 +80,9 @@ def told_line(event: Event, message: Message | None, evaluation: Evaluation | No
         passed = f", {sum(row.passed for row in evaluation.criteria)} of {len(evaluation.criteria)} pass" if evaluation.criteria else ""
         told = Text(number).append(evaluation.result, STYLES.get(evaluation.result, "bold red")).append(passed)
         return told.append(f"  {one_line(evaluation.explanation)}", "dim")
-    return {"interrupted": Text("interrupted", "bold yellow"), "resumed": Text("resumed")}.get(event.type)
+    if event.type == "interrupted":
+        return Text("interrupted", "bold yellow").append(WHY_INTERRUPTED.get(event.reason, ""), "default")
+    return Text("resumed") if event.type == "resumed" else None
 
 
 def phase_line(event: Event) -> Text | None:
