@@ -190,7 +190,7 @@ class Wire:
         if task is not None:
             self._links.add(task)
             task.add_done_callback(self._links.discard)
-        with contextlib.suppress(OSError, asyncio.CancelledError):
+        try:
             far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
             try:
                 async with asyncio.TaskGroup() as both:
@@ -198,7 +198,10 @@ class Wire:
                     both.create_task(self._pass(far_reader, writer, self._down))
             finally:
                 far_writer.close()
-        writer.close()
+        except* (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
 
     @staticmethod
     async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, allowed: asyncio.Event | None) -> None:

@@ -63,19 +63,20 @@ async def started(client: Client, queue: str, name: str, priority: dict[str, obj
 )
 async def test_a_batch_does_not_starve_the_runs_of_a_person(client: Client, batch: dict[str, object], person: dict[str, object]) -> None:
     models, queue = Slow(), f"queue-{uuid4()}"
-    many = [await started(client, queue, "batch", batch) for _ in range(40)]
+    many = [await started(client, queue, "batch", batch) for _ in range(60)]
     settings = WorkerSettings(task_queue=queue, max_concurrent_activities=1, max_calls_per_second=1000)
     async with build(client, models, Toolbox(), settings):
         while len(models.order) < 5:
             await asyncio.sleep(0.01)
         few = [await started(client, queue, "person", person) for _ in range(3)]
+        before = len(models.order)
         await asyncio.gather(*(each.result() for each in few))
         for each in many:
             with contextlib.suppress(RPCError):  # it has ended
                 await each.terminate()
 
     assert models.order.count("person") == 3
-    assert max(at for at, name in enumerate(models.order) if name == "person") < 30, models.order
+    assert max(at for at, name in enumerate(models.order) if name == "person") < before + 20, models.order
 
 
 async def test_a_queue_starts_no_more_calls_a_second_than_it_may(client: Client) -> None:
