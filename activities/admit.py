@@ -11,6 +11,8 @@ from activities.providers import Providers
 from activities.providers.recording import Recording
 from activities.thread_view import Brief, BriefRef, ThreadViews
 from activities.tools.toolbox import Toolbox
+from gradeloop.call_groups import call_groups
+from gradeloop.criterion import Judge
 from gradeloop.errors import InvalidRequest
 from gradeloop.modelspec import ModelSpec
 from gradeloop.strict import Recorded
@@ -26,6 +28,10 @@ class Offer(Recorded):
     """Whether large payloads are kept outside of Temporal."""
     grader: ModelSpec | None = Field(default=None, exclude_if=lambda value: value is None)
     """Who judges where the thread names nobody; told only where that is asked."""
+    tools: str = ""
+    """The sha256 of the grader's tools, with the versions that they declare."""
+    cacheable: tuple[str, ...] = ()
+    """Those of the grader's tools on which a verdict may rest that is reused."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +55,29 @@ class Desk:
             if brief.generator.model is not None:
                 self.providers.check(brief.generator.model)
                 self.toolbox.refuse_unknown(brief.generator.tools, "generator.tools")
-            if brief.rubric and brief.rubric.judged:
-                self.providers.check(self.grader_of(brief))
-                self.toolbox.refuse_unknown(brief.grader.tools if brief.grader else (), "grader.tools")
+            for judge in self.judges(brief):
+                if isinstance(judge, ModelSpec):
+                    self.providers.check(judge)
+                elif judge.function:
+                    self.toolbox.refuse_non_grader(judge.function, "grader")
+            self.toolbox.refuse_unknown(brief.grader.tools if brief.grader else (), "grader.tools")
             self._refuse_unpriced(brief)
             for criterion in brief.rubric.checked if brief.rubric else ():
                 if criterion.check:
                     self.toolbox.refuse_non_check(criterion.check.tool, f"rubric: the check of {criterion.id}")
         except (InvalidRequest, ModelFault) as error:
             raise ApplicationError(str(error), type="InvalidRequest", non_retryable=True) from None
+
+    def judges(self, brief: Brief) -> tuple[Judge, ...]:
+        """Return whoever judges by the brief's rubric, each once.
+
+        Raises:
+            ModelFault: None is named and this worker has no key for any.
+        """
+        named = [judge for group in call_groups(brief.rubric) for judge in group.judges] if brief.rubric else []
+        elsewhere = brief.grader.elsewhere if brief.grader else None
+        told = [judge or elsewhere or self.grader_of(brief) for judge in named]
+        return tuple({judge.model_dump_json(): judge for judge in told}.values())
 
     def grader_of(self, brief: Brief) -> ModelSpec:
         """Return the model that judges: the thread's own, or this worker's default.
@@ -70,16 +90,18 @@ class Desk:
 
     def offer_for(self, brief: Brief) -> Offer:
         """Return the offer; where the thread leaves its grader open, it says who that is."""
-        if not (brief.rubric and brief.rubric.judged) or (brief.grader and brief.grader.model):
-            return self.offer
-        return self.offer.model_copy(update={"grader": self.grader_of(brief)})
+        named = brief.grader.tools if brief.grader else ()
+        told: dict[str, object] = {"tools": self.toolbox.sha256(named), "cacheable": self.toolbox.cacheable(named)}
+        somebody = brief.grader is not None and (brief.grader.model or brief.grader.elsewhere)
+        if brief.rubric and not somebody and any(None in group.judges for group in call_groups(brief.rubric)):
+            told["grader"] = self.grader_of(brief)
+        return self.offer.model_copy(update=told)
 
     def _refuse_unpriced(self, brief: Brief) -> None:
         """Refuse a budget in money where what a model costs is not known."""
-        judged = brief.rubric is not None and brief.rubric.judged
-        models = (brief.generator.model, self.grader_of(brief) if judged else None)
-        for model in models if brief.priced else ():
-            if model is not None and self.providers.cost(model, Usage(calls=1)) is None:
+        models = (brief.generator.model, *self.judges(brief)) if brief.priced else ()
+        for model in models:
+            if isinstance(model, ModelSpec) and self.providers.cost(model, Usage(calls=1)) is None:
                 cure = "add its price to the file that GRADELOOP_PRICES names, or set budget.max_tokens instead"
                 raise InvalidRequest(f"budget.max_cost_usd: the price of {model.id!r} is not known on this worker; {cure}")
 

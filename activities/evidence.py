@@ -12,7 +12,7 @@ from activities.heartbeat import heartbeats
 from activities.thread_view import LogRef, ThreadViews
 from activities.tools.tool import Tool
 from gradeloop.errors import explain
-from gradeloop.evidence import EVIDENCE_BYTES, Evidence, check_outcome, evidence_of
+from gradeloop.evidence import EVIDENCE_BYTES, Evidence, check_outcome, evidence_of, graded
 from gradeloop.records import records
 from gradeloop.strict import Strict
 
@@ -38,6 +38,8 @@ class ToolRequest(Strict):
     draft: str = ""
     """What a parameter named `draft` is given, and what a check judges."""
     check: bool = False
+    grader: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: the tool is a grader, `arguments` what it is asked, and its value a verdict."""
 
 
 class TranscriptRequest(Strict):
@@ -66,20 +68,27 @@ def tool_activity(tool: Tool) -> Callable[[ToolRequest], Coroutine[Any, Any, Evi
             deadline = asyncio.timeout(TOOL_SECONDS)
             try:
                 async with deadline:
-                    value = await (tool.check(request.draft) if request.check else tool.run(request.arguments, request.draft))
-                return _outcome(request, value) if request.check else evidence_of(request.call, value)
+                    value = await _called(tool, request)
+                return _evidence(request, value)
             except Exception as error:  # noqa: BLE001 - a tool's failure is told, whatever it is
                 words = _late(tool.spec.name) if deadline.expired() else _words(error)
-                if request.check:
+                if request.check or request.grader:
                     raise ApplicationError(words, type=CHECKER_ERROR) from None
                 return evidence_of(request.call, words, failed=True)
 
     return call
 
 
-def _outcome(request: ToolRequest, value: object) -> Evidence:
-    outcome = check_outcome(value)
-    return Evidence(call=request.call, text="", outcome=outcome)
+async def _called(tool: Tool, request: ToolRequest) -> object:
+    if request.grader:
+        return await tool.judge(request.arguments, request.draft)
+    return await (tool.check(request.draft) if request.check else tool.run(request.arguments, request.draft))
+
+
+def _evidence(request: ToolRequest, value: object) -> Evidence:
+    if request.check:
+        return Evidence(call=request.call, text="", outcome=check_outcome(value))
+    return graded(request.call, value) if request.grader else evidence_of(request.call, value)
 
 
 def _late(tool: str) -> str:

@@ -1,10 +1,11 @@
 """One grader turn: a verdict, or tool calls on the way to it."""
 
 import hashlib
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.admit import Desk, Offer
 from activities.generate import sized
@@ -13,16 +14,20 @@ from activities.paid_call import paid
 from activities.providers.capabilities import capability
 from activities.providers.model import ModelRequest, Step, ToolSpec
 from activities.thread_view import Brief, LogRef, ThreadRef
+from gradeloop.answer import read
+from gradeloop.call_groups import CallGroup, call_groups
+from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import CheckOutcome
+from gradeloop.grader_prompt import Judged, grader_prompt
 from gradeloop.modelspec import ModelSpec
-from gradeloop.prompts import grader_question, grader_system, last_turn
+from gradeloop.prompts import last_turn
+from gradeloop.quotes import verified
 from gradeloop.records import is_elided
 from gradeloop.request import Grader
-from gradeloop.rubric import Rubric
 from gradeloop.strict import Recorded, Strict
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
-from gradeloop.verdict import Malformed, Verdict, read, verdict_schema
+from gradeloop.verdict import Malformed, Verdict, pass_score_schema, verdict_schema
 
 READ_TRANSCRIPT = ToolSpec(
     name="read_transcript",
@@ -98,7 +103,7 @@ class Grade:
             brief = await self._desk.threads.brief(call.thread.brief)
             if call.admit:
                 self._desk.refuse_unservable(brief)
-            request, rubric = await self._request(call, brief)
+            request, group = await self._request(call, brief)
             reply = await paid(self._desk, request, pulse)
         message = sized(reply.message, request.spec.id)
         self._desk.threads.put(call.scratch, message)
@@ -112,44 +117,62 @@ class Grade:
         )
         if message.tool_calls and not call.last:
             return told
-        reading = read(message.content, rubric, call.pending or call.asked, tag=request.tag)
+        reading = read(message.content, group, call.pending or None, tag=request.tag)
         if isinstance(reading, Verdict):
+            messages = await self._desk.threads.messages(call.thread.messages)
+            reading = verified(reading, messages[: call.draft + 1]) if group.quoted else reading
             return told.model_copy(update={"verdict": reading})
         return told.model_copy(update={"malformed": reading})
 
-    async def _request(self, call: GradeCall, brief: Brief) -> tuple[ModelRequest, Rubric]:
-        if brief.rubric is None:
+    async def _request(self, call: GradeCall, brief: Brief) -> tuple[ModelRequest, CallGroup]:
+        rubric = brief.rubric
+        if rubric is None:
             raise LookupError("the thread's brief names no rubric")
-        model, grader = self._desk.grader_of(brief), brief.grader or Grader()
+        group = call_groups(rubric)[call.step.group]
+        judge, grader = group.judges[call.step.sample], brief.grader or Grader()
+        model = _seeded(judge if isinstance(judge, ModelSpec) else self._desk.grader_of(brief), call.step.sample)
         messages = await self._desk.threads.messages(call.thread.messages)
         scratch = await self._desk.threads.messages(call.scratch)
-        shown = messages[: call.draft + 1]
-        tools = (*self._desk.toolbox.specs(grader.tools), *((READ_TRANSCRIPT,) if is_elided(shown) else ()))
+        judged = Judged(messages[: call.draft + 1], call.request, call.draft, call.checks, call.nonce)
         form, together = answer_form(model), capability(model).schema_with_tools
-        tools = tools if together or not (call.last or call.forced) else ()
-        judged, question = grader_question(
-            shown,
-            request=call.request,
-            draft=call.draft,
-            asked=call.asked,
-            checks=call.checks,
-            nonce=call.nonce,
-            tag=_tag(call) if form == "tagged" else None,
-        )
-        said = (*judged, question, *scratch)
+        tools = self._tools(grader, group, judged) if together or not (call.last or call.forced) else ()
+        tag = _tag(call) if form == "tagged" else None
+        try:
+            given = grader_prompt(rubric, group, judged, instructions=grader.system_prompt, tag=tag)
+        except InvalidRequest as error:
+            raise ApplicationError(str(error), type="config", non_retryable=True) from None
+        said = (*given.messages, *scratch)
+        shared = () if given.shared is None else (given.shared,)
         request = ModelRequest(
             spec=model,
             step=call.step,
             messages=(*said, *((last_turn(),) if call.last else ())),
-            system=grader_system(brief.rubric, grader.system_prompt, tagged=form == "tagged"),
+            system=given.system,
             tools=tools,
-            schema=verdict_schema() if form == "schema" and (together or not tools) else None,
+            schema=_schema(group) if form == "schema" and (together or not tools) else None,
             tools_allowed=not call.last,
-            breakpoints=(len(judged) - 1, *((len(said) - 1,) if tools else ())),
-            tag=_tag(call) if form == "tagged" else None,
+            breakpoints=(*shared, *((len(said) - 1,) if tools else ())),
+            tag=tag,
             raised=call.raised,
         )
-        return request, brief.rubric
+        return request, group
+
+    def _tools(self, grader: Grader, group: CallGroup, judged: Judged) -> tuple[ToolSpec, ...]:
+        """Return the grader's tools, and the one that shows records whole, where they are cut."""
+        cut = group.prompt is None and is_elided(judged.messages)
+        return (*self._desk.toolbox.specs(grader.tools), *((READ_TRANSCRIPT,) if cut else ()))
+
+
+def _schema(group: CallGroup) -> dict[str, Any]:
+    return pass_score_schema() if group.pass_score else verdict_schema(scored=group.scored, quoted=group.quoted)
+
+
+def _seeded(model: ModelSpec, sample: int) -> ModelSpec:
+    """Return the model for one of several votes: with a seed of its own where a seed is set, or all votes would be one."""
+    seed = model.config.seed
+    if seed is None or not sample:
+        return model
+    return model.model_copy(update={"config": model.config.model_copy(update={"seed": (seed + sample) % 2**31})})
 
 
 def answer_form(model: ModelSpec) -> Literal["schema", "tagged"]:

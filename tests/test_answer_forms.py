@@ -16,9 +16,9 @@ from activities.providers.environment import Environment
 from activities.providers.model import ModelReply, ModelRequest
 from activities.providers.scripted import Script
 from activities.tools.toolbox import Toolbox
+from gradeloop.answer import between
 from gradeloop.contracts import RunResult
 from gradeloop.transcript import Message, ToolCall
-from gradeloop.verdict import between
 from tests.threads import Desk, draft, grade, request, row, serving, verdict
 from worker import WorkerSettings, build
 

@@ -41,7 +41,7 @@ async def test_a_plain_client_starts_a_thread_with_dicts_and_reads_dicts(client:
     assert result == json.loads(RunResult.model_validate(result).model_dump_json())
     assert list(result) == [
         *("thread_id", "grading_run_id", "status", "iterations", "output", "best_iteration", "last_output", "score"),
-        *("evaluations", "messages", "messages_truncated", "usage", "error", "reason"),
+        *("evaluations", "messages", "messages_truncated", "usage", "error", "reason", "waiting_for", "overridden_result"),
     ]
     assert (result["thread_id"], result["status"], result["iterations"]) == (thread.id, "satisfied", 2)
     assert result["evaluations"][0]["criteria"] == [

@@ -25,21 +25,27 @@ from activities.providers.environment import Environment
 from activities.tools.toolbox import Toolbox
 from gradeloop import client as typed_client
 from gradeloop import contracts, departure, errors, modelspec, page, request, rubric, storage, thread_reader, transcript
+from gradeloop.answer import read
+from gradeloop.call_groups import call_groups
 from gradeloop.cli import app
 from gradeloop.contracts import RunResult, ThreadState
+from gradeloop.criterion import VOTES
 from gradeloop.default_model import DEFAULTS
 from gradeloop.embedded import ServerInfo
 from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import Status
 from gradeloop.event import Event
 from gradeloop.evidence import EVIDENCE_BYTES
+from gradeloop.foreign_answer import METADATA_BYTES
 from gradeloop.modelspec import ModelConfig, ModelSpec
-from gradeloop.request import Generator, InvokeRequest, ThreadRequest
+from gradeloop.request import Generator, ThreadRequest
 from gradeloop.rubric import Rubric
 from gradeloop.schemas import schemas_of
+from gradeloop.steering import InvokeRequest
 from gradeloop.strict import Strict
 from gradeloop.task_file import TaskFile
-from gradeloop.verdict import Verdict, read
+from gradeloop.templates import VARS_BYTES
+from gradeloop.verdict import Verdict
 from tests.cli import CommandLine, Done
 from tests.threads import Models, Reply, draft, says
 from tests.threads import page as page_of_thread
@@ -235,7 +241,7 @@ async def test_the_contracts_examples_are_what_a_run_really_returns(client: Clie
 def test_the_contracts_verdict_is_accepted_by_the_rules_beside_it() -> None:
     asked = Rubric.model_validate(shown("ThreadRequest")["rubric"])
 
-    assert isinstance(read(block(CONTRACT, "json", "Verdict").text, asked, ("c1", "c2", "c3")), Verdict)
+    assert isinstance(read(block(CONTRACT, "json", "Verdict").text, call_groups(asked)[0]), Verdict)
 
 
 def test_the_contracts_fields_handlers_types_and_columns_are_the_codes() -> None:
@@ -413,7 +419,10 @@ def test_the_limits_are_the_codes() -> None:
     assert told == {
         "a rubric": f"{rubric.RUBRIC_BYTES // 1024} KiB, {rubric.MAX_CRITERIA} criteria",
         "`max_iterations`": f"1 to {request.MAX_ITERATIONS}",
-        "a `system_prompt`": "65,536 characters",
+        "a `system_prompt`, a rubric's `prompt`": "65,536 characters",
+        "`vars`": f"{VARS_BYTES // 1024} KiB",
+        "votes on a criterion, conversations of a pass": f"{VOTES}, {rubric.CONVERSATIONS}",
+        "a row's `metadata`": f"{METADATA_BYTES // 1024} KiB",
         "a message, as JSON": f"{transcript.MESSAGE_BYTES // 1024:,} KiB",
         "a thread's messages and evaluations": f"{request.STATE_BYTES // 1024:,} KiB",
         "the same with external storage": f"{request.STORED_STATE_BYTES // 1024**2} MiB, {request.STATE_BYTES // 1024:,} KiB at the start",

@@ -15,14 +15,15 @@ from gradeloop.evaluation import (
     Result,
     Status,
     best_of,
-    confirmed_failure,
+    marks_of,
     result_of,
-    rows_of,
     score_of,
     status_of,
 )
 from gradeloop.rubric import Rubric
-from gradeloop.verdict import VerdictRow
+from gradeloop.scoring import may_be_met
+from gradeloop.tally import Answer, Found, tally
+from gradeloop.verdict import Verdict, VerdictRow
 
 RUBRIC = Rubric.model_validate({"criteria": ["three lines", "spring", {"description": "a joke", "required": False}]})
 TESTED = Rubric.model_validate({"criteria": [{"description": "tests pass", "check": "run_tests"}, "readable"]})
@@ -39,6 +40,15 @@ def rows(*passed: bool | None) -> tuple[CriterionRow, ...]:
 def said(*passed: bool, reason: str = "r", gap: str = "g") -> tuple[VerdictRow, ...]:
     """Return the grader's rows for c1, c2, ..."""
     return tuple(VerdictRow(id=f"c{at}", reason=reason, passed=each, gap=None if each else gap) for at, each in enumerate(passed, 1))
+
+
+def rows_of(
+    rubric: Rubric, verdicts: tuple[VerdictRow, ...], checks: dict[str, CheckOutcome], *, missing: tuple[str, ...] = ()
+) -> tuple[CriterionRow, ...]:
+    """Return the rows that follow from one grader's rows and from checks."""
+    verdict = Verdict(criteria=verdicts, explanation="e", result="needs_revision")
+    answer = Answer(judge="j", verdict=verdict, missing=missing, error="no rows" if missing else None)
+    return tally(rubric, Found(answers={(0, 0): answer}, checks=checks)).rows
 
 
 def evaluation(iteration: int, *passed: bool, result: Result = "needs_revision", **more: Any) -> Evaluation:
@@ -89,8 +99,8 @@ def test_the_runs_status_after_a_pass(result: Result, last: bool, status: Status
 
 
 def test_a_row_that_was_never_answered_is_no_confirmed_failure() -> None:
-    assert not confirmed_failure(RUBRIC, rows(True, None, False))
-    assert confirmed_failure(RUBRIC, rows(False, None, True))
+    assert may_be_met(RUBRIC, marks_of(RUBRIC, rows(True, None, False)))
+    assert not may_be_met(RUBRIC, marks_of(RUBRIC, rows(False, None, True)))
 
 
 def test_rows_come_in_the_rubrics_order_with_what_a_tool_decided() -> None:
@@ -118,7 +128,7 @@ def test_no_model_overrules_a_check() -> None:
 
 
 def test_an_unanswered_row_says_that_the_grader_gave_no_verdict() -> None:
-    told = rows_of(RUBRIC, said(False), {}, unverified=("c2",))
+    told = rows_of(RUBRIC, said(False), {}, missing=("c2",))
 
     assert [(each.id, each.passed, each.unverified, each.gap) for each in told] == [
         ("c1", False, False, "g"),

@@ -12,16 +12,19 @@ from temporalio.client import Client
 
 from activities.admit import Offer
 from activities.grade import GradeCall, GraderTurn
+from gradeloop.answer import read
+from gradeloop.call_groups import call_groups
 from gradeloop.evaluation import Evaluation, result_of
 from gradeloop.request import Generator
 from gradeloop.rubric import Rubric
 from gradeloop.transcript import Log, Message
 from gradeloop.usage import Usage
-from gradeloop.verdict import Verdict, read
+from gradeloop.verdict import Verdict
 from tests.threads import JUDGE, Reply, draft, grade, outcome, page, request, row, says, serving, story, verdict, wants
 from workflows.calls import Calls
 from workflows.grading_pass import Grading
-from workflows.thread_state import Conversation, GradingPass, GradingRun, Thread
+from workflows.run_state import GradingPass, GradingRun
+from workflows.thread_state import Thread
 
 HAIKU = "- three lines\n- spring"
 FAIL, PASS = row("c1", "it has two"), row("c2")
@@ -311,7 +314,7 @@ class Script:
     async def make(self, _activity: str, call: GradeCall, _options: object, **_more: object) -> GraderTurn:
         """Read the next reply as `grade` does."""
         text = next(self._replies, "nothing more")
-        reading = read(text, self._rubric, call.pending or call.asked)
+        reading = read(text, call_groups(self._rubric)[call.step.group], call.pending or None)
         verdict = reading if isinstance(reading, Verdict) else None
         malformed = None if isinstance(reading, Verdict) else reading
         said = Message(role="assistant", content=text)
@@ -354,7 +357,7 @@ async def test_no_sequence_of_replies_is_satisfied_unless_each_criterion_passed_
     log = Log([Message(role="user", content="q"), Message(role="assistant", content="draft")])
     thread = Thread(thread_id="t", max_iterations=1, generator=Generator.model_validate({"model": JUDGE}), rubric=rubric, log=log)
     run = GradingRun(grading_run_id="r", ordinal=0, nonce="0" * 32, max_iterations=1)
-    held = GradingPass(draft=1, conversation=Conversation(log=Log()))
+    held = GradingPass(draft=1)
 
     judgement = await Grading(thread, run, held, rubric, cast(Calls, Script(texts, rubric))).judge()
 

@@ -278,7 +278,7 @@ async def test_a_grading_that_was_interrupted_keeps_the_tool_calls_that_had_fini
     assert sorted(looked) == ["fast", "slow", "slow"]
     assert (result.status, len(desk.models.of("generator")), len(desk.models.of("grader"))) == ("satisfied", 1, 2)
     assert [each.content for each in desk.models.of("grader")[1].messages[-2:]] == ["at last", "at once"]
-    conversation = held["thread"]["run"]["grading"]["conversation"]
+    conversation = held["thread"]["run"]["grading"]["conversations"]["0/0"]
     assert (conversation["tool_calls"], list(conversation["results"])) == (1, ["1"])
 
 

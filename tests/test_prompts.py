@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradeloop.call_groups import call_groups
 from gradeloop.evaluation import CheckOutcome
-from gradeloop.prompts import generator_system, grader_question, grader_system, repair
+from gradeloop.grader_prompt import Judged, grader_prompt
+from gradeloop.prompts import generator_system, repair
 from gradeloop.records import TRANSCRIPT_BUDGET, is_elided, record_starts, records, visible
 from gradeloop.rubric import Rubric
 from gradeloop.transcript import Message, ToolCall, code_of
@@ -33,10 +35,15 @@ def asked(
     *messages: Message, request: int = 0, budget: int = TRANSCRIPT_BUDGET, checks: dict[str, CheckOutcome] | None = None
 ) -> tuple[str, str]:
     """Return the two texts for a thread whose last message is the draft."""
-    told = grader_question(
-        messages, request=request, draft=len(messages) - 1, asked=("c1", "c2"), checks=checks or {}, nonce=NONCE, budget=budget
-    )
-    return "\n".join(message.content for message in told[0]), told[1].content
+    judged = Judged(messages, request, len(messages) - 1, checks or {}, NONCE)
+    told = grader_prompt(RUBRIC, call_groups(RUBRIC)[0], judged, budget=budget).messages
+    return "\n".join(message.content for message in told[:-1]), told[-1].content
+
+
+def grader_system(rubric: Rubric, instructions: str | None) -> str:
+    """Return the grader's system prompt."""
+    judged = Judged([user("do it"), model("done")], 0, 1, {}, NONCE)
+    return grader_prompt(rubric, call_groups(rubric)[0], judged, instructions=instructions).system
 
 
 def shown(opened: str) -> list[dict[str, Any]]:

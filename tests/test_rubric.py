@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gradeloop.call_groups import call_groups
+from gradeloop.criterion import Check
 from gradeloop.errors import explain
-from gradeloop.rubric import MAX_CRITERIA, RUBRIC_BYTES, Check, Rubric
+from gradeloop.rubric import MAX_CRITERIA, RUBRIC_BYTES, Rubric
 
 
 def parsed(text: object) -> list[str]:
     """Return the criteria's texts."""
-    return [criterion.description for criterion in Rubric.model_validate(text).criteria]
+    return [criterion.text for criterion in Rubric.model_validate(text).criteria]
 
 
 def refused(value: object) -> str:
@@ -160,7 +162,7 @@ def test_a_check_may_be_written_as_a_name() -> None:
     rubric = Rubric.model_validate({"criteria": [{"description": "tests pass", "check": "run_test_suite"}]})
 
     assert rubric.criteria[0].check == Check(tool="run_test_suite", extract="text")
-    assert (rubric.judged, len(rubric.checked), rubric.plain) == ((), 1, False)
+    assert (rubric.judged, len(rubric.checked), call_groups(rubric)) == ((), 1, ())
 
 
 def test_a_hundred_criteria_are_read_and_one_more_is_refused() -> None:

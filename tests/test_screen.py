@@ -12,8 +12,9 @@ from gradeloop.evaluation import CriterionRow, Evaluation
 from gradeloop.event import Event
 from gradeloop.printable import one_line, printable
 from gradeloop.rubric import Rubric
+from gradeloop.rubric_lines import rubric_lines
 from gradeloop.screen import JsonScreen, LiveScreen, PlainScreen, print_line
-from gradeloop.story import Line, evaluations_table, phase_line, row_line, row_lines, rubric_lines, summary, told_line
+from gradeloop.story import Line, evaluations_table, phase_line, row_line, row_lines, summary, told_line
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
 

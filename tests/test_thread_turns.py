@@ -247,7 +247,7 @@ async def until_kept(served: Served, thread: str) -> None:
         while True:
             held: Any = (await served.client.checkpoint(thread))["thread"] if served.models.count("grader") else {}
             grading = ((held.get("run") or {}).get("grading")) or {}
-            if grading.get("conversation", {}).get("results"):
+            if grading.get("conversations", {}).get("0/0", {}).get("results"):
                 return
             await asyncio.sleep(0.02)
 

@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 
-from gradeloop.evaluation import Judgement, result_of, rows_of
+from gradeloop.answer import read
+from gradeloop.call_groups import CallGroup, call_groups
+from gradeloop.evaluation import result_of
 from gradeloop.rubric import Rubric
-from gradeloop.verdict import Malformed, Verdict, read, verdict_schema
+from gradeloop.tally import Answer, Found, tally
+from gradeloop.verdict import Malformed, Verdict, verdict_schema
 from tests.threads import row, verdict
 
 RUBRIC = Rubric.model_validate("- three lines\n- spring")
@@ -19,9 +22,14 @@ ASKED = ("c1", "c2")
 PASS, FAIL = row("c1"), row("c2", "line 2 is about winter")
 
 
+def group_of(rubric: Rubric) -> CallGroup:
+    """Return the rubric's only call group."""
+    return call_groups(rubric)[0]
+
+
 def reading(answer: object, rubric: Rubric = RUBRIC, asked: tuple[str, ...] = ASKED) -> Verdict | Malformed:
     """Read an answer, written as JSON unless it is text."""
-    return read(answer if isinstance(answer, str) else json.dumps(answer), rubric, asked)
+    return read(answer if isinstance(answer, str) else json.dumps(answer), group_of(rubric), asked)
 
 
 def problems(answer: object, rubric: Rubric = RUBRIC, asked: tuple[str, ...] = ASKED) -> str:
@@ -207,11 +215,11 @@ def test_nothing_is_satisfied_unless_every_required_criterion_passed(
 ) -> None:
     rubric = Rubric.model_validate({"criteria": ["three lines", {"description": "spring", "required": required}]})
 
-    verdict = read(before + json.dumps(answer) + after, rubric, ASKED)
+    verdict = read(before + json.dumps(answer) + after, group_of(rubric), ASKED)
 
     if isinstance(verdict, Malformed):
         return
-    judgement = Judgement(rows=rows_of(rubric, verdict.criteria, {}), explanation="", impossible=verdict.result == "failed")
+    judgement = tally(rubric, Found(answers={(0, 0): Answer(judge="j", verdict=verdict)}))
     passed = {each["id"] for each in answer["criteria"] if each["passed"] is True}
     assert (result_of(rubric, judgement) == "satisfied") == (rubric.gating <= passed and answer["result"] != "failed")
     assert before.strip() == after.strip() == ""
@@ -219,4 +227,4 @@ def test_nothing_is_satisfied_unless_every_required_criterion_passed(
 
 @given(st.text(max_size=60))
 def test_any_text_reads_without_an_exception(text: str) -> None:
-    assert isinstance(read(text, RUBRIC, ASKED), Malformed)
+    assert isinstance(read(text, group_of(RUBRIC), ASKED), Malformed)

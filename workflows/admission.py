@@ -16,8 +16,9 @@ from workflows.turns import begin, same_rubric, settle, take_supplied
 with workflow.unsafe.imports_passed_through():
     from gradeloop.budget import Budget
     from gradeloop.errors import InvalidRequest, explain
-    from gradeloop.request import QUEUED, InvokeRequest, ThreadRequest, parse_invoke, parse_resume, refuse_oversize
+    from gradeloop.request import QUEUED, ThreadRequest, fill, refuse_oversize
     from gradeloop.rubric import Rubric
+    from gradeloop.steering import InvokeRequest, ResumeRequest, parse
     from gradeloop.transcript import Log
 
 ROLLING = "the thread goes on in a new run of its workflow; send the update again with another update id"
@@ -33,12 +34,13 @@ def begun(request: ThreadRequest) -> Thread:
         InvalidRequest: The checkpoint is none.
     """
     thread = _restored(request) if request.checkpoint is not None else _new(request)
+    filled = fill(request.rubric, thread.vars)
     if request.messages:
-        rubric = request.rubric if request.checkpoint is not None else None
+        rubric = filled if request.checkpoint is not None else None
         payload = payload_sha256(request.model_dump(mode="json", include={"messages", "rubric"}))
         begin(thread, Invocation(keys=[START_KEY], payload=payload, messages=request.messages, rubric=rubric))
-    elif request.checkpoint is not None and request.rubric is not None and not same_rubric(request.rubric, thread.rubric):
-        thread.supplied = request.rubric
+    elif request.checkpoint is not None and filled is not None and not same_rubric(filled, thread.rubric):
+        thread.supplied = filled
     return thread
 
 
@@ -47,7 +49,9 @@ def _new(request: ThreadRequest) -> Thread:
         thread_id=workflow.info().workflow_id,
         generator=request.generator,
         grader=request.grader,
-        rubric=request.rubric,
+        rubric=request.filled_rubric(),
+        template=request.rubric,
+        vars=request.vars,
         max_iterations=request.max_iterations,
         idle_timeout=request.idle_timeout,
         budget=request.budget,
@@ -73,6 +77,7 @@ def _restored(request: ThreadRequest) -> Thread:
     thread.generator, thread.grader = request.generator, request.grader or thread.grader
     thread.max_iterations, thread.idle_timeout = request.max_iterations, request.idle_timeout
     thread.budget, thread.priority = request.budget or thread.budget, request.priority or thread.priority
+    thread.vars, thread.template = request.vars or thread.vars, request.rubric or thread.template
     return thread
 
 
@@ -82,11 +87,7 @@ def payload_sha256(payload: dict[str, Any]) -> str:
 
 
 def supplied_rubric(raw: RawValue) -> Rubric:
-    """Read a rubric that was signalled.
-
-    Raises:
-        InvalidRequest: It is malformed.
-    """
+    """Read a rubric that was signalled; InvalidRequest where it is malformed."""
     try:
         return Rubric.model_validate(decoded(raw, "the rubric"))
     except ValidationError as error:
@@ -102,7 +103,7 @@ class Admission:
     def refuse(self, raw: RawValue, update_id: str, *, rolling: bool) -> None:
         """Raise where a turn cannot be taken; nothing of it is recorded then."""
         try:
-            request = parse_invoke(decoded(raw, "the turn"))
+            request = parse(InvokeRequest, decoded(raw, "the turn"))
             turn = self.turn(raw, update_id)
             if not self._known(turn):
                 self._refuse_new(request, rolling=rolling)
@@ -123,7 +124,7 @@ class Admission:
 
     def resumption(self, raw: RawValue, update_id: str) -> Invocation:
         """Return the turn that goes on with the interrupted one."""
-        budget = parse_resume(decoded(raw, "the resumption")).budget
+        budget = parse(ResumeRequest, decoded(raw, "the resumption")).budget
         return Invocation(keys=[f"resume/{update_id}"], payload=payload_sha256({}), resumes=True, budget=budget)
 
     def _refuse_used_up(self, budget: Budget | None) -> None:
@@ -134,12 +135,15 @@ class Admission:
 
     def turn(self, raw: RawValue, update_id: str) -> Invocation:
         """Return the turn that is asked for."""
-        request = parse_invoke(decoded(raw, "the turn"))
+        request, thread = parse(InvokeRequest, decoded(raw, "the turn")), self._thread
+        template = request.rubric if request.rubric is not None or request.vars is None else thread.template
         return Invocation(
             keys=[request.key or update_id],
             payload=payload_sha256(request.model_dump(mode="json", exclude={"key"})),
             messages=request.messages,
-            rubric=request.rubric,
+            rubric=fill(template, thread.vars if request.vars is None else request.vars),
+            template=template,
+            vars=request.vars,
             max_iterations=request.max_iterations,
             budget=request.budget,
         )
@@ -147,12 +151,16 @@ class Admission:
     def enqueue(self, turn: Invocation) -> None:
         """Queue a turn, or attach to the one of its key; an interrupted one goes on."""
         key = turn.keys[0]
-        if self._waiting(key):
+        if self._waiting(key) or self.attaches(key):
             return
         if self._ended(key) is None:
             self._thread.queue.append(turn)
         elif self._is_interrupted(key):
             self._thread.queue.append(Invocation(keys=[key], payload=turn.payload, resumes=True, budget=turn.budget))
+
+    def attaches(self, key: str) -> bool:
+        """True for a turn that waits for a person: whoever comes with its key waits for its end."""
+        return self._thread.status == "waiting" and self._thread.active is not None and key in self._thread.active.keys
 
     def ended(self, key: str) -> Outcome | None:
         """Return how the turn of a key ended, unless it is still waited for."""
@@ -162,7 +170,8 @@ class Admission:
         """Take a supplied rubric in; True where the grading in flight is to be stopped for it."""
         thread = self._thread
         try:
-            supplied = supplied_rubric(raw)
+            template = supplied_rubric(raw)
+            supplied = fill(template, thread.vars) or template
         except InvalidRequest as error:
             thread.tell("rubric_rejected", why=str(error)[:1000])
             return False
@@ -170,7 +179,7 @@ class Admission:
         if thread.status != "idle" and same_rubric(supplied, thread.rubric):
             thread.supplied = None
             return False
-        thread.supplied = supplied
+        thread.supplied, thread.template = supplied, template
         if thread.status == "interrupted":
             take_supplied(thread)
         return thread.status == "running" and thread.run is not None and thread.run.grading is not None

@@ -5,7 +5,7 @@ from temporalio.exceptions import ApplicationError
 
 from workflows.admission import ROLLING, Admission
 from workflows.run_result import not_begun, result_of
-from workflows.thread_state import Thread
+from workflows.thread_state import Outcome, Thread
 
 with workflow.unsafe.imports_passed_through():
     from gradeloop.contracts import RunResult
@@ -23,13 +23,17 @@ class Callers:
         self.failure: ApplicationError | None = None
         """Why the thread fails: the worker refused it."""
 
-    async def settled(self, key: str) -> RunResult:
-        """Wait for the turn of a key and return its result.
+    async def settled(self, key: str, *, attached: bool = False) -> RunResult:
+        """Wait for the turn of a key and return its result; where `attached`, one that waits for a person is waited for too.
 
         Raises:
             ApplicationError: `ThreadRolling`, or the thread's own failure.
         """
-        ended = self._admission.ended
+
+        def ended(key: str) -> Outcome | None:
+            outcome = self._admission.ended(key)
+            return None if outcome and attached and outcome.status == "waiting" and not self._thread.closing else outcome
+
         self._dropped.discard(key)
         await workflow.wait_condition(lambda: ended(key) is not None or key in self._dropped or self.rolling)
         if self.failure is not None:

@@ -88,9 +88,10 @@ class Calls:
     @property
     def unknown_judge(self) -> bool:
         """True before the first call, which tells what the worker offers, and where who judges this run is still to be found."""
-        thread = self._thread
-        judged = thread.rubric_in_force is not None and bool(thread.rubric_in_force.judged)
-        return self.offer is None or (judged and thread.judge is None)
+        thread, rubric = self._thread, self._thread.rubric_in_force
+        named = thread.judge is not None or (thread.grader is not None and thread.grader.elsewhere is not None)
+        judged = rubric is not None and any(None in each.judges for each in rubric.judged)
+        return self.offer is None or (judged and not named)
 
     def learn(self, offer: Offer) -> None:
         """Note what the worker offers, and who judges this run where the thread leaves that open."""

@@ -7,7 +7,8 @@ from workflows.calls import MESSAGES, Calls, kind_of, told
 from workflows.foreign import ForeignFailed, foreign_draft
 from workflows.options import ADMIT, TURNS
 from workflows.paid_calls import PaidCalls
-from workflows.thread_state import Exchange, Thread
+from workflows.run_state import Exchange
+from workflows.thread_state import Thread
 from workflows.tool_round import ToolRound
 
 with workflow.unsafe.imports_passed_through():

@@ -7,14 +7,15 @@ from temporalio import workflow
 from workflows.calls import Calls, Interrupted, OverBudget
 from workflows.drafting import Drafting
 from workflows.grading_pass import Grading
-from workflows.thread_state import Conversation, GradingPass, GradingRun, Thread
+from workflows.run_state import GradingPass, GradingRun
+from workflows.thread_state import RUBRICS_KEPT, Thread
 from workflows.turns import take_supplied
 
 with workflow.unsafe.imports_passed_through():
     from gradeloop.evaluation import Evaluation, Judgement, result_of, score_of, shortened, status_of
     from gradeloop.feedback import feedback
+    from gradeloop.prompts import VERSION
     from gradeloop.rubric import Rubric
-    from gradeloop.transcript import Log
 
 
 class Rolling(Exception):
@@ -35,6 +36,7 @@ class GradingLoop:
 
         Raises:
             Interrupted: The thread is stopping.
+            Waiting: A person has to decide.
             DraftFailed: There is no draft to be had.
             Rolling: An iteration is done and the history is long.
         """
@@ -67,7 +69,7 @@ class GradingLoop:
     async def _iterate(self, rubric: Rubric, run: GradingRun) -> None:
         if run.grading is None:
             draft = await self.drafting.draft()
-            run.grading = GradingPass(draft=draft, conversation=Conversation(log=Log()))
+            run.grading = GradingPass(draft=draft)
             self._thread.tell("rubric_evaluation_start", index=len(self._thread.evaluations))
             self._report()
         if self._thread.supplied is not None:
@@ -84,7 +86,7 @@ class GradingLoop:
     def _decide(self, rubric: Rubric, run: GradingRun, held: GradingPass, judgement: Judgement) -> Evaluation:
         result = result_of(rubric, judgement)
         run.status = status_of(result, last=run.iteration + 1 >= run.max_iterations)
-        judge = self._thread.judge if rubric.judged else None
+        sha256 = self._keep(rubric)
         evaluation = Evaluation(
             grading_run_id=run.grading_run_id,
             iteration=run.iteration,
@@ -96,7 +98,9 @@ class GradingLoop:
             unverified=any(row.unverified for row in judgement.rows),
             usage=held.usage,
             draft=held.draft,
-            grader=judge.id if judge else None,
+            grader=held.judged_by,
+            rubric_sha256=sha256,
+            prompt_version=VERSION if rubric.judged else None,
         )
         if self._thread.bytes() + evaluation.size() > self._thread.limit:
             evaluation = evaluation.curtailed()
@@ -104,3 +108,11 @@ class GradingLoop:
         run.grading = None
         self._thread.tell("rubric_evaluation_end", index=len(self._thread.evaluations) - 1, result=result, status=run.status)
         return evaluation
+
+    def _keep(self, rubric: Rubric) -> str:
+        """Keep the rubric, for whoever wants to see later what was asked, and return its sha256."""
+        sha256, kept = rubric.sha256(), self._thread.rubrics
+        kept[sha256] = kept.pop(sha256, rubric)
+        for oldest in list(kept)[:-RUBRICS_KEPT]:
+            del kept[oldest]
+        return sha256

@@ -1,31 +1,35 @@
-"""The grader's part of an iteration: checks first, then one conversation until there is a verdict."""
+"""The grader's part of an iteration: checks first, then every call group by its graders, people last."""
 
 import asyncio
+from collections.abc import Coroutine, Iterable
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows.calls import Calls, told
-from workflows.options import REPAIRS, TOOL_CALL, TOOL_CALLS, TURNS
-from workflows.paid_calls import PaidCalls
-from workflows.thread_state import GradingPass, GradingRun, Thread
-from workflows.tool_round import ToolRound
+from workflows.elsewhere import Errand
+from workflows.interview import GraderFailed, Interview
+from workflows.options import ADMIT, TOOL_CALL, WARMED_CHARACTERS
+from workflows.run_state import Conversation, GradingPass, GradingRun
+from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
+    from activities.admit import Offer
     from activities.evidence import ToolRequest, tool_name
-    from activities.grade import GradeCall, GraderTurn
-    from activities.providers.model import Step
-    from gradeloop.evaluation import Judgement, confirmed_failure, rows_of
+    from gradeloop.call_groups import CallGroup, call_groups
+    from gradeloop.criterion import Criterion, Elsewhere, Judge
+    from gradeloop.evaluation import Judgement, marks_of, row_characters
     from gradeloop.evidence import Evidence
-    from gradeloop.prompts import missing, repair
-    from gradeloop.rubric import Criterion, Rubric
-    from gradeloop.transcript import code_of, unanswered
-    from gradeloop.usage import Usage
-    from gradeloop.verdict import Malformed, Verdict, VerdictRow
+    from gradeloop.modelspec import ModelSpec
+    from gradeloop.reuse import KEPT, reuse_key
+    from gradeloop.rubric import Rubric
+    from gradeloop.scoring import may_be_met
+    from gradeloop.tally import Answer, Found, curtailed, tally
+    from gradeloop.transcript import Log, code_of
 
 
-class GraderFailed(Exception):
-    """The pass has no verdict: the grader's failure, never a grade."""
+class Waiting(Exception):
+    """A person has to decide; whatever else there was to find out is kept in the pass."""
 
 
 class Grading:
@@ -37,30 +41,31 @@ class Grading:
         self._pass = held
         self._rubric = rubric
         self._calls = calls
-        self._asked = tuple(criterion.id for criterion in rubric.judged)
+        self._groups = call_groups(rubric)
         self._draft = thread.log[held.draft].content
-        self._tools = ToolRound(thread, calls, "grader", draft=self._draft)
 
     async def judge(self) -> Judgement:
         """Return the pass's judgement, an error of the machinery included.
 
         Raises:
-            Interrupted: The thread is stopping; checks and turns that came are kept in the pass.
+            Interrupted: The thread is stopping; checks, turns and verdicts that came are kept in the pass.
+            Waiting: Everything else passes, and a person has to decide.
         """
         try:
             await self._check_all()
-            if not self._asked:
-                passed = sum(outcome.passed for outcome in self._pass.checks.values())
-                return self._judgement((), f"{passed} of {len(self._pass.checks)} checks pass.")
-            return await self._converse()
         except GraderFailed as error:
-            return Judgement(explanation=str(error), error=str(error))
+            return Judgement(rows=tally(self._rubric, self._found()).rows, explanation=str(error), error=str(error))
+        await self._ask_all()
+        judgement = tally(self._rubric, self._found())
+        undecided = [each for each in self._rubric.asked_of_people if each.id not in self._pass.decisions]
+        sound = judgement.error is None and not judgement.impossible
+        if undecided and sound and may_be_met(self._rubric, marks_of(self._rubric, judgement.rows)):
+            raise Waiting
+        return judgement
 
     async def _check_all(self) -> None:
         due = [criterion for criterion in self._rubric.checked if criterion.id not in self._pass.checks]
-        for ended in await asyncio.gather(*(self._check(criterion) for criterion in due), return_exceptions=True):
-            if isinstance(ended, BaseException):
-                raise ended
+        await _all(self._check(criterion) for criterion in due)
 
     async def _check(self, criterion: Criterion) -> None:
         if criterion.check is None:
@@ -78,99 +83,101 @@ class Grading:
         if found.outcome is not None:
             self._pass.checks[criterion.id] = found.outcome
 
-    async def _converse(self) -> Judgement:
-        conversation = self._pass.conversation
-        while True:
-            if wanted := unanswered(conversation.log.slice(max(len(conversation.log) - 1, 0))):
-                for message in await self._tools.answer(conversation, wanted, conversation.offered):
-                    conversation.log.append(message)
-            turn = await self._turn()
-            conversation.steps += 1
-            conversation.offered = turn.tools
-            conversation.log.append(turn.message)
-            self._calls.learn(turn.offer)
-            self._calls.returned(self._key, conversation.log)
-            self._spend(turn.usage)
-            if turn.verdict is not None:
-                return self._settled(turn.verdict)
-            if turn.malformed is None:
-                continue
-            if turn.loose and not conversation.forced:
-                conversation.forced = True
-                conversation.log.append(repair(turn.malformed.problems, self._asked))
-            elif judgement := self._mend(turn.malformed):
-                return judgement
+    async def _ask_all(self) -> None:
+        """Hold every conversation that has not ended, all at once; over a long transcript one goes ahead, and the others find it cached."""
+        await self._look_up()
+        due = [(group, at) for group in self._groups for at in range(len(group.judges)) if not self._conversation(group, at).ended]
+        if len(due) > 1 and sum(len(message.content) for message in self._thread.log.slice(0)) >= WARMED_CHARACTERS:
+            await self._ask(*due.pop(0))
+        await _all(self._ask(group, at) for group, at in due)
 
-    def _spend(self, usage: Usage) -> None:
-        self._pass.usage += usage
-        self._thread.usage += usage
+    def _conversation(self, group: CallGroup, sample: int) -> Conversation:
+        return self._pass.conversations.setdefault(f"{group.index}/{sample}", Conversation(log=Log()))
 
-    @property
-    def _key(self) -> str:
-        return f"scratch/{self._run.grading_run_id}/{self._run.iteration}/0/0"
+    async def _ask(self, group: CallGroup, sample: int) -> None:
+        judge, conversation = self._judge(group, sample), self._conversation(group, sample)
+        if isinstance(judge, Elsewhere):
+            try:
+                conversation.verdict = await Errand(self._thread, self._run, self._pass, self._calls).verdict(judge, group, sample)
+            except GraderFailed as error:
+                conversation.error = str(error)
+        else:
+            await Interview(self._thread, self._run, self._pass, group, sample, self._calls).hold()
+        conversation.judge = self._name(group, sample)
+        if conversation.verdict is not None:
+            rows = sum(len(each.ids) * len(each.judges) for each in self._groups)
+            conversation.verdict = curtailed(conversation.verdict, row_characters(rows))
+            self._remember(group, sample, conversation)
 
-    async def _turn(self) -> GraderTurn:
-        conversation = self._pass.conversation
-        conversation.exhausted = conversation.exhausted or conversation.steps >= TURNS
-        step = Step(role="grader", run=self._run.ordinal, iteration=self._run.iteration, step=conversation.steps)
-        paid = PaidCalls(self._thread, self._calls, conversation, self._spend)
-        number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
-        try:
-            return await paid.make("grade", lambda: self._call(step), summary=f"grade #{number}", result=GraderTurn)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            raise GraderFailed(told(error)) from None
+    def _judge(self, group: CallGroup, sample: int) -> Judge | None:
+        """Return who judges; None where that is the worker's default, which is not known yet."""
+        own = self._thread.grader.elsewhere if self._thread.grader else None
+        return group.judges[sample] or own or self._thread.judge
 
-    def _call(self, step: Step) -> GradeCall:
-        conversation = self._pass.conversation
-        return GradeCall(
-            thread=self._calls.thread(),
-            scratch=self._calls.log(self._key, conversation.log),
-            step=step,
-            admit=self._calls.unknown_judge,
-            nonce=self._run.nonce,
+    def _name(self, group: CallGroup, sample: int) -> str | None:
+        judge = self._judge(group, sample)
+        return judge.id if judge else None
+
+    async def _look_up(self) -> None:
+        """Take the verdicts that were given on the same draft to the same questions."""
+        if self._thread.verdicts_of != self._pass.draft:
+            self._thread.verdicts, self._thread.verdicts_of = {}, self._pass.draft
+        if self._thread.verdicts and self._calls.offer is None:
+            try:
+                self._calls.learn(await self._calls.make("admit", self._calls.brief(), ADMIT, summary="admit", result=Offer))
+            except ActivityError as error:
+                if is_cancelled_exception(error):
+                    raise
+                return  # the calls themselves say what the worker refuses
+        for group in self._groups if self._thread.verdicts else ():
+            for sample in range(len(group.judges)):
+                conversation, verdict = self._conversation(group, sample), self._thread.verdicts.get(self._asked(group, sample) or "")
+                if verdict is not None and not conversation.steps:
+                    conversation.verdict, conversation.cached, conversation.judge = verdict, True, self._name(group, sample)
+
+    def _remember(self, group: CallGroup, sample: int, conversation: Conversation) -> None:
+        """Keep a verdict for the same question, unless it rests on a tool that may say something else by then."""
+        offer, verdict, key = self._calls.offer, conversation.verdict, self._asked(group, sample)
+        lasting = offer is not None and set(conversation.called) <= set(offer.cacheable)
+        if verdict is None or key is None or conversation.error or verdict.result == "failed" or not lasting:
+            return
+        self._thread.verdicts[key] = verdict
+        for oldest in list(self._thread.verdicts)[:-KEPT]:
+            del self._thread.verdicts[oldest]
+
+    def _asked(self, group: CallGroup, sample: int) -> str | None:
+        """Return the key of a question; None where it is not a model of ours, or not known yet, who answers."""
+        judge, grader = self._judge(group, sample), self._thread.grader
+        if not isinstance(judge, ModelSpec) or self._calls.offer is None:
+            return None
+        return reuse_key(
+            self._rubric,
+            group,
+            sample=sample,
+            judge=judge,
+            instructions=grader.system_prompt if grader else None,
+            tools=self._calls.offer.tools,
+            records=self._thread.log.sha256(self._pass.draft + 1),
             request=self._thread.request,
-            draft=self._pass.draft,
-            asked=self._asked,
-            pending=conversation.pending,
             checks=self._pass.checks,
-            last=conversation.exhausted,
-            forced=conversation.forced,
-            raised=conversation.raised,
         )
 
-    def _settled(self, verdict: Verdict) -> Judgement:
-        explanation = self._pass.conversation.explanation or verdict.explanation
-        judgement = self._judgement(verdict.criteria, verdict.explanation if verdict.result == "failed" else explanation)
-        return judgement.model_copy(update={"impossible": verdict.result == "failed"})
+    def _found(self) -> Found:
+        answers = {
+            (group.index, at): _answer(conversation)
+            for group in self._groups
+            for at in range(len(group.judges))
+            if (conversation := self._conversation(group, at)).ended
+        }
+        return Found(answers=answers, checks=self._pass.checks, decisions=self._pass.decisions)
 
-    def _mend(self, malformed: Malformed) -> Judgement | None:
-        """Ask again, or give up; two repairs, then the missing rows alone, then what is left stays unverified."""
-        conversation, problems = self._pass.conversation, "; ".join(malformed.problems)
-        if conversation.exhausted:
-            spent = f"{TOOL_CALLS} tool calls" if conversation.tool_calls >= TOOL_CALLS else f"{TURNS} turns"
-            raise GraderFailed(f"malformed_verdict: no verdict after {spent} and one last turn: {problems}")
-        if conversation.pending:
-            return self._unverified(malformed)
-        if conversation.repairs < REPAIRS:
-            conversation.repairs += 1
-            conversation.log.append(repair(malformed.problems, self._asked))
-        elif malformed.missing:
-            conversation.pending, conversation.rows = malformed.missing, malformed.rows
-            conversation.explanation = malformed.explanation
-            conversation.log.append(missing(malformed.missing))
-        else:
-            raise GraderFailed(f"malformed_verdict: after {REPAIRS} repairs: {problems}")
-        return None
 
-    def _unverified(self, malformed: Malformed) -> Judgement:
-        judgement = self._judgement(malformed.rows, self._pass.conversation.explanation, unverified=malformed.missing)
-        if not malformed.missing or not confirmed_failure(self._rubric, judgement.rows):
-            raise GraderFailed(f"malformed_verdict: asked for the missing criteria alone: {'; '.join(malformed.problems)}")
-        return judgement
+def _answer(held: Conversation) -> Answer:
+    return Answer(judge=held.judge or "", verdict=held.verdict, missing=held.missing, error=held.error, cached=held.cached)
 
-    def _judgement(self, rows: tuple[VerdictRow, ...], explanation: str, *, unverified: tuple[str, ...] = ()) -> Judgement:
-        verdicts = (*self._pass.conversation.rows, *rows)
-        told_rows = rows_of(self._rubric, verdicts, self._pass.checks, unverified=unverified)
-        return Judgement(rows=told_rows, explanation=explanation)
+
+async def _all(work: Iterable[Coroutine[object, object, None]]) -> None:
+    """Wait for all of it; what one of them raises comes after the others have ended, so that nothing they found is lost."""
+    for ended in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(ended, BaseException):
+            raise ended

@@ -12,11 +12,13 @@ from workflows.callers import Callers
 from workflows.calls import Calls, Interrupted, OverBudget, refuse_when_cancelled
 from workflows.drafting import DraftFailed
 from workflows.grading_loop import GradingLoop, Rolling
+from workflows.grading_pass import Waiting
+from workflows.people import People
 from workflows.raw import NO_VALUE, decoded
 from workflows.report import Report
 from workflows.run_ahead import RunAhead
 from workflows.run_result import result_of
-from workflows.thread_queries import ThreadQueries
+from workflows.thread_decisions import ThreadDecisions
 from workflows.thread_state import Thread
 from workflows.turns import begin, judge_anew, settle, take_supplied
 
@@ -33,7 +35,7 @@ NOTHING_TO_DO = "messages is empty and no turn came; give the task as one messag
 
 
 @workflow.defn(name=contracts.WORKFLOW)
-class GradingThreadWorkflow(ThreadQueries):
+class GradingThreadWorkflow(ThreadDecisions):
     """One conversation, graded."""
 
     @workflow.init
@@ -50,6 +52,7 @@ class GradingThreadWorkflow(ThreadQueries):
         self._admission = Admission(self._thread)
         self._callers = Callers(self._thread, self._admission)
         self._calls = Calls(self._thread)
+        self._people = People(self._thread, self._calls)
         self._report = Report(self._thread, self._calls)
         self._loop = GradingLoop(self._thread, self._calls, self._report.tell)
 
@@ -75,7 +78,7 @@ class GradingThreadWorkflow(ThreadQueries):
         """Serve turns until there is nothing left to do and nothing left to wait for."""
         while not self._callers.rolling:
             refuse_when_cancelled()
-            if thread.queue:
+            if self._people.ready(thread):
                 begin(thread, thread.queue.pop(0))
                 await self._drive(thread)
             elif thread.supplied is not None:
@@ -90,13 +93,13 @@ class GradingThreadWorkflow(ThreadQueries):
         """Wait for a turn or a rubric; False where the thread may end."""
         if thread.closing:
             return False
-        stays = thread.status == "interrupted" and (thread.reason != "failure" or thread.idle_timeout > 0)
+        stays = thread.status == "waiting" or (thread.status == "interrupted" and (thread.reason != "failure" or thread.idle_timeout > 0))
         patience = thread.idle_timeout if self._served else max(thread.idle_timeout, FIRST_TURN_SECONDS)
         if not stays and not patience:
             return False
         try:
             await workflow.wait_condition(
-                lambda: bool(thread.queue or thread.closing or (thread.supplied and thread.status == "idle")),
+                lambda: bool(self._people.ready(thread) or thread.closing or (thread.supplied and thread.status in {"idle", "waiting"})),
                 timeout=None if stays else patience,
             )
         except TimeoutError:
@@ -118,6 +121,9 @@ class GradingThreadWorkflow(ThreadQueries):
         except DraftFailed as failed:
             thread.status, thread.reason, thread.error = "interrupted", "failure", str(failed)
             thread.tell("run_ended", status="interrupted", reason=thread.reason)
+        except Waiting:
+            thread.status = "waiting"
+            thread.tell("waiting")
         except Rolling:
             self._callers.rolling = True
             return
@@ -160,8 +166,9 @@ class GradingThreadWorkflow(ThreadQueries):
     async def invoke(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, read by the admission
         """See `gradeloop.contracts.GradingThread.invoke`."""
         turn = self._admission.turn(request, self._update_id())
+        attached = self._admission.attaches(turn.keys[0])
         self._admission.enqueue(turn)
-        return await self._callers.settled(turn.keys[0])
+        return await self._callers.settled(turn.keys[0], attached=attached)
 
     @invoke.validator
     def _may_invoke(self, request: RawValue = NO_VALUE) -> None:
@@ -190,6 +197,8 @@ class GradingThreadWorkflow(ThreadQueries):
         """See `gradeloop.contracts.GradingThread.interrupt`."""
         if self._refusal is None and self._thread.status == "running":
             self._calls.stop("person")
+        elif self._refusal is None and self._thread.status == "waiting":
+            self._people.stop_waiting()
 
     @workflow.signal
     async def close(self) -> None:

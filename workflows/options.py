@@ -75,3 +75,6 @@ REPAIRS = 2
 
 TAIL_BYTES = 64 * 1024
 """What a call carries of the thread at most; a longer tail is fetched by query, which leaves no history."""
+
+WARMED_CHARACTERS = 16_000
+"""Of the transcript, from which on one of many grading calls goes ahead: some 4,000 tokens, the most that a provider's cache begins at."""

@@ -8,7 +8,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 from workflows.calls import Calls, OverBudget
 from workflows.options import MODEL_CALL
-from workflows.thread_state import Exchange, Thread
+from workflows.run_state import Exchange
+from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
     from collections.abc import Sequence

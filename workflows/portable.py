@@ -2,16 +2,34 @@
 
 from temporalio import workflow
 
-from workflows.thread_state import Conversation, Thread
+from workflows.run_state import Conversation
+from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
-    from gradeloop.transcript import Log
+    from collections.abc import Mapping
+
+    from pydantic_core import to_json
+
+    from gradeloop.verdict import Verdict
 
 
 def portable(thread: Thread) -> Thread:
-    """Return the thread, without the grader's conversation in flight where both do not fit: that pass is then judged from its start."""
+    """Return the thread without what can be had again, where all does not fit.
+
+    First go the verdicts that may be reused, then the grader's conversations in flight, then those of the pass that have ended.
+    """
     grading = thread.run.grading if thread.run else None
-    if thread.run is None or grading is None or thread.bytes() + grading.conversation.log.bytes <= thread.limit:
+    held = grading.conversations if grading else {}
+    room = thread.limit - thread.bytes()
+    if _size(thread.verdicts) + _size(held) <= room:
         return thread
-    begun_anew = grading.model_copy(update={"conversation": Conversation(log=Log())})
-    return thread.model_copy(update={"run": thread.run.model_copy(update={"grading": begun_anew})})
+    thread = thread.model_copy(update={"verdicts": {}, "verdicts_of": None})
+    if thread.run is None or grading is None or _size(held) <= room:
+        return thread
+    ended = {key: each for key, each in held.items() if each.ended}
+    kept = grading.model_copy(update={"conversations": ended if _size(ended) <= room else {}})
+    return thread.model_copy(update={"run": thread.run.model_copy(update={"grading": kept})})
+
+
+def _size(values: Mapping[str, Conversation] | Mapping[str, Verdict]) -> int:
+    return sum(len(to_json(value)) for value in values.values())

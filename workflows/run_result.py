@@ -5,7 +5,7 @@ from temporalio import workflow
 from workflows.thread_state import Outcome, Thread
 
 with workflow.unsafe.imports_passed_through():
-    from gradeloop.contracts import RESULT_MESSAGES_BYTES, RunResult
+    from gradeloop.contracts import RESULT_MESSAGES_BYTES, Asked, RunResult, WaitingFor
     from gradeloop.usage import Usage
 
 
@@ -27,14 +27,31 @@ def result_of(thread: Thread, outcome: Outcome) -> RunResult:
         output=None if standing is None else thread.log[standing].content,
         best_iteration=best.iteration if best else None,
         last_output=None if last is None or repeated else thread.log[last].content,
-        score=best.score if best else None,
+        score=best.score if best else _score_of_nothing(thread),
         evaluations=tuple(thread.evaluations[first:stop]),
         messages=None if truncated else tuple(messages),
         messages_truncated=truncated,
         usage=outcome.usage,
         error=outcome.error,
         reason=outcome.reason,
+        waiting_for=waiting_for(thread) if outcome.status == "waiting" else None,
+        overridden_result=thread.evaluations[stop - 1].overridden_result if stop > first else None,
     )
+
+
+def waiting_for(thread: Thread) -> WaitingFor | None:
+    """Return what a person is asked, where the thread waits for one."""
+    run, open_criteria = thread.run, thread.waiting_for
+    if run is None or not open_criteria:
+        return None
+    asked = tuple(Asked(id=each.id, name=each.text) for each in open_criteria)
+    return WaitingFor(grading_run_id=run.grading_run_id, iteration=run.iteration, criteria=asked)
+
+
+def _score_of_nothing(thread: Thread) -> float | None:
+    """Return 1 where a rubric that asks for nothing scores by its gate alone, as Mastra's does; else nothing was graded."""
+    empty = thread.rubric is not None and thread.rubric.cleared and thread.rubric.scoring == "binary"
+    return 1.0 if empty else None
 
 
 def not_begun(thread: Thread) -> RunResult:

@@ -3,14 +3,15 @@
 from pydantic import JsonValue
 from temporalio import workflow
 
+from workflows.audit import given_prompt
 from workflows.calls import MESSAGES, Calls
 from workflows.portable import portable
-from workflows.run_result import result_of
+from workflows.run_result import result_of, waiting_for
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
     from activities.thread_view import Brief
-    from gradeloop.contracts import GradingThread, RunResult, ThreadState
+    from gradeloop.contracts import GivenPrompt, GradingThread, RunResult, ThreadState
     from gradeloop.evaluation import Evaluation
     from gradeloop.event import Event
     from gradeloop.page import Page, page_of
@@ -42,7 +43,7 @@ class ThreadQueries(GradingThread):
             budget=thread.budget,
             reason=thread.reason,
             queued=len(thread.queue),
-            waiting_for=None,
+            waiting_for=waiting_for(thread),
         )
 
     @workflow.query
@@ -69,6 +70,11 @@ class ThreadQueries(GradingThread):
         return Page[Event](**page_of(kept, after, limit, first=kept[0].seq - 1 if kept else 0))
 
     @workflow.query
+    def prompt(self, evaluation: int, group: int = 0) -> GivenPrompt | None:
+        """See `gradeloop.contracts.GradingThread.prompt`."""
+        return given_prompt(self._held(), evaluation, group)
+
+    @workflow.query
     def checkpoint(self) -> dict[str, JsonValue]:
         """See `gradeloop.contracts.GradingThread.checkpoint`."""
         return {"temporal_run_id": workflow.info().run_id, "thread": portable(self._held()).model_dump(mode="json")}
@@ -91,5 +97,6 @@ class ThreadQueries(GradingThread):
         """Return messages of the thread or of a grader's conversation, for a worker that lacks them."""
         thread = self._held()
         grading = thread.run.grading if thread.run else None
-        log = thread.log if key == MESSAGES else grading.conversation.log if grading else Log()
+        held = grading.conversations.get("/".join(key.split("/")[-2:])) if grading else None
+        log = thread.log if key == MESSAGES else held.log if held else Log()
         return Page[Message](**page_of(log.slice(0), after, limit))

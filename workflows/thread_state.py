@@ -1,88 +1,31 @@
 """What a thread holds: all of it is in the checkpoint, and nothing else is needed to go on elsewhere."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import Field, JsonValue
 from temporalio import workflow
+
+from workflows.run_state import Exchange, GradingRun, State
 
 with workflow.unsafe.imports_passed_through():
     from gradeloop.budget import Budget
-    from gradeloop.evaluation import CheckOutcome, Evaluation, InterruptReason, Status
+    from gradeloop.criterion import Criterion
+    from gradeloop.evaluation import Evaluation, InterruptReason, Status
     from gradeloop.event import Event, EventType
-    from gradeloop.evidence import Evidence
     from gradeloop.modelspec import ModelSpec
     from gradeloop.request import STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority
     from gradeloop.rubric import Rubric
-    from gradeloop.strict import without_nulls
     from gradeloop.transcript import Log, Message
     from gradeloop.usage import Usage
-    from gradeloop.verdict import VerdictRow
+    from gradeloop.verdict import Verdict
 
 EVENTS_KEPT = 2_000
 OUTCOMES_KEPT = 64
 """Keys of past turns that are remembered; a caller that comes again after so many others starts a new turn."""
 
 
-class State(BaseModel):
-    """A mutable part of the thread; no unknown keys, so that a checkpoint is read whole or refused."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, value: Any) -> Any:  # noqa: ANN401 - a checkpoint, perhaps through a client that turns [] into null
-        return without_nulls(cls, value) if isinstance(value, dict) else value
-
-
-class Exchange(State):
-    """A model's turns and tool calls on the way to its answer."""
-
-    steps: int = 0
-    tool_calls: int = 0
-    results: dict[str, Evidence] = {}
-    """Of the tool calls of the last turn, by their position in it, until all are there."""
-    exhausted: bool = False
-    """True when tool calls or turns are used up: one last turn without tools is left."""
-    raised: bool = False
-    """True when a reply was cut: from then on the model gets a larger completion."""
-
-
-class Conversation(Exchange):
-    """A grader's conversation over one draft."""
-
-    log: Log
-    offered: tuple[str, ...] = ()
-    """The tools of the last turn."""
-    repairs: int = 0
-    pending: tuple[str, ...] = ()
-    """The criteria that were left out, once they are asked for alone."""
-    rows: tuple[VerdictRow, ...] = ()
-    explanation: str = ""
-    forced: bool = False
-    """True when the model's first answer, which no schema could bind, was none: it is asked again by the schema alone."""
-
-
-class GradingPass(State):
-    """One grading pass in flight."""
-
-    draft: int
-    checks: dict[str, CheckOutcome] = {}
-    conversation: Conversation
-    usage: Usage = Usage()
-
-
-class GradingRun(State):
-    """One attempt at one rubric."""
-
-    grading_run_id: str
-    ordinal: int
-    nonce: str
-    max_iterations: int
-    status: Status = "running"
-    iteration: int = 0
-    grading: GradingPass | None = None
-    judge: ModelSpec | None = None
-    """Who judges, where the thread names nobody: found once, so that a worker with other keys changes nothing."""
+RUBRICS_KEPT = 2
+"""Of at most 64 KiB each: the one in force and the one before it."""
 
 
 class Invocation(State):
@@ -96,9 +39,12 @@ class Invocation(State):
     rubric: Rubric | None = None
     max_iterations: int | None = None
     budget: Budget | None = None
+    template: Rubric | None = None
+    """The rubric as it was given, where variables are put into it."""
+    vars: dict[str, JsonValue] | None = None
     resumes: bool = False
     """True for the update `resume`: it goes on with the interrupted turn, whatever its rubric."""
-    joined: dict[str, str] = {}
+    joined: dict[str, str] = Field(default_factory=dict)
     """What those who had it resumed asked for, by their keys."""
 
     def payload_of(self, key: str) -> str:
@@ -137,6 +83,15 @@ class Thread(State):
     generator: Generator
     grader: Grader | None = None
     rubric: Rubric | None = None
+    template: Rubric | None = None
+    """The rubric as it was given, where variables are put into it."""
+    vars: dict[str, JsonValue] | None = None
+    rubrics: dict[str, Rubric] = Field(default_factory=dict)
+    """By sha256, those that evaluations were made by, the newest ones."""
+    verdicts: dict[str, Verdict] = Field(default_factory=dict)
+    """By what was asked, those about the draft that was judged last."""
+    verdicts_of: int | None = None
+    """Index of that draft."""
     max_iterations: int
     idle_timeout: float = 0
     log: Log
@@ -147,13 +102,13 @@ class Thread(State):
     drafting: Exchange | None = None
     run: GradingRun | None = None
     runs: int = 0
-    evaluations: list[Evaluation] = []
-    events: list[Event] = []
+    evaluations: list[Evaluation] = Field(default_factory=list)
+    events: list[Event] = Field(default_factory=list)
     seq: int = 0
     usage: Usage = Usage()
     used_before: Usage = Usage()
     """What the thread had used when the current turn began."""
-    status: Literal["idle", "running", "interrupted"] = "idle"
+    status: Literal["idle", "running", "waiting", "interrupted"] = "idle"
     error: str | None = None
     reason: InterruptReason | None = None
     """Why it is interrupted."""
@@ -161,8 +116,8 @@ class Thread(State):
     priority: Priority | None = None
     active: Invocation | None = None
     """The turn in flight or interrupted."""
-    queue: list[Invocation] = []
-    outcomes: list[Outcome] = []
+    queue: list[Invocation] = Field(default_factory=list)
+    outcomes: list[Outcome] = Field(default_factory=list)
     supplied: Rubric | None = None
     """A rubric that came while a turn was in flight and is not in force yet."""
     closing: bool = False
@@ -179,6 +134,14 @@ class Thread(State):
         """The model that judges: the thread's own, or the one found for the run."""
         named = self.grader.model if self.grader else None
         return named or (self.run.judge if self.run else None)
+
+    @property
+    def waiting_for(self) -> tuple[Criterion, ...]:
+        """The criteria that wait for a person."""
+        grading = self.run.grading if self.run else None
+        if self.status != "waiting" or grading is None or self.rubric is None:
+            return ()
+        return tuple(each for each in self.rubric.asked_of_people if each.id not in grading.decisions)
 
     @property
     def overrun(self) -> str | None:

@@ -7,7 +7,8 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows.calls import MESSAGES, Calls, Interrupted, told
 from workflows.options import TOOL_CALL, TOOL_CALLS
-from workflows.thread_state import Exchange, Thread
+from workflows.run_state import Exchange
+from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
     from typing import Literal
@@ -54,6 +55,8 @@ class ToolRound:
             exchange.results[at] = evidence_of(call.id, f"not run: all {TOOL_CALLS} tool calls are used up", failed=True)
         else:
             exchange.tool_calls += 1
+            if call.name not in exchange.called:
+                exchange.called = (*exchange.called, call.name)
             try:
                 exchange.results[at] = await self._run(call)
             except Interrupted:

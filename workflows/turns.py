@@ -2,13 +2,14 @@
 
 from temporalio import workflow
 
-from workflows.thread_state import OUTCOMES_KEPT, Conversation, GradingPass, GradingRun, Invocation, Outcome, Thread
+from workflows.run_state import GradingPass, GradingRun
+from workflows.thread_state import OUTCOMES_KEPT, Invocation, Outcome, Thread
 
 with workflow.unsafe.imports_passed_through():
-    from gradeloop.evaluation import best_of
+    from gradeloop.evaluation import Status, best_of
     from gradeloop.evidence import evidence_of
     from gradeloop.rubric import Rubric
-    from gradeloop.transcript import Log, unanswered
+    from gradeloop.transcript import unanswered
 
 NO_RUBRIC = Rubric(criteria=())
 
@@ -20,7 +21,8 @@ def begin(thread: Thread, turn: Invocation) -> None:
     """Take a turn in: go on with the interrupted run, or append its messages and open a run where a rubric is in force."""
     same = turn.rubric is None or same_rubric(turn.rubric, thread.rubric)
     thread.budget, thread.reason = turn.budget or thread.budget, None
-    if thread.status == "interrupted" and (turn.resumes or (same and not turn.messages)):
+    thread.vars, thread.template = turn.vars or thread.vars, turn.template or thread.template
+    if thread.status in {"interrupted", "waiting"} and (turn.resumes or (same and not turn.messages)):
         _go_on(thread, turn)
         return
     interrupted = thread.status == "interrupted" and same
@@ -82,7 +84,8 @@ def judge_anew(thread: Thread) -> bool:
     if thread.last_draft() is None:
         thread.rubric = rubric
         return False
-    begin(thread, Invocation(keys=[f"rubric/{thread.seq}"], payload="", rubric=rubric))
+    waiting = thread.active.keys if thread.status == "waiting" and thread.active else []
+    begin(thread, Invocation(keys=[f"rubric/{thread.seq}", *waiting], payload="", rubric=rubric))
     return True
 
 
@@ -97,7 +100,7 @@ def settle(thread: Thread) -> Outcome:
         key="",
         payload="",
         grading_run_id=run.grading_run_id if run else None,
-        status="interrupted" if thread.status == "interrupted" else run.status if run else None,
+        status=_status(thread),
         start=thread.turn,
         stop=len(thread.log),
         evaluations=(stop if first is None else first, stop),
@@ -111,6 +114,14 @@ def settle(thread: Thread) -> Outcome:
     thread.outcomes += [outcome.model_copy(update={"key": key, "payload": payload}) for key, payload in payloads.items()]
     del thread.outcomes[:-OUTCOMES_KEPT]
     return outcome
+
+
+def _status(thread: Thread) -> Status | None:
+    if thread.status == "interrupted":
+        return "interrupted"
+    if thread.status == "waiting":
+        return "waiting"
+    return thread.run.status if thread.run else None
 
 
 def same_rubric(one: Rubric | None, other: Rubric | None) -> bool:
@@ -131,7 +142,7 @@ def _go_on(thread: Thread, turn: Invocation) -> None:
 def _grade_again(thread: Thread) -> None:
     draft = thread.last_draft()
     if thread.run is not None and draft is not None:
-        thread.run.grading = GradingPass(draft=draft, conversation=Conversation(log=Log()))
+        thread.run.grading = GradingPass(draft=draft)
         thread.tell("rubric_evaluation_start", index=len(thread.evaluations))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from activities.failures import ModelFault
 from activities.providers.model import ModelReply, ModelRequest, Step
 from activities.symptoms import scrubbed
-from gradeloop.verdict import between
+from gradeloop.answer import between
 
 HEADER = "Exchanges with models, as `gradeloop run --record` wrote them; `gradeloop run --replay` plays them back."
 

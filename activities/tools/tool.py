@@ -17,6 +17,9 @@ from gradeloop.errors import InvalidRequest
 DRAFT = "draft"
 """A parameter of this name is given the draft; the model neither sees nor fills it."""
 
+CACHEABLE = "cacheable"
+"""The attribute by which a function declares, with a version, that a verdict which rests on it may be reused."""
+
 _THREADS = ThreadPoolExecutor(max_workers=64, thread_name_prefix="tool")
 
 
@@ -30,6 +33,10 @@ class Tool:
     takes_draft: bool
     check_parameter: str | None
     """Where a check puts the draft; None where the function cannot serve as a check."""
+    grader_parameter: str | None
+    """Where a grader's function gets what it is asked; None where it cannot serve as a grader."""
+    version: str | None
+    """What the function declares as `cacheable`: the same call gives the same value as long as this is the same."""
 
     async def run(self, arguments: Mapping[str, JsonValue], draft: str) -> Any:  # noqa: ANN401 - whatever the function returns
         """Call the function with validated arguments; a plain one runs in a thread.
@@ -46,6 +53,12 @@ class Tool:
         if self.check_parameter is None:
             raise InvalidRequest(f"the tool {self.spec.name!r} cannot serve as a check")
         return await self._call({self.check_parameter: draft})
+
+    async def judge(self, asked: Mapping[str, JsonValue], draft: str) -> Any:  # noqa: ANN401 - whatever the function returns
+        """Call the function with what a grader is asked."""
+        if self.grader_parameter is None:
+            raise InvalidRequest(f"the tool {self.spec.name!r} cannot serve as a grader")
+        return await self._call({self.grader_parameter: dict(asked)} | ({DRAFT: draft} if self.takes_draft else {}))
 
     async def _call(self, values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
         if inspect.iscoroutinefunction(self.function):
@@ -84,7 +97,16 @@ def tool_of(function: Callable[..., Any]) -> Tool:
     except Exception as error:  # noqa: BLE001 - pydantic raises many kinds, each the author's mistake
         raise InvalidRequest(f"the tool {name!r} has a parameter without a JSON Schema: {error}") from None
     spec = ToolSpec(name=name, description=inspect.getdoc(function) or name, parameters=_bare(schema))
-    return Tool(spec, function, arguments, takes_draft, _check_parameter(shown, takes_draft=takes_draft))
+    required = [parameter.name for parameter in shown if _required(parameter)]
+    checks = _check_parameter(shown, takes_draft=takes_draft)
+    return Tool(spec, function, arguments, takes_draft, checks, required[0] if len(required) == 1 else None, _version(function))
+
+
+def _version(function: Callable[..., Any]) -> str | None:
+    declared = getattr(function, CACHEABLE, None)
+    if declared is not None and not (isinstance(declared, str) and declared):
+        raise InvalidRequest(f"the tool {function.__name__!r}: {CACHEABLE} is {declared!r}; give a version as text, such as '1'")
+    return declared
 
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -1,7 +1,9 @@
 """The tools that this worker has: built-in ones, those of entry points, and those of the files that it was given."""
 
+import hashlib
 import importlib.util
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import entry_points
@@ -61,6 +63,20 @@ class Toolbox:
         """Raise InvalidRequest where the tool is unknown or needs more than the draft."""
         if self._get(name, where).check_parameter is None:
             raise InvalidRequest(f"{where}: the tool {name!r} needs more than the draft; a check takes it as its only required parameter")
+
+    def refuse_non_grader(self, name: str, where: str) -> None:
+        """Raise InvalidRequest where the function is unknown or does not take what a grader is asked."""
+        if self._get(name, where).grader_parameter is None:
+            raise InvalidRequest(f"{where}: the function {name!r} takes no question; a grader takes one required parameter, a dict")
+
+    def cacheable(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those tools on which a verdict may rest that is reused; reading the records is one of them."""
+        return (RESERVED, *(name for name in names if self._get(name).version is not None))
+
+    def sha256(self, names: Iterable[str]) -> str:
+        """Return the sha256 of what a model is told of the tools, with the versions that they declare."""
+        told = [[self._get(name).spec.model_dump(mode="json"), self._get(name).version] for name in names]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def _get(self, name: str, where: str = "tools") -> Tool:
         if name not in self._tools:

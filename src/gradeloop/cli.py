@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from gradeloop.cli_rubric import people_app, rubric_app
 from gradeloop.cli_threads import Json, ThreadId, thread_app
 from gradeloop.departure import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of, code_of_error, fail, leave, words_of
 
@@ -35,6 +36,8 @@ dev_app = typer.Typer(
 )
 app.add_typer(dev_app, name="dev")
 app.add_typer(thread_app)
+app.add_typer(rubric_app, name="rubric")
+app.add_typer(people_app)
 
 Scripted = Annotated[Path | None, typer.Option(help="A file of replies for the provider `scripted`.")]
 BudgetTokens = Annotated[int | None, typer.Option(help="Tokens, in and out, that the thread may use in all.")]

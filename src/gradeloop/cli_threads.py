@@ -24,9 +24,9 @@ def state(thread: ThreadId, *, as_json: Json = False) -> None:
 
     async def read(client: "GradingClient", thread_id: str) -> None:
         now = await client.state(thread_id)
-        _show(now.model_dump(mode="json"), state_lines(thread_id, now), as_json=as_json)
+        show_lines(now.model_dump(mode="json"), state_lines(thread_id, now), as_json=as_json)
 
-    asyncio.run(_with(thread, read))
+    asyncio.run(with_thread(thread, read))
 
 
 @thread_app.command()
@@ -40,9 +40,9 @@ def show(thread: ThreadId, *, as_json: Json = False) -> None:
         now = await client.state(thread_id)
         told = result.model_dump(mode="json") if result else None
         width = shutil.get_terminal_size().columns
-        _show(told, summary(result, width) if result else state_lines(thread_id, now), as_json=as_json)
+        show_lines(told, summary(result, width) if result else state_lines(thread_id, now), as_json=as_json)
 
-    asyncio.run(_with(thread, read))
+    asyncio.run(with_thread(thread, read))
 
 
 @thread_app.command("list")
@@ -60,39 +60,29 @@ def list_threads(
     async def read() -> None:
         client = await GradingClient.connect()
         found = [listed async for listed in threads(client.temporal, status=status, limit=limit)]
-        _show([listed.model_dump(mode="json") for listed in found], listing(found), as_json=as_json)
+        show_lines([listed.model_dump(mode="json") for listed in found], listing(found), as_json=as_json)
 
     asyncio.run(read())
 
 
 @thread_app.command()
-def rubric(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE", help="The rubric: a file, or its text.")]) -> None:
-    """Give a thread a new rubric, also in the middle of a run."""
-    from gradeloop.task_flags import read_rubric
-
-    given = read_rubric(file)
-    asyncio.run(_with(thread, lambda client, thread_id: client.supply_rubric(thread_id, given)))
-    typer.echo(f"supplied; look with: gradeloop watch {thread}", err=True)
-
-
-@thread_app.command()
 def interrupt(thread: ThreadId) -> None:
     """Stop the calls in flight; the run can be resumed."""
-    asyncio.run(_with(thread, lambda client, thread_id: client.interrupt(thread_id)))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.interrupt(thread_id)))
     typer.echo(f"interrupting; go on with: gradeloop resume {thread}", err=True)
 
 
 @thread_app.command()
 def cancel(thread: ThreadId) -> None:
     """Close the thread at once; `resume` still goes on with it."""
-    asyncio.run(_with(thread, lambda client, thread_id: client.cancel(thread_id)))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.cancel(thread_id)))
     typer.echo(f"cancelling; go on with: gradeloop resume {thread}", err=True)
 
 
 @thread_app.command()
 def close(thread: ThreadId) -> None:
     """Serve what is queued, then close the thread."""
-    asyncio.run(_with(thread, lambda client, thread_id: client.close(thread_id)))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.close(thread_id)))
     typer.echo("closing", err=True)
 
 
@@ -105,11 +95,12 @@ def doctor(*, as_json: Json = False) -> None:
         return [found async for found in findings()]
 
     seen = asyncio.run(look())
-    _show([found.model_dump(mode="json") for found in seen], (line for found in seen for line in lines(found)), as_json=as_json)
+    show_lines([found.model_dump(mode="json") for found in seen], (line for found in seen for line in lines(found)), as_json=as_json)
     raise typer.Exit(1 if any(found.ok is False for found in seen) else 0)
 
 
-async def _with(thread: str, work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the client and the id
+async def with_thread(thread: str, work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the client and the id
+    """Have a word with a thread; `latest` is the newest one."""
     from gradeloop.terminal import opened
 
     client, thread_id, _ = await opened(thread)
@@ -117,7 +108,8 @@ async def _with(thread: str, work: "Any") -> None:  # noqa: ANN401 - a coroutine
     await asked
 
 
-def _show(value: object, lines: "Any", *, as_json: bool) -> None:  # noqa: ANN401 - whatever rich can print
+def show_lines(value: object, lines: "Any", *, as_json: bool) -> None:  # noqa: ANN401 - whatever rich can print
+    """Print a value as JSON, or as its lines."""
     if as_json:
         typer.echo(json.dumps(value, ensure_ascii=False, default=str))
         return

@@ -9,8 +9,9 @@ from gradeloop.connection import Connection, connect, find
 from gradeloop.contracts import TASK_QUEUE, RunResult
 from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import Evaluation
-from gradeloop.request import ThreadRequest, parse_invoke, parse_request, parse_resume, refuse_oversize
+from gradeloop.request import ThreadRequest, parse_request, refuse_oversize
 from gradeloop.rubric import Rubric
+from gradeloop.steering import DecideRequest, InvokeRequest, OverrideRequest, ResumeRequest, parse
 from gradeloop.telling import Telling
 from gradeloop.thread_reader import ThreadReader
 from gradeloop.thread_turns import Turn
@@ -81,7 +82,7 @@ class GradingClient(ThreadReader):
             InvalidRequest: The turn is refused.
             ThreadNotFound: There is no such thread, and no `start`.
         """
-        turn = parse_invoke(_turn(messages, rubric=rubric, max_iterations=max_iterations, budget=budget, key=key))
+        turn = parse(InvokeRequest, _turn(messages, rubric=rubric, max_iterations=max_iterations, budget=budget, key=key))
         request = parse_request(dict(start)) if isinstance(start, Mapping) else start
         handle = self._thread(thread_id)
         asked = Turn(turn, request, named=key is not None)
@@ -99,7 +100,7 @@ class GradingClient(ThreadReader):
         Raises:
             InvalidRequest: Nothing is interrupted in this thread, or its budget is used up.
         """
-        return await self._thread(thread_id).resume(parse_resume({"budget": budget}))
+        return await self._thread(thread_id).resume(parse(ResumeRequest, {"budget": budget}))
 
     async def result(self, thread_id: str) -> RunResult:
         """Wait for the thread to complete and return the result of its last turn.
@@ -116,8 +117,59 @@ class GradingClient(ThreadReader):
         Raises:
             InvalidRequest: The rubric is refused.
         """
-        read = parse_invoke({"rubric": rubric}).rubric
+        read = parse(InvokeRequest, {"rubric": rubric}).rubric
         await self._thread(thread_id).signal("supply_rubric", read)
+
+    async def decide(
+        self,
+        thread_id: str,
+        criterion: str,
+        passed: bool,
+        *,
+        by: str,
+        gap: str | None = None,
+        grading_run_id: str | None = None,
+        iteration: int | None = None,
+    ) -> None:
+        """Say whether a criterion holds that waits for a person; with the last of them the run goes on.
+
+        Raises:
+            InvalidRequest: Nothing of that name waits (any more), or a fail has no gap.
+        """
+        if grading_run_id is None or iteration is None:
+            waiting = (await self.state(thread_id)).waiting_for
+            if waiting is None:
+                raise InvalidRequest(f"{thread_id}: nothing waits for a person in this thread")
+            grading_run_id, iteration = waiting.grading_run_id, waiting.iteration
+        said = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "gap": gap, "by": by}
+        await self._thread(thread_id).decide(parse(DecideRequest, said))
+
+    async def override(
+        self,
+        thread_id: str,
+        criterion: str,
+        passed: bool,
+        *,
+        why: str,
+        by: str,
+        grading_run_id: str | None = None,
+        iteration: int | None = None,
+    ) -> Evaluation:
+        """Put a person's verdict beside the machine's, in the last evaluation by default, and return the evaluation.
+
+        A closed thread is started from its checkpoint for it, and closed again.
+
+        Raises:
+            InvalidRequest: There is no such verdict.
+        """
+        if grading_run_id is None or iteration is None:
+            total = (await self.evaluations(thread_id, after=10**9)).total
+            last = (await self.evaluations(thread_id, after=max(total - 1, 0))).items
+            if not last:
+                raise InvalidRequest(f"{thread_id}: nothing was judged in this thread")
+            grading_run_id, iteration = last[0].grading_run_id, last[0].iteration
+        said = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "why": why, "by": by}
+        return await self._thread(thread_id).override(parse(OverrideRequest, said))
 
     async def interrupt(self, thread_id: str) -> None:
         """Stop the calls in flight; the run can be resumed."""

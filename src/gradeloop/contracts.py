@@ -9,11 +9,13 @@ from gradeloop.budget import Budget
 from gradeloop.evaluation import Evaluation, InterruptReason, Status
 from gradeloop.event import Event
 from gradeloop.page import Page
-from gradeloop.request import InvokeRequest, ResumeRequest, ThreadRequest
+from gradeloop.request import ThreadRequest
 from gradeloop.rubric import Rubric
+from gradeloop.steering import DecideRequest, InvokeRequest, OverrideRequest, ResumeRequest
 from gradeloop.strict import Strict
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
+from gradeloop.verdict import VerdictResult
 
 TASK_QUEUE = "gradeloop"
 WORKFLOW = "GradingThread"
@@ -22,6 +24,22 @@ RESULT_MESSAGES_BYTES = 128 * 1024
 
 SEARCH_ATTRIBUTES = ("GradeloopStatus", "GradeloopRunId", "GradeloopRubric")
 """Keyword attributes that the worker registers and the thread writes."""
+
+
+class Asked(Strict):
+    """A criterion that waits for a person."""
+
+    id: str
+    name: str
+    """Its description."""
+
+
+class WaitingFor(Strict):
+    """What a person is asked, and what `decide` names."""
+
+    grading_run_id: str
+    iteration: int
+    criteria: tuple[Asked, ...]
 
 
 class RunResult(Strict):
@@ -46,6 +64,23 @@ class RunResult(Strict):
     error: str | None
     reason: InterruptReason | None = None
     """Of the status `interrupted`; None also where the workflow itself was cancelled or lost."""
+    waiting_for: WaitingFor | None = None
+    """Of the status `waiting`."""
+    overridden_result: VerdictResult | None = None
+    """What the last evaluation comes to with what people overrode; None where nobody did."""
+
+
+class GivenPrompt(Strict):
+    """What a grader was given, as it can be shown."""
+
+    prompt_version: str
+    rubric_sha256: str
+    criteria: tuple[str, ...]
+    """Ids of the call group."""
+    groups: int
+    """How many call groups the rubric has."""
+    system: str
+    messages: tuple[Message, ...]
 
 
 class ThreadState(Strict):
@@ -62,7 +97,7 @@ class ThreadState(Strict):
     reason: InterruptReason | None = None
     """Of the status `interrupted`."""
     queued: int
-    waiting_for: dict[str, JsonValue] | None
+    waiting_for: WaitingFor | None
 
 
 @workflow.defn(name=WORKFLOW)
@@ -112,6 +147,26 @@ class GradingThread:
         """
         raise NotImplementedError
 
+    @workflow.update
+    async def decide(self, request: DecideRequest) -> None:
+        """Take a person's word on a criterion that waits for it; with the last of them the run goes on.
+
+        Raises:
+            ApplicationError: `StaleDecision` where nothing of that name waits; `InvalidRequest`.
+        """
+        raise NotImplementedError
+
+    @workflow.update
+    async def override(self, request: OverrideRequest) -> Evaluation:
+        """Record a person's verdict beside the machine's and return the evaluation with it.
+
+        A run that has not ended is decided anew; one that has keeps its status.
+
+        Raises:
+            ApplicationError: `StaleDecision` where there is no such row; `InvalidRequest`.
+        """
+        raise NotImplementedError
+
     @workflow.query
     def state(self) -> ThreadState:
         """Return where the thread stands."""
@@ -135,6 +190,14 @@ class GradingThread:
     @workflow.query
     def events(self, after: int = 0, limit: int = 1000) -> Page[Event]:
         """Return the events with a `seq` above `after`."""
+        raise NotImplementedError
+
+    @workflow.query
+    def prompt(self, evaluation: int, group: int = 0) -> GivenPrompt | None:
+        """Return what the grader of an evaluation, by its index, was given; None where its rubric is not kept any more.
+
+        The random code of the fence, and the tags of an answer, are masked.
+        """
         raise NotImplementedError
 
     @workflow.query

@@ -1,15 +1,19 @@
 """What we record of a grading pass, computed in code from its rows."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 from pydantic_core import to_json
 
+from gradeloop.criterion import Criterion
 from gradeloop.rubric import Rubric
+from gradeloop.scoring import standing
 from gradeloop.strict import Strict
+from gradeloop.units import Mark
 from gradeloop.usage import Usage
-from gradeloop.verdict import VerdictResult, VerdictRow
+from gradeloop.verdict import Quote, VerdictResult
 
 Result = Literal[VerdictResult, "grader_error"]
 Status = Literal["running", "waiting", "interrupted", "satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"]
@@ -27,11 +31,38 @@ PASS_CHARACTERS = 200_000
 CURTAILED_CHARACTERS = 200
 """What a full thread keeps of a gap or an explanation."""
 
-UNVERIFIED = "the grader gave no verdict"
+
+_SHORTENED = re.compile(r"… \(\d+ characters\)")
 
 
 def _absent(value: object) -> bool:
-    return value is None or value is False
+    return value is None or value is False or value == ()
+
+
+class Decision(Strict):
+    """A person's word on a criterion."""
+
+    passed: bool
+    gap: str | None = Field(default=None, exclude_if=_absent)
+    by: str
+
+
+class Override(Strict):
+    """A person's verdict beside the machine's."""
+
+    passed: bool
+    why: str
+    by: str
+    time: str
+    """ISO 8601, UTC."""
+
+
+class Vote(Strict):
+    """How one of several graders voted."""
+
+    grader: str
+    passed: bool | None
+    """None where it gave no verdict."""
 
 
 class CriterionRow(Strict):
@@ -44,8 +75,20 @@ class CriterionRow(Strict):
     reason: str
     gap: str | None = Field(default=None, exclude_if=_absent)
     unverified: bool = Field(default=False, exclude_if=_absent)
-    """True where the grader never answered: neither a pass nor a confirmed fail."""
-    by: Literal["model", "tool"] = "model"
+    """True where nobody gave a verdict: neither a pass nor a confirmed fail."""
+    by: Literal["model", "tool", "human", "cached"] = "model"
+    """`cached`: by a model, which had answered the very same question before."""
+    score: float | None = Field(default=None, exclude_if=_absent)
+    """The grader's number on the criterion's scale, as it gave it; the median of several."""
+    contested: bool = Field(default=False, exclude_if=_absent)
+    """True where several graders were split."""
+    votes: tuple[Vote, ...] = Field(default=(), exclude_if=_absent)
+    quotes: tuple[Quote, ...] = Field(default=(), exclude_if=_absent)
+    metadata: dict[str, JsonValue] | None = Field(default=None, exclude_if=_absent)
+    """Whatever a grader that is not ours returned beside its verdict."""
+    grader: str | None = Field(default=None, exclude_if=_absent)
+    """Who judged, where the criterion names its own grader."""
+    override: Override | None = Field(default=None, exclude_if=_absent)
 
 
 class Evaluation(Strict):
@@ -60,23 +103,28 @@ class Evaluation(Strict):
     explanation: str
     criteria: tuple[CriterionRow, ...] = ()
     score: float | None = None
-    """Passed criteria over all criteria, 0 to 1; None where nothing could be graded."""
+    """By the rubric's own scoring, 0 to 1; None where nothing could be graded."""
     unverified: bool = False
     usage: Usage = Usage()
     draft: int
     """Index of the judged message in the thread."""
     grader: str | None = None
     """The grader's model; None where checks alone decided."""
+    rubric_sha256: str | None = Field(default=None, exclude_if=_absent)
+    """Of the rubric that it was judged by, in its canonical form."""
+    prompt_version: str | None = Field(default=None, exclude_if=_absent)
+    """Of the texts around it that the grader was given."""
+    overridden_result: VerdictResult | None = Field(default=None, exclude_if=_absent)
+    """What it comes to with what people overrode."""
 
     def size(self) -> int:
         """Return the bytes of the evaluation as JSON."""
         return len(to_json(self))
 
     def curtailed(self) -> "Evaluation":
-        """Return the evaluation without reasons, and gaps and explanation cut: what a full thread still holds."""
-        rows = tuple(
-            row.model_copy(update={"reason": "", "gap": row.gap and shortened(row.gap, CURTAILED_CHARACTERS)}) for row in self.criteria
-        )
+        """Return the evaluation without reasons and quotes, and gaps and explanation cut: what a full thread still holds."""
+        bare = {"reason": "", "quotes": (), "metadata": None}
+        rows = tuple(row.model_copy(update=bare | {"gap": row.gap and shortened(row.gap, CURTAILED_CHARACTERS)}) for row in self.criteria)
         return self.model_copy(update={"criteria": rows, "explanation": shortened(self.explanation, CURTAILED_CHARACTERS)})
 
 
@@ -98,42 +146,29 @@ class Judgement(Strict):
     """The machinery's failure, if the pass has no verdict."""
 
 
+def row_characters(rows: int) -> int:
+    """Return what is kept of a reason or gap where there are so many rows."""
+    return min(ROW_CHARACTERS, PASS_CHARACTERS // (2 * max(rows, 1)))
+
+
 def shortened(text: str, limit: int = ROW_CHARACTERS) -> str:
-    """Keep the first `limit` characters and say how many there were."""
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+    """Keep the first `limit` characters and say how many there were; what was shortened so before stays."""
+    return text if len(text) <= limit or _SHORTENED.fullmatch(text, limit) else f"{text[:limit]}… ({len(text)} characters)"
 
 
-def rows_of(
-    rubric: Rubric, verdicts: Sequence[VerdictRow], checks: Mapping[str, CheckOutcome], *, unverified: Sequence[str] = ()
-) -> tuple[CriterionRow, ...]:
-    """Return the rows in rubric order; a criterion that nobody decided has none."""
-    judged = {row.id: row for row in verdicts}
-    limit = min(ROW_CHARACTERS, PASS_CHARACTERS // (2 * max(len(rubric.criteria), 1)))
-    rows = []
-    for criterion in rubric.criteria:
-        name, about = criterion.description, criterion.id
-        if about in checks and criterion.check:
-            outcome = checks[about]
-            reason = f"{criterion.check.tool} {'passed' if outcome.passed else 'failed'}"
-            gap = shortened(outcome.gap, limit) if outcome.gap else None
-            rows.append(CriterionRow(id=about, name=name, passed=outcome.passed, reason=reason, gap=gap, by="tool"))
-        elif about in judged:
-            row = judged[about]
-            gap = shortened(row.gap, limit) if row.gap else None
-            rows.append(CriterionRow(id=about, name=name, passed=row.passed, reason=shortened(row.reason, limit), gap=gap))
-        elif about in unverified:
-            rows.append(CriterionRow(id=about, name=name, passed=False, reason=UNVERIFIED, gap=UNVERIFIED, unverified=True))
-    return tuple(rows)
+def marks_of(rubric: Rubric, rows: Sequence[CriterionRow]) -> dict[str, Mark]:
+    """Return what each graded row counts; a person's override counts instead of the machine's verdict."""
+    criteria = {criterion.id: criterion for criterion in rubric.criteria}
+    return {row.id: _mark(criteria[row.id], row) for row in rows if row.override or not row.unverified}
 
 
-def gate_holds(rubric: Rubric, rows: Sequence[CriterionRow]) -> bool:
-    """True where every gating criterion has a row that passed."""
-    return rubric.gating <= {row.id for row in rows if row.passed}
-
-
-def confirmed_failure(rubric: Rubric, rows: Sequence[CriterionRow]) -> bool:
-    """True where some gating criterion was decided and did not pass."""
-    return any(not row.passed and not row.unverified and row.id in rubric.gating for row in rows)
+def _mark(criterion: Criterion, row: CriterionRow) -> Mark:
+    if row.override:
+        return Mark(row.override.passed, float(row.override.passed))
+    if criterion.scale is None or row.score is None:
+        return Mark(row.passed, float(row.passed))
+    share = criterion.scale.share(row.score)
+    return Mark(row.passed, 1 - share if criterion.negate else share)
 
 
 def result_of(rubric: Rubric, judgement: Judgement) -> Result:
@@ -142,7 +177,7 @@ def result_of(rubric: Rubric, judgement: Judgement) -> Result:
         return "grader_error"
     if judgement.impossible:
         return "failed"
-    return "satisfied" if gate_holds(rubric, judgement.rows) else "needs_revision"
+    return "satisfied" if standing(rubric, marks_of(rubric, judgement.rows)).satisfied else "needs_revision"
 
 
 def status_of(result: Result, *, last: bool) -> Status:
@@ -153,19 +188,28 @@ def status_of(result: Result, *, last: bool) -> Status:
 
 
 def score_of(rubric: Rubric, judgement: Judgement) -> float | None:
-    """Return passed / all, or None where the pass has no complete grade."""
+    """Return the score, or None where the pass has no complete grade."""
     if judgement.error is not None or judgement.impossible or not rubric.criteria:
         return None
-    return sum(row.passed for row in judgement.rows) / len(rubric.criteria)
+    return standing(rubric, marks_of(rubric, judgement.rows)).score
+
+
+def overridden(rubric: Rubric, evaluation: Evaluation, criterion: str, override: Override) -> Evaluation:
+    """Return the evaluation with a person's verdict on a criterion, and what it comes to with that."""
+    rows = tuple(row.model_copy(update={"override": override}) if row.id == criterion else row for row in evaluation.criteria)
+    met = standing(rubric, marks_of(rubric, rows)).satisfied
+    return evaluation.model_copy(update={"criteria": rows, "overridden_result": "satisfied" if met else "needs_revision"})
 
 
 def best_of(rubric: Rubric, evaluations: Sequence[Evaluation]) -> Evaluation | None:
     """Return the evaluation whose draft stands: gate held, then score, then gating criteria passed, then the latest."""
 
-    def rank(evaluation: Evaluation) -> tuple[bool, float, int, int]:
-        passed = {row.id for row in evaluation.criteria if row.passed}
-        held = gate_holds(rubric, evaluation.criteria)
+    def rank(evaluation: Evaluation) -> tuple[bool, bool, float, int, int]:
+        marks = marks_of(rubric, evaluation.criteria)
+        stands = standing(rubric, marks)
+        graded = evaluation.result in {"satisfied", "needs_revision"}
         score = -1.0 if evaluation.score is None else evaluation.score
-        return held, score, len(rubric.gating & passed), evaluation.iteration
+        passed = sum(marks[name].passed for name in rubric.gating if name in marks)
+        return graded and stands.satisfied, graded and stands.gate, score, passed, evaluation.iteration
 
     return max(evaluations, key=rank, default=None)

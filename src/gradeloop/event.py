@@ -18,6 +18,9 @@ EventType = Literal[
     "resumed",
     "rubric_supplied",
     "rubric_rejected",
+    "waiting",
+    "decided",
+    "overridden",
 ]
 
 
@@ -33,6 +36,8 @@ class Event(Strict):
     iteration: int | None = None
     index: int | None = Field(default=None, exclude_if=lambda value: value is None)
     """Of the message or evaluation that is told of."""
+    criterion: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """That a person decided."""
     tool: str | None = Field(default=None, exclude_if=lambda value: value is None)
     role: Literal["generator", "grader", "check"] | None = Field(default=None, exclude_if=lambda value: value is None)
     why: str | None = Field(default=None, exclude_if=lambda value: value is None)

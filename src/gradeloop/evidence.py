@@ -3,8 +3,8 @@
 import hashlib
 from typing import Any
 
-from pydantic import Field
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic import Field, JsonValue
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from gradeloop.evaluation import CheckOutcome, shortened
 from gradeloop.strict import Recorded, clip
@@ -12,6 +12,14 @@ from gradeloop.transcript import Message
 
 EVIDENCE_BYTES = 64 * 1024
 """What is kept of a tool's output: head and tail; 25 such results stay below one 2 MiB payload."""
+
+
+CHECK_FALSE = "the check returned false"
+"""The gap of a check that says no more than that."""
+
+
+GRADED_BYTES = 1024 * 1024
+"""Of what a grader's function returns: half of the 2 MiB that one Temporal payload may have."""
 
 
 class Evidence(Recorded):
@@ -29,6 +37,8 @@ class Evidence(Recorded):
 
     outcome: CheckOutcome | None = Field(default=None, exclude_if=lambda value: value is None)
     """Where the tool served as a check."""
+    value: JsonValue = Field(default=None, exclude_if=lambda value: value is None)
+    """Where the tool served as a grader: what it returned."""
 
     def message(self, tool: str) -> Message:
         """Return the message that gives the result back to the model."""
@@ -47,6 +57,18 @@ def evidence_of(call: str, value: Any, *, failed: bool = False) -> Evidence:  # 
     return Evidence(call=call, text=cut, failed=failed, bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest())
 
 
+def graded(call: str, value: Any) -> Evidence:  # noqa: ANN401 - whatever a grader's function returns
+    """Return what a function that judges returned, whole.
+
+    Raises:
+        TypeError: It is no JSON, or more than a mebibyte of it.
+    """
+    text = _json(value)
+    if len(text) > GRADED_BYTES:
+        raise TypeError(f"the function returned {len(text)} bytes as JSON, {GRADED_BYTES} at most")
+    return Evidence(call=call, text="", value=from_json(text))
+
+
 def _json(value: Any) -> str:  # noqa: ANN401 - whatever a tool returns
     try:
         return to_json(value).decode()
@@ -61,12 +83,12 @@ def check_outcome(value: Any) -> CheckOutcome:  # noqa: ANN401 - whatever a chec
         TypeError: It is neither; that is the checker's error, never a grade.
     """
     if isinstance(value, bool):
-        return CheckOutcome(passed=value, gap=None if value else "the check returned false")
+        return CheckOutcome(passed=value, gap=None if value else CHECK_FALSE)
     if isinstance(value, dict) and isinstance(value.get("ok"), bool):
         rest = {key: item for key, item in value.items() if key != "ok"}
         if value["ok"]:
             return CheckOutcome(passed=True)
-        return CheckOutcome(passed=False, gap=shortened(_told(rest)) or "the check returned ok: false")
+        return CheckOutcome(passed=False, gap=shortened(_told(rest)) or CHECK_FALSE)
     raise TypeError(f"a check returns true, false or an object with 'ok': true or false; this one returned {clip(repr(value))}")
 
 

@@ -1,14 +1,11 @@
-"""The grader's findings as one message to the generator."""
+"""The grader's findings as one message to the generator, in the rubric's language."""
 
 from collections.abc import Iterable
 
 from gradeloop.evaluation import CriterionRow, Evaluation
-from gradeloop.prompts import prompt
 from gradeloop.records import visible
 from gradeloop.rubric import Rubric
 from gradeloop.transcript import FEEDBACK_SOURCE, Message
-
-_OPENING, _FAILING, _UNVERIFIED, _SUGGESTED, _PASSING, _CLOSING = prompt("feedback").split("\n\n")
 
 
 def _one_line(text: str) -> str:
@@ -22,15 +19,15 @@ def _section(heading: str, rows: Iterable[CriterionRow], *, gaps: bool = False) 
 
 def feedback(rubric: Rubric, evaluation: Evaluation) -> Message:
     """Return the message that asks for a revision: what fails and why, what was not verified, what must stay."""
-    rows = evaluation.criteria
+    rows, said = [row for row in evaluation.criteria if not (row.unverified and row.by == "human")], rubric.phrases
     failing = [row for row in rows if not row.passed and not row.unverified]
     lines = [
-        _OPENING,
-        *_section(_FAILING, (row for row in failing if row.id in rubric.gating), gaps=True),
-        *_section(_UNVERIFIED, (row for row in rows if row.unverified)),
-        *_section(_SUGGESTED, (row for row in failing if row.id not in rubric.gating), gaps=True),
-        *_section(_PASSING, (row for row in rows if row.passed)),
+        said.opening,
+        *_section(said.failing, (row for row in failing if row.id in rubric.pressing), gaps=True),
+        *_section(said.unverified, (row for row in rows if row.unverified)),
+        *_section(said.suggested, (row for row in failing if row.id not in rubric.pressing), gaps=True),
+        *_section(said.passing, (row for row in rows if row.passed)),
         "",
-        _CLOSING,
+        said.closing,
     ]
     return Message(role="user", content="\n".join(lines), name=FEEDBACK_SOURCE, source=FEEDBACK_SOURCE)

@@ -1,11 +1,12 @@
-"""What a service sends: the argument of a thread, and of each further turn."""
+"""What a service starts a thread with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from gradeloop.budget import Budget
+from gradeloop.criterion import Elsewhere
 from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
 from gradeloop.modelspec import ModelSpec
 from gradeloop.rubric import Rubric
@@ -54,13 +55,31 @@ class Generator(Strict):
 
 
 class Grader(Strict):
-    """Who judges."""
+    """Who judges: a model that our worker calls, or an activity or function of somebody else's."""
 
     model: ModelSpec | None = None
     """By default the first of a table for which the worker has a key, the same for a whole grading run."""
+    activity: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    """The type of an activity that is given `{messages, draft, criteria, iteration, sample}` and returns a verdict."""
+    task_queue: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    """Where the activity is served."""
+    function: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    """The name of a function in the worker's tools that is given the same and returns the same."""
     system_prompt: Prompt | None = None
     """Grading instructions of one's own; the trust boundary and the answer's form stay."""
     tools: tuple[ToolName, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_somebody(self) -> "Grader":
+        if self.elsewhere is not None and (self.model or self.system_prompt or self.tools):
+            raise ValueError("model, system_prompt and tools are for a model of ours; an activity or function brings its own")
+        return self
+
+    @property
+    def elsewhere(self) -> Elsewhere | None:
+        """The activity or function that judges, if one does."""
+        named = {"activity": self.activity, "task_queue": self.task_queue, "function": self.function}
+        return Elsewhere.model_validate(named) if any(named.values()) else None
 
 
 class Priority(Strict):
@@ -89,41 +108,41 @@ class ThreadRequest(Strict):
     """Of the thread; reached, the run is interrupted until it is resumed with a larger one."""
     priority: Priority | None = None
     """Of the thread's model and tool calls."""
+    vars: dict[str, JsonValue] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What `{{ name }}` stands for in rubrics; without them their text is literal."""
     checkpoint: dict[str, JsonValue] | None = None
 
     @model_validator(mode="after")
     def _is_workable(self) -> "ThreadRequest":
-        _refuse_foreign_end(self.messages)
+        refuse_foreign_end(self.messages)
+        self.filled_rubric()
         return self
 
+    def filled_rubric(self) -> Rubric | None:
+        """Return the rubric with the variables in its texts, if there are any.
 
-class InvokeRequest(Strict):
-    """The argument of the update `invoke`: one turn of a thread."""
-
-    messages: tuple[Message, ...] = ()
-    rubric: Rubric | None = None
-    """Absent or null: the sticky rubric stays. `""`: cleared."""
-    max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
-    """Of the run that this turn opens; the thread's own by default."""
-    budget: Budget | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The thread's from now on; its own by default."""
-    key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """Makes the turn idempotent: the same key again attaches to it, or returns its result. The update id by default."""
-
-    @model_validator(mode="after")
-    def _is_a_turn(self) -> "InvokeRequest":
-        _refuse_foreign_end(self.messages)
-        return self
+        Raises:
+            InvalidRequest: It names one that is not there.
+        """
+        return fill(self.rubric, self.vars)
 
 
-class ResumeRequest(Strict):
-    """The argument of the update `resume`; it may be left out."""
+def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Rubric | None:
+    """Return a rubric with variables in its texts; as it is where there are none.
 
-    budget: Budget | None = None
-    """The thread's from now on; its own by default."""
+    Raises:
+        InvalidRequest: It names one that is not there, or they are too large.
+    """
+    if variables is None:
+        return rubric
+    from gradeloop.templates import filled, refuse_large
+
+    refuse_large(variables)
+    return None if rubric is None else filled(rubric, variables)
 
 
-def _refuse_foreign_end(messages: Sequence[Message]) -> None:
+def refuse_foreign_end(messages: Sequence[Message]) -> None:
+    """Raise where the last message is not the user's."""
     if messages and messages[-1].role != "user":
         raise ValueError(f"the last message is of role {messages[-1].role!r}; a turn starts with a message of role 'user'")
 
@@ -143,30 +162,6 @@ def parse_request(raw: object) -> ThreadRequest:
         raise InvalidRequest(explain(error)) from None
     refuse_oversize(request.messages)
     return request
-
-
-def parse_invoke(raw: object) -> InvokeRequest:
-    """Validate the raw argument of `invoke`.
-
-    Raises:
-        InvalidRequest: With field, value and cure.
-    """
-    try:
-        return InvokeRequest.model_validate({} if raw is None else raw)
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
-
-
-def parse_resume(raw: object) -> ResumeRequest:
-    """Validate the raw argument of `resume`.
-
-    Raises:
-        InvalidRequest: With field, value and cure.
-    """
-    try:
-        return ResumeRequest.model_validate({} if raw is None else raw)
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
 
 
 def refuse_oversize(messages: Sequence[Message], held: int = 0, limit: int = STATE_BYTES) -> None:

@@ -2,66 +2,26 @@
 
 import hashlib
 import json
-import re
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from gradeloop.strict import OrText, Strict, clip
+from gradeloop.criterion import Criterion, absent
+from gradeloop.nesting import flat
+from gradeloop.own_prompt import OwnPrompt
+from gradeloop.phrases import Phrases, languages, phrases
+from gradeloop.rubric_text import parse
+from gradeloop.strict import OrText, Strict, clip, did_you_mean
+from gradeloop.units import Group, Threshold, Unit, units
 
 RUBRIC_BYTES = 64 * 1024
 """The largest rubric, as UTF-8: it is sent with every grading call."""
 
 MAX_CRITERIA = 100
 
-_MARKER = re.compile(r"(?:[-*•+]|\d+[.)]|[A-Za-z]\))\s+(?:\[[ xX]?\]\s+)?")
-_HEADING = re.compile(r"#{1,6}(\s|$)")
-_ID = re.compile(r"[A-Za-z][\w.-]{0,63}")
-
-
-def _absent(value: object) -> bool:
-    return value is None or value == ()
-
-
-class Check(OrText):
-    """A tool that decides a criterion alone, without a model."""
-
-    tool: str = Field(min_length=1)
-    extract: Literal["text", "code"] = "text"
-    """What the tool is given: the whole draft, or its last fenced code block (the whole draft where it has none)."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return {"tool": value} if isinstance(value, str) else value
-
-
-class Criterion(OrText):
-    """One thing that must hold."""
-
-    id: str = ""
-    description: str
-    required: bool = True
-    check: Check | None = Field(default=None, exclude_if=_absent)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return {"description": value} if isinstance(value, str) else value
-
-    @field_validator("id")
-    @classmethod
-    def _is_an_id(cls, value: str) -> str:
-        if value and not _ID.fullmatch(value):
-            raise ValueError(f"{clip(value)} is no criterion id; start with a letter, then letters, digits, '_', '.', '-', 64 at most")
-        return value
-
-    @field_validator("description")
-    @classmethod
-    def _says_something(cls, value: str) -> str:
-        if not value.strip():
-            raise ValueError("the description is empty; say what must hold")
-        return value.strip()
+CONVERSATIONS = 500
+"""Of one pass: a call group has one a vote."""
 
 
 class Context(Strict):
@@ -72,21 +32,48 @@ class Context(Strict):
     text: str
 
 
-class Rubric(OrText):
-    """An ordered list of criteria, each with an id of its own."""
+class Feedback(Strict):
+    """Sentences of the author's own in what the generator is told."""
 
+    opening: str | None = Field(default=None, exclude_if=absent)
+    failing: str | None = Field(default=None, exclude_if=absent)
+    unverified: str | None = Field(default=None, exclude_if=absent)
+    suggested: str | None = Field(default=None, exclude_if=absent)
+    passing: str | None = Field(default=None, exclude_if=absent)
+    closing: str | None = Field(default=None, exclude_if=absent)
+
+
+class Rubric(OrText):
+    """An ordered list of criteria, each with an id of its own, and how they add up."""
+
+    name: Annotated[str, Field(max_length=200)] | None = Field(default=None, exclude_if=absent)
+    instructions: str | None = Field(default=None, exclude_if=absent)
+    """For the grader, beside its own."""
+    scoring: Literal["mean", "binary"] = Field(default="mean", exclude_if=lambda value: value == "mean")
+    threshold: Threshold | None = Field(default=None, exclude_if=absent)
+    """On the score, in addition to the gate."""
+    gate: Literal["required", "any", "none"] = Field(default="required", exclude_if=lambda value: value == "required")
+    """Which criteria must pass: all required ones, one of them, or none, so that the score alone decides."""
+    mode: Literal["holistic", "per_criterion"] = Field(default="holistic", exclude_if=lambda value: value == "holistic")
+    language: str | None = Field(default=None, exclude_if=absent)
+    """Of verdicts and feedback."""
+    feedback: Feedback | None = Field(default=None, exclude_if=absent)
+    prompt: OwnPrompt | None = Field(default=None, exclude_if=absent)
+    """The grader's, instead of ours."""
+    groups: tuple[Group, ...] = Field(default=(), exclude_if=absent)
     criteria: tuple[Criterion, ...]
-    """Empty: the rubric is cleared."""
-    context: tuple[Context, ...] = Field(default=(), exclude_if=_absent)
+    """Empty: the rubric is cleared. On the wire also groups: `{"group": name, "criteria": [...]}`."""
+    context: tuple[Context, ...] = Field(default=(), exclude_if=absent)
 
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if isinstance(value, str):
             _refuse_size(value)
-            return _parse(value)
+            return parse(value)
         if isinstance(value, dict):
             _refuse_size(json.dumps(value, ensure_ascii=False, default=str))
+            return flat(value)
         return value
 
     @field_validator("criteria")
@@ -95,6 +82,34 @@ class Rubric(OrText):
         if len(value) > MAX_CRITERIA:
             raise ValueError(f"{len(value)} criteria, {MAX_CRITERIA} at most; split the rubric over several threads")
         return _identified(value)
+
+    @field_validator("groups")
+    @classmethod
+    def _are_named(cls, value: tuple[Group, ...]) -> tuple[Group, ...]:
+        names = [group.group for group in value]
+        if double := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"the group {double!r} is there twice; give each group a name of its own")
+        return value
+
+    @field_validator("language")
+    @classmethod
+    def _is_spoken(cls, value: str | None) -> str | None:
+        if value is not None and value not in languages():
+            raise ValueError(f"no sentences in {clip(value)}.{did_you_mean(value, sorted(languages()))}")
+        return value
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> "Rubric":
+        if self.gate == "none" and self.threshold is None:
+            raise ValueError("gate: with 'none' the score alone decides; give the threshold that it has to reach")
+        if self.gate == "none" and self.scoring == "binary":
+            raise ValueError("scoring: 'binary' is what the gate says, and gate is 'none'; write scoring: mean")
+        for name, weights in _weights(self):
+            if not sum(weights):
+                raise ValueError(f"{name}: all weights are 0, so that there is no score; give one of them a weight above 0")
+        if (count := sum(len(each.judges) for each in self.judged)) > CONVERSATIONS:
+            raise ValueError(f"criteria: their votes make {count} conversations a pass, {CONVERSATIONS} at most; ask for fewer votes")
+        return self
 
     @property
     def cleared(self) -> bool:
@@ -108,19 +123,45 @@ class Rubric(OrText):
 
     @property
     def judged(self) -> tuple[Criterion, ...]:
-        """The criteria that the grader decides."""
-        return tuple(criterion for criterion in self.criteria if not criterion.check)
+        """The criteria that a grader decides."""
+        return tuple(criterion for criterion in self.criteria if not criterion.check and not criterion.human)
 
     @property
-    def plain(self) -> bool:
-        """True where every criterion is required and judged, so that the grader's own `result` must agree with its rows."""
-        return all(criterion.required and not criterion.check for criterion in self.criteria)
+    def asked_of_people(self) -> tuple[Criterion, ...]:
+        """The criteria that a person decides."""
+        return tuple(criterion for criterion in self.criteria if criterion.human)
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """What counts as one, a criterion or a group, in order."""
+        return units(self.criteria, self.groups)
+
+    @property
+    def gate_units(self) -> tuple[Unit, ...]:
+        """The units that the gate is about: the required ones, or all where none is, as in Mastra; none where there is no gate."""
+        return () if self.gate == "none" else tuple(unit for unit in self.units if unit.required) or self.units
 
     @property
     def gating(self) -> frozenset[str]:
-        """Ids that must pass; all of them where none is marked required, as in Mastra's rubric scorer."""
-        required = frozenset(criterion.id for criterion in self.criteria if criterion.required)
-        return required or frozenset(criterion.id for criterion in self.criteria)
+        """Ids that must pass, or one of them where the gate is `any`; groups with a threshold aside."""
+        return frozenset(each.id for unit in self.gate_units if unit.threshold is None for each in unit.deciding)
+
+    @property
+    def pressing(self) -> frozenset[str]:
+        """Ids on which it depends whether the rubric is met: the gating ones, and those that a threshold counts."""
+        counted = {each.id for unit in self.gate_units if unit.threshold is not None for each in unit.members if each.weight}
+        if self.threshold is not None:
+            counted |= {each.id for unit in self.units if unit.weight for each in unit.members if each.weight}
+        return self.gating | counted
+
+    @property
+    def phrases(self) -> Phrases:
+        """What the code says, in the rubric's language."""
+        return phrases(self.language, self.feedback.model_dump(exclude_none=True) if self.feedback else None)
+
+    def criterion(self, name: str) -> Criterion:
+        """Return the criterion of an id."""
+        return next(each for each in self.criteria if each.id == name)
 
     def canonical(self) -> str:
         """Return the rubric as JSON with sorted keys and no spaces: equal rubrics give equal text."""
@@ -154,29 +195,10 @@ def _identified(criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
     return tuple(numbered)
 
 
-def _parse(text: str) -> dict[str, Any]:
-    """Read the text form: a criterion a line, headings and introducing lines as context."""
-    criteria: list[str] = []
-    context: list[dict[str, Any]] = []
-    continues = False
-    for raw in text.removeprefix("\ufeff").splitlines():
-        line = raw.expandtabs(4).rstrip()
-        body = line.strip()
-        if not any(character.isalnum() for character in body):
-            continue
-        indented = line != body
-        marker = _MARKER.match(body)
-        if marker:
-            criteria.append(body[marker.end() :])
-            continues = True
-        elif indented and continues:
-            criteria[-1] += " " + body
-        elif _HEADING.match(body) or (not indented and body.endswith(":")):
-            context.append({"before": len(criteria), "text": body})
-            continues = False
-        else:
-            criteria.append(body)
-            continues = False
-    if text and not criteria:
-        raise ValueError("the rubric has no criterion, only white space or headings; write one a line, or '' to clear it")
-    return {"criteria": criteria, "context": context}
+def _weights(rubric: Rubric) -> Iterator[tuple[str, list[float]]]:
+    """Yield the weights that are added up: those of the whole, and those in each group."""
+    if rubric.criteria:
+        yield "criteria", [unit.weight for unit in rubric.units]
+    for unit in rubric.units:
+        if unit.name is not None:
+            yield f"the group {unit.name!r}", [each.weight for each in unit.members]

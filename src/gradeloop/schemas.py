@@ -8,13 +8,20 @@ from gradeloop.contracts import RunResult, ThreadState
 from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import Evaluation
 from gradeloop.event import Event
-from gradeloop.request import InvokeRequest, ThreadRequest
+from gradeloop.request import ThreadRequest
 from gradeloop.rubric import Rubric
+from gradeloop.steering import DecideRequest, InvokeRequest, OverrideRequest
 from gradeloop.strict import clip, did_you_mean
 from gradeloop.transcript import Message
 from gradeloop.verdict import verdict_schema
 
-_SENT: dict[str, type[BaseModel]] = {"ThreadRequest": ThreadRequest, "InvokeRequest": InvokeRequest, "Rubric": Rubric}
+_SENT: dict[str, type[BaseModel]] = {
+    "ThreadRequest": ThreadRequest,
+    "InvokeRequest": InvokeRequest,
+    "DecideRequest": DecideRequest,
+    "OverrideRequest": OverrideRequest,
+    "Rubric": Rubric,
+}
 _RECEIVED: dict[str, type[BaseModel]] = {
     "RunResult": RunResult,
     "ThreadState": ThreadState,

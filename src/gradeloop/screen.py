@@ -11,10 +11,11 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from gradeloop.contracts import RunResult
+from gradeloop.criterion import Criterion
 from gradeloop.evaluation import CriterionRow, Evaluation
 from gradeloop.event import Event
 from gradeloop.printable import one_line
-from gradeloop.rubric import Criterion, Rubric
+from gradeloop.rubric import Rubric
 from gradeloop.story import MARKS, Line, id_width, opening, phase_line, row_lines, summary, told_line
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
@@ -175,7 +176,7 @@ class LiveScreen(PlainScreen):
         mark, style = ("·", "dim") if row is None else MARKS[None if row.unverified else row.passed]
         head = Text(f" {mark} ", style).append(f"{criterion.id:{width}}  ", "dim")
         room = max(self._console.width - head.cell_len - CTRL_C, LEAST_ROOM)
-        body, gap = Text(one_line(criterion.description), style), one_line(row.gap or "") if row else ""
+        body, gap = Text(one_line(criterion.text), style), one_line(row.gap or "") if row else ""
         if gap:
             body.truncate(max(room // 2, room - len(gap) - 2), overflow="ellipsis")
             body.append(f": {gap}", style)

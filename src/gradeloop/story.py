@@ -11,7 +11,6 @@ from gradeloop.contracts import RunResult
 from gradeloop.evaluation import CriterionRow, Evaluation, InterruptReason
 from gradeloop.event import Event
 from gradeloop.printable import one_line, printable
-from gradeloop.rubric import Rubric
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
 
@@ -44,23 +43,6 @@ def opening(thread_id: str, ui: str | None) -> Text:
     """Return the first line of a run."""
     where = f"  {ui}/namespaces/default/workflows/{thread_id}" if ui else ""
     return Text("Thread ", "dim").append(thread_id, "bold").append(where, "dim")
-
-
-def rubric_lines(rubric: Rubric) -> Iterator[Line]:
-    """Yield the rubric as it was understood, a criterion a line."""
-    yield Line(Text(), Text(f"Rubric: {len(rubric.criteria)} criteri{'on' if len(rubric.criteria) == 1 else 'a'}", "bold"))
-    width = id_width(criterion.id for criterion in rubric.criteria)
-    for position, criterion in enumerate(rubric.criteria):
-        yield from _context(rubric, position)
-        by = f"  (check: {criterion.check.tool})" if criterion.check else ""
-        optional = "" if criterion.id in rubric.gating else "  (optional)"
-        told = Text(one_line(criterion.description)).append(printable(by) + optional, "dim")
-        yield Line(Text(f"  {criterion.id:{width}}  ", "cyan"), told)
-    yield from _context(rubric, len(rubric.criteria))
-
-
-def _context(rubric: Rubric, position: int) -> Iterator[Line]:
-    return (Line(Text("  "), Text(one_line(line.text), "italic")) for line in rubric.context if line.before == position)
 
 
 def id_width(ids: Iterable[str]) -> int:

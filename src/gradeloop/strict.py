@@ -9,10 +9,15 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 
+def close_to(word: str, known: list[str]) -> str | None:
+    """Return the known word that comes closest to `word`; None where none does."""
+    return next(iter(difflib.get_close_matches(word, known, n=1)), None)
+
+
 def did_you_mean(word: str, known: list[str]) -> str:
     """Say which known word comes closest to `word`, and list them all."""
-    close = difflib.get_close_matches(word, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    close = close_to(word, known)
+    hint = f" Did you mean {close!r}?" if close else ""
     return f"{hint} Known: {', '.join(known)}."
 
 

@@ -12,10 +12,11 @@ from gradeloop.default_model import named_default, refuse_unservable
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.request import ThreadRequest, parse_request
 from gradeloop.rubric import Rubric
+from gradeloop.rubric_file import refuse_bad, with_prompts
 from gradeloop.strict import Strict, clip
 from gradeloop.task_flags import Flags, absent, existing, read_rubric
 from gradeloop.worker_process import WorkerSpec
-from gradeloop.yaml_file import read_yaml
+from gradeloop.yaml_file import read_placed
 
 ThreadId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+$")]
 
@@ -33,6 +34,7 @@ class TaskFile(Strict):
     idle_timeout: JsonValue = None
     budget: dict[str, JsonValue] | None = None
     priority: dict[str, JsonValue] | None = None
+    vars: dict[str, JsonValue] | None = None
     checkpoint: dict[str, JsonValue] | None = None
     tools: str | list[str] = Field(default_factory=list)
     """Python files of evidence tools, relative to this file."""
@@ -75,6 +77,7 @@ def read_task(path: Path | None, flags: Flags) -> Task:
         "idle_timeout": told.idle_timeout,
         "budget": flags.budget.model_dump(mode="json") if flags.budget else told.budget,
         "priority": told.priority,
+        "vars": told.vars,
         "checkpoint": told.checkpoint,
     }
     named = [told.tools] if isinstance(told.tools, str) else told.tools
@@ -131,9 +134,12 @@ def _thread_id(flag: str) -> str:
 
 
 def _task_file(path: Path) -> TaskFile:
-    value = read_yaml(path, "the task")
+    value, placed = read_placed(path, "the task")
     if not isinstance(value, dict):
         raise InvalidRequest(f"{path}: the task is no mapping; write 'prompt:' and 'rubric:' with their values")
+    if value.get("rubric") is not None:
+        value["rubric"] = with_prompts(value["rubric"], path.parent)
+        refuse_bad(value["rubric"], placed, ("rubric",), f"the task {str(path)!r}")
     try:
         return TaskFile.model_validate(value)
     except ValidationError as error:

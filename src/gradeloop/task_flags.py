@@ -8,9 +8,7 @@ from pydantic import JsonValue, ValidationError
 
 from gradeloop.budget import Budget
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.yaml_file import read_yaml
-
-YAML_SUFFIXES = (".yaml", ".yml", ".json")
+from gradeloop.rubric_file import YAML_SUFFIXES, read_rubric_file
 
 
 @dataclass(frozen=True)
@@ -55,12 +53,7 @@ def read_rubric(flag: str) -> JsonValue:
         if "\n" not in flag and flag.endswith((*YAML_SUFFIXES, ".md", ".txt")):
             raise InvalidRequest(f"--rubric: the file {flag!r} does not exist")
         return flag
-    if path.suffix in YAML_SUFFIXES:
-        return read_yaml(path, "the rubric")
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise InvalidRequest(f"--rubric: {flag!r} is no readable text file in UTF-8") from None
+    return read_rubric_file(path)
 
 
 def existing(paths: Sequence[Path], field: str) -> tuple[Path, ...]:

@@ -12,8 +12,8 @@ from gradeloop.client import GradingClient
 from gradeloop.connection import Connection, connect, find
 from gradeloop.listing import resolved
 from gradeloop.rubric import Rubric
+from gradeloop.rubric_lines import rubric_lines
 from gradeloop.screen import JsonScreen, LiveScreen, PlainScreen, Screen, print_line
-from gradeloop.story import rubric_lines
 from gradeloop.task_file import Task
 from gradeloop.worker_process import ensure_worker
 

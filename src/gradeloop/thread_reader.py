@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from gradeloop.contracts import TASK_QUEUE, RunResult, ThreadState
+from gradeloop.contracts import TASK_QUEUE, GivenPrompt, RunResult, ThreadState
 from gradeloop.errors import GradeloopError, ServerUnreachable
 from gradeloop.evaluation import Evaluation
 from gradeloop.event import Event
 from gradeloop.page import Page
-from gradeloop.thread_turns import ThreadTurns
+from gradeloop.thread_review import ThreadReview
 from gradeloop.transcript import Message
 
 POLL_SECONDS = 0.1
@@ -77,12 +77,17 @@ class ThreadReader:
         """Return a page of the messages from index `after`."""
         return Page[Message].model_validate(await self._thread(thread_id).query("messages", after, limit))
 
+    async def prompt(self, thread_id: str, evaluation: int, *, group: int = 0) -> GivenPrompt | None:
+        """Return what the grader of an evaluation, by its index, was given; None where its rubric is not kept any more."""
+        answer = await self._thread(thread_id).query("prompt", evaluation, group)
+        return GivenPrompt.model_validate(answer) if answer else None
+
     async def checkpoint(self, thread_id: str) -> dict[str, JsonValue]:
         """Return all that a new start needs to go on with the thread elsewhere."""
         return await self._thread(thread_id).query("checkpoint")
 
-    def _thread(self, thread_id: str) -> ThreadTurns:
-        return ThreadTurns(self.temporal, thread_id, self._task_queue)
+    def _thread(self, thread_id: str) -> ThreadReview:
+        return ThreadReview(self.temporal, thread_id, self._task_queue)
 
     async def _heard(self, thread_id: str, after: int, deadline: float) -> Page[Event]:
         """Return the next events, waiting until `deadline` for a server or worker that is gone."""

@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from temporalio.api.common.v1 import Payloads, WorkflowType
@@ -28,7 +28,8 @@ from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadClosed, Th
 from gradeloop.listing import quoted
 from gradeloop.outage import Outage
 from gradeloop.outcomes import Again, failure, refused
-from gradeloop.request import InvokeRequest, ResumeRequest, ThreadRequest
+from gradeloop.request import ThreadRequest
+from gradeloop.steering import InvokeRequest, ResumeRequest
 from gradeloop.thread_handle import LOST, ThreadHandle
 
 EARLIER_RUNS = 20
@@ -36,6 +37,9 @@ EARLIER_RUNS = 20
 
 ATTEMPTS = 50
 """How often one call follows a thread that closes, or goes on in a new run, under it."""
+
+
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class ThreadTurns(ThreadHandle):
             serving = await self._open_run()
             try:
                 update_id = await self._update_id(request, named=turn.named)
-                return await self._attended(lambda sent: self._send(request, turn.start, sent), update_id)
+                return await self.attended(lambda sent: self._send(request, turn.start, sent), update_id)
             except (Again, ThreadClosed) as closed:
                 await self._refuse_terminated(serving)
                 if isinstance(closed, ThreadClosed):
@@ -70,9 +74,9 @@ class ThreadTurns(ThreadHandle):
         update_id = str(uuid4())
         for _ in range(ATTEMPTS):
             try:
-                if not await self._is_open():
+                if not await self.is_open():
                     await self.reopen(to_resume=True)
-                return await self._attended(lambda sent: self.handle().execute_update(GradingThread.resume, request, id=sent), update_id)
+                return await self.attended(lambda sent: self.handle().execute_update(GradingThread.resume, request, id=sent), update_id)
             except (Again, ThreadClosed):
                 continue
         raise ThreadClosed(f"the thread {self.thread_id!r} closed {ATTEMPTS} times while it was resumed")
@@ -116,7 +120,7 @@ class ThreadTurns(ThreadHandle):
             GradingThread.invoke, request, id=update_id, start_workflow_operation=operation
         )
 
-    async def _attended(self, send: Callable[[str], Awaitable[RunResult]], update_id: str) -> RunResult:
+    async def attended(self, send: Callable[[str], Awaitable[Told]], update_id: str) -> Told:
         """Send an update and wait for its result; a lost connection attaches again by the same id."""
         outage = Outage()
         while True:
@@ -157,7 +161,8 @@ class ThreadTurns(ThreadHandle):
             return f"{key}/{uuid4()}"
         return f"{asked}/{description.run_id}/{stopped}"
 
-    async def _is_open(self) -> bool:
+    async def is_open(self) -> bool:
+        """True where the thread's last run is."""
         return (await self.describe()).status == WorkflowExecutionStatus.RUNNING
 
     async def _last_checkpoint(self, last: WorkflowExecutionDescription) -> dict[str, Any]:

@@ -1,17 +1,25 @@
-"""What a grader may say, read strictly: every criterion exactly once, by id, a reason before each verdict."""
+"""What a grader may say: a row a criterion, a reason before each verdict."""
 
-import json
-from collections.abc import Iterable, Sequence
-from itertools import chain, islice
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, JsonValue
 
-from gradeloop.errors import PROBLEMS_TOLD, explain
-from gradeloop.rubric import Rubric
-from gradeloop.strict import Strict, clip
+from gradeloop.strict import Strict
 
 VerdictResult = Literal["satisfied", "needs_revision", "failed"]
+
+
+def _absent(value: object) -> bool:
+    return value is None
+
+
+class Quote(Strict):
+    """What a grader judges by, in the words of the conversation."""
+
+    record: int
+    quote: str
+    quote_verified: bool | None = Field(default=None, exclude_if=_absent)
+    """Whether it was found there; nothing a grader may say."""
 
 
 class VerdictRow(Strict):
@@ -21,6 +29,11 @@ class VerdictRow(Strict):
     reason: str
     passed: bool
     gap: str | None
+    score: Annotated[float, Field(allow_inf_nan=False)] | None = Field(default=None, exclude_if=_absent)
+    """On the criterion's own scale."""
+    quotes: tuple[Quote, ...] | None = Field(default=None, exclude_if=_absent)
+    metadata: dict[str, JsonValue] | None = Field(default=None, exclude_if=_absent)
+    """Of a grader that is not ours."""
 
 
 class Verdict(Strict):
@@ -42,10 +55,14 @@ class Malformed(Strict):
     explanation: str = ""
 
 
-def verdict_schema() -> dict[str, Any]:
+def verdict_schema(*, scored: bool = False, quoted: bool = False) -> dict[str, Any]:
     """Return the JSON Schema of a verdict, in the dialect that all providers take."""
-    text, null = {"type": "string"}, {"type": "null"}
-    row = {"id": text, "reason": text, "passed": {"type": "boolean"}, "gap": {"anyOf": [text, null]}}
+    text: dict[str, Any] = {"type": "string"}
+    null = {"type": "null"}
+    quotes: dict[str, Any] = {"type": "array", "items": _closed({"record": {"type": "integer"}, "quote": text})}
+    row: dict[str, Any] = {"id": text} | ({"quotes": quotes} if quoted else {}) | {"reason": text}
+    row |= {"score": {"anyOf": [{"type": "number"}, null]}} if scored else {}
+    row |= {"passed": {"type": "boolean"}, "gap": {"anyOf": [text, null]}}
     verdict = {
         "criteria": {"type": "array", "items": _closed(row)},
         "explanation": text,
@@ -54,113 +71,10 @@ def verdict_schema() -> dict[str, Any]:
     return _closed(verdict)
 
 
+def pass_score_schema() -> dict[str, Any]:
+    """Return the JSON Schema of an answer `{reason, pass, score}`, as promptfoo's graders give it."""
+    return _closed({"reason": {"type": "string"}, "pass": {"type": "boolean"}, "score": {"type": "number"}})
+
+
 def _closed(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def read(text: str, rubric: Rubric, asked: Sequence[str], *, tag: str | None = None) -> Verdict | Malformed:
-    """Read a grader's answer about the criteria `asked`.
-
-    Nothing is coerced, searched for or repaired: the whole text is one JSON object that keeps the schema, answers each
-    asked id once, gives a gap with every fail and agrees with itself. DESIGN of the rule: `docs/contract.md`, "Verdicts".
-
-    Args:
-        text: The answer.
-        rubric: What is judged by.
-        asked: The ids.
-        tag: The name of the two tags between which the object stands, each of them once; without it, the object is all there is.
-    """
-    try:
-        verdict = Verdict.model_validate(_strict_json(text if tag is None else between(text, tag)), strict=True)
-    except ValidationError as error:
-        return Malformed(problems=(explain(error),))
-    except (ValueError, RecursionError) as error:
-        return Malformed(problems=(f"the answer is not one JSON object: {error}",))
-    return _checked(_without_idle_gaps(verdict), rubric, tuple(asked))
-
-
-def between(text: str, tag: str) -> str:
-    """Return what stands between the two tags of that name.
-
-    Raises:
-        ValueError: They do not stand in the text once each, the second at its end.
-    """
-    opening, closing = f"<{tag}>", f"</{tag}>"
-    if (text.count(opening), text.count(closing)) != (1, 1):
-        raise ValueError(f"{opening} and {closing} must each stand in it once, the object between them")
-    _, _, rest = text.partition(opening)
-    inside, found, after = rest.partition(closing)
-    if not found or after.strip():
-        raise ValueError(f"{closing} must come after the object, at the end")
-    return inside
-
-
-def _strict_json(text: str) -> Any:  # noqa: ANN401 - validated by the caller
-    body = text.strip()
-    if not body.startswith("{"):
-        raise ValueError(f"it starts with {clip(body[:40])}")
-    decoded = json.loads(body, object_pairs_hook=_no_doubles, parse_constant=_no_constant)
-    return _tuples(decoded)
-
-
-def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Turn the list of rows into the tuple that strict validation takes."""
-    if isinstance(value, dict) and isinstance(value.get("criteria"), list):
-        return value | {"criteria": tuple(value["criteria"])}
-    return value
-
-
-def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    read: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in read:
-            raise ValueError(f"the key {clip(key)} appears twice")
-        read[key] = value
-    return read
-
-
-def _no_constant(name: str) -> Any:  # noqa: ANN401 - json's hook
-    raise ValueError(f"{name} is not JSON")
-
-
-def _without_idle_gaps(verdict: Verdict) -> Verdict:
-    rows = tuple(row.model_copy(update={"gap": None}) if row.passed else row for row in verdict.criteria)
-    return verdict.model_copy(update={"criteria": rows})
-
-
-def _checked(verdict: Verdict, rubric: Rubric, asked: tuple[str, ...]) -> Verdict | Malformed:
-    found = chain(_row_problems(verdict.criteria, asked), _summary_problems(verdict, rubric, asked))
-    problems = list(islice(found, PROBLEMS_TOLD))
-    answered = {row.id for row in verdict.criteria}
-    missing = tuple(name for name in asked if name not in answered) if verdict.result != "failed" else ()
-    if problems:
-        absent = [f"no row for {', '.join(missing)}"] if missing else []
-        return Malformed(problems=(*problems, *absent))
-    if missing:
-        problem = f"no row for {', '.join(missing)}"
-        return Malformed(problems=(problem,), missing=missing, rows=verdict.criteria, explanation=verdict.explanation)
-    return verdict
-
-
-def _row_problems(rows: Iterable[VerdictRow], asked: tuple[str, ...]) -> Iterable[str]:
-    seen: set[str] = set()
-    for row in rows:
-        if row.id not in asked:
-            yield f"{clip(row.id)} is not asked; the ids are {', '.join(asked)}"
-        elif row.id in seen:
-            yield f"{row.id} is answered twice"
-        seen.add(row.id)
-        if not row.passed and not (row.gap or "").strip():
-            yield f"{clip(row.id)} fails without a gap; say what is missing"
-
-
-def _summary_problems(verdict: Verdict, rubric: Rubric, asked: tuple[str, ...]) -> Iterable[str]:
-    if verdict.result == "failed":
-        if not verdict.explanation.strip():
-            yield "the result is 'failed' and the explanation is blank; say why the rubric cannot be judged"
-        return
-    whole = {row.id for row in verdict.criteria} == set(asked) == {criterion.id for criterion in rubric.criteria}
-    if rubric.plain and whole:
-        due = "satisfied" if all(row.passed for row in verdict.criteria) else "needs_revision"
-        if verdict.result != due:
-            yield f"the result is {verdict.result!r}, but the rows say {due!r}"

@@ -19,6 +19,12 @@ YAML_BYTES = 4 * 1024 * 1024
 DEPTH = 64
 """How deep lists and mappings may nest: more than any task, and well within Python's own stack."""
 
+_KEY = "\0"
+"""Ends the path of a key, which is no value."""
+
+Places = dict[tuple[int | str, ...], tuple[int, int]]
+"""Line and column, from 1, by the path of keys and indexes."""
+
 _CORE = "tag:yaml.org,2002:"
 
 
@@ -32,14 +38,19 @@ def read_yaml(source: Path | str, what: str) -> JsonValue:
     Raises:
         InvalidRequest: It cannot be read, or holds what JSON cannot: one sentence with file, line, column and cure.
     """
+    return read_placed(source, what)[0]
+
+
+def read_placed(source: Path | str, what: str) -> tuple[JsonValue, Places]:
+    """Read YAML as `read_yaml` does, and tell where each value stands: line and column, from 1, by its path."""
     where = f"{what} {str(source)!r}" if isinstance(source, Path) else what
     text = _text(source, where) if isinstance(source, Path) else source
     if len(text.encode(errors="replace")) > YAML_BYTES:
         raise InvalidRequest(f"{where} is larger than {YAML_BYTES // 1024**2} MiB; move long texts out of it")
-    value = _parse(text, where)
+    value, placed = _parse(text, where)
     if value is None:
         raise InvalidRequest(f"{where} is empty; write the YAML first")
-    return value
+    return value, placed
 
 
 def _text(path: Path, where: str) -> str:
@@ -61,7 +72,7 @@ def _text(path: Path, where: str) -> str:
         raise InvalidRequest(f"{where}, line {line}: byte 0x{raw[error.start]:02x} is no UTF-8 text; save the file as UTF-8 text") from None
 
 
-def _parse(text: str, where: str) -> JsonValue:
+def _parse(text: str, where: str) -> tuple[JsonValue, Places]:
     from ruamel.yaml import YAML
     from ruamel.yaml.composer import MaxDepthExceededError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -70,7 +81,8 @@ def _parse(text: str, where: str) -> JsonValue:
     yaml.max_depth = DEPTH
     try:
         node = yaml.compose(text)
-        return None if node is None else _Plain(yaml, where).value(node)
+        plain = _Plain(yaml, where)
+        return None if node is None else plain.value(node, ()), plain.places
     except MaxDepthExceededError as error:
         raise InvalidRequest(f"{where}, line {error.problem_mark.line + 1}: nested deeper than {DEPTH} levels; flatten it") from None
     except MarkedYAMLError as error:
@@ -87,31 +99,33 @@ class _Plain:
     def __init__(self, yaml: "YAML", where: str) -> None:
         self._yaml = yaml
         self._where = where
+        self.places: Places = {}
 
-    def value(self, node: "Node") -> JsonValue:
+    def value(self, node: "Node", path: tuple[int | str, ...]) -> JsonValue:
         from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
         if node.anchor is not None:
             raise self._refusal(node, f"the anchor &{node.anchor} is refused, as every alias is; write the value out")
+        self.places[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
         if isinstance(node, MappingNode) and node.tag == f"{_CORE}map":
-            return self._mapping(node)
+            return self._mapping(node, path)
         if isinstance(node, SequenceNode) and node.tag == f"{_CORE}seq":
-            return [self.value(item) for item in node.value]
+            return [self.value(item, (*path, at)) for at, item in enumerate(node.value)]
         if isinstance(node, ScalarNode):
             return self._scalar(node)
         raise self._tag_refusal(node)
 
-    def _mapping(self, node: "MappingNode") -> dict[str, JsonValue]:
+    def _mapping(self, node: "MappingNode", path: tuple[int | str, ...]) -> dict[str, JsonValue]:
         plain: dict[str, JsonValue] = {}
         for key_node, value_node in node.value:
             if key_node.tag == f"{_CORE}merge":
                 raise self._refusal(key_node, "the merge key << is refused; write the keys out")
-            key = self.value(key_node)
+            key = self.value(key_node, (*path, _KEY))
             if not isinstance(key, str):
                 raise self._refusal(key_node, f"the key {clip(str(key))} is no text; quote it")
             if key in plain:
                 raise self._refusal(key_node, f"the key {clip(key)} is there twice; keep one")
-            plain[key] = self.value(value_node)
+            plain[key] = self.value(value_node, (*path, key))
         return plain
 
     def _scalar(self, node: "ScalarNode") -> JsonValue:

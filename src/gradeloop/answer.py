@@ -1,0 +1,178 @@
+"""A grader's answer, read strictly: every criterion exactly once, by id; nothing is coerced, searched for or repaired."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from gradeloop.call_groups import CallGroup
+from gradeloop.criterion import Scale
+from gradeloop.errors import PROBLEMS_TOLD, explain
+from gradeloop.strict import Strict, clip
+from gradeloop.verdict import Malformed, Verdict, VerdictRow
+
+
+def read(text: str, group: CallGroup, asked: Sequence[str] | None = None, *, tag: str | None = None) -> Verdict | Malformed:
+    """Read a grader's answer about the criteria `asked`.
+
+    Nothing is coerced, searched for or repaired: the whole text is one JSON object that keeps the schema, answers each
+    asked id once, gives a gap with every fail and agrees with itself. DESIGN of the rule: `docs/contract.md`, "Verdicts".
+
+    Args:
+        text: The answer.
+        group: The criteria that are answered together, and the form of the answer.
+        asked: Those of their ids that this answer is about; all by default.
+        tag: The name of the two tags between which the object stands, each of them once; without it, the object is all there is.
+    """
+    asked = group.ids if asked is None else tuple(asked)
+    try:
+        raw = _strict_json(text if tag is None else between(text, tag))
+        if group.pass_score:
+            return _read_pass_score(raw, group)
+        verdict = Verdict.model_validate(_tuples(raw), strict=True)
+    except ValidationError as error:
+        return Malformed(problems=(explain(error),))
+    except (ValueError, RecursionError) as error:
+        return Malformed(problems=(f"the answer is not one JSON object: {error}",))
+    problems = tuple(islice(_form_problems(raw, group), PROBLEMS_TOLD))
+    return Malformed(problems=problems) if problems else checked(_without_idle_gaps(verdict), group, asked)
+
+
+def between(text: str, tag: str) -> str:
+    """Return what stands between the two tags of that name.
+
+    Raises:
+        ValueError: They do not stand in the text once each, the second at its end.
+    """
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    if (text.count(opening), text.count(closing)) != (1, 1):
+        raise ValueError(f"{opening} and {closing} must each stand in it once, the object between them")
+    _, _, rest = text.partition(opening)
+    inside, found, after = rest.partition(closing)
+    if not found or after.strip():
+        raise ValueError(f"{closing} must come after the object, at the end")
+    return inside
+
+
+def _strict_json(text: str) -> Any:  # noqa: ANN401 - validated by the caller
+    body = text.strip()
+    if not body.startswith("{"):
+        raise ValueError(f"it starts with {clip(body[:40])}")
+    return json.loads(body, object_pairs_hook=_no_doubles, parse_constant=_no_constant)
+
+
+def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Turn the lists of rows and of quotes into the tuples that strict validation takes."""
+    if isinstance(value, dict) and isinstance(value.get("criteria"), list):
+        return value | {"criteria": tuple(_quotes_as_tuple(row) for row in value["criteria"])}
+    return value
+
+
+def _quotes_as_tuple(row: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    quoted = isinstance(row, dict) and isinstance(row.get("quotes"), list)
+    return row | {"quotes": tuple(row["quotes"])} if quoted else row
+
+
+def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    read: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in read:
+            raise ValueError(f"the key {clip(key)} appears twice")
+        read[key] = value
+    return read
+
+
+def _no_constant(name: str) -> Any:  # noqa: ANN401 - json's hook
+    raise ValueError(f"{name} is not JSON")
+
+
+def _without_idle_gaps(verdict: Verdict) -> Verdict:
+    rows = tuple(row.model_copy(update={"gap": None}) if row.passed else row for row in verdict.criteria)
+    return verdict.model_copy(update={"criteria": rows})
+
+
+def _form_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
+    """Yield what a row has too little or too much of, by what this rubric asks for."""
+    for row in raw["criteria"]:
+        for key, due in (("score", group.scored), ("quotes", group.quoted)):
+            if due and key not in row:
+                yield f"{clip(row['id'])} has no {key}"
+            if not due and key in row:
+                yield f"{clip(row['id'])}: unknown key {key!r}"
+        if "metadata" in row or any("quote_verified" in quote for quote in row.get("quotes") or ()):
+            yield f"{clip(row['id'])}: unknown key 'metadata' or 'quote_verified'"
+
+
+def checked(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Verdict | Malformed:
+    """Return the verdict where it answers what was asked and agrees with itself."""
+    found = chain(_row_problems(verdict.criteria, group, asked), _summary_problems(verdict, group, asked))
+    problems = list(islice(found, PROBLEMS_TOLD))
+    answered = {row.id for row in verdict.criteria}
+    missing = tuple(name for name in asked if name not in answered) if verdict.result != "failed" else ()
+    if problems:
+        absent = [f"no row for {', '.join(missing)}"] if missing else []
+        return Malformed(problems=(*problems, *absent))
+    if missing:
+        problem = f"no row for {', '.join(missing)}"
+        return Malformed(problems=(problem,), missing=missing, rows=verdict.criteria, explanation=verdict.explanation)
+    return verdict
+
+
+def _row_problems(rows: Iterable[VerdictRow], group: CallGroup, asked: tuple[str, ...]) -> Iterator[str]:
+    criteria = {criterion.id: criterion for criterion in group.criteria}
+    seen: set[str] = set()
+    for row in rows:
+        if row.id not in asked:
+            yield f"{clip(row.id)} is not asked; the ids are {', '.join(asked)}"
+        elif row.id in seen:
+            yield f"{row.id} is answered twice"
+        seen.add(row.id)
+        criterion = criteria.get(row.id)
+        if not row.passed and not (row.gap or "").strip() and not (criterion and criterion.negate):
+            yield f"{clip(row.id)} fails without a gap; say what is missing"
+        if criterion and criterion.score:
+            yield from score_problems(row, criterion.score)
+
+
+def score_problems(row: VerdictRow, scale: Scale) -> Iterator[str]:
+    """Yield what is wrong with a row's number."""
+    if row.score is None:
+        yield f"{row.id} has no score; give a number from {scale.min:g} to {scale.max:g}"
+    elif not scale.min <= row.score <= scale.max:
+        yield f"the score {row.score:g} of {row.id} is outside of {scale.min:g} to {scale.max:g}"
+
+
+def _summary_problems(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Iterator[str]:
+    if verdict.result == "failed":
+        if not verdict.explanation.strip():
+            yield "the result is 'failed' and the explanation is blank; say why the rubric cannot be judged"
+        return
+    whole = {row.id for row in verdict.criteria} == set(asked) == set(group.ids)
+    if group.plain and whole:
+        due = "satisfied" if all(row.passed for row in verdict.criteria) else "needs_revision"
+        if verdict.result != due:
+            yield f"the result is {verdict.result!r}, but the rows say {due!r}"
+
+
+class _PassScore(Strict):
+    reason: str
+    passed: bool
+    score: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def _read_pass_score(raw: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - JSON of any shape
+    """Read `{reason, pass, score}` about the one criterion of the group; the reason is its gap where it fails.
+
+    Raises:
+        ValidationError: It is something else.
+    """
+    if odd := sorted(set(raw) ^ {"reason", "pass", "score"}):
+        return Malformed(problems=(f"the object has exactly the keys reason, pass and score; check {', '.join(map(clip, odd))}",))
+    answer = _PassScore.model_validate({"reason": raw["reason"], "passed": raw["pass"], "score": raw["score"]}, strict=True)
+    if not answer.passed and not answer.reason.strip():
+        return Malformed(problems=("it does not pass and the reason is blank; say what is missing",))
+    gap = None if answer.passed else answer.reason
+    row = VerdictRow(id=group.ids[0], reason=answer.reason, passed=answer.passed, gap=gap, score=answer.score)
+    return Verdict(criteria=(row,), explanation=answer.reason, result="satisfied" if answer.passed else "needs_revision")

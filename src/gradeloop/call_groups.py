@@ -1,0 +1,69 @@
+"""Which criteria one grader call answers: those with the same judge, prompt, votes and form."""
+
+import json
+from dataclasses import dataclass
+
+from gradeloop.criterion import Criterion, Judge
+from gradeloop.own_prompt import OwnPrompt
+from gradeloop.rubric import Rubric
+
+
+@dataclass(frozen=True)
+class CallGroup:
+    """Criteria that are answered together, once by each of their judges."""
+
+    index: int
+    criteria: tuple[Criterion, ...]
+    judges: tuple[Judge | None, ...]
+    """One a sample; None is the thread's own grader."""
+    prompt: OwnPrompt | None
+    pass_score: bool
+    scored: bool
+    """True where a row has a number. Equal for all groups of a rubric, so that its calls share one schema."""
+    quoted: bool
+    """True where a row has quotes; equal for all groups too."""
+    alone: bool
+    """True where it is the rubric's only group."""
+    plain: bool
+    """True where the grader's own `result` must agree with its rows: nothing but rows that must all pass counts in this rubric."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of its criteria."""
+        return tuple(criterion.id for criterion in self.criteria)
+
+
+def call_groups(rubric: Rubric) -> tuple[CallGroup, ...]:
+    """Return the groups in the order of their first criteria."""
+    found: dict[str, list[Criterion]] = {}
+    for criterion in rubric.judged:
+        found.setdefault(_kind(rubric, criterion), []).append(criterion)
+    rows = [each for each in rubric.judged if each.form == "row"]
+    return tuple(
+        CallGroup(
+            index=index,
+            criteria=tuple(criteria),
+            judges=criteria[0].judges,
+            prompt=criteria[0].prompt or rubric.prompt,
+            pass_score=criteria[0].form == "pass_score",
+            scored=any(each.score for each in rows),
+            quoted=any(each.quoted for each in rows),
+            alone=len(found) == 1,
+            plain=_plain(rubric),
+        )
+        for index, criteria in enumerate(found.values())
+    )
+
+
+def _kind(rubric: Rubric, criterion: Criterion) -> str:
+    """Return what criteria of one call have in common."""
+    if rubric.mode == "per_criterion" or criterion.form == "pass_score":
+        return criterion.id
+    judges = [judge and judge.model_dump(mode="json") for judge in criterion.judges]
+    prompt = criterion.prompt.model_dump(mode="json") if criterion.prompt else None
+    return json.dumps([judges, prompt], sort_keys=True)
+
+
+def _plain(rubric: Rubric) -> bool:
+    bare = all(each.required and each in rubric.judged and not (each.negate or each.score or each.group) for each in rubric.criteria)
+    return bare and rubric.threshold is None and rubric.gate == "required"

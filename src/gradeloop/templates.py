@@ -1,0 +1,156 @@
+"""`{{ name }}` in a rubric's descriptions and prompts, filled from the request's `vars`; what is judged is never a template.
+
+Jinja2 in its immutable sandbox, of which only what ends soon is taken: expressions, `if`, and loops over the variables, none
+inside another. Nothing is called, so no template can run for long or make what it was not given.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+
+from gradeloop.errors import InvalidRequest
+from gradeloop.own_prompt import OwnPrompt, Place, PromptMessage
+from gradeloop.rubric import RUBRIC_BYTES, Rubric
+
+if TYPE_CHECKING:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+VARS_BYTES = 64 * 1024
+"""Of the request's variables as JSON."""
+
+FILTERS = ("capitalize", "default", "first", "int", "join", "last", "length", "lower", "round", "title", "tojson", "trim", "upper")
+"""Of Jinja2's, those whose result is no longer than what they are given."""
+
+_NODES = (
+    *("Template", "Output", "TemplateData", "Name", "Getattr", "Getitem", "Const", "Filter", "If", "For", "Compare", "Operand"),
+    *("Not", "And", "Or", "CondExpr", "Test", "Keyword"),
+)
+
+
+def filled(rubric: Rubric, variables: Mapping[str, JsonValue]) -> Rubric:
+    """Return the rubric with the variables in its texts.
+
+    Raises:
+        InvalidRequest: A template is none, or names a variable that is not there; it says where.
+    """
+    refuse_large(variables)
+    raw = rubric.model_dump(mode="json")
+    for name in ("name", "instructions"):
+        if raw.get(name):
+            raw[name] = _text(raw[name], variables, name)
+    for at, criterion in enumerate(raw["criteria"]):
+        criterion["description"] = _value(criterion["description"], variables, f"criteria[{at}].description")
+    for line in raw.get("context", ()):
+        line["text"] = _text(line["text"], variables, "context")
+    told = Rubric.model_validate(raw)
+    prompt = _prompt(rubric.prompt, variables, "prompt")
+    criteria = tuple(
+        each.model_copy(update={"prompt": _prompt(each.prompt, variables, f"criteria[{at}].prompt")})
+        for at, each in enumerate(told.criteria)
+    )
+    return told.model_copy(update={"prompt": prompt, "criteria": criteria})
+
+
+def refuse_large(variables: Mapping[str, JsonValue]) -> None:
+    """Raise InvalidRequest where the variables are too large."""
+    size = len(json.dumps(dict(variables), ensure_ascii=False).encode(errors="replace"))
+    if size > VARS_BYTES:
+        raise InvalidRequest(f"vars: {size} bytes as JSON, {VARS_BYTES} at most; put what is large into the conversation")
+
+
+def _prompt(own: OwnPrompt | None, variables: Mapping[str, JsonValue], where: str) -> OwnPrompt | None:
+    """Fill the text between the places; the places stay, and no value can make one."""
+    if own is None:
+        return None
+    messages = []
+    for message in own.messages:
+        parts = tuple(part if isinstance(part, Place) else _text(part, variables, where) for part in message.parts)
+        messages.append(PromptMessage(role=message.role, parts=parts))
+    return OwnPrompt(messages=tuple(messages))
+
+
+def _value(value: Any, variables: Mapping[str, JsonValue], where: str) -> Any:  # noqa: ANN401 - JSON of any shape
+    if isinstance(value, str):
+        return _text(value, variables, where)
+    if isinstance(value, dict):
+        return {key: _value(item, variables, f"{where}.{key}") for key, item in value.items()}
+    return [_value(item, variables, where) for item in value] if isinstance(value, list) else value
+
+
+def _text(text: str, variables: Mapping[str, JsonValue], where: str) -> str:
+    if "{{" not in text and "{%" not in text and "{#" not in text:
+        return text
+    from jinja2 import TemplateError, nodes
+
+    try:
+        tree = _environment().parse(text)
+        for node in tree.find_all(nodes.Node):
+            _refuse_unbounded(node, where)
+        return _joined(_environment().from_string(tree).generate(dict(variables)), where)
+    except InvalidRequest:
+        raise
+    except TemplateError as error:
+        raise InvalidRequest(f"{where}: {_told(str(error.message), variables)}") from None
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise InvalidRequest(f"{where}: the template cannot be filled: {error}; correct it") from None
+
+
+def _told(message: str, variables: Mapping[str, JsonValue]) -> str:
+    if "is undefined" in message or "has no" in message:
+        return f"{message}; the variables are: {', '.join(sorted(variables)) or 'none'}"
+    return f"{message}; correct the template, or leave vars out so that text is literal"
+
+
+def _joined(pieces: Any, where: str) -> str:  # noqa: ANN401 - jinja2's generator
+    told, size = [], 0
+    for piece in pieces:
+        size += len(piece)
+        if size > RUBRIC_BYTES:
+            raise InvalidRequest(f"{where}: filled, it has more than {RUBRIC_BYTES} characters; use less of the variables")
+        told.append(piece)
+    return "".join(told)
+
+
+def _refuse_unbounded(node: Any, where: str) -> None:  # noqa: ANN401 - jinja2's nodes have no types
+    from jinja2 import nodes
+
+    kind = type(node).__name__
+    if kind not in _NODES or (isinstance(node, nodes.Filter) and node.name not in FILTERS):
+        what = f"the filter {node.name!r}" if isinstance(node, nodes.Filter) else f"{kind.lower()!r}"
+        raise InvalidRequest(f"{where}, line {node.lineno}: {what} is not taken in a rubric; filters are {', '.join(FILTERS)}")
+    if isinstance(node, nodes.For) and (any(node.find_all(nodes.For)) or not isinstance(node.iter, nodes.Name | nodes.Getattr)):
+        raise InvalidRequest(f"{where}, line {node.lineno}: a loop runs over a variable, and not inside another loop; write it so")
+
+
+@cache
+def _environment() -> "ImmutableSandboxedEnvironment":
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Plain(ImmutableSandboxedEnvironment):
+        """Looks into JSON values alone: a Python attribute of theirs is not there."""
+
+        def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - JSON of any shape
+            return self.getitem(obj, attribute)
+
+        def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+            if isinstance(obj, StrictUndefined):
+                return obj
+            try:
+                return obj[argument] if isinstance(obj, dict | list) else self.undefined(obj=obj, name=argument)
+            except (LookupError, TypeError):
+                return self.undefined(obj=obj, name=argument)
+
+    environment = Plain(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, finalize=_shown)
+    environment.globals = {}
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": False}
+    return environment
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401 - whatever a variable holds
+    """Return a value as a rubric tells it: objects and lists as JSON, `true`, `false` and `null` as JSON writes them."""
+    is_plain = isinstance(value, dict | list | bool) or value is None
+    return json.dumps(value, ensure_ascii=False) if is_plain else str(value)

@@ -1,0 +1,41 @@
+"""People's words to a thread, closed or open."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+from uuid import uuid4
+
+from gradeloop.contracts import GradingThread
+from gradeloop.errors import ThreadClosed
+from gradeloop.evaluation import Evaluation
+from gradeloop.outcomes import Again
+from gradeloop.steering import DecideRequest, OverrideRequest
+from gradeloop.thread_turns import ATTEMPTS, ThreadTurns
+
+Told = TypeVar("Told")
+
+
+class ThreadReview(ThreadTurns):
+    """A thread, by its id, that people decide and override in."""
+
+    async def decide(self, request: DecideRequest) -> None:
+        """Take a person's word to the thread."""
+        await self._opened_for(lambda sent: self.handle().execute_update(GradingThread.decide, request, id=sent))
+
+    async def override(self, request: OverrideRequest) -> Evaluation:
+        """Take a person's verdict to the thread; a closed one is closed again."""
+        was_open = await self.is_open()
+        told = await self._opened_for(lambda sent: self.handle().execute_update(GradingThread.override, request, id=sent))
+        if not was_open:
+            await self.signal("close")
+        return told
+
+    async def _opened_for(self, send: Callable[[str], Awaitable[Told]]) -> Told:
+        """Send an update to the thread, which is started from its checkpoint where it is closed."""
+        update_id = str(uuid4())
+        for _ in range(ATTEMPTS):
+            try:
+                await self.reopen()
+                return await self.attended(send, update_id)
+            except (Again, ThreadClosed):
+                continue
+        raise ThreadClosed(f"the thread {self.thread_id!r} closed {ATTEMPTS} times while it was spoken to")

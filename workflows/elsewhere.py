@@ -1,0 +1,69 @@
+"""A grader that is not ours: an activity on somebody else's worker, or a function in our worker's tools."""
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from workflows.calls import Calls, told
+from workflows.interview import GraderFailed
+from workflows.options import FOREIGN_CALL, TOOL_CALL
+from workflows.run_state import GradingPass, GradingRun
+from workflows.thread_state import Thread
+
+with workflow.unsafe.imports_passed_through():
+    from typing import Any
+
+    from activities.evidence import ToolRequest, tool_name
+    from gradeloop.call_groups import CallGroup
+    from gradeloop.criterion import Elsewhere
+    from gradeloop.evidence import Evidence
+    from gradeloop.foreign_answer import returned
+    from gradeloop.verdict import Verdict
+
+
+class Errand:
+    """Has somebody else judge a call group."""
+
+    def __init__(self, thread: Thread, run: GradingRun, held: GradingPass, calls: Calls) -> None:
+        self._thread = thread
+        self._run = run
+        self._pass = held
+        self._calls = calls
+
+    async def verdict(self, grader: Elsewhere, group: CallGroup, sample: int) -> Verdict:
+        """Return what the grader says.
+
+        Raises:
+            GraderFailed: It failed, nobody serves it, or it returned something else.
+            Interrupted: The thread is stopping.
+        """
+        asked = self._asked(group, sample)
+        try:
+            value = await self._activity(grader, asked) if grader.activity else await self._function(grader, asked)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            raise GraderFailed(f"the grader {grader.id!r}: {told(error)}") from None
+        verdict = returned(value, group)
+        if not isinstance(verdict, Verdict):
+            raise GraderFailed(f"malformed_verdict: the grader {grader.id!r}: {'; '.join(verdict.problems)}")
+        return verdict
+
+    def _asked(self, group: CallGroup, sample: int) -> dict[str, Any]:
+        return {
+            "messages": [message.model_dump(mode="json") for message in self._thread.log.slice(0, self._pass.draft + 1)],
+            "draft": self._thread.log[self._pass.draft].content,
+            "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
+            "iteration": self._run.iteration,
+            "sample": sample,
+        }
+
+    async def _activity(self, grader: Elsewhere, asked: dict[str, Any]) -> object:
+        options = FOREIGN_CALL | {"task_queue": grader.task_queue}
+        summary = f"grade #{self._run.iteration + 1} {grader.activity}"
+        return await self._calls.make(grader.activity or "", asked, options, summary=summary, result=object)
+
+    async def _function(self, grader: Elsewhere, asked: dict[str, Any]) -> object:
+        request = ToolRequest(call="", arguments=asked, draft=asked["draft"], grader=True)
+        summary = f"grade #{self._run.iteration + 1} {grader.function}"
+        found = await self._calls.make(tool_name(grader.function or ""), request, TOOL_CALL, summary=summary, result=Evidence)
+        return found.value

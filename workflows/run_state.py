@@ -1,0 +1,108 @@
+"""What a grading run holds: the pass in flight, and every conversation of it."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from gradeloop.evaluation import CheckOutcome, Decision, Status
+    from gradeloop.evidence import Evidence
+    from gradeloop.modelspec import ModelSpec
+    from gradeloop.strict import without_nulls
+    from gradeloop.transcript import Log
+    from gradeloop.usage import Usage
+    from gradeloop.verdict import Verdict, VerdictRow
+
+
+class State(BaseModel):
+    """A mutable part of the thread; no unknown keys, so that a checkpoint is read whole or refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:  # noqa: ANN401 - a checkpoint, perhaps through a client that turns [] into null
+        return without_nulls(cls, value) if isinstance(value, dict) else value
+
+
+class Exchange(State):
+    """A model's turns and tool calls on the way to its answer."""
+
+    steps: int = 0
+    tool_calls: int = 0
+    results: dict[str, Evidence] = {}
+    """Of the tool calls of the last turn, by their position in it, until all are there."""
+    exhausted: bool = False
+    """True when tool calls or turns are used up: one last turn without tools is left."""
+    raised: bool = False
+    """True when a reply was cut: from then on the model gets a larger completion."""
+    called: tuple[str, ...] = ()
+    """The tools that were called, each once."""
+
+
+class Conversation(Exchange):
+    """A grader's conversation over one draft."""
+
+    log: Log
+    offered: tuple[str, ...] = ()
+    """The tools of the last turn."""
+    repairs: int = 0
+    pending: tuple[str, ...] = ()
+    """The criteria that were left out, once they are asked for alone."""
+    rows: tuple[VerdictRow, ...] = ()
+    explanation: str = ""
+    forced: bool = False
+    """True when the model's first answer, which no schema could bind, was none: it is asked again by the schema alone."""
+    judge: str | None = None
+    """Who was asked."""
+    verdict: Verdict | None = None
+    missing: tuple[str, ...] = ()
+    """Ids without a row, however often it was asked."""
+    error: str | None = None
+    """Why there is no verdict, or rows are missing."""
+    cached: bool = False
+    """True where the verdict is that of an earlier pass over the same draft."""
+
+    @property
+    def ended(self) -> bool:
+        """True where there is nothing more to ask."""
+        return self.verdict is not None or self.error is not None
+
+
+class GradingPass(State):
+    """One grading pass in flight."""
+
+    draft: int
+    checks: dict[str, CheckOutcome] = {}
+    conversations: dict[str, Conversation] = {}
+    """By call group and sample, `0/0` the first."""
+    decisions: dict[str, Decision] = {}
+    usage: Usage = Usage()
+
+    @property
+    def judged_by(self) -> str | None:
+        """Who judged, the first of several; None where no grader was asked."""
+        return next((each.judge for each in self.conversations.values() if each.judge), None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_one(cls, value: Any) -> Any:  # noqa: ANN401 - a checkpoint, perhaps of a version that had one conversation
+        if isinstance(value, dict) and "conversation" in value:
+            rest = {key: item for key, item in value.items() if key != "conversation"}
+            return rest | {"conversations": {"0/0": value["conversation"]}}
+        return value
+
+
+class GradingRun(State):
+    """One attempt at one rubric."""
+
+    grading_run_id: str
+    ordinal: int
+    nonce: str
+    max_iterations: int
+    status: Status = "running"
+    iteration: int = 0
+    grading: GradingPass | None = None
+    judge: ModelSpec | None = None
+    """Who judges, where the thread names nobody: found once, so that a worker with other keys changes nothing."""
