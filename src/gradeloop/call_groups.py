@@ -39,6 +39,7 @@ def call_groups(rubric: Rubric) -> tuple[CallGroup, ...]:
     for criterion in rubric.judged:
         found.setdefault(_kind(rubric, criterion), []).append(criterion)
     rows = [each for each in rubric.judged if each.form == "row"]
+    scored, quoted, plain = any(each.score for each in rows), any(each.quoted for each in rows), _plain(rubric)
     return tuple(
         CallGroup(
             index=index,
@@ -46,10 +47,10 @@ def call_groups(rubric: Rubric) -> tuple[CallGroup, ...]:
             judges=criteria[0].judges,
             prompt=criteria[0].prompt or rubric.prompt,
             pass_score=criteria[0].form == "pass_score",
-            scored=any(each.score for each in rows),
-            quoted=any(each.quoted for each in rows),
+            scored=scored,
+            quoted=quoted,
             alone=len(found) == 1,
-            plain=_plain(rubric),
+            plain=plain,
         )
         for index, criteria in enumerate(found.values())
     )
@@ -65,5 +66,5 @@ def _kind(rubric: Rubric, criterion: Criterion) -> str:
 
 
 def _plain(rubric: Rubric) -> bool:
-    bare = all(each.required and each in rubric.judged and not (each.negate or each.score or each.group) for each in rubric.criteria)
-    return bare and rubric.threshold is None and rubric.gate == "required"
+    more = any(each.check or each.human or each.negate or each.score or each.group for each in rubric.criteria)
+    return not more and all(each.required for each in rubric.criteria) and rubric.threshold is None and rubric.gate == "required"

@@ -146,6 +146,8 @@ class Criterion(OrText):
             raise _read_by_yaml(f"{clip(str(value))} is no text; put the description in quotes")
         if not (value.strip() if isinstance(value, str) else value):
             raise ValueError("the description is empty; say what must hold")
+        if isinstance(value, str) and value.strip().lower() in _TRUTHS:
+            raise _read_by_yaml(f"{clip(value)} is no criterion, and some readers of YAML take it for a truth value; write a sentence")
         return value.strip() if isinstance(value, str) else value
 
     @field_validator("grader", mode="before")
@@ -195,6 +197,9 @@ class Criterion(OrText):
         """Who judges, one a vote; None is the thread's own grader."""
         return self.panel or (self.grader,) * self.votes
 
+
+_TRUTHS = {"yes", "no", "on", "off", "true", "false", "y", "n", "null", "none", "~"}
+"""What YAML 1.1 reads as a truth value or as nothing, and no sentence in any case."""
 
 UNIT = Scale(min=0, max=1)
 

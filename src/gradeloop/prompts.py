@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from importlib.resources import files
 
 from gradeloop.criterion import Criterion
@@ -28,20 +29,22 @@ def rubric_text(rubric: Rubric, shown: Sequence[Criterion] | None = None) -> str
         rubric: What they are part of.
         shown: Which of them; all by default.
     """
+    pressing = rubric.pressing
+    wanted = None if shown is None else {criterion.id for criterion in shown}
     lines: list[str] = []
     told = 0
     for position, criterion in enumerate(rubric.criteria):
         headings = [visible(line.text) for line in rubric.context if line.before <= position][told:]
-        if shown is None or criterion in shown:
-            lines += [*(headings if shown is None else headings[-1:]), _criterion_line(rubric, criterion)]
+        if wanted is None or criterion.id in wanted:
+            lines += [*(headings if shown is None else headings[-1:]), _criterion_line(criterion, pressing)]
             told += len(headings)
     rest = [visible(line.text) for line in rubric.context][told:] if shown is None else []
     return "\n".join([*lines, *rest])
 
 
-def _criterion_line(rubric: Rubric, criterion: Criterion) -> str:
+def _criterion_line(criterion: Criterion, pressing: AbstractSet[str]) -> str:
     text = visible(criterion.text)
-    marks = [] if criterion.id in rubric.pressing else ["optional"]
+    marks = [] if criterion.id in pressing else ["optional"]
     marks += ["decided by a tool"] if criterion.check else ["decided by a person"] if criterion.human else []
     marks += [f"score {criterion.score.min:g} to {criterion.score.max:g}"] if criterion.score else []
     marks += ["with quotes"] if criterion.quoted else []
