@@ -12,8 +12,8 @@ from activities.providers.recording import Recording
 from activities.thread_view import Brief, BriefRef, ThreadViews
 from activities.tools.toolbox import Toolbox
 from gradeloop.call_groups import call_groups
-from gradeloop.criterion import Judge
 from gradeloop.errors import InvalidRequest
+from gradeloop.judge import Judge
 from gradeloop.modelspec import ModelSpec
 from gradeloop.strict import Recorded
 from gradeloop.usage import Usage

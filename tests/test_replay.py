@@ -32,7 +32,7 @@ from gradeloop import embedded
 from gradeloop.contracts import RunResult
 from gradeloop.embedded import ServerInfo
 from gradeloop.usage import Usage
-from tests.threads import Desk, Gate, Models, Reply, Thread, draft, grade, request, row, says, serving, until, wants
+from tests.threads import Desk, Gate, Models, Reply, Thread, draft, grade, page, request, row, says, serving, until, wants
 from worker import WorkerSettings, build
 from workflows.grading_thread import GradingThreadWorkflow
 
@@ -108,6 +108,31 @@ async def drafted_elsewhere(desk: Desk, thread: Thread) -> None:
         await thread.result()
 
 
+async def decided(desk: Desk, thread: Thread) -> None:
+    """Say yes, as the person who is waited for."""
+    asked = (await until(thread, "waiting"))["waiting_for"]
+    place = {"grading_run_id": asked["grading_run_id"], "iteration": asked["iteration"], "criterion": asked["criteria"][0]["id"]}
+    await thread.execute_update("decide", place | {"passed": True, "by": "ann"})
+
+
+async def overridden(desk: Desk, thread: Thread) -> None:
+    """Overrule the first verdict while the second draft is written."""
+    gate = desk.models.gate("generator", 1)
+    await gate.reached.wait()
+    (judged,) = (await page(thread, "evaluations"))["items"]
+    place = {"grading_run_id": judged["grading_run_id"], "iteration": 0, "criterion": "c1"}
+    await thread.execute_update("override", place | {"passed": True, "why": "it has three", "by": "ann"}, result_type=dict)
+    gate.opened.set()
+
+
+async def edited(desk: Desk, thread: Thread) -> None:
+    """Grade again by the same rubric but for one criterion."""
+    await until(thread, "idle")
+    rubric = EACH | {"criteria": ["three lines", "{{ season }}, or its end"]}
+    await thread.execute_update("invoke", {"rubric": rubric}, result_type=RunResult)
+    await thread.signal("close")
+
+
 @dataclass(frozen=True)
 class Story:
     """A thread that is recorded."""
@@ -127,6 +152,20 @@ CONTINUED = "continued_as_new"
 """The ending of a story that only a server tells which suggests a new run after few events."""
 
 THEIRS = "their-queue"
+
+EACH = {"mode": "per_criterion", "criteria": ["three lines", "{{ season }}"]}
+VOTED = {"criteria": [{"description": "three lines", "votes": 3}, {"description": "short", "grader": {"function": "judge"}}]}
+
+
+def call(group: int, *rows: dict[str, Any], sample: int = 0, run: int = 0) -> Reply:
+    """Return a grader's verdict in one of several calls of a pass."""
+    return grade(0, *rows) | {"group": group, "sample": sample, "run": run}
+
+
+def judge(asked: dict[str, Any]) -> dict[str, Any]:
+    """Judge."""
+    return {"passed": len(asked["draft"]) < 100, "reason": "counted", "metadata": {"characters": len(asked["draft"])}}
+
 
 QUERIES = ("state", "result", "messages", "evaluations", "events", "checkpoint", "brief")
 
@@ -171,6 +210,17 @@ STORIES = {
         (draft(), grade(0, row("c2")), draft(1), grade(1, row("c2"))),
         "satisfied",
     ),
+    "votes_and_a_function": Story(request(VOTED), (draft(), call(0), call(0, row("c1", "two"), sample=1), call(0, sample=2)), "satisfied"),
+    "edited_criterion": Story(
+        request(EACH, vars={"season": "spring"}, idle_timeout=60),
+        (draft(), call(0), call(1, row("c2")), call(1, row("c2"), run=1)),
+        "satisfied",
+        edited,
+    ),
+    "waited_for_a_person": Story(
+        request({"criteria": ["three lines", {"description": "kind", "human": True}]}), (draft(), grade()), "satisfied", decided
+    ),
+    "overridden": Story(request("- three lines"), (draft(), grade(0, row("c1", "two")), draft(1), grade(1)), "satisfied", overridden),
     "checker_error": Story(request({"criteria": [{"description": "t", "check": "broken_suite"}]}), (draft(),), "grader_error"),
 }
 
@@ -178,7 +228,7 @@ STORIES = {
 async def told(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
     story = STORIES[name]
-    async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite]) as desk:
+    async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite, judge]) as desk:
         thread = await desk.start(story.argument, id=f"recorded-{name}")
         if story.meanwhile:
             await story.meanwhile(desk, thread)
@@ -195,7 +245,7 @@ def without_traces(part: Any) -> Any:
 
 def replayer() -> Replayer:
     """Return a replayer set up as the worker is."""
-    restrictions = SandboxRestrictions.default.with_passthrough_modules("gradeloop", "activities")
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("gradeloop", "activities", "jinja2", "markupsafe")
     runner = SandboxedWorkflowRunner(restrictions)
     return Replayer(workflows=[GradingThreadWorkflow], workflow_runner=runner, data_converter=pydantic_data_converter)
 

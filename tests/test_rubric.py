@@ -1,6 +1,7 @@
 """A rubric reads the same everywhere: text becomes criteria with ids, an object says the same, and edges are refused in words."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -198,7 +199,7 @@ def test_any_text_is_read_whole_or_refused_in_words(text: str) -> None:
     try:
         rubric = Rubric.model_validate(text)
     except ValidationError:
-        assert "the rubric has no criterion" in refused(text)
+        assert re.search("the rubric has no criterion|is no criterion, and some readers of YAML", refused(text))
         return
 
     assert [each.id for each in rubric.criteria] == [f"c{number}" for number in range(1, len(rubric.criteria) + 1)]

@@ -9,16 +9,16 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from workflows.raw import decoded
+from workflows.raw import decoded, rubric_in
 from workflows.thread_state import Invocation, Outcome, Thread
 from workflows.turns import begin, same_rubric, settle, take_supplied
 
 with workflow.unsafe.imports_passed_through():
     from gradeloop.budget import Budget
     from gradeloop.errors import InvalidRequest, explain
-    from gradeloop.request import QUEUED, ThreadRequest, fill, refuse_oversize
-    from gradeloop.rubric import Rubric
+    from gradeloop.request import QUEUED, ThreadRequest, refuse_oversize
     from gradeloop.steering import InvokeRequest, ResumeRequest, parse
+    from gradeloop.templates import fill
     from gradeloop.transcript import Log
 
 ROLLING = "the thread goes on in a new run of its workflow; send the update again with another update id"
@@ -84,14 +84,6 @@ def _restored(request: ThreadRequest) -> Thread:
 def payload_sha256(payload: dict[str, Any]) -> str:
     """Return the sha256 of what was asked."""
     return hashlib.sha256(json.dumps(payload, sort_keys=True, ensure_ascii=False).encode(errors="replace")).hexdigest()
-
-
-def supplied_rubric(raw: RawValue) -> Rubric:
-    """Read a rubric that was signalled; InvalidRequest where it is malformed."""
-    try:
-        return Rubric.model_validate(decoded(raw, "the rubric"))
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
 
 
 class Admission:
@@ -163,14 +155,14 @@ class Admission:
         return self._thread.status == "waiting" and self._thread.active is not None and key in self._thread.active.keys
 
     def ended(self, key: str) -> Outcome | None:
-        """Return how the turn of a key ended, unless it is still waited for."""
+        """Return how a key's turn ended, unless it is still waited for."""
         return None if self._waiting(key) else self._ended(key)
 
     def supply(self, raw: RawValue) -> bool:
         """Take a supplied rubric in; True where the grading in flight is to be stopped for it."""
         thread = self._thread
         try:
-            template = supplied_rubric(raw)
+            template = rubric_in(raw)
             supplied = fill(template, thread.vars) or template
         except InvalidRequest as error:
             thread.tell("rubric_rejected", why=str(error)[:1000])

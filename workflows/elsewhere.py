@@ -14,9 +14,9 @@ with workflow.unsafe.imports_passed_through():
 
     from activities.evidence import ToolRequest, tool_name
     from gradeloop.call_groups import CallGroup
-    from gradeloop.criterion import Elsewhere
     from gradeloop.evidence import Evidence
     from gradeloop.foreign_answer import returned
+    from gradeloop.judge import Elsewhere
     from gradeloop.verdict import Verdict
 
 

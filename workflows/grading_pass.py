@@ -17,9 +17,10 @@ with workflow.unsafe.imports_passed_through():
     from activities.admit import Offer
     from activities.evidence import ToolRequest, tool_name
     from gradeloop.call_groups import CallGroup, call_groups
-    from gradeloop.criterion import Criterion, Elsewhere, Judge
+    from gradeloop.criterion import Criterion
     from gradeloop.evaluation import Judgement, marks_of, row_characters
     from gradeloop.evidence import Evidence
+    from gradeloop.judge import Elsewhere, Judge
     from gradeloop.modelspec import ModelSpec
     from gradeloop.reuse import KEPT, reuse_key
     from gradeloop.rubric import Rubric

@@ -8,6 +8,7 @@ with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
 
     from gradeloop.errors import InvalidRequest, explain
+    from gradeloop.rubric import Rubric
 
 NO_VALUE = RawValue(Payload(metadata={"encoding": b"binary/null"}))
 """What a missing argument is read as."""
@@ -24,3 +25,11 @@ def decoded(raw: RawValue, what: str) -> object:
     except Exception as error:  # noqa: BLE001 - a converter raises many kinds, each the sender's mistake
         why = explain(error) if isinstance(error, ValidationError) else str(error)
         raise InvalidRequest(f"{what} cannot be read: {why}; send one JSON object, encoded as json/plain") from None
+
+
+def rubric_in(raw: RawValue) -> Rubric:
+    """Read a rubric that was signalled; InvalidRequest where it is malformed."""
+    try:
+        return Rubric.model_validate(decoded(raw, "the rubric"))
+    except ValidationError as error:
+        raise InvalidRequest(explain(error)) from None

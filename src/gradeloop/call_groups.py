@@ -3,7 +3,8 @@
 import json
 from dataclasses import dataclass
 
-from gradeloop.criterion import Criterion, Judge
+from gradeloop.criterion import Criterion
+from gradeloop.judge import Judge
 from gradeloop.own_prompt import OwnPrompt
 from gradeloop.rubric import Rubric
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from gradeloop.modelspec import ModelSpec
+from gradeloop.judge import Judge, judge_of
 from gradeloop.own_prompt import OwnPrompt
 from gradeloop.strict import OrText, Strict, clip, close_to
 
@@ -16,7 +16,6 @@ VOTES = 99
 
 _ID = re.compile(r"[A-Za-z][\w.-]{0,63}")
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
@@ -58,36 +57,6 @@ class Scale(Strict):
     def share(self, score: float) -> float:
         """Return how far a score stands between the worst and the best, 0 to 1."""
         return (score - self.min) / (self.max - self.min)
-
-
-class Elsewhere(Strict):
-    """A grader that is not ours: an activity on somebody else's worker, in any language, or a function in our worker's tools."""
-
-    activity: Name | None = Field(default=None, exclude_if=absent)
-    task_queue: Name | None = Field(default=None, exclude_if=absent)
-    function: Name | None = Field(default=None, exclude_if=absent)
-
-    @model_validator(mode="after")
-    def _is_one(self) -> "Elsewhere":
-        if (self.activity is None) == (self.function is None) or (self.activity is None) != (self.task_queue is None):
-            raise ValueError("write {activity, task_queue}, or {function} for a function of the worker's tools")
-        return self
-
-    @property
-    def id(self) -> str:
-        """The name by which rows and evaluations tell who judged."""
-        return f"function:{self.function}" if self.function else f"activity:{self.activity}"
-
-
-Judge = ModelSpec | Elsewhere
-
-
-def judge_of(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-    """Read who judges: a model as text or object, or somebody else, told by its keys, so that a mistake is told of one of them."""
-    if isinstance(value, ModelSpec | Elsewhere):
-        return value
-    elsewhere = isinstance(value, dict) and not {"activity", "task_queue", "function"}.isdisjoint(value)
-    return Elsewhere.model_validate(value) if elsewhere else ModelSpec.model_validate(value)
 
 
 class Criterion(OrText):
@@ -198,7 +167,7 @@ class Criterion(OrText):
         return self.panel or (self.grader,) * self.votes
 
 
-_TRUTHS = {"yes", "no", "on", "off", "true", "false", "y", "n", "null", "none", "~"}
+_TRUTHS = {"yes", "no", "on", "off", "true", "false", "null", "none", "~"}
 """What YAML 1.1 reads as a truth value or as nothing, and no sentence in any case."""
 
 UNIT = Scale(min=0, max=1)

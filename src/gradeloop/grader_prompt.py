@@ -202,4 +202,5 @@ def _told(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
 
 
 def _fenced(what: str, lines: Sequence[str] | Iterator[str], nonce: str) -> str:
-    return "\n".join([f"=== {what} {nonce} ===", *lines, f"=== end of {what} {nonce} ==="])
+    """Return lines between a fence's lines, which stand alone whatever the author wrote beside the place."""
+    return "\n".join(["", f"=== {what} {nonce} ===", *lines, f"=== end of {what} {nonce} ===", ""])

@@ -10,9 +10,9 @@ from pydantic import JsonValue, ValidationError
 
 from gradeloop.default_model import MISTRAL_URL
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.request import fill
 from gradeloop.rubric import Rubric
 from gradeloop.strict import clip
+from gradeloop.templates import fill
 
 MODELS: tuple[tuple[str, str, str | None], ...] = (
     ("openai:chat:", "openai:", None),

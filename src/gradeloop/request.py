@@ -1,13 +1,13 @@
 """What a service starts a thread with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from gradeloop.budget import Budget
-from gradeloop.criterion import Elsewhere
 from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
+from gradeloop.judge import Elsewhere
 from gradeloop.modelspec import ModelSpec
 from gradeloop.rubric import Rubric
 from gradeloop.strict import Strict, clip
@@ -124,21 +124,11 @@ class ThreadRequest(Strict):
         Raises:
             InvalidRequest: It names one that is not there.
         """
+        if self.vars is None:
+            return self.rubric
+        from gradeloop.templates import fill
+
         return fill(self.rubric, self.vars)
-
-
-def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Rubric | None:
-    """Return a rubric with variables in its texts; as it is where there are none.
-
-    Raises:
-        InvalidRequest: It names one that is not there, or they are too large.
-    """
-    if variables is None:
-        return rubric
-    from gradeloop.templates import filled, refuse_large
-
-    refuse_large(variables)
-    return None if rubric is None else filled(rubric, variables)
 
 
 def refuse_foreign_end(messages: Sequence[Message]) -> None:

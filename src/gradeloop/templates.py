@@ -7,16 +7,15 @@ inside another. Nothing is called, so no template can run for long or make what 
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jinja2 import StrictUndefined, TemplateError, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import JsonValue
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.own_prompt import OwnPrompt, Place, PromptMessage
 from gradeloop.rubric import RUBRIC_BYTES, Rubric
-
-if TYPE_CHECKING:
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 VARS_BYTES = 64 * 1024
 """Of the request's variables as JSON."""
@@ -30,13 +29,24 @@ _NODES = (
 )
 
 
+def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Rubric | None:
+    """Return a rubric with variables in its texts; as it is where there are none.
+
+    Raises:
+        InvalidRequest: It names one that is not there, or they are too large.
+    """
+    if variables is None:
+        return rubric
+    refuse_large(variables)
+    return None if rubric is None else filled(rubric, variables)
+
+
 def filled(rubric: Rubric, variables: Mapping[str, JsonValue]) -> Rubric:
     """Return the rubric with the variables in its texts.
 
     Raises:
         InvalidRequest: A template is none, or names a variable that is not there; it says where.
     """
-    refuse_large(variables)
     raw = rubric.model_dump(mode="json")
     for name in ("name", "instructions"):
         if raw.get(name):
@@ -83,7 +93,6 @@ def _value(value: Any, variables: Mapping[str, JsonValue], where: str) -> Any:  
 def _text(text: str, variables: Mapping[str, JsonValue], where: str) -> str:
     if "{{" not in text and "{%" not in text and "{#" not in text:
         return text
-    from jinja2 import TemplateError, nodes
 
     try:
         tree = _environment().parse(text)
@@ -115,7 +124,6 @@ def _joined(pieces: Any, where: str) -> str:  # noqa: ANN401 - jinja2's generato
 
 
 def _refuse_unbounded(node: Any, where: str) -> None:  # noqa: ANN401 - jinja2's nodes have no types
-    from jinja2 import nodes
 
     kind = type(node).__name__
     if kind not in _NODES or (isinstance(node, nodes.Filter) and node.name not in FILTERS):
@@ -126,8 +134,7 @@ def _refuse_unbounded(node: Any, where: str) -> None:  # noqa: ANN401 - jinja2's
 
 
 @cache
-def _environment() -> "ImmutableSandboxedEnvironment":
-    from jinja2 import StrictUndefined
+def _environment() -> ImmutableSandboxedEnvironment:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Plain(ImmutableSandboxedEnvironment):
