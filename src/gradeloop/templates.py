@@ -126,6 +126,8 @@ def _joined(pieces: Any, where: str) -> str:  # noqa: ANN401 - jinja2's generato
 def _refuse_unbounded(node: Any, where: str) -> None:  # noqa: ANN401 - jinja2's nodes have no types
 
     kind = type(node).__name__
+    if isinstance(node, nodes.Name) and node.name in {"self", "super"}:
+        raise InvalidRequest(f"{where}, line {node.lineno}: {node.name!r} is jinja2's own and undefined here; name one of vars")
     if kind not in _NODES or (isinstance(node, nodes.Filter) and node.name not in FILTERS):
         what = f"the filter {node.name!r}" if isinstance(node, nodes.Filter) else f"{kind.lower()!r}"
         raise InvalidRequest(f"{where}, line {node.lineno}: {what} is not taken in a rubric; filters are {', '.join(FILTERS)}")

@@ -1,0 +1,114 @@
+"""Variables in rubrics: filled where a request has them, literal where not, and never more than was given."""
+
+import json
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from gradeloop.contracts import RunResult
+from gradeloop.errors import InvalidRequest
+from gradeloop.request import parse_request
+from gradeloop.rubric import Rubric
+from gradeloop.templates import fill
+from tests.threads import draft, grade, request, row, serving, until
+
+
+def filled(text: str, **variables: Any) -> str:
+    """Return a criterion's text with the variables in it."""
+    rubric = fill(Rubric.model_validate({"criteria": [text]}), variables)
+    assert rubric is not None
+    return rubric.criteria[0].text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Greets {{ user.name }}", "Greets Ada {{ x }}"),
+        ("{{ user }}", '{"name": "Ada {{ x }}", "items": [1, "zwei"]}'),
+        ("{{ user.items[1]|upper }}", "ZWEI"),
+        ("{% for item in user.items %}{{ item }};{% endfor %}", "1;zwei;"),
+        ("{% if none %}a{% else %}b{% endif %} {{ none }} {{ yes }} {{ number }}", "b null true 1.5"),
+        ("{{ user.mail|default('no mail') }}", "no mail"),
+        ("costs {5} or {{ '{{' }}", "costs {5} or {{"),
+    ],
+)
+def test_variables_stand_where_they_are_named(text: str, told: str) -> None:
+    assert filled(text, user={"name": "Ada {{ x }}", "items": [1, "zwei"]}, none=None, yes=True, number=1.5) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{{ wo }}", "criteria[0].description: 'wo' is undefined; the variables are: who"),
+        ("{{ who.mail.host }}", "criteria[0].description: 'dict object' has no attribute 'mail'; the variables are: who"),
+        ("{{ who", "unexpected end of template"),
+        ("{{ who.__class__ }}", "has no attribute '__class__'"),
+        ("{{ who.items() }}", "'call' is not taken in a rubric"),
+        ("{{ self }}", "'self' is jinja2's own and undefined here"),
+        ("{% set x = 1 %}", "'assign' is not taken in a rubric"),
+        ("{% include 'x' %}", "'include' is not taken in a rubric"),
+        ("{% macro m() %}{% endmacro %}", "'macro' is not taken in a rubric"),
+        ("{{ 'a' * 1000000000 }}", "'mul' is not taken in a rubric"),
+        ("{{ who|pprint }}", "the filter 'pprint' is not taken in a rubric"),
+        ("{% for a in who %}{% for b in who %}{% endfor %}{% endfor %}", "a loop runs over a variable, and not inside another loop"),
+        ("{% for a in who|tojson %}x{% endfor %}", "a loop runs over a variable"),
+        ("{{ range(9) }}", "'call' is not taken in a rubric"),
+    ],
+)
+def test_what_cannot_be_filled_is_refused(text: str, why: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        filled(text, who={})
+
+    assert why in str(caught.value)
+
+
+def test_what_is_filled_in_is_capped() -> None:
+    with pytest.raises(InvalidRequest, match="filled, it has more than 65536 characters"):
+        filled("{% for x in xs %}{{ long }}{% endfor %}", xs=[1] * 20, long="x" * 5000)
+    with pytest.raises(InvalidRequest, match="vars: 65548 bytes as JSON, 65536 at most"):
+        filled("x", long="x" * 65536)
+
+
+def test_without_variables_text_is_literal() -> None:
+    text = "{{ user.name }} {% for %} {{"
+
+    assert parse_request(request({"criteria": [text]})).filled_rubric() == Rubric.model_validate({"criteria": [text]})
+
+
+def test_an_unknown_variable_is_refused_before_anything_is_recorded() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_request(request("- greets {{ name }}", vars={"nam": "Ada"}))
+
+    assert str(caught.value) == "criteria[0].description: 'name' is undefined; the variables are: nam"
+
+
+async def test_a_threads_variables_fill_later_rubrics_and_can_be_replaced(client: Client) -> None:
+    runs = [{"role": "grader", "run": at, "verdict": grade()["verdict"]} for at in range(3)]
+    async with serving(client, draft(), draft(run=1), draft(run=2), *runs) as desk:
+        thread = await desk.start(request("- greets {{ name }}", vars={"name": "Ada"}, idle_timeout=60))
+        await until(thread, "idle")
+        hello = [{"role": "user", "content": "again"}]
+        first = await thread.execute_update("invoke", {"messages": hello, "vars": {"name": "Bo"}}, result_type=RunResult)
+        second = await thread.execute_update("invoke", {"messages": hello, "rubric": "- names {{ name }}"}, result_type=RunResult)
+        await thread.signal("supply_rubric", "- names {{ nobody }}")
+        events = (await thread.query("events", args=[0, 999], result_type=dict[str, Any]))["items"]
+        await thread.signal("close")
+
+    assert [each.evaluations[0].criteria[0].name for each in (first, second)] == ["greets Bo", "names Bo"]
+    assert [each["why"] for each in events if each["type"] == "rubric_rejected"] == [
+        "criteria[0].description: 'nobody' is undefined; the variables are: name"
+    ]
+
+
+@pytest.mark.parametrize("text", ["1.10", "null", '["a"]', "{{ name }}", "{% for %}", '{"a": 1}', "007", "true"])
+async def test_what_is_judged_is_never_a_template_and_never_coerced(client: Client, text: str) -> None:
+    prompt = "{{ rubric }} {{ output }}"
+    rubric = {"prompt": prompt, "criteria": ["greets {{ name }}"]}
+    async with serving(client, draft(0, text), grade(0, row("c1"))) as desk:
+        result = await desk.run(request(rubric, {"role": "user", "content": text}, vars={"name": "Ada"}))
+
+    (asked,) = desk.models.of("grader")
+    assert result.output == text
+    assert asked.messages[0].content.count("greets Ada") == 1
+    assert f'"text": {json.dumps(text)}}}' in asked.messages[0].content
