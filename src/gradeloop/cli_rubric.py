@@ -45,7 +45,7 @@ def supply(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE",
 
 @rubric_app.command()
 def check(file: RubricFile, *, as_json: Json = False) -> None:
-    """Say how a rubric is understood, or what is wrong with it, and where."""
+    """Say how a rubric is understood, or what is wrong with it."""
     from gradeloop.rubric import Rubric
     from gradeloop.rubric_file import existing_rubric
     from gradeloop.rubric_lines import rubric_lines, told_lines
@@ -62,7 +62,7 @@ def convert(
     source: Annotated[Literal["promptfoo", "mastra"] | None, typer.Option("--from", help="Whose it is; found out by default.")] = None,
     test: Annotated[int, typer.Option(min=0, help="Which of a configuration's tests, from 0.")] = 0,
 ) -> None:
-    """Write a rubric of promptfoo's or Mastra's as one of ours, as YAML, on stdout."""
+    """Print promptfoo's or Mastra's rubric as one of ours."""
     from gradeloop.conversion import as_yaml, converted
 
     typer.echo(as_yaml(converted(file, source, test)), nl=False)

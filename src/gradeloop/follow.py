@@ -7,7 +7,7 @@ from gradeloop.event import Event
 from gradeloop.screen import LiveScreen, Screen
 from gradeloop.transcript import Message
 
-ENDS = {"interrupted", "run_ended"}
+ENDS = {"interrupted", "waiting", "run_ended"}
 """Events after which a turn may be over."""
 
 PAID = {"message", "tool_called", "rubric_evaluation_end"}
@@ -24,10 +24,14 @@ async def follow(client: GradingClient, thread_id: str, screen: Screen, *, after
         screen.told(event, *await _details(client, thread_id, event))
         if isinstance(screen, LiveScreen) and event.type in PAID:
             screen.spent((await client.state(thread_id)).usage)
-        if event.type in ENDS and (status := (await client.state(thread_id)).status) != "running":
-            stopped = event.type == "interrupted" and status == "interrupted"
-            return None if stopped else await client.last_result(thread_id)
+        if event.type in ENDS and _stands((await client.state(thread_id)).status, event.type):
+            return None if event.type == "interrupted" else await client.last_result(thread_id)
     return await client.result(thread_id)
+
+
+def _stands(status: str, event: str) -> bool:
+    """True where what the event tells of is still so: it may be long past, and the thread have gone on."""
+    return status != "running" if event == "run_ended" else status == event
 
 
 async def _details(client: GradingClient, thread_id: str, event: Event) -> tuple[Message | None, Evaluation | None]:

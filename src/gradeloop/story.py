@@ -14,7 +14,7 @@ from gradeloop.printable import one_line, printable
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
 
-STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow"}
+STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow", "waiting": "bold yellow"}
 MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
 
 WHY_INTERRUPTED: dict[InterruptReason | None, str] = {
@@ -62,9 +62,20 @@ def told_line(event: Event, message: Message | None, evaluation: Evaluation | No
         passed = f", {sum(row.passed for row in evaluation.criteria)} of {len(evaluation.criteria)} pass" if evaluation.criteria else ""
         told = Text(number).append(evaluation.result, STYLES.get(evaluation.result, "bold red")).append(passed)
         return told.append(f"  {one_line(evaluation.explanation)}", "dim")
-    if event.type == "interrupted":
-        return Text("interrupted", "bold yellow").append(WHY_INTERRUPTED.get(event.reason, ""), "default")
-    return Text("resumed") if event.type == "resumed" else None
+    return _turning_point(event, number)
+
+
+def _turning_point(event: Event, number: str) -> Text | None:
+    """Return an event that people make, or that waits for them, as a line."""
+    if event.type in {"decided", "overridden"}:
+        return Text(f"{number}{event.type} by a person: ").append(printable(event.criterion or ""), "cyan")
+    why = WHY_INTERRUPTED.get(event.reason, "")
+    told = {
+        "waiting": Text("waiting for a person", "bold yellow"),
+        "interrupted": Text("interrupted", "bold yellow").append(why, "default"),
+        "resumed": Text("resumed"),
+    }
+    return told.get(event.type)
 
 
 def phase_line(event: Event) -> Text | None:
@@ -94,8 +105,19 @@ def row_lines(evaluation: Evaluation) -> Iterator[Line]:
 def row_line(row: CriterionRow, width: int = 0) -> Line:
     """Return a criterion's verdict as a line."""
     mark, style = MARKS[None if row.unverified else row.passed]
-    told = Text(one_line(row.name))
+    told = Text(one_line(row.name)).append(_beside(row), "dim")
     return Line(Text(f"{mark} {row.id:{width}}  ", style), told.append(f": {one_line(row.gap)}", style) if row.gap else told)
+
+
+def _beside(row: CriterionRow) -> str:
+    """Return what else is known of a verdict."""
+    told = {
+        f"  (score {row.score:g})" if row.score is not None else "": row.score is not None,
+        f"  ({sum(bool(vote.passed) for vote in row.votes)} of {len(row.votes)} votes)": bool(row.votes),
+        "  (judged before)": row.by == "cached",
+        f"  (overridden by {one_line(row.override.by) if row.override else ''})": row.override is not None,
+    }
+    return "".join(words for words, holds in told.items() if holds)
 
 
 def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
@@ -112,8 +134,14 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
     told.append(f" after {counted(result.iterations, 'iteration')}" if result.status else "")
     usage = result.usage
     yield told.append(f"  {counted(usage.calls, 'model call')}, {usage.input:,} tokens in, {usage.output:,} out{cost(usage)}", "dim")
+    if result.overridden_result:
+        yield Text(f"with what people say: {result.overridden_result}", "bold")
     if result.error:
         yield Text(printable(result.error), "red")
+    for asked in result.waiting_for.criteria if result.waiting_for else ():
+        yield Text(f"gradeloop decide {result.thread_id} {asked.id} --pass", "bold").append(
+            f"   or --fail: {one_line(asked.name)}", "default"
+        )
 
 
 def cost(usage: Usage) -> str:

@@ -34,10 +34,10 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
     if not as_json:
         for note in task.notes:
             console.print(note, style="dim", soft_wrap=True)
-        show_rubric(console, task.request.rubric)
+        show_rubric(console, task.request.filled_rubric())
     connection = await find()
     client, thread_id = await _started(task, connection)
-    screen = screen_of(console, task.request.rubric, as_json=as_json)
+    screen = screen_of(console, task.request.filled_rubric(), as_json=as_json)
     if detach:
         screen.opened(thread_id, connection.ui)
         screen.close()

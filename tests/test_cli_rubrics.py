@@ -1,0 +1,124 @@
+"""The commands about rubrics, and people's words, as they are typed."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli import CommandLine
+
+TASK = """
+prompt: Write a haiku
+vars: {lines: 3}
+rubric:
+  criteria:
+    - "It has {{ lines }} lines"
+    - {id: kind, description: It is kind, human: true}
+    - {description: Tone, score: {min: 1, max: 5}, votes: 3}
+generator: {model: "scripted:writer"}
+grader: {model: "scripted:judge"}
+scripted: replies.yaml
+"""
+
+
+def reply(group: int, name: str, sample: int = 0, score: int | None = None, gap: str | None = None) -> dict[str, object]:
+    """Return a grader's verdict on one criterion."""
+    row = {"id": name, "reason": "r", "score": score, "passed": gap is None, "gap": gap}
+    said = {"criteria": [row], "explanation": "e", "result": "satisfied" if gap is None else "needs_revision"}
+    return {"role": "grader", "group": group, "sample": sample, "verdict": said}
+
+
+@pytest.fixture(scope="module")
+def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """Return the command in a folder with a task that a person decides."""
+    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
+    replies = [
+        {"role": "generator", "text": "one"},
+        reply(0, "c1"),
+        reply(1, "c3", 0, 4),
+        reply(1, "c3", 1, 2, "flat"),
+        reply(1, "c3", 2, 5),
+    ]
+    (command.folder / "task.yaml").write_text(TASK)
+    (command.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
+    yield command
+    command.end()
+
+
+def written(gradeloop: CommandLine, name: str, text: str) -> str:
+    """Write a file beside the task and return its name."""
+    (Path(gradeloop.folder) / name).write_text(text)
+    return name
+
+
+def test_a_rubric_is_told_as_it_is_understood(gradeloop: CommandLine) -> None:
+    text = "threshold: 0.5\ncriteria:\n- a\n- {id: b, description: 'b', negate: true, votes: 3}\n- {group: Style, criteria: [c, d]}\n"
+    done = gradeloop("rubric", "check", written(gradeloop, "rubric.yaml", text))
+
+    assert (done.code, done.out.splitlines()) == (
+        0,
+        [
+            "Rubric: 4 criteria",
+            "  c1  a",
+            "  b   b  (must not hold)  (3 votes)",
+            "  c3  c  (in Style)",
+            "  c4  d  (in Style)",
+            "Met by: every required criterion and group and a score of 0.5",
+            "  Style: its required criteria, weight 1",
+            "A pass: 4 grader calls",
+        ],
+    )
+    assert json.loads(gradeloop("rubric", "check", "rubric.yaml", "--json").out)["groups"] == [{"group": "Style", "required": True}]
+
+
+def test_a_mistake_in_a_rubric_ends_with_2_and_its_place(gradeloop: CommandLine) -> None:
+    done = gradeloop("rubric", "check", written(gradeloop, "bad.yaml", "criteria:\n  - fine\n  - Tone: professional\n"))
+
+    assert (done.code, done.out) == (2, "")
+    why = "criteria[1]: YAML reads 'Tone: professional' as a mapping; put the criterion in quotes"
+    assert done.err.strip() == f"gradeloop: the rubric 'bad.yaml', line 3, column 5: {why}"
+
+
+def test_a_converted_rubric_can_be_checked(gradeloop: CommandLine) -> None:
+    config = "tests:\n- vars: {product: pumps}\n  assert:\n  - {type: llm-rubric, value: 'Names {{ product }}'}\n"
+    done = gradeloop("rubric", "convert", written(gradeloop, "config.yaml", config))
+    checked = gradeloop("rubric", "check", written(gradeloop, "ours.yaml", done.out))
+    refused = gradeloop("rubric", "convert", written(gradeloop, "other.yaml", "assert: [{type: contains, value: x}]"))
+
+    assert (done.code, checked.code, refused.code) == (0, 0, 2)
+    assert "  c1  Names pumps  (scored 0 to 1)" in checked.out
+    assert "assert[0]: the type 'contains' has no counterpart" in refused.err
+
+
+def test_a_run_waits_for_a_person_and_goes_on_with_what_they_say(gradeloop: CommandLine) -> None:
+    waiting = gradeloop("run", "task.yaml", "--thread", "haiku")
+    without_gap = gradeloop("decide", "haiku", "kind", "--fail")
+    decided = gradeloop("decide", "haiku", "kind", "--pass", "--by", "ann")
+    watched = gradeloop("watch", "haiku")
+    late = gradeloop("decide", "haiku", "kind", "--pass")
+
+    assert (waiting.code, without_gap.code, decided.code, watched.code, late.code) == (3, 2, 0, 0, 2)
+    assert "  c1    It has 3 lines" in waiting.out
+    assert waiting.out.rstrip().endswith("gradeloop decide haiku kind --pass   or --fail: It is kind")
+    assert "gap is missing; say what the author has to mend" in without_gap.err
+    assert "decided by a person: kind" in watched.out
+    assert "✓ c3    Tone  (score 4)  (2 of 3 votes)" in watched.out
+    assert "nothing waits for a person in this thread" in late.err
+
+
+def test_a_verdict_is_overridden_and_its_prompt_shown(gradeloop: CommandLine) -> None:
+    gradeloop("run", "task.yaml", "--thread", "second")
+    gradeloop("decide", "second", "kind", "--pass")
+    gradeloop("watch", "second")
+    done = gradeloop("override", "second", "c3", "--fail", "--why", "it is flat", "--by", "ann")
+    shown = gradeloop("show", "second")
+    prompt = gradeloop("prompt", "second", "--group", "2")
+    as_json = json.loads(gradeloop("prompt", "second", "--json").out)
+    nothing = gradeloop("prompt", "second", "--evaluation", "7")
+
+    assert done.out == "iteration 1: satisfied, with what people say needs_revision\n"
+    assert "with what people say: needs_revision" in shown.out
+    assert prompt.out.startswith("call group of c3, one of 2; prompt version")
+    assert (as_json["criteria"], as_json["groups"]) == (["c1"], 2)
+    assert (nothing.code, "no grader was asked there" in nothing.err) == (2, True)
