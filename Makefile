@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peer bench-providers lock clean
+.PHONY: help demo test check bench bench-peer bench-providers bench-criteria lock clean
 
 help:
 	@echo 'make demo    a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -42,6 +42,9 @@ bench-peer: $(VENV)/.ready-dev
 
 bench-providers: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.provider_layer $(ARGS)
+
+bench-criteria: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.many_criteria
 
 # The newest pins, without the project itself (its line would name a folder) and without any index.
 lock: $(VENV)/.ready-dev

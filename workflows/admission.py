@@ -50,7 +50,7 @@ def _new(request: ThreadRequest) -> Thread:
         generator=request.generator,
         grader=request.grader,
         rubric=request.filled_rubric(),
-        template=request.rubric,
+        template=request.rubric if request.vars is not None else None,
         vars=request.vars,
         max_iterations=request.max_iterations,
         idle_timeout=request.idle_timeout,

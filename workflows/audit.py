@@ -20,7 +20,7 @@ def given_prompt(thread: Thread, index: int, number: int) -> GivenPrompt | None:
     if not 0 <= index < len(thread.evaluations):
         return None
     evaluation = thread.evaluations[index]
-    rubric = thread.rubrics.get(evaluation.rubric_sha256 or "")
+    rubric = thread.rubric_of(evaluation.rubric_sha256)
     groups = call_groups(rubric) if rubric else ()
     if rubric is None or not 0 <= number < len(groups) or evaluation.prompt_version != VERSION:
         return None

@@ -8,7 +8,7 @@ from workflows.calls import Calls, Interrupted, OverBudget
 from workflows.drafting import Drafting
 from workflows.grading_pass import Grading
 from workflows.run_state import GradingPass, GradingRun
-from workflows.thread_state import RUBRICS_KEPT, Thread
+from workflows.thread_state import Thread
 from workflows.turns import take_supplied
 
 with workflow.unsafe.imports_passed_through():
@@ -86,7 +86,6 @@ class GradingLoop:
     def _decide(self, rubric: Rubric, run: GradingRun, held: GradingPass, judgement: Judgement) -> Evaluation:
         result = result_of(rubric, judgement)
         run.status = status_of(result, last=run.iteration + 1 >= run.max_iterations)
-        sha256 = self._keep(rubric)
         evaluation = Evaluation(
             grading_run_id=run.grading_run_id,
             iteration=run.iteration,
@@ -99,7 +98,7 @@ class GradingLoop:
             usage=held.usage,
             draft=held.draft,
             grader=held.judged_by,
-            rubric_sha256=sha256,
+            rubric_sha256=rubric.sha256(),
             prompt_version=VERSION if rubric.judged else None,
         )
         if self._thread.bytes() + evaluation.size() > self._thread.limit:
@@ -108,11 +107,3 @@ class GradingLoop:
         run.grading = None
         self._thread.tell("rubric_evaluation_end", index=len(self._thread.evaluations) - 1, result=result, status=run.status)
         return evaluation
-
-    def _keep(self, rubric: Rubric) -> str:
-        """Keep the rubric, for whoever wants to see later what was asked, and return its sha256."""
-        sha256, kept = rubric.sha256(), self._thread.rubrics
-        kept[sha256] = kept.pop(sha256, rubric)
-        for oldest in list(kept)[:-RUBRICS_KEPT]:
-            del kept[oldest]
-        return sha256

@@ -69,17 +69,17 @@ class People:
             raise _stale(
                 f"there is no verdict on {asked.criterion!r} at that run and iteration; the query `evaluations` shows those there are"
             )
-        if self._thread.evaluations[at].rubric_sha256 not in self._thread.rubrics:
+        if self._thread.rubric_of(self._thread.evaluations[at].rubric_sha256) is None:
             raise _stale("the rubric of that evaluation is not kept any more; override one by the rubric in force, or the one before it")
 
     def override(self, raw: RawValue) -> Evaluation:
         """Record a person's verdict; a run that has not ended, and is met by it, ends."""
         asked, thread = _read(OverrideRequest, raw, "the override"), self._thread
         at = self._find(asked)
-        if at is None:
-            raise ApplicationError("the evaluation is gone", type="StaleDecision", non_retryable=True)
-        judged = thread.evaluations[at]
-        rubric = thread.rubrics[judged.rubric_sha256 or ""]
+        judged = None if at is None else thread.evaluations[at]
+        rubric = thread.rubric_of(judged.rubric_sha256) if judged else None
+        if at is None or judged is None or rubric is None:
+            raise _stale("the evaluation is gone")
         when = workflow.now().isoformat(timespec="milliseconds")
         told = overridden(rubric, judged, asked.criterion, Override(passed=asked.passed, why=asked.why, by=asked.by, time=when))
         thread.evaluations[at] = told

@@ -10,20 +10,28 @@ with workflow.unsafe.imports_passed_through():
 
     from pydantic_core import to_json
 
+    from gradeloop.rubric import Rubric
     from gradeloop.verdict import Verdict
+
+FEW_EVENTS = 500
+"""Kept of a thread that is full."""
+
+FULL = 0.9
+"""Of what a thread may hold, from which on it counts as full."""
 
 
 def portable(thread: Thread) -> Thread:
     """Return the thread without what can be had again, where all does not fit.
 
-    First go the verdicts that may be reused, then the grader's conversations in flight, then those of the pass that have ended.
+    First go the verdicts that may be reused, the former rubric and older events, then the grader's conversations in flight, then
+    those of the pass that have ended.
     """
     grading = thread.run.grading if thread.run else None
     held = grading.conversations if grading else {}
     room = thread.limit - thread.bytes()
-    if _size(thread.verdicts) + _size(held) <= room:
+    if _size(thread.verdicts) + _size(thread.rubrics) + _size(held) <= room and thread.bytes() < FULL * thread.limit:
         return thread
-    thread = thread.model_copy(update={"verdicts": {}, "verdicts_of": None})
+    thread = thread.model_copy(update={"verdicts": {}, "verdicts_of": None, "rubrics": {}, "events": thread.events[-FEW_EVENTS:]})
     if thread.run is None or grading is None or _size(held) <= room:
         return thread
     ended = {key: each for key, each in held.items() if each.ended}
@@ -31,5 +39,5 @@ def portable(thread: Thread) -> Thread:
     return thread.model_copy(update={"run": thread.run.model_copy(update={"grading": kept})})
 
 
-def _size(values: Mapping[str, Conversation] | Mapping[str, Verdict]) -> int:
+def _size(values: Mapping[str, Conversation] | Mapping[str, Verdict] | Mapping[str, Rubric]) -> int:
     return sum(len(to_json(value)) for value in values.values())

@@ -24,10 +24,6 @@ OUTCOMES_KEPT = 64
 """Keys of past turns that are remembered; a caller that comes again after so many others starts a new turn."""
 
 
-RUBRICS_KEPT = 2
-"""Of at most 64 KiB each: the one in force and the one before it."""
-
-
 class Invocation(State):
     """A turn that somebody asked for."""
 
@@ -87,7 +83,7 @@ class Thread(State):
     """The rubric as it was given, where variables are put into it."""
     vars: dict[str, JsonValue] | None = None
     rubrics: dict[str, Rubric] = Field(default_factory=dict)
-    """By sha256, those that evaluations were made by, the newest ones."""
+    """By sha256, the one that was in force before, for whoever wants to see what was asked."""
     verdicts: dict[str, Verdict] = Field(default_factory=dict)
     """By what was asked, those about the draft that was judged last."""
     verdicts_of: int | None = None
@@ -123,6 +119,16 @@ class Thread(State):
     closing: bool = False
     external_storage: bool = False
     """Whether the worker stores large payloads elsewhere, as the first call told."""
+
+    def replace_rubric(self, rubric: Rubric | None) -> None:
+        """Put another rubric in force, and keep the one before."""
+        self.rubrics = {self.rubric.sha256(): self.rubric} if self.rubric else {}
+        self.rubric = rubric
+
+    def rubric_of(self, sha256: str | None) -> Rubric | None:
+        """Return the rubric of a sha256, while it is kept."""
+        current = self.rubric
+        return current if current is not None and current.sha256() == sha256 else self.rubrics.get(sha256 or "")
 
     @property
     def rubric_in_force(self) -> Rubric | None:

@@ -21,7 +21,8 @@ def begin(thread: Thread, turn: Invocation) -> None:
     """Take a turn in: go on with the interrupted run, or append its messages and open a run where a rubric is in force."""
     same = turn.rubric is None or same_rubric(turn.rubric, thread.rubric)
     thread.budget, thread.reason = turn.budget or thread.budget, None
-    thread.vars, thread.template = turn.vars or thread.vars, turn.template or thread.template
+    thread.vars = turn.vars if turn.vars is not None else thread.vars
+    thread.template = (turn.template or thread.template) if thread.vars is not None else None
     if thread.status in {"interrupted", "waiting"} and (turn.resumes or (same and not turn.messages)):
         _go_on(thread, turn)
         return
@@ -29,7 +30,7 @@ def begin(thread: Thread, turn: Invocation) -> None:
     _close_tool_calls(thread)
     if not same:
         supersede(thread)
-        thread.rubric = turn.rubric
+        thread.replace_rubric(turn.rubric)
     thread.turn, thread.used_before, thread.active, thread.error = len(thread.log), thread.usage, turn, None
     for message in turn.messages:
         thread.append(message)
@@ -69,7 +70,7 @@ def take_supplied(thread: Thread) -> None:
     if thread.run and thread.run.status not in ("running", "superseded"):
         thread.tell("run_ended", status=thread.run.status)
     supersede(thread)
-    thread.rubric = supplied
+    thread.replace_rubric(supplied)
     ended, drafting = thread.run, thread.drafting is not None
     open_run(thread, ended.max_iterations if ended else None)
     if thread.run is None:
@@ -82,7 +83,7 @@ def judge_anew(thread: Thread) -> bool:
     """Begin to judge the last draft by the rubric that came while the thread was idle; False where there is no draft yet."""
     rubric, thread.supplied = thread.supplied, None
     if thread.last_draft() is None:
-        thread.rubric = rubric
+        thread.replace_rubric(rubric)
         return False
     waiting = thread.active.keys if thread.status == "waiting" and thread.active else []
     begin(thread, Invocation(keys=[f"rubric/{thread.seq}", *waiting], payload="", rubric=rubric))

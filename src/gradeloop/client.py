@@ -59,6 +59,7 @@ class GradingClient(ThreadReader):
         rubric: Rubric | str | Mapping[str, Any] | None = None,
         max_iterations: int | None = None,
         budget: Budget | Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
         key: str | None = None,
         start: ThreadRequest | Mapping[str, Any] | None = None,
         on_evaluation: OnEvaluation | None = None,
@@ -74,6 +75,7 @@ class GradingClient(ThreadReader):
             rubric: A new rubric; the sticky one stays by default, `""` clears it.
             max_iterations: Of the run that this turn opens.
             budget: The thread's from now on; its own by default.
+            variables: What `{{ name }}` stands for in rubrics, from now on; the thread's own `vars` by default.
             key: Makes the call idempotent: the same key again attaches to the turn, or returns its result.
             start: What the thread is started with where there is none of that id; its messages must be empty.
             on_evaluation: Told once of each evaluation of this turn, with a copy; what it raises is logged and has no effect.
@@ -82,7 +84,7 @@ class GradingClient(ThreadReader):
             InvalidRequest: The turn is refused.
             ThreadNotFound: There is no such thread, and no `start`.
         """
-        turn = parse(InvokeRequest, _turn(messages, rubric=rubric, max_iterations=max_iterations, budget=budget, key=key))
+        turn = parse(InvokeRequest, _turn(messages, rubric=rubric, max_iterations=max_iterations, budget=budget, vars=variables, key=key))
         request = parse_request(dict(start)) if isinstance(start, Mapping) else start
         handle = self._thread(thread_id)
         asked = Turn(turn, request, named=key is not None)

@@ -85,10 +85,13 @@ def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scr
     Raises:
         InvalidRequest: A key, or the file of scripted replies, is missing.
     """
-    for role, model in {"generator": request.generator.model, "grader": request.grader and request.grader.model}.items():
+    judges = [judge for criterion in request.rubric.judged for judge in criterion.judges] if request.rubric else []
+    named = {"generator.model": request.generator.model, "grader.model": request.grader and request.grader.model}
+    named |= {f"rubric: the grader {judge.id!r}": judge for judge in judges if isinstance(judge, ModelSpec)}
+    for where, model in named.items():
         variables = KEYS.get(model.provider, ()) if model else ()
         if model and variables and not any(environ.get(variable, "").strip() for variable in variables):
             cure = f"{variables[0]} is not set; set it, or name another model"
-            raise InvalidRequest(f"{role}.model: {model.id!r} needs a key and {cure}")
+            raise InvalidRequest(f"{where}: {model.id!r} needs a key and {cure}")
         if model and model.provider == "scripted" and not scripted:
-            raise InvalidRequest(f"{role}.model: {model.id!r} needs a file of replies; name it as 'scripted:' in the task file")
+            raise InvalidRequest(f"{where}: {model.id!r} needs a file of replies; name it as 'scripted:' in the task file")

@@ -106,7 +106,7 @@ def _replayed(told: TaskFile, flags: Flags) -> TaskFile:
 
 
 def _scripted(told: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    if told.get("activity") is not None or told.get("workflow") is not None:
+    if any(told.get(who) is not None for who in ("activity", "workflow", "function")):
         return told
     model = told.get("model")
     name = model.get("id") if isinstance(model, dict) else model
@@ -123,7 +123,7 @@ def _judged(rubric: JsonValue) -> bool:
         return False
     if read.cleared:
         raise InvalidRequest("rubric: it is empty; write a criterion a line, or leave the rubric out, so that nothing is graded")
-    return bool(read.judged)
+    return any(None in criterion.judges for criterion in read.judged)
 
 
 def _thread_id(flag: str) -> str:
@@ -157,7 +157,7 @@ def _messages(told: TaskFile, flags: Flags) -> list[JsonValue]:
 def _with_model(told: dict[str, JsonValue], flag: str | None, role: str, notes: list[str]) -> dict[str, JsonValue]:
     if flag is not None:
         return told | {"model": flag}
-    if any(told.get(who) is not None for who in ("model", "activity", "workflow")):
+    if any(told.get(who) is not None for who in ("model", "activity", "workflow", "function")):
         return told
     chosen = named_default(os.environ, role)
     notes.append(f"{role}: {chosen.spec.id}, because {chosen.variable} is set")
