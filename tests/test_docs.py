@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import pytest
 import typer
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 from temporalio import activity, workflow
@@ -219,6 +220,11 @@ def test_the_schemas_are_those_of_the_contracts_examples() -> None:
     named = {each.about for each in blocks(CONTRACT) if each.language == "json"} - {"events", "foreign", "Generator", "ModelSpec"}
 
     assert named <= set(schemas_of())
+
+
+@pytest.mark.parametrize("example", [each for each in blocks(CONTRACT) if each.about in {"Rubric", "ThreadRequest", "InvokeRequest"}])
+def test_the_examples_keep_the_printed_schemas(example: Block) -> None:
+    assert list(Draft202012Validator(schemas_of(example.about)).iter_errors(json.loads(example.text))) == []
 
 
 def test_every_block_of_every_document_is_of_a_kind_that_is_checked() -> None:

@@ -4,6 +4,7 @@ import re
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
+from pydantic.json_schema import JsonSchemaValue
 
 from gradeloop.strict import OrText, Strict, clip
 
@@ -44,6 +45,14 @@ class OwnPrompt(OrText):
     """Messages for the grader, in which the rubric and the output have their places."""
 
     messages: tuple[PromptMessage, ...]
+
+    @classmethod
+    def other_forms(cls) -> list[JsonSchemaValue]:
+        """Return the form of a chat: `[{role, content}]`."""
+        text = {"type": "string"}
+        said = {"role": {"enum": ["system", "user", "assistant"]}, "content": text}
+        message = {"type": "object", "properties": said, "required": ["content"], "additionalProperties": False}
+        return [{"type": "array", "items": message}]
 
     @model_validator(mode="before")
     @classmethod

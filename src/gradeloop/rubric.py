@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
+from pydantic.json_schema import JsonSchemaValue
 
 from gradeloop.criterion import Criterion, absent
 from gradeloop.nesting import flat
@@ -64,6 +65,20 @@ class Rubric(OrText):
     criteria: tuple[Criterion, ...]
     """Empty: the rubric is cleared. On the wire also groups: `{"group": name, "criteria": [...]}`."""
     context: tuple[Context, ...] = Field(default=(), exclude_if=absent)
+
+    @classmethod
+    def widen(cls, schema: JsonSchemaValue) -> None:
+        """Let groups stand among the criteria."""
+        properties = schema["properties"]
+        group = {
+            "group": {"type": "string"},
+            "required": {"type": "boolean"},
+            "weight": {"type": "number", "minimum": 0},
+            "threshold": {"type": "number", "minimum": 0, "maximum": 1},
+            "criteria": {"type": "array", "items": properties["criteria"]["items"], "minItems": 1},
+        }
+        nested = {"type": "object", "properties": group, "required": ["group", "criteria"], "additionalProperties": False}
+        properties["criteria"]["items"] = {"anyOf": [properties["criteria"]["items"], nested]}
 
     @model_validator(mode="before")
     @classmethod

@@ -65,6 +65,18 @@ class OrText(Strict):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the schema of the object, or of a string beside it where it describes input."""
+        """Return the schema of the object, or of a string and the other ways to write it where it describes input."""
         whole = handler(schema)
-        return whole if handler.mode == "serialization" else {"anyOf": [{"type": "string"}, whole]}
+        if handler.mode == "serialization":
+            return whole
+        cls.widen(handler.resolve_ref_schema(whole))
+        return {"anyOf": [{"type": "string"}, *cls.other_forms(), whole]}
+
+    @classmethod
+    def other_forms(cls) -> list[JsonSchemaValue]:
+        """Return the schemas of what it may be written as, beside a string and the object."""
+        return []
+
+    @classmethod
+    def widen(cls, schema: JsonSchemaValue) -> None:
+        """Add to the object's schema what its fields may be written as, where pydantic does not see it."""
