@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 
 from gradeloop.conversion import as_yaml, converted
 from gradeloop.errors import InvalidRequest
@@ -13,6 +14,7 @@ from gradeloop.promptfoo import from_promptfoo, model_of
 from gradeloop.rubric import Rubric
 from gradeloop.yaml_file import read_yaml
 from tests.test_scoring import Row, judgement_of
+from tests.threads import draft, request, serving
 
 SAYS: dict[str, Any] = {"type": "llm-rubric", "value": "Says\nhello"}
 GREETS = SAYS | {"value": "Greets {{ who }} {{ n }} times", "metric": "greets"}
@@ -137,6 +139,14 @@ def test_a_marker_is_one_only_where_white_space_follows() -> None:
 )
 def test_a_scorer_without_criteria_asks_nobody(shape: Any) -> None:
     assert (from_mastra(shape).cleared, from_mastra(shape).scoring) == (True, "binary")
+
+
+async def test_such_a_scorer_scores_1_without_a_call(client: Client) -> None:
+    empty = from_mastra({"criteria": []}).model_dump(mode="json")
+    async with serving(client, draft()) as desk:
+        result = await desk.run(request(empty))
+
+    assert (result.status, result.score, result.output, desk.models.of("grader")) == (None, 1.0, "draft 0", [])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What a model, a tool, a user or a variable says stays what it is: data inside a fence, in every place where text can enter."""
 
+import inspect
 import json
 import re
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from activities.tools.toolbox import Toolbox
 from gradeloop.answer import read
 from gradeloop.call_groups import call_groups
 from gradeloop.evaluation import CheckOutcome, CriterionRow, Evaluation
@@ -251,6 +253,18 @@ async def test_a_required_criterion_that_the_grader_calls_optional_is_required(c
 
     assert result.status == "grader_error"
     assert "the result is 'satisfied', but the rows say 'needs_revision'" in result.evaluations[0].explanation
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_tools_description_is_its_description_and_no_more(payload: str) -> None:
+    def look() -> str:
+        return payload
+
+    look.__doc__ = payload
+    (spec,) = Toolbox([look]).specs(["look"])
+
+    assert (spec.name, spec.description) == ("look", inspect.cleandoc(payload) or "look")
+    assert json.loads(spec.model_dump_json())["parameters"] == {"additionalProperties": False, "properties": {}, "type": "object"}
 
 
 async def test_a_tools_description_and_result_stay_what_they_are(client: Client) -> None:

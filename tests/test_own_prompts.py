@@ -43,7 +43,6 @@ def test_places_reach_into_a_json_draft_and_an_object_description() -> None:
         ("output.author", "prompt: {{ output.author }}: there is no 'author' in output"),
         ("output.text.more", "prompt: {{ output.text.more }}: there is no 'more' in output.text"),
         ("output.tags.2", "prompt: {{ output.tags.2 }}: there is no '2' in output.tags"),
-        ("rubric.most", "prompt: {{ rubric.most }}: there is no 'most' in rubric"),
     ],
 )
 def test_a_place_that_reaches_into_nothing_is_refused_by_name(place: str, why: str) -> None:
@@ -51,6 +50,17 @@ def test_a_place_that_reaches_into_nothing_is_refused_by_name(place: str, why: s
         given({"prompt": f"{{{{ output }}}} {{{{ {place} }}}}", "criteria": ["a"]})
 
     assert str(caught.value).startswith(why)
+
+
+def test_a_place_that_reaches_into_no_description_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="there is no 'most' in rubric; correct the place, or what it reaches into"):
+        Rubric.model_validate({"prompt": "{{ output }} {{ rubric.most }}", "criteria": [{"description": {"most": 3}}, "b"]})
+
+
+def test_a_prompt_that_reaches_into_a_description_is_about_one_criterion() -> None:
+    rubric = {"prompt": "{{ output }} {{ rubric.most }}", "criteria": [{"description": {"most": 3}}, {"description": {"most": 4}}]}
+
+    assert [group.ids for group in call_groups(Rubric.model_validate(rubric))] == [("c1",), ("c2",)]
 
 
 async def test_a_draft_that_is_no_json_is_the_graders_error_where_the_prompt_reaches_into_it(client: Client) -> None:

@@ -91,11 +91,14 @@ def test_a_file_on_the_wire_is_refused() -> None:
         Rubric.model_validate({"prompt": "file:///etc/passwd", "criteria": ["a"]})
 
 
+OBJECT = {"description": {"a": {"b": 1}}}
+
+
 @pytest.mark.parametrize(
     "rubric",
     [
         {"criteria": ["a", {"group": "g", "threshold": 0.5, "criteria": ["b", {"id": "x", "description": {"min": 3}}]}], "gate": "any"},
-        {"prompt": [{"role": "user", "content": "{{ output.text }} {{ rubric.a.b }} {{ transcript }} {{ other }}"}], "criteria": ["a"]},
+        {"prompt": [{"role": "user", "content": "{{ output.text }} {{ rubric.a }} {{ transcript }} {{ other }}"}], "criteria": [OBJECT]},
         {"criteria": [{"description": "a", "panel": ["scripted:x", {"activity": "j", "task_queue": "q"}, {"function": "f"}]}]},
         {"language": "de", "feedback": {"opening": "Noch nicht."}, "criteria": [{"description": "a", "human": True}]},
     ],

@@ -59,11 +59,12 @@ def call_groups(rubric: Rubric) -> tuple[CallGroup, ...]:
 
 def _kind(rubric: Rubric, criterion: Criterion) -> str:
     """Return what criteria of one call have in common."""
-    if rubric.mode == "per_criterion" or criterion.form == "pass_score":
+    prompt = criterion.prompt or rubric.prompt
+    if rubric.mode == "per_criterion" or criterion.form == "pass_score" or (prompt and prompt.reaches):
         return criterion.id
     judges = [judge and judge.model_dump(mode="json") for judge in criterion.judges]
-    prompt = criterion.prompt.model_dump(mode="json") if criterion.prompt else None
-    return json.dumps([judges, prompt], sort_keys=True)
+    own = criterion.prompt.model_dump(mode="json") if criterion.prompt else None
+    return json.dumps([judges, own], sort_keys=True)
 
 
 def _plain(rubric: Rubric) -> bool:

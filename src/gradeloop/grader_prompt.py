@@ -8,11 +8,10 @@ from typing import Any
 from gradeloop.call_groups import CallGroup
 from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import CheckOutcome
-from gradeloop.own_prompt import OwnPrompt, Place
+from gradeloop.own_prompt import OwnPrompt, Place, reached
 from gradeloop.prompts import prompt, rubric_text
 from gradeloop.records import TRANSCRIPT_BUDGET, elided, is_elided, line, record_starts, records, stretches
 from gradeloop.rubric import Rubric
-from gradeloop.strict import clip
 from gradeloop.transcript import Message
 
 _TEXTS = {
@@ -154,7 +153,7 @@ def _put(part: str | Place, rubric: Rubric, group: CallGroup, judged: Judged, bu
         return part
     if part.of == "rubric":
         if part.path:
-            return _told(_reached(group.criteria[0].description, part))
+            return _told(reached(group.criteria[0].description, part))
         return _fenced("rubric", rubric_text(rubric, group.criteria).splitlines(), judged.nonce)
     if part.of == "transcript":
         return _fenced("records", _transcript(judged, budget), judged.nonce)
@@ -175,26 +174,9 @@ def _draft(place: Place, judged: Judged, budget: int) -> Iterator[str]:
             parsed = json.loads(judged.messages[judged.draft].content)
         except ValueError:
             raise InvalidRequest(f"prompt: {place.written} reaches into the draft, which is no JSON; ask the generator for JSON") from None
-        block |= {"part": ".".join(place.path), "text": _told(_reached(parsed, place))}
+        block |= {"part": ".".join(place.path), "text": _told(reached(parsed, place))}
     yield line(block | {"text": elided(str(block["text"]), budget)}, judged.nonce)
     yield from _decided(judged)
-
-
-def _reached(value: Any, place: Place) -> Any:  # noqa: ANN401 - JSON of any shape
-    for at, key in enumerate(place.path):
-        inside = value.get(key, _ABSENT) if isinstance(value, dict) else _item(value, key)
-        if inside is _ABSENT:
-            where = ".".join((place.of, *place.path[:at]))
-            raise InvalidRequest(f"prompt: {place.written}: there is no {clip(key)} in {where}; correct the place, or what it reaches into")
-        value = inside
-    return value
-
-
-_ABSENT = object()
-
-
-def _item(value: Any, key: str) -> Any:  # noqa: ANN401 - JSON of any shape
-    return value[int(key)] if isinstance(value, list) and key.isdecimal() and int(key) < len(value) else _ABSENT
 
 
 def _told(value: Any) -> str:  # noqa: ANN401 - JSON of any shape

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
+from gradeloop.errors import InvalidRequest
 from gradeloop.strict import OrText, Strict, clip
 
 PROMPT_CHARACTERS = 65_536
@@ -63,6 +64,12 @@ class OwnPrompt(OrText):
             value = [{"role": "user", "content": value}]
         return {"messages": tuple(value)} if isinstance(value, list | tuple) else value
 
+    @property
+    def reaches(self) -> tuple[Place, ...]:
+        """The places that reach into a criterion's description: such a prompt is about one criterion."""
+        parts = [part for message in self.messages for part in message.parts]
+        return tuple(part for part in parts if isinstance(part, Place) and part.of == "rubric" and part.path)
+
     @model_validator(mode="after")
     def _has_its_places(self) -> "OwnPrompt":
         places = [part.of for message in self.messages for part in message.parts if isinstance(part, Place)]
@@ -76,6 +83,28 @@ class OwnPrompt(OrText):
         if size > PROMPT_CHARACTERS:
             raise ValueError(f"the prompt has {size} characters, {PROMPT_CHARACTERS} at most; shorten it")
         return self
+
+
+def reached(value: Any, place: Place) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return what a place reaches in a value.
+
+    Raises:
+        InvalidRequest: It is not there; the message names the place.
+    """
+    for at, key in enumerate(place.path):
+        inside = value.get(key, _ABSENT) if isinstance(value, dict) else _item(value, key)
+        if inside is _ABSENT:
+            where = ".".join((place.of, *place.path[:at]))
+            raise InvalidRequest(f"prompt: {place.written}: there is no {clip(key)} in {where}; correct the place, or what it reaches into")
+        value = inside
+    return value
+
+
+_ABSENT = object()
+
+
+def _item(value: Any, key: str) -> Any:  # noqa: ANN401 - JSON of any shape
+    return value[int(key)] if isinstance(value, list) and key.isdecimal() and int(key) < len(value) else _ABSENT
 
 
 def cut(text: str) -> tuple[str | Place, ...]:

@@ -9,6 +9,11 @@ from pydantic import Field
 
 from gradeloop.strict import Strict
 
+
+def _absent(value: object) -> bool:
+    return value is None
+
+
 Sentence = Field(min_length=1, max_length=1000)
 
 
@@ -34,6 +39,17 @@ class Phrases(Strict):
     unquoted: str = Sentence
     not_asked: str = Sentence
     decided: str = Sentence
+
+
+class Feedback(Strict):
+    """Sentences of the author's own in what the generator is told."""
+
+    opening: str | None = Field(default=None, exclude_if=_absent)
+    failing: str | None = Field(default=None, exclude_if=_absent)
+    unverified: str | None = Field(default=None, exclude_if=_absent)
+    suggested: str | None = Field(default=None, exclude_if=_absent)
+    passing: str | None = Field(default=None, exclude_if=_absent)
+    closing: str | None = Field(default=None, exclude_if=_absent)
 
 
 @cache

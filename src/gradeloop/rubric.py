@@ -10,8 +10,8 @@ from pydantic.json_schema import JsonSchemaValue
 
 from gradeloop.criterion import Criterion, absent
 from gradeloop.nesting import flat
-from gradeloop.own_prompt import OwnPrompt
-from gradeloop.phrases import Phrases, languages, phrases
+from gradeloop.own_prompt import OwnPrompt, reached
+from gradeloop.phrases import Feedback, Phrases, languages, phrases
 from gradeloop.rubric_text import parse
 from gradeloop.strict import OrText, Strict, clip, did_you_mean
 from gradeloop.units import Group, Threshold, Unit, units
@@ -31,17 +31,6 @@ class Context(Strict):
     before: int
     """Position of the criterion that it stands before, from 0; the number of criteria at the end."""
     text: str
-
-
-class Feedback(Strict):
-    """Sentences of the author's own in what the generator is told."""
-
-    opening: str | None = Field(default=None, exclude_if=absent)
-    failing: str | None = Field(default=None, exclude_if=absent)
-    unverified: str | None = Field(default=None, exclude_if=absent)
-    suggested: str | None = Field(default=None, exclude_if=absent)
-    passing: str | None = Field(default=None, exclude_if=absent)
-    closing: str | None = Field(default=None, exclude_if=absent)
 
 
 class Rubric(OrText):
@@ -122,13 +111,17 @@ class Rubric(OrText):
         for name, weights in _weights(self):
             if not sum(weights):
                 raise ValueError(f"{name}: all weights are 0, so that there is no score; give one of them a weight above 0")
+        for each in self.judged:
+            prompt = each.prompt or self.prompt
+            for place in prompt.reaches if prompt else ():
+                reached(each.description, place)
         if (count := sum(len(each.judges) for each in self.judged)) > CONVERSATIONS:
             raise ValueError(f"criteria: their votes make {count} conversations a pass, {CONVERSATIONS} at most; ask for fewer votes")
         return self
 
     @property
     def cleared(self) -> bool:
-        """True where nothing is asked: later turns are not graded."""
+        """True where nothing is asked."""
         return not self.criteria
 
     @property
