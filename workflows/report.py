@@ -30,7 +30,7 @@ class Report:
         """Write the details, and the search attributes where the first call told that they exist."""
         thread = self._thread
         run, rubric = thread.run, thread.rubric_in_force
-        status = "interrupted" if thread.status == "interrupted" else run.status if run else "ungraded"
+        status = thread.status if thread.status in {"interrupted", "waiting"} else run.status if run else "ungraded"
         rows = [line for each in thread.evaluations[-ROWS:] for line in _details(each)]
         workflow.set_current_details("\n".join([f"Status: **{status}**", "", *rows])[:DETAILS_CHARACTERS])
         wanted = (status, run.grading_run_id if run else "", rubric.sha256() if rubric else "")
