@@ -368,4 +368,4 @@ async def test_no_sequence_of_replies_is_satisfied_unless_each_criterion_passed_
         assert {"c1", "c2"} <= set().union(*passes[-2:])
         assert passes[-1]
         assert all(each.passed for each in judgement.rows)
-    assert (judgement.error is None) or judgement.rows == ()
+    assert judgement.error is None or not any(each.unverified for each in judgement.rows)

@@ -92,7 +92,7 @@ def override(
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Put your verdict on a criterion beside the machine's, in the thread's last evaluation."""
+    """Put your verdict on a criterion beside the machine's."""
     from rich.text import Text
 
     from gradeloop.client import GradingClient
