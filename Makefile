@@ -21,8 +21,9 @@ help:
 demo: $(VENV)/.ready-demo
 	@$(BIN)/gradeloop demo
 
+# Two processes: most tests wait for a server or a child.
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
