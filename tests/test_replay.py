@@ -133,6 +133,13 @@ async def edited(desk: Desk, thread: Thread) -> None:
     await thread.signal("close")
 
 
+async def graded_again(desk: Desk, thread: Thread) -> None:
+    """Have the last draft graded again, and close; recorded before verdicts were reused, so that it has two calls."""
+    await until(thread, "idle")
+    await thread.execute_update("invoke", {}, result_type=RunResult)
+    await thread.signal("close")
+
+
 @dataclass(frozen=True)
 class Story:
     """A thread that is recorded."""
@@ -209,6 +216,9 @@ STORIES = {
         request({"criteria": [{"description": "tests pass", "check": "run_test_suite"}, "readable"]}),
         (draft(), grade(0, row("c2")), draft(1), grade(1, row("c2"))),
         "satisfied",
+    ),
+    "graded_again": Story(
+        request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH), grade(0, *BOTH) | {"run": 1}), "satisfied", graded_again
     ),
     "votes_and_a_function": Story(request(VOTED), (draft(), call(0), call(0, row("c1", "two"), sample=1), call(0, sample=2)), "satisfied"),
     "edited_criterion": Story(

@@ -147,9 +147,12 @@ class Grading:
             del self._thread.verdicts[oldest]
 
     def _asked(self, group: CallGroup, sample: int) -> str | None:
-        """Return the key of a question; None where it is not a model of ours, or not known yet, who answers."""
+        """Return the key of a question; None where it is not a model of ours, or not known yet, who answers.
+
+        A worker of before verdicts were reused told nothing of its tools: what it graded again, a replay grades again.
+        """
         judge, grader = self._judge(group, sample), self._thread.grader
-        if not isinstance(judge, ModelSpec) or self._calls.offer is None:
+        if not isinstance(judge, ModelSpec) or self._calls.offer is None or not self._calls.offer.tools:
             return None
         return reuse_key(
             self._rubric,
