@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from gradeloop.contracts import RunResult
-from tests.threads import JUDGE, Desk, Reply, draft, refusal, request, row, serving, story, verdict
+from tests.threads import JUDGE, Desk, Reply, draft, refusal, request, row, serving, story, until, verdict
 
 EACH = {"mode": "per_criterion", "criteria": ["three lines", "spring", "a kigo"]}
 
@@ -101,6 +101,44 @@ async def test_a_lost_call_costs_that_call_and_the_next_run_pays_for_nothing_els
     assert (again.status, [each.by for each in again.evaluations[0].criteria]) == ("satisfied", ["cached", "model", "cached"])
     assert again.evaluations[0].usage.calls == 1
     assert sorted(asked(desk)) == [(0, 0, 0, 0), (0, 1, 0, 0), (0, 2, 0, 0), (1, 1, 0, 0)]
+
+
+async def test_an_interrupt_costs_the_call_in_flight_and_what_the_others_said_is_kept(client: Client) -> None:
+    replies = [said(at, row(f"c{at + 1}")) for at in range(3)]
+    async with serving(client, draft(), *replies) as desk:
+        held = desk.models.gate("grader", group=1)
+        thread = await desk.start(request(EACH))
+        await held.reached.wait()
+        await _returned(thread, 2)
+        await thread.signal("interrupt")
+        await until(thread, "interrupted")
+        held.opened.set()
+        result = await thread.execute_update("resume", result_type=RunResult)
+
+    assert (result.status, [each.by for each in result.evaluations[0].criteria]) == ("satisfied", ["model"] * 3)
+    assert sorted(group for _, group, *_ in asked(desk)) == [0, 1, 1, 2]
+
+
+async def _returned(thread: Any, count: int) -> None:
+    """Wait until so many of the pass's calls have their verdicts."""
+    async with asyncio.timeout(20):
+        while True:
+            checkpoint = await thread.query("checkpoint", result_type=dict[str, Any])
+            grading = (checkpoint["thread"]["run"] or {}).get("grading") or {"conversations": {}}
+            if sum(each["verdict"] is not None for each in grading["conversations"].values()) >= count:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_a_budget_stops_all_the_calls_of_a_pass_and_a_larger_one_makes_them(client: Client) -> None:
+    replies = [said(at, row(f"c{at + 1}")) for at in range(3)]
+    async with serving(client, draft(usage={"input": 90, "output": 20}), *replies) as desk:
+        thread = await desk.start(request(EACH, budget={"max_tokens": 100}))
+        state = await until(thread, "interrupted")
+        before = len(asked(desk))
+        result = await thread.execute_update("resume", {"budget": {"max_tokens": 1000}}, result_type=RunResult)
+
+    assert (state["reason"], before, result.status, len(asked(desk))) == ("budget", 0, "satisfied", 3)
 
 
 async def _result_of(thread: Any, status: str) -> None:

@@ -91,6 +91,13 @@ def test_a_file_on_the_wire_is_refused() -> None:
         Rubric.model_validate({"prompt": "file:///etc/passwd", "criteria": ["a"]})
 
 
+def test_a_setting_that_nobody_made_is_no_part_of_a_rubrics_sha256() -> None:
+    rubric = Rubric.model_validate({"criteria": [{"description": "a", "grader": {"id": "scripted:x", "config": {"seed": 1}}}]})
+
+    assert '"grader":{"config":{"seed":1},"id":"scripted:x"}' in rubric.canonical()
+    assert Rubric.model_validate_json(rubric.canonical()) == rubric
+
+
 OBJECT = {"description": {"a": {"b": 1}}}
 
 

@@ -100,9 +100,10 @@ class Models(Providers):
         """Have the role's next calls fail."""
         self._faults[role] = [ModelFault(kind, "as it was told to", usage=usage, raisable=raisable) for _ in range(times)]
 
-    def gate(self, role: str, iteration: int = 0, step: int = 0) -> Gate:
+    def gate(self, role: str, iteration: int = 0, step: int = 0, group: int = 0) -> Gate:
         """Hold the calls at this address from now on."""
-        return self._gates.setdefault(Step.model_validate({"role": role, "iteration": iteration, "step": step}), Gate())
+        place = {"role": role, "iteration": iteration, "step": step, "group": group}
+        return self._gates.setdefault(Step.model_validate(place), Gate())
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Answer from the script."""

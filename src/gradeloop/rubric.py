@@ -173,7 +173,11 @@ class Rubric(OrText):
 
     def canonical(self) -> str:
         """Return the rubric as JSON with sorted keys and no spaces: equal rubrics give equal text."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        raw = self.model_dump(mode="json")
+        for judge in (judge for each in raw["criteria"] for judge in (each.get("grader"), *each.get("panel", ()))):
+            if judge and "config" in judge:  # settings that are not there yet shall not make it another rubric
+                judge["config"] = {name: value for name, value in judge["config"].items() if value is not None}
+        return json.dumps(raw, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     def sha256(self) -> str:
         """Return the sha256 of the canonical form, as hex."""
