@@ -42,6 +42,8 @@ DYNAMIC_CONFIG = (
     'history.timerProcessorMaxTimeShift="1ms"',
     # Without it, the tenants of a priority are served in the order of their calls.
     "matching.enableFairness=true",
+    # And fairness is kept within a partition of a queue alone, of which new calls would be spread over four.
+    "matching.numTaskqueueWritePartitions=1",
 )
 
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
