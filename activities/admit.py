@@ -30,7 +30,7 @@ class Offer(Recorded):
     """Who judges where the thread names nobody; told only where that is asked."""
     tools: str = ""
     """The sha256 of the grader's tools, with the versions that they declare."""
-    cacheable: tuple[str, ...] = ()
+    cacheable: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Those of the grader's tools on which a verdict may rest that is reused."""
 
 

@@ -12,6 +12,7 @@ from workflows.interview import GraderFailed, Interview
 from workflows.options import ADMIT, TOOL_CALL, WARMED_CHARACTERS
 from workflows.run_state import Conversation, GradingPass, GradingRun
 from workflows.thread_state import Thread
+from workflows.tool_round import READ_TRANSCRIPT
 
 with workflow.unsafe.imports_passed_through():
     from activities.admit import Offer
@@ -139,7 +140,7 @@ class Grading:
     def _remember(self, group: CallGroup, sample: int, conversation: Conversation) -> None:
         """Keep a verdict for the same question, unless it rests on a tool that may say something else by then."""
         offer, verdict, key = self._calls.offer, conversation.verdict, self._asked(group, sample)
-        lasting = offer is not None and set(conversation.called) <= set(offer.cacheable)
+        lasting = offer is not None and set(conversation.called) <= {READ_TRANSCRIPT, *offer.cacheable}
         if verdict is None or key is None or conversation.error or verdict.result == "failed" or not lasting:
             return
         self._thread.verdicts[key] = verdict

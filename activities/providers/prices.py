@@ -58,7 +58,8 @@ class PriceTable(Strict):
 
     def cost(self, spec: ModelSpec, usage: Usage) -> float | None:
         """Return what one call cost in US dollars; None where the model's price is not known."""
-        rows = [row for row in self.prices if row.provider == spec.provider and re.fullmatch(row.models, spec.model)]
+        provider, model = spec.provider, spec.model
+        rows = [row for row in self.prices if row.provider == provider and re.fullmatch(row.models, model)]
         first = next((row for row in rows if _reached(row, usage)), None)
         if first is None:
             return None

@@ -20,6 +20,9 @@ from gradeloop.strict import did_you_mean
 ENTRY_POINTS = "gradeloop.tools"
 """The entry-point group in which an installed package offers a function or a module of functions."""
 
+DIGITS = 16
+"""Of the sha256 of a grader's tools, which every call's result carries: enough to tell two sets of tools apart."""
+
 RESERVED = "read_transcript"
 """The name of the tool that a grader is given where its records were cut."""
 
@@ -70,13 +73,13 @@ class Toolbox:
             raise InvalidRequest(f"{where}: the function {name!r} takes no question; a grader takes one required parameter, a dict")
 
     def cacheable(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those tools on which a verdict may rest that is reused; reading the records is one of them."""
-        return (RESERVED, *(name for name in names if self._get(name).version is not None))
+        """Return those tools on which a verdict may rest that is reused."""
+        return tuple(name for name in names if self._get(name).version is not None)
 
     def sha256(self, names: Iterable[str]) -> str:
-        """Return the sha256 of what a model is told of the tools, with the versions that they declare."""
+        """Return the first digits of the sha256 of what a model is told of the tools, with the versions that they declare."""
         told = [[self._get(name).spec.model_dump(mode="json"), self._get(name).version] for name in names]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
     def _get(self, name: str, where: str = "tools") -> Tool:
         if name not in self._tools:
