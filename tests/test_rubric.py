@@ -146,13 +146,13 @@ def test_ids_are_the_authors_or_the_position_and_never_twice() -> None:
         ({"criteria": [{"description": "  "}]}, "criteria[0].description: the description is empty; say what must hold"),
         ({"criteria": [{}]}, "criteria[0].description: Field required"),
         ({"criteria": [{"descripton": "x"}]}, "unknown key 'descripton'. Did you mean 'description'?"),
-        ({"criteria": "one"}, "criteria: Input should be a valid tuple, got 'one'"),
+        ({"criteria": "one"}, "criteria: 'one' is no list; write each criterion after '- '"),
         ({"criterea": []}, "unknown key 'criterea'. Did you mean 'criteria'?"),
         ({"criteria": [{"description": "x", "check": ""}]}, "criteria[0].check.tool: "),
         ({"criteria": [{"description": "x", "check": {"tool": "t", "extract": "all"}}]}, "Input should be 'text' or 'code', got 'all'"),
         ({"criteria": [{"description": "x", "required": "perhaps"}]}, "criteria[0].required: "),
         (7, "Input should be"),
-        (["one"], "Input should be"),
+        (["one"], "the rubric is a list; write 'criteria:' above it"),
     ],
 )
 def test_a_mistake_in_an_object_names_field_and_value(value: object, why: str) -> None:

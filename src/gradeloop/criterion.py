@@ -46,6 +46,13 @@ class Scale(Strict):
     threshold: Number | None = Field(default=None, exclude_if=absent)
     """A lower score is no pass, whatever the grader says."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_an_object(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        if isinstance(value, bool | int | float | str | list):
+            raise _read_by_yaml(f"{clip(str(value))} is no scale; write {{min: 1, max: 5}}, with a threshold where one is needed")
+        return value
+
     @model_validator(mode="after")
     def _rises(self) -> "Scale":
         if self.min >= self.max:

@@ -85,9 +85,10 @@ def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scr
     Raises:
         InvalidRequest: A key, or the file of scripted replies, is missing.
     """
-    judges = [judge for criterion in request.rubric.judged for judge in criterion.judges] if request.rubric else []
+    judged = enumerate(request.rubric.criteria if request.rubric else ())
+    judges = [(f"rubric.criteria[{at}].grader", judge) for at, criterion in judged for judge in criterion.judges]
     named = {"generator.model": request.generator.model, "grader.model": request.grader and request.grader.model}
-    named |= {f"rubric: the grader {judge.id!r}": judge for judge in judges if isinstance(judge, ModelSpec)}
+    named |= {where: judge for where, judge in judges if isinstance(judge, ModelSpec)}
     for where, model in named.items():
         variables = KEYS.get(model.provider, ()) if model else ()
         if model and variables and not any(environ.get(variable, "").strip() for variable in variables):

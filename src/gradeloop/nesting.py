@@ -16,11 +16,19 @@ def places(criteria: Any) -> Iterator[tuple[tuple[int | str, ...], Any, str | No
             yield (at,), each, None
 
 
-def flat(raw: dict[str, Any]) -> dict[str, Any]:
-    """Put the members of groups in line with the other criteria, each with the name of its group."""
+def flat(raw: dict[str, Any] | list[Any]) -> dict[str, Any]:
+    """Put the members of groups in line with the other criteria, each with the name of its group.
+
+    Raises:
+        ValueError: The rubric is no object, its criteria are no list, or a group holds none, or a group.
+    """
+    if isinstance(raw, list):
+        raise ValueError("the rubric is a list; write 'criteria:' above it")  # noqa: TRY004 - pydantic tells no other
     criteria = raw.get("criteria")
-    if not isinstance(criteria, list | tuple):
+    if criteria is None:
         return raw
+    if not isinstance(criteria, list | tuple):
+        raise ValueError(f"criteria: {clip(str(criteria))} is no list; write each criterion after '- '")  # noqa: TRY004 - the same
     nested = [each for each in criteria if isinstance(each, dict) and "group" in each and "criteria" in each]
     for each in nested:
         if not each["criteria"] or not isinstance(each["criteria"], list):

@@ -78,7 +78,7 @@ class Rubric(OrText):
         if isinstance(value, dict):
             _refuse_size(json.dumps(value, ensure_ascii=False, default=str))
             return flat(value)
-        return value
+        return flat(value) if isinstance(value, list) else value
 
     @field_validator("criteria")
     @classmethod
