@@ -371,6 +371,21 @@ async def test_a_function_that_cannot_judge_is_refused_at_the_start(client: Clie
         assert desk.models.asked == []
 
 
+@pytest.mark.parametrize(("panel", "together"), [(["scripted:one", "scripted:two"], 2), (["scripted:one", "scripted:one"], 1)])
+async def test_over_a_long_transcript_one_call_of_a_model_goes_ahead(client: Client, panel: list[str], together: int) -> None:
+    rubric = {"criteria": [{"description": "a", "panel": panel}]}
+    async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), sample=1)) as desk:
+        held = desk.models.gate("grader")
+        thread = await desk.start(request(rubric, {"role": "user", "content": "x" * 20_000}))
+        await held.reached.wait()
+        await asyncio.sleep(0.5)
+        begun = len(asked(desk))
+        held.opened.set()
+        result = await thread.result()
+
+    assert (begun, result.status, len(asked(desk))) == (together, "satisfied", 2)
+
+
 async def test_a_hundred_criteria_are_judged_side_by_side_also_after_a_long_message(client: Client) -> None:
     rubric = {"mode": "per_criterion", "criteria": [f"criterion {number}" for number in range(1, 101)]}
     replies = [said(at, row(f"c{at + 1}")) for at in range(100)]

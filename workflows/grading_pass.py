@@ -89,9 +89,19 @@ class Grading:
         """Hold every conversation that has not ended, all at once; over a long transcript one goes ahead, and the others find it cached."""
         await self._look_up()
         due = [(group, at) for group in self._groups for at in range(len(group.judges)) if not self._conversation(group, at).ended]
-        if len(due) > 1 and sum(len(message.content) for message in self._thread.log.slice(0)) >= WARMED_CHARACTERS:
-            await self._ask(*due.pop(0))
+        if (ahead := self._goes_ahead(due)) is not None:
+            due.remove(ahead)
+            await self._ask(*ahead)
         await _all(self._ask(group, at) for group, at in due)
+
+    def _goes_ahead(self, due: list[tuple[CallGroup, int]]) -> tuple[CallGroup, int] | None:
+        """Return the first call of several that one model gets over a long transcript."""
+        if sum(len(message.content) for message in self._thread.log.slice(0)) < WARMED_CHARACTERS:
+            return None
+        judges = [self._judge(*each) for each in due]
+        ours = (at for at, judge in enumerate(judges) if not isinstance(judge, Elsewhere) and judges.count(judge) > 1)
+        first = next(ours, None)
+        return None if first is None else due[first]
 
     def _conversation(self, group: CallGroup, sample: int) -> Conversation:
         return self._pass.conversations.setdefault(f"{group.index}/{sample}", Conversation(log=Log()))
