@@ -12,7 +12,8 @@ from gradeloop.client import GradingClient
 from gradeloop.contracts import RunResult
 from gradeloop.errors import InvalidRequest
 from tests.threads import Thread, draft, grade, page, request, row, serving, until
-from tests.turns import replay
+from tests.turns import Models, a_thread, ended, failing_until, replay, start
+from tests.turns import serving as serving_turns
 
 RUBRIC = {"criteria": ["three lines", {"id": "promise", "description": "Promises nothing", "human": True}]}
 
@@ -132,6 +133,39 @@ async def test_a_new_rubric_takes_over_from_one_that_waits(client: Client) -> No
     assert (result.status, result.evaluations[0].criteria[0].name) == ("satisfied", "three lines, and a joke")
 
 
+async def test_who_waits_with_a_key_gets_the_new_rubrics_result(client: Client) -> None:
+    more = {"role": "grader", "run": 1, "verdict": grade()["verdict"]}
+    async with serving(client, draft(), grade(), more) as desk:
+        served, thread_id = GradingClient(client, task_queue=desk.queue), f"thread-{uuid4()}"
+        start = request(RUBRIC, idle_timeout=60) | {"messages": []}
+        await served.invoke(thread_id, "hello", key="order-1", start=start)
+        await served.supply_rubric(thread_id, "- three lines, and a joke")
+        await until(client.get_workflow_handle(thread_id), "idle")
+        again = await served.invoke(thread_id, "hello", key="order-1")
+        await served.close(thread_id)
+
+    assert (again.status, again.evaluations[0].criteria[0].name) == ("satisfied", "three lines, and a joke")
+
+
+@pytest.mark.parametrize("how", ["close", "interrupt"])
+async def test_a_turn_that_queued_behind_a_person_is_not_left_hanging(client: Client, how: str) -> None:
+    async with serving(client, draft(), grade()) as desk:
+        served = GradingClient(client, task_queue=desk.queue)
+        thread = await desk.start(request(RUBRIC))
+        await waiting(thread)
+        queued = asyncio.create_task(served.invoke(thread.id, "another"))
+        while not (await thread.query("state", result_type=dict[str, Any]))["queued"]:
+            await asyncio.sleep(0.02)
+        await thread.signal(how)
+        dropped = await asyncio.wait_for(queued, 10)
+        if how == "interrupt":
+            await thread.signal("close")
+        result = await asyncio.wait_for(thread.result(), 10)
+
+    assert (dropped.status, dropped.messages) == ("interrupted", ())
+    assert result.status == {"close": "waiting", "interrupt": "interrupted"}[how]
+
+
 async def test_waiting_can_be_interrupted_and_resumed(client: Client) -> None:
     async with serving(client, draft(), grade()) as desk:
         thread = await desk.start(request(RUBRIC))
@@ -189,6 +223,30 @@ async def test_an_override_that_meets_the_rubric_ends_a_run_in_flight(client: Cl
 
     assert (result.status, result.output, result.iterations, result.overridden_result) == ("satisfied", "draft 0", 1, "satisfied")
     assert desk.models.of("grader")[1:] == []
+
+
+async def test_an_override_that_comes_with_the_next_verdict_ends_the_run_all_the_same(client: Client) -> None:
+    models = Models()
+    models.answers["grader"] = failing_until(1)
+    models.hold_second("grader")
+    async with serving_turns(client, models, only="activities") as calls:
+        thread = a_thread()
+        handle = client.get_workflow_handle(thread)
+        async with serving_turns(client, models, task_queue=calls.task_queue, only="workflows") as served:
+            turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start()))
+            await models.called("grader", 2)
+            (judged,) = (await page(handle, "evaluations"))["items"]
+        said = {"grading_run_id": judged["grading_run_id"], "iteration": 0, "criterion": "c1", "passed": True, "why": "x", "by": "ann"}
+        overriding = asyncio.create_task(handle.execute_update("override", said))
+        await asyncio.sleep(0.5)
+        models.release()
+        await ended(client, thread)
+        async with serving_turns(client, models, task_queue=calls.task_queue, only="workflows"):
+            told, result = await asyncio.wait_for(asyncio.gather(overriding, turn), 30)
+            await replay(client, thread)
+
+    assert result.status == "satisfied"
+    assert told["overridden_result"] == "satisfied"
 
 
 async def test_an_override_of_what_is_not_there_is_refused(client: Client) -> None:

@@ -196,6 +196,17 @@ def test_a_lost_vote_that_could_decide_is_the_graders_error(said: tuple[Row, ...
     assert score_of(VOTED, judgement) is None
 
 
+def test_a_voter_who_says_that_it_cannot_be_judged_gives_no_vote() -> None:
+    impossible = Answer(judge="c", verdict=verdict_of({"a": (True, 9)}, result="failed", explanation="about nothing"))
+    answers = {(0, at): Answer(judge="j", verdict=verdict_of({"a": row})) for at, row in enumerate([(True, 9), (False, 1)])}
+
+    split = tally(VOTED, Found(answers=answers | {(0, 2): impossible}))
+    agreed = tally(VOTED, Found(answers={(0, 0): answers[0, 0], (0, 1): impossible, (0, 2): impossible}))
+
+    assert (result_of(VOTED, split), split.error) == ("grader_error", "c: it says that this cannot be judged: about nothing")
+    assert (result_of(VOTED, agreed), agreed.explanation) == ("failed", "about nothing")
+
+
 def test_a_lost_vote_that_cannot_change_the_outcome_leaves_its_row_open() -> None:
     rubric = Rubric.model_validate({"criteria": [A | {"votes": 2}, B]})
     answers = {

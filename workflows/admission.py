@@ -128,7 +128,7 @@ class Admission:
     def turn(self, raw: RawValue, update_id: str) -> Invocation:
         """Return the turn that is asked for."""
         request, thread = parse(InvokeRequest, decoded(raw, "the turn")), self._thread
-        template = request.rubric if request.rubric is not None or request.vars is None else thread.template
+        template = request.rubric if request.rubric is not None or request.vars is None else thread.template or thread.rubric
         return Invocation(
             keys=[request.key or update_id],
             payload=payload_sha256(request.model_dump(mode="json", exclude={"key"})),
@@ -171,7 +171,7 @@ class Admission:
         if thread.status != "idle" and same_rubric(supplied, thread.rubric):
             thread.supplied = None
             return False
-        thread.supplied, thread.template = supplied, template
+        thread.supplied, thread.template = supplied, template if thread.vars is not None else None
         if thread.status == "interrupted":
             take_supplied(thread)
         return thread.status == "running" and thread.run is not None and thread.run.grading is not None

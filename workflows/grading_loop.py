@@ -72,10 +72,13 @@ class GradingLoop:
             run.grading = GradingPass(draft=draft)
             self._thread.tell("rubric_evaluation_start", index=len(self._thread.evaluations))
             self._report()
-        if self._thread.supplied is not None:
+        held = run.grading
+        if self._thread.supplied is not None or run.status != "running":
             return
-        judgement = await Grading(self._thread, run, run.grading, rubric, self._calls).judge()
-        evaluation = self._decide(rubric, run, run.grading, judgement)
+        judgement = await Grading(self._thread, run, held, rubric, self._calls).judge()
+        if run.status != "running":  # a person's word has ended it meanwhile
+            return
+        evaluation = self._decide(rubric, run, held, judgement)
         if evaluation.status == "running" and self._thread.supplied is None:
             self.drafting.append(feedback(rubric, evaluation))
             run.iteration += 1

@@ -92,6 +92,8 @@ class GradingThreadWorkflow(ThreadDecisions):
     async def _something_comes(self, thread: Thread) -> bool:
         """Wait for a turn or a rubric; False where the thread may end."""
         if thread.closing:
+            if thread.status == "waiting":  # behind which nothing is served
+                self._callers.drop_queue()
             return False
         stays = thread.status == "waiting" or (thread.status == "interrupted" and (thread.reason != "failure" or thread.idle_timeout > 0))
         patience = thread.idle_timeout if self._served else max(thread.idle_timeout, FIRST_TURN_SECONDS)
@@ -199,6 +201,7 @@ class GradingThreadWorkflow(ThreadDecisions):
             self._calls.stop("person")
         elif self._refusal is None and self._thread.status == "waiting":
             self._people.stop_waiting()
+            self._callers.drop_queue()
 
     @workflow.signal
     async def close(self) -> None:

@@ -85,8 +85,10 @@ def judge_anew(thread: Thread) -> bool:
     if thread.last_draft() is None:
         thread.replace_rubric(rubric)
         return False
-    waiting = thread.active.keys if thread.status == "waiting" and thread.active else []
-    begin(thread, Invocation(keys=[f"rubric/{thread.seq}", *waiting], payload="", rubric=rubric))
+    turn = Invocation(keys=[f"rubric/{thread.seq}"], payload="", rubric=rubric)
+    if thread.status == "waiting" and thread.active is not None:
+        turn.join(thread.active)
+    begin(thread, turn)
     return True
 
 

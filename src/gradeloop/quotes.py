@@ -10,6 +10,9 @@ from gradeloop.verdict import Quote, Verdict
 FUZZY_CHARACTERS = 40
 """From this length on a quote may differ a little: shorter ones come close to too much."""
 
+LONGEST_FUZZY = 2_000
+"""Up to this length: a longer one is compared word for word, so that looking it up takes no time."""
+
 SIMILARITY = 95.0
 """Of a long quote to a passage, in per cent, by rapidfuzz's `partial_ratio`."""
 
@@ -42,7 +45,7 @@ def _stands(quote: Quote, texts: Sequence[str]) -> bool:
 
 def _nearly(wanted: str, text: str) -> bool:
     """True where a long quote stands there with small differences, and with the same numbers."""
-    if len(wanted) < FUZZY_CHARACTERS:
+    if not FUZZY_CHARACTERS <= len(wanted) <= LONGEST_FUZZY:
         return False
     from rapidfuzz import fuzz
 

@@ -62,12 +62,21 @@ def tally(rubric: Rubric, found: Found) -> Judgement:
 
 
 def _samples(group: CallGroup, found: Found) -> list[Answer]:
-    return [answer for at in range(len(group.judges)) if (answer := found.answers.get((group.index, at)))]
+    """Return the answers of a group's graders; of several, one who says that it cannot be judged gives no vote."""
+    answers = [answer for at in range(len(group.judges)) if (answer := found.answers.get((group.index, at)))]
+    return answers if len(group.judges) == 1 else [_abstained(answer) for answer in answers]
+
+
+def _abstained(answer: Answer) -> Answer:
+    if answer.verdict is None or answer.verdict.result != "failed":
+        return answer
+    return Answer(judge=answer.judge, error=f"it says that this cannot be judged: {answer.verdict.explanation}")
 
 
 def _impossible(rubric: Rubric, group: CallGroup, found: Found) -> str | None:
     """Return why a group cannot be judged, by most of its graders, where the outcome depends on it."""
-    failed = [each.verdict for each in _samples(group, found) if each.verdict and each.verdict.result == "failed"]
+    answers = [found.answers.get((group.index, at)) for at in range(len(group.judges))]
+    failed = [each.verdict for each in answers if each and each.verdict and each.verdict.result == "failed"]
     if 2 * len(failed) <= len(group.judges) or rubric.pressing.isdisjoint(group.ids):
         return None
     return failed[0].explanation
