@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowUpdateFailedError
 
 from gradeloop.contracts import RunResult
 from gradeloop.errors import InvalidRequest
@@ -53,6 +53,10 @@ def test_variables_stand_where_they_are_named(text: str, told: str) -> None:
         ("{{ who|pprint }}", "the filter 'pprint' is not taken in a rubric"),
         ("{% for a in who %}{% for b in who %}{% endfor %}{% endfor %}", "a loop runs over a variable, and not inside another loop"),
         ("{% for a in who|tojson %}x{% endfor %}", "a loop runs over a variable"),
+        ("{{ " + "(" * 5000 + "who" + ")" * 5000 + " }}", "the template is nested too deeply; flatten it"),
+        ("{% if who %}" * 300 + "{% endif %}" * 300, "the template is nested too deeply; flatten it"),
+        ("{{ not " + "not " * 5000 + "who }}", "the template is nested too deeply; flatten it"),
+        ("{{ who" + "[0]" * 9000 + " }}", "criteria[0].description: "),
         ("{{ range(9) }}", "'call' is not taken in a rubric"),
     ],
 )
@@ -68,6 +72,34 @@ def test_what_is_filled_in_is_capped() -> None:
         filled("{% for x in xs %}{{ long }}{% endfor %}", xs=[1] * 20, long="x" * 5000)
     with pytest.raises(InvalidRequest, match="vars: 65548 bytes as JSON, 65536 at most"):
         filled("x", long="x" * 65536)
+
+
+@pytest.mark.parametrize(
+    ("rubric", "why"),
+    [
+        ({"criteria": ["{{ nothing }}"]}, "criteria[0].description: the description is empty; say what must hold"),
+        ({"criteria": ["{{ long }}", "{{ long }}"]}, "65536 at most; move what is background into the conversation"),
+        ({"name": "{{ long }}", "criteria": ["a"]}, "name: String should have at most 200 characters"),
+        ({"prompt": "{{ output }}{{ long }}{{ long }}", "criteria": ["a"]}, "filled, it has more than 65536 characters"),
+    ],
+)
+async def test_what_is_no_rubric_once_it_is_filled_is_refused_at_every_door(client: Client, rubric: dict[str, Any], why: str) -> None:
+    variables = {"nothing": "", "long": "x" * 40_000}
+    with pytest.raises(InvalidRequest) as caught:
+        parse_request(request(rubric, vars=variables))
+    async with serving(client, draft(), grade()) as desk:
+        thread = await desk.start(request("- fine", vars=variables, idle_timeout=60))
+        await until(thread, "idle")
+        await thread.signal("supply_rubric", rubric)
+        events = (await thread.query("events", args=[0, 999], result_type=dict[str, Any]))["items"]
+        with pytest.raises(WorkflowUpdateFailedError):
+            await thread.execute_update("invoke", {"rubric": rubric})
+        await thread.signal("close")
+        result = await thread.result()
+
+    assert why in str(caught.value)
+    assert [why in each["why"] for each in events if each["type"] == "rubric_rejected"] == [True]
+    assert result.status == "satisfied"
 
 
 def test_without_variables_text_is_literal() -> None:

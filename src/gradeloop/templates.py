@@ -11,9 +11,9 @@ from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, explain
 from gradeloop.own_prompt import OwnPrompt, Place, PromptMessage
 from gradeloop.rubric import RUBRIC_BYTES, Rubric
 
@@ -37,8 +37,13 @@ def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Ru
     """
     if variables is None:
         return rubric
-    refuse_large(variables)
-    return None if rubric is None else filled(rubric, variables)
+    try:
+        refuse_large(variables)
+        return None if rubric is None else filled(rubric, variables)
+    except ValidationError as error:
+        raise InvalidRequest(f"with its variables filled in, the rubric is none: {explain(error)}") from None
+    except RecursionError:
+        raise InvalidRequest("vars: nested too deeply; flatten them") from None
 
 
 def filled(rubric: Rubric, variables: Mapping[str, JsonValue]) -> Rubric:
@@ -105,6 +110,8 @@ def _text(text: str, variables: Mapping[str, JsonValue], where: str) -> str:
         raise InvalidRequest(f"{where}: {_told(str(error.message), variables)}") from None
     except (TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise InvalidRequest(f"{where}: the template cannot be filled: {error}; correct it") from None
+    except (RecursionError, SyntaxError, MemoryError):
+        raise InvalidRequest(f"{where}: the template is nested too deeply; flatten it") from None
 
 
 def _told(message: str, variables: Mapping[str, JsonValue]) -> str:
