@@ -159,7 +159,8 @@ def shortened(text: str, limit: int = ROW_CHARACTERS) -> str:
 def marks_of(rubric: Rubric, rows: Sequence[CriterionRow]) -> dict[str, Mark]:
     """Return what each graded row counts; a person's override counts instead of the machine's verdict."""
     criteria = {criterion.id: criterion for criterion in rubric.criteria}
-    return {row.id: _mark(criteria[row.id], row) for row in rows if row.override or not row.unverified}
+    graded = (row for row in rows if row.id in criteria and (row.override or not row.unverified))
+    return {row.id: _mark(criteria[row.id], row) for row in graded}
 
 
 def _mark(criterion: Criterion, row: CriterionRow) -> Mark:
