@@ -11,13 +11,13 @@ from gradeloop.sandbox import PRINTED_BYTES, run
 def test_the_value_of_the_last_expression_and_what_it_prints_come_back() -> None:
     outcome = run("print('hello')\n[x * x for x in range(4)]")
 
-    assert (outcome.status, outcome.value, outcome.printed, outcome.error) == ("ok", [0, 1, 4, 9], "hello\n", "")
+    assert (outcome.status, outcome.value, outcome.stdout, outcome.error) == ("ok", [0, 1, 4, 9], "hello\n", "")
 
 
 def test_the_codes_own_exception_is_its_own() -> None:
     outcome = run("print('before')\n{}['missing']")
 
-    assert (outcome.status, outcome.printed) == ("raised", "before\n")
+    assert (outcome.status, outcome.stdout) == ("raised", "before\n")
     assert outcome.error.startswith("KeyError")
 
 
@@ -75,7 +75,7 @@ def test_what_python_itself_lacks_is_the_codes_own_mistake(code: str) -> None:
 def test_endless_output_is_bounded() -> None:
     outcome = run("for _ in range(100000):\n    print('x' * 100)")
 
-    assert len(outcome.printed.encode()) <= PRINTED_BYTES
+    assert len(outcome.stdout.encode()) <= PRINTED_BYTES
 
 
 def test_a_huge_exception_is_told_in_2000_characters() -> None:

@@ -12,5 +12,5 @@ def run_python(code: str) -> dict[str, Any]:
     standard library are not available. Limits: 5 seconds, 128 MB.
     """
     outcome = run(code)
-    told: dict[str, Any] = {"status": outcome.status, "printed": outcome.printed}
+    told: dict[str, Any] = {"status": outcome.status, "printed": outcome.stdout}
     return told | ({"value": outcome.value} if outcome.status == "ok" else {"error": outcome.error})

@@ -1,4 +1,4 @@
-"""Code that a model wrote, run where it can hurt nothing: pydantic-monty, a Python subset in a process of its own.
+"""The sandbox for snippets: pydantic-monty, a Python subset in a process of its own.
 
 Never `exec()`, never a bare subprocess. Limits as measured to hold: time of its own, sleep, memory, depth, output, and a
 watchdog around them all.
@@ -11,22 +11,23 @@ import json
 import re
 import sys
 import threading
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
+
+from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, Limits, SandboxError, Status
 
 if TYPE_CHECKING:
     import pydantic_monty
 
-SECONDS = 5.0
-MEMORY_BYTES = 128 * 1024 * 1024
-PRINTED_BYTES = 64 * 1024
-ERROR_CHARACTERS = 2_000
-"""An exception's text comes back whole otherwise, 10 MB of it."""
-
 PROCESSES = 4
 """Sandboxes at once in one worker process; further snippets wait for a free one."""
 
-Status = Literal["ok", "raised", "limit", "unsupported"]
+WATCHDOG_SECONDS = 20.0
+"""Above every limit of a snippet: a sandbox that says nothing for so long is ended from outside."""
+
+MEMORY_BYTES = 128 * 1024 * 1024
+"""Of a snippet; its interpreter needs none of it for itself."""
 
 _LIMITS = ("TimeoutError", "MemoryError", "RecursionError")
 _UNSUPPORTED = {
@@ -40,22 +41,16 @@ _UNSUPPORTED = {
 """How the sandbox words what it lacks of Python, by exception."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a snippet ended."""
+class Monty:
+    """Runs snippets; no files, no network, no processes, since nothing in it leads there."""
 
-    status: Status
-    """`raised`: the code's own exception. `limit`: stopped by time, memory, depth or output. `unsupported`: valid Python, perhaps,
-    that this sandbox cannot run: no word on the code."""
-    value: Any = None
-    """The value of the last expression, as JSON-like data."""
-    printed: str = ""
-    error: str = ""
-    """Type and message of what stopped it, first 2,000 characters."""
+    name: Literal["monty"] = "monty"
 
-
-class SandboxError(Exception):
-    """The sandbox itself failed: no word on the code."""
+    def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
+        """See `Sandbox.run`; a snippet may use at most 10 seconds, and no more asleep."""
+        if not isinstance(program, str) or files:
+            raise SandboxError("monty runs Python snippets alone, without files")
+        return _run(program, limits or Limits(memory_bytes=MEMORY_BYTES))
 
 
 _pool_lock = threading.Lock()
@@ -65,46 +60,49 @@ _pool_lock = threading.Lock()
 def _pool() -> "pydantic_monty.Monty":
     import pydantic_monty
 
-    pool = pydantic_monty.Monty(request_timeout=SECONDS * 4, max_processes=PROCESSES, checkout_timeout=60.0)
+    pool = pydantic_monty.Monty(request_timeout=WATCHDOG_SECONDS, max_processes=PROCESSES, checkout_timeout=60.0)
     pool.__enter__()  # lives as long as the worker process
     atexit.register(pool.__exit__, None, None, None)
     return pool
 
 
-def run(code: str, *, seconds: float = SECONDS) -> Outcome:
-    """Run a snippet and return its end; at most `seconds` of its own time, and no more asleep.
-
-    Raises:
-        SandboxError: The sandbox itself failed.
-    """
+def _run(code: str, limits: Limits) -> Execution:
     import pydantic_monty
 
-    printed = pydantic_monty.CollectString(max_bytes=PRINTED_BYTES)
-    limits: pydantic_monty.ResourceLimits = {
+    printed = pydantic_monty.CollectString(max_bytes=limits.output_bytes)
+    seconds = min(limits.seconds, WATCHDOG_SECONDS / 2)
+    bounds: pydantic_monty.ResourceLimits = {
         "max_feed_duration_secs": seconds,
-        "max_memory": MEMORY_BYTES,
+        "max_memory": min(limits.memory_bytes, MEMORY_BYTES),
         "max_recursion_depth": 500,
         "max_total_sleep_secs": seconds,
         "max_suspensions": 1000,
     }
     with _pool_lock:
         pool = _pool()
+    started = time.monotonic()
     try:
-        with pool.checkout(limits=limits) as box:
+        with pool.checkout(limits=bounds) as box:
+            started = time.monotonic()
             value = box.feed_run(code, print_callback=printed)
     except pydantic_monty.MontyCrashedError as error:
-        return Outcome("limit", printed=printed.output, error=f"the sandbox was stopped: {error}"[:ERROR_CHARACTERS])
+        ended = Execution("limit", error=f"the sandbox was stopped: {error}"[:ERROR_CHARACTERS])
     except (pydantic_monty.MontyRuntimeError, pydantic_monty.MontySyntaxError) as error:
-        return _stopped(error, printed.output)
+        ended = _stopped(error)
     except (pydantic_monty.MontyError, TimeoutError) as error:
         raise SandboxError(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]) from None
-    return Outcome("ok", value=_plain(value), printed=printed.output)
+    else:
+        ended = Execution("ok", value=_plain(value))
+    wall = int((time.monotonic() - started) * 1000)
+    shown = printed.output
+    full = len(shown.encode(errors="replace")) >= limits.output_bytes
+    return Execution(ended.status, shown, "", wall, full, "monty", ended.error, None, ended.value)
 
 
-def _stopped(error: "pydantic_monty.MontyRuntimeError | pydantic_monty.MontySyntaxError", printed: str) -> Outcome:
+def _stopped(error: "pydantic_monty.MontyRuntimeError | pydantic_monty.MontySyntaxError") -> Execution:
     kind, message = type(error.exception()).__name__, error.display("msg")
     status: Status = "limit" if kind in _LIMITS else "unsupported" if _is_lacking(kind, message) else "raised"
-    return Outcome(status, printed=printed, error=f"{kind}: {message}"[:ERROR_CHARACTERS])
+    return Execution(status, error=f"{kind}: {message}"[:ERROR_CHARACTERS])
 
 
 def _is_lacking(kind: str, message: str) -> bool:

@@ -1,0 +1,68 @@
+"""Full CPython, or any program, behind Landlock, seccomp and limits: needs no namespace, so it holds inside of containers too."""
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from gradeloop.sandbox import disk
+from gradeloop.sandbox.execution import Execution, Limits, SandboxError
+from gradeloop.sandbox.programs import THREADS, argv_of, asked_of, nobody, readable
+from gradeloop.sandbox.seccomp import Policy
+from gradeloop.sandbox.supervisor import Launch, supervise
+
+_CREATE_RULESET, _VERSION_ASKED = 444, 1
+_SIGNALS_SCOPED = 6
+"""The version of Landlock from which on it keeps signals among a program's own processes."""
+
+DEVICES = ("/dev/null",)
+
+
+def version() -> int:
+    """Return the version of the kernel's Landlock; 0 where it has none."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    found = ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION_ASKED)
+    return max(0, int(found))
+
+
+class Landlock:
+    """Runs programs with the rights of this process, less all that Landlock, seccomp and limits take away."""
+
+    name: Literal["landlock"] = "landlock"
+
+    def __init__(self, read_only: Sequence[str] = (), *, at_most: int | None = None) -> None:
+        """Take further paths that a program may read, and for tests an older version of Landlock."""
+        self._read_only = read_only
+        self._version = min(version(), at_most or version())
+
+    def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
+        """See `Sandbox.run`."""
+        if not self._version:
+            raise SandboxError("this kernel has no Landlock; it came with Linux 5.13")
+        limits = limits or Limits()
+        policy = Policy(processes=limits.processes > 1, signals=self._version >= _SIGNALS_SCOPED)
+        read = readable(self._read_only)
+        with disk.folder() as folder:
+            asked = asked_of(program, files, limits, policy, str(folder))
+            uid = nobody([argv_of(program)[0], *(read if isinstance(program, str) else ())], bounded=policy.processes)
+            if uid is not None:
+                os.chown(folder, uid, uid)
+            asked["uid"] = uid
+            asked["landlock"] = {"read": read, "write": [str(folder), *DEVICES], "version": self._version}
+            if policy.processes:
+                asked["limits"]["NPROC"] = limits.processes + THREADS + (0 if uid is not None else _tasks())
+            return supervise(Launch(self.name, (), asked, folder), limits)
+
+
+def _tasks() -> int:
+    """Return how many threads this user has on the machine: the limit counts them all."""
+    total = 0
+    for status in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if status.stat().st_uid == os.geteuid():
+                total += sum(1 for _ in (status / "task").iterdir())
+    return total

@@ -1,0 +1,145 @@
+"""The filter of system calls: what is not on the list does not happen. Classic BPF, assembled here, for x86_64 and aarch64."""
+
+import functools
+import platform
+import struct
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Literal
+
+from gradeloop.sandbox.execution import SandboxError
+
+Architecture = Literal["x86_64", "aarch64"]
+
+_AUDIT: dict[Architecture, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""linux/audit.h: a call that came by another architecture's door has other numbers."""
+
+ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+EPERM, EINVAL, ENOTTY, ENOSYS = 1, 22, 25, 38
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_X32 = 0x40000000
+_NEW = 424
+"""From here on numbers are the same everywhere, and programs expect older kernels to lack them."""
+
+_CLONE_THREAD = 0x00010000
+_CLONE_NAMESPACES = 0x7E020000
+_FCNTL_REFUSED = (8, 10, 15, 1024, 1026)
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX, which have a signal sent to anybody; F_SETLEASE, F_NOTIFY."""
+_IOCTL_ALLOWED = (0x5401, 0x5413, 0x540F, 0x541B, 0x5421, 0x5450, 0x5451)
+"""TCGETS, TIOCGWINSZ, TIOCGPGRP, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
+_PRCTL_ALLOWED = (3, 15, 16, 23)
+"""PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_CAPBSET_READ."""
+
+Instruction = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What differs from run to run."""
+
+    processes: bool
+    """Whether the program may start others."""
+    signals: bool
+    """Whether it may send signals; only where something else keeps them among its own."""
+
+
+@functools.cache
+def _tables() -> dict[str, dict[str, list[int]]]:
+    return tomllib.loads(files("gradeloop.sandbox").joinpath("syscalls.toml").read_text())
+
+
+def architecture() -> Architecture:
+    """Return this machine's.
+
+    Raises:
+        SandboxError: It is neither x86_64 nor aarch64.
+    """
+    found = platform.machine()
+    if found == "x86_64":
+        return "x86_64"
+    if found in {"aarch64", "arm64"}:
+        return "aarch64"
+    raise SandboxError(f"no table of system calls for {found!r}; there are x86_64 and aarch64")
+
+
+def number(name: str, machine: Architecture) -> int:
+    """Return a system call's number; -1 where the architecture has none."""
+    at = 0 if machine == "x86_64" else 1
+    return next(table[name][at] for table in _tables().values() if name in table)
+
+
+@functools.cache
+def program(machine: Architecture, policy: Policy) -> bytes:
+    """Return the filter as an array of `struct sock_filter`."""
+    lines: list[Instruction] = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, _AUDIT[machine]),
+        _returns(KILL),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    if machine == "x86_64":
+        lines += [(_AT_LEAST, 0, 1, _X32), _returns(ERRNO | ENOSYS)]
+    tables = _tables()
+    lines += _each(tables["allowed"], machine, [_returns(ALLOW)])
+    lines += _each(tables["silent"], machine, [_returns(ERRNO)])
+    for name, block in _examined(policy).items():
+        lines += _each({name: tables["examined"][name]}, machine, block)
+    lines += [(_AT_LEAST, 0, 1, _NEW), _returns(ERRNO | ENOSYS), _returns(ERRNO | EPERM)]
+    return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
+
+def _examined(policy: Policy) -> dict[str, list[Instruction]]:
+    """Return what happens with each call whose arguments count; the number is in the accumulator, and is not needed any more."""
+    start = [_returns(ALLOW if policy.processes else ERRNO | EPERM)]
+    signal = [_returns(ALLOW if policy.signals else ERRNO | EPERM)]
+    shape = (_ANY_BIT, 0, 1, _CLONE_NAMESPACES)
+    thread = [] if policy.processes else [(_ANY_BIT, 1, 0, _CLONE_THREAD), _returns(ERRNO | EPERM)]
+    return {
+        "clone": [_argument(0), shape, _returns(ERRNO | EPERM), *thread, _returns(ALLOW)],
+        "clone3": [_returns(ERRNO | ENOSYS)],  # its flags lie in memory, where no filter looks; the C library falls back to clone
+        "fork": start,
+        "vfork": start,
+        "kill": signal,
+        "tkill": signal,
+        "tgkill": signal,
+        "prlimit64": _only(0, (0,), EPERM),
+        "fcntl": _but(1, _FCNTL_REFUSED, EPERM),
+        "ioctl": _only(1, _IOCTL_ALLOWED, ENOTTY),
+        "prctl": _only(0, _PRCTL_ALLOWED, EINVAL),
+        "socketpair": _only(0, (1,), EPERM),
+        # With an address, even one end of a pair sends to whoever listens there.
+        "sendto": [_argument(4), (_EQUAL, 1, 0, 0), _returns(ERRNO | EPERM), _argument(4, high=True), *_one_of((0,), EPERM)],
+    }
+
+
+def _returns(what: int) -> Instruction:
+    return (_RETURN, 0, 0, what)
+
+
+def _argument(index: int, *, high: bool = False) -> Instruction:
+    """Load half of an argument; both architectures are little-endian."""
+    return (_LOAD, 0, 0, _ARGUMENTS + 8 * index + 4 * high)
+
+
+def _one_of(values: tuple[int, ...], otherwise: int) -> list[Instruction]:
+    found = [line for value in values for line in ((_EQUAL, 0, 1, value), _returns(ALLOW))]
+    return [*found, _returns(ERRNO | otherwise)]
+
+
+def _only(index: int, values: tuple[int, ...], otherwise: int) -> list[Instruction]:
+    return [_argument(index), *_one_of(values, otherwise)]
+
+
+def _but(index: int, values: tuple[int, ...], otherwise: int) -> list[Instruction]:
+    refused = [line for value in values for line in ((_EQUAL, 0, 1, value), _returns(ERRNO | otherwise))]
+    return [_argument(index), *refused, _returns(ALLOW)]
+
+
+def _each(names: dict[str, list[int]], machine: Architecture, block: list[Instruction]) -> list[Instruction]:
+    """Return the block behind a comparison with each name's number; every block ends with a return."""
+    at = 0 if machine == "x86_64" else 1
+    numbers = [numbers[at] for numbers in names.values() if numbers[at] >= 0]
+    return [line for each in numbers for line in ((_EQUAL, 0, len(block), each), *block)]
