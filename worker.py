@@ -7,13 +7,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from temporalio.client import Client
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
@@ -29,12 +26,17 @@ from activities.providers.examination import examine
 from activities.providers.recording import Recording
 from activities.providers.scripted import Script
 from activities.thread_view import ThreadViews
+from activities.tools.in_force import in_force
+from activities.tools.mcp_servers import McpServers
+from activities.tools.shelf import Shelf
 from activities.tools.toolbox import Toolbox
 from gradeloop.connection import connect, find
-from gradeloop.contracts import TASK_QUEUE
 from gradeloop.departure import leave
-from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed, explain
+from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.namespace import register_search_attributes
+from gradeloop.sandbox.choice import Choice, choose
+from gradeloop.worker_process import PROVIDER_VARIABLES
+from gradeloop.worker_settings import WorkerSettings, load
 from workflows.grading_thread import GradingThreadWorkflow
 
 IDLE_POLL_SECONDS = 5.0
@@ -45,32 +47,6 @@ LOST_SERVER_SECONDS = 600.0
 """A worker that ends itself when idle also does so when its server has been gone for so long."""
 
 logger = logging.getLogger("gradeloop.worker")
-
-
-class WorkerSettings(BaseSettings):
-    """What a worker is started with: flags, or variables `GRADELOOP_*`."""
-
-    model_config = SettingsConfigDict(env_prefix="GRADELOOP_", cli_kebab_case=True, cli_prog_name="gradeloop worker", extra="ignore")
-
-    task_queue: str = TASK_QUEUE
-    tools: list[Path] = []
-    """Python files whose public functions are evidence tools."""
-    scripted: Path | None = None
-    """A YAML file of replies for the provider `scripted`."""
-    search_attributes: Literal["on", "off"] = "on"
-    record: Path | None = None
-    """A file into which every exchange with a model is written, without keys; `scripted` plays it back."""
-    max_concurrent_activities: int = 200
-    """Model and tool calls in flight at once."""
-    max_calls_per_second: float | None = Field(default=None, gt=0)
-    """Model and tool calls that all workers of the queue start in a second together; no limit by default."""
-    max_cached_workflows: int = 2000
-    """Threads kept in memory; below the number in flight, throughput falls to a third."""
-    until_idle: float | None = None
-    """Seconds without an open workflow after which the worker ends itself; never by default."""
-    ready_file: Path | None = None
-    examine: bool = False
-    """Ask the providers whether the keys are good, print what they say as JSON, and end."""
 
 
 def build(
@@ -86,20 +62,14 @@ def build(
         search_attributes: Whether the namespace has ours.
     """
     settings = settings or WorkerSettings()
-    offer = Offer(search_attributes=search_attributes, external_storage=client.data_converter.external_storage is not None)
-    recording = Recording(settings.record, providers.secrets) if settings.record else None
-    desk = Desk(providers, toolbox, ThreadViews(), offer, recording)
+    evidence = settings.role == "evidence"
     return Worker(
         client,
-        task_queue=settings.task_queue,
-        workflows=[GradingThreadWorkflow],
+        task_queue=settings.evidence_queue if evidence else settings.task_queue,
+        workflows=[GradingThreadWorkflow] if settings.role in {"all", "loop"} else [],
         activities=[
-            Admit(desk).admit,
-            Generate(desk).generate,
-            Grade(desk).grade,
-            ReadTranscript(desk.threads).read_transcript,
-            find_worker,
-            *(tool_activity(tool) for tool in toolbox),
+            *(_model_calls(client, providers, toolbox, settings, search_attributes) if settings.role in {"all", "models"} else ()),
+            *((tool_activity(tool) for tool in toolbox) if settings.role in {"all", "evidence"} else ()),
         ],
         # The sandbox imports workflows/ anew for every thread, a third of a short run's CPU; ruff's bans guard them, and a test in it.
         workflow_runner=UnsandboxedWorkflowRunner(),
@@ -114,11 +84,47 @@ def build(
     )
 
 
+def _model_calls(
+    client: Client, providers: Providers, toolbox: Toolbox, settings: WorkerSettings, search_attributes: bool
+) -> list[Callable[..., Any]]:
+    """Return the activities that call models, and what they need of threads."""
+    offer = Offer(
+        search_attributes=search_attributes,
+        external_storage=client.data_converter.external_storage is not None,
+        evidence_queue=settings.evidence_queue if settings.role == "models" else None,
+    )
+    recording = Recording(settings.record, providers.secrets) if settings.record else None
+    desk = Desk(providers, toolbox, ThreadViews(), offer, recording)
+    return [Admit(desk).admit, Generate(desk).generate, Grade(desk).grade, ReadTranscript(desk.threads).read_transcript, find_worker]
+
+
 async def serve(settings: WorkerSettings) -> None:
     """Run a worker until it is told to stop, or has been idle for long enough."""
-    toolbox = Toolbox.load(settings.tools)
     script = Script.read(settings.scripted) if settings.scripted else None
-    providers = Providers(Environment.read(os.environ), script)
+    providers = Providers(Environment.read({} if settings.role == "evidence" else os.environ), script)
+    if settings.role == "evidence":
+        withhold_keys()
+    if settings.role == "loop":  # which runs threads alone, and no tools
+        await _serve(settings, providers, Toolbox())
+    else:
+        choice = await asyncio.to_thread(chosen, settings)
+        async with McpServers(settings.mcp) as servers:
+            await _serve(settings, providers, Toolbox.load(settings.tools, Shelf(settings, choice), servers))
+
+
+def chosen(settings: WorkerSettings, *, all_of_them: bool = False) -> Choice:
+    """Return the sandboxes that hold, of those that the settings want."""
+    return choose(settings.sandbox.use, [str(path) for path in settings.sandbox.read_only], all_of_them=all_of_them)
+
+
+def withhold_keys() -> None:
+    """Take the providers' keys out of this process's environment: whoever runs evidence tools has no use for them."""
+    for name in [each for each in os.environ if each.startswith(PROVIDER_VARIABLES)]:
+        logger.warning("%s is set; a worker of role evidence does without it", name)
+        del os.environ[name]
+
+
+async def _serve(settings: WorkerSettings, providers: Providers, toolbox: Toolbox) -> None:
     client = await connect(await find())
     if settings.search_attributes == "on":
         await register_search_attributes(client)
@@ -128,7 +134,7 @@ async def serve(settings: WorkerSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with worker:
         ready(settings)
-        logger.info("serving task queue %s on %s", settings.task_queue, client.service_client.config.target_host)
+        logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
         idle = asyncio.create_task(_until_idle(client, settings, stopped))
         await stopped.wait()
         idle.cancel()
@@ -175,8 +181,13 @@ async def _open_workflows(client: Client, task_queue: str) -> int | None:
         return None
 
 
-async def _examine() -> None:
-    print((await examine(Environment.read(os.environ))).model_dump_json())  # noqa: T201 - what was asked for
+async def _examine(settings: WorkerSettings) -> None:
+    choice = await asyncio.to_thread(chosen, settings, all_of_them=True)
+    told = (await examine(Environment.read(os.environ))).model_dump(mode="json")
+    shelf = Shelf(settings, choice)
+    async with McpServers(settings.mcp) as servers:
+        told["evidence"] = in_force(shelf, Toolbox.load(settings.tools, shelf, servers))
+    print(json.dumps(told))  # noqa: T201 - what was asked for
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,11 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     settings = None
     try:
-        settings = WorkerSettings(_cli_parse_args=list(sys.argv[1:] if arguments is None else arguments))
+        settings = load(list(sys.argv[1:] if arguments is None else arguments))
         with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_examine() if settings.examine else serve(settings))
-    except (ValidationError, SettingsError, GradeloopError) as error:
-        told = InvalidRequest(explain(error)) if isinstance(error, ValidationError) else error
+            asyncio.run(_examine(settings) if settings.examine else serve(settings))
+    except GradeloopError as told:
         print(told, file=sys.stderr)  # noqa: T201 - the process's last words
         if settings is not None:
             ready(settings, told)

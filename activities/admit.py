@@ -10,13 +10,26 @@ from activities.failures import ModelFault
 from activities.providers import Providers
 from activities.providers.recording import Recording
 from activities.thread_view import Brief, BriefRef, ThreadViews
+from activities.tools.tool import Tool
 from activities.tools.toolbox import Toolbox
 from gradeloop.call_groups import call_groups
 from gradeloop.errors import InvalidRequest
-from gradeloop.judge import Judge
+from gradeloop.judge import Elsewhere, Judge
 from gradeloop.modelspec import ModelSpec
+from gradeloop.request import Grader
 from gradeloop.strict import Recorded
+from gradeloop.tool_elsewhere import elsewhere, ours
 from gradeloop.usage import Usage
+
+
+class ToolFacts(Recorded):
+    """What the thread must know of a tool before it is called."""
+
+    sha256: str
+    """The first digits, of what a model is told of it."""
+    needs_approval: bool = Field(default=False, exclude_if=lambda value: not value)
+    once: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where it must not run twice for the same call."""
 
 
 class Offer(Recorded):
@@ -32,6 +45,10 @@ class Offer(Recorded):
     """The sha256 of the grader's tools, with the versions that they declare."""
     cacheable: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Those of the grader's tools on which a verdict may rest that is reused."""
+    facts: dict[str, ToolFacts] = Field(default={}, exclude_if=lambda value: not value)
+    """Of every tool of this worker's that the thread names."""
+    evidence_queue: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Where tools are served, if that is a queue of their own."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +77,13 @@ class Desk:
                     self.providers.check(judge)
                 elif judge.function:
                     self.toolbox.refuse_non_grader(judge.function, "grader")
-            self.toolbox.refuse_unknown(brief.grader.tools if brief.grader else (), "grader.tools")
+            self.toolbox.refuse_unknown(brief.grader.tools if brief.grader else (), "grader.tools", judges=True)
             self._refuse_unpriced(brief)
+            abroad = elsewhere(brief.grader.tools) if brief.grader else {}
             for criterion in brief.rubric.checked if brief.rubric else ():
-                if criterion.check:
-                    self.toolbox.refuse_non_check(criterion.check.tool, f"rubric: the check of {criterion.id}")
+                if criterion.check and criterion.check.tool not in abroad:
+                    where = f"rubric: the check of {criterion.id}"
+                    self.toolbox.refuse_non_check(criterion.check.tool, criterion.check.arguments, where)
         except (InvalidRequest, ModelFault) as error:
             raise ApplicationError(str(error), type="InvalidRequest", non_retryable=True) from None
 
@@ -90,8 +109,9 @@ class Desk:
 
     def offer_for(self, brief: Brief) -> Offer:
         """Return the offer; where the thread leaves its grader open, it says who that is."""
-        named = brief.grader.tools if brief.grader else ()
-        told: dict[str, object] = {"tools": self.toolbox.sha256(named), "cacheable": self.toolbox.cacheable(named)}
+        tools = brief.grader.tools if brief.grader else ()
+        told: dict[str, object] = {"tools": self.toolbox.sha256(tools), "cacheable": self.toolbox.cacheable(ours(tools))}
+        told["facts"] = {tool.spec.name: _facts(tool) for tool in self.toolbox.named(sorted(_tools_of(brief)))}
         somebody = brief.grader is not None and (brief.grader.model or brief.grader.elsewhere)
         if brief.rubric and not somebody and any(None in group.judges for group in call_groups(brief.rubric)):
             told["grader"] = self.grader_of(brief)
@@ -104,6 +124,19 @@ class Desk:
             if isinstance(model, ModelSpec) and self.providers.cost(model, Usage(calls=1)) is None:
                 cure = "add its price to the file that GRADELOOP_PRICES names, or set budget.max_tokens instead"
                 raise InvalidRequest(f"budget.max_cost_usd: the price of {model.id!r} is not known on this worker; {cure}")
+
+
+def _tools_of(brief: Brief) -> set[str]:
+    """Return the names of all tools of this worker's that the thread may call, and perhaps of some elsewhere."""
+    rubric, grader = brief.rubric, brief.grader or Grader()
+    checks = [criterion.check.tool for criterion in rubric.checked if criterion.check] if rubric else []
+    judges = [grader.elsewhere, *(judge for group in call_groups(rubric) for judge in group.judges)] if rubric else []
+    functions = [judge.function for judge in judges if isinstance(judge, Elsewhere) and judge.function]
+    return {*ours(brief.generator.tools), *ours(grader.tools), *checks, *functions}
+
+
+def _facts(tool: Tool) -> ToolFacts:
+    return ToolFacts(sha256=tool.sha256, needs_approval=tool.needs_approval, once=not tool.repeatable)
 
 
 class Admit:

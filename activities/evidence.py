@@ -12,7 +12,7 @@ from activities.heartbeat import heartbeats
 from activities.thread_view import LogRef, ThreadViews
 from activities.tools.tool import Tool
 from gradeloop.errors import explain
-from gradeloop.evidence import EVIDENCE_BYTES, Evidence, check_outcome, evidence_of, graded
+from gradeloop.evidence import EVIDENCE_BYTES, Evidence, check_outcome, evidence_of, graded, uncertain
 from gradeloop.records import records
 from gradeloop.strict import Strict
 
@@ -40,6 +40,12 @@ class ToolRequest(Strict):
     check: bool = False
     grader: bool = Field(default=False, exclude_if=lambda value: not value)
     """True: the tool is a grader, `arguments` what it is asked, and its value a verdict."""
+    operation_id: str = Field(default="", exclude_if=lambda value: not value)
+    """Of the call, the same at every attempt: what a tool with effects tells its own service, so that they happen once."""
+    pinned: str = Field(default="", exclude_if=lambda value: not value)
+    """What the tool's `sha256` was when the run began."""
+    approved: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where a person has approved this very call."""
 
 
 class TranscriptRequest(Strict):
@@ -68,21 +74,41 @@ def tool_activity(tool: Tool) -> Callable[[ToolRequest], Coroutine[Any, Any, Evi
             deadline = asyncio.timeout(TOOL_SECONDS)
             try:
                 async with deadline:
+                    if tool.refresh is not None:
+                        await tool.refresh()
+                    _refuse(tool, request)
                     value = await _called(tool, request)
-                return _evidence(request, value)
+                return await asyncio.to_thread(_evidence, request, value)
             except Exception as error:  # noqa: BLE001 - a tool's failure is told, whatever it is
                 words = _late(tool.spec.name) if deadline.expired() else _words(error)
                 if request.check or request.grader:
-                    raise ApplicationError(words, type=CHECKER_ERROR) from None
+                    raise ApplicationError(words, type=CHECKER_ERROR, non_retryable=isinstance(error, NotCalled)) from None
                 return evidence_of(request.call, words, failed=True)
 
     return call
 
 
+class NotCalled(Exception):
+    """The tool was not called; the message says why."""
+
+
+def _refuse(tool: Tool, request: ToolRequest) -> None:
+    """Raise where the tool must not be called, whatever the workflow knew of it when it asked."""
+    name = tool.spec.name
+    if request.pinned and request.pinned != tool.sha256:
+        raise NotCalled(f"{name} has changed its description or parameters since this run began; it was not called")
+    if tool.needs_approval and not request.approved:
+        raise NotCalled(f"{name} needs a person's approval, which this call has not; it was not called")
+    if not tool.repeatable and activity.info().attempt > 1:
+        raise NotCalled(uncertain(name, request.operation_id))
+
+
 async def _called(tool: Tool, request: ToolRequest) -> object:
     if request.grader:
-        return await tool.judge(request.arguments, request.draft)
-    return await (tool.check(request.draft) if request.check else tool.run(request.arguments, request.draft))
+        return await tool.judge(request.arguments, request.draft, request.operation_id)
+    if request.check:
+        return await tool.check(request.draft, request.arguments, request.operation_id)
+    return await tool.run(request.arguments, request.draft, request.operation_id)
 
 
 def _evidence(request: ToolRequest, value: object) -> Evidence:
@@ -96,6 +122,8 @@ def _late(tool: str) -> str:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, NotCalled):
+        return str(error)
     if isinstance(error, ValidationError):
         return f"the arguments do not fit: {explain(error)}"[:ERROR_CHARACTERS]
     return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]

@@ -14,6 +14,7 @@ from activities.paid_call import paid
 from activities.providers.capabilities import capability
 from activities.providers.model import ModelRequest, Step, ToolSpec
 from activities.thread_view import Brief, LogRef, ThreadRef
+from activities.tools.toolbox import READ_TRANSCRIPT, RESERVED
 from gradeloop.answer import read
 from gradeloop.call_groups import CallGroup, call_groups
 from gradeloop.errors import InvalidRequest
@@ -28,20 +29,6 @@ from gradeloop.strict import Recorded, Strict
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
 from gradeloop.verdict import Malformed, Verdict, pass_score_schema, verdict_schema
-
-READ_TRANSCRIPT = ToolSpec(
-    name="read_transcript",
-    description="Show a record of the judged conversation whole, from an offset on, in stretches.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "record": {"type": "integer", "description": "The record's number."},
-            "offset": {"type": "integer", "description": "The character to start at; 0, or next_offset of the stretch before."},
-        },
-        "required": ["record", "offset"],
-        "additionalProperties": False,
-    },
-)
 
 
 class GradeCall(Strict):
@@ -159,7 +146,7 @@ class Grade:
 
     def _tools(self, grader: Grader, group: CallGroup, judged: Judged) -> tuple[ToolSpec, ...]:
         """Return the grader's tools, and the one that shows records whole, where they are cut."""
-        cut = group.prompt is None and is_elided(judged.messages)
+        cut = group.prompt is None and is_elided(judged.messages) and RESERVED not in grader.tools
         return (*self._desk.toolbox.specs(grader.tools), *((READ_TRANSCRIPT,) if cut else ()))
 
 

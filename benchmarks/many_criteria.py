@@ -24,7 +24,8 @@ from gradeloop.departure import leave
 from gradeloop.embedded import ensure_server, stop_server
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
-from worker import WorkerSettings, build
+from gradeloop.worker_settings import WorkerSettings
+from worker import build
 
 CRITERIA = 100
 

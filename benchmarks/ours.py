@@ -12,7 +12,8 @@ from activities.providers.scripted import Script
 from activities.tools.toolbox import Toolbox
 from benchmarks.replies import CRITERIA, EXPLANATION, GAP, READY, REASON, RUBRIC, TASK, Case
 from gradeloop.connection import Connection, connect
-from worker import WorkerSettings, build
+from gradeloop.worker_settings import WorkerSettings
+from worker import build
 
 
 def request(case: Case) -> dict[str, Any]:

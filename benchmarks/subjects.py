@@ -19,7 +19,8 @@ from activities.tools.toolbox import Toolbox
 from benchmarks.bare import ACTIVITIES, Bare, nothing
 from gradeloop.connection import Connection, connect
 from gradeloop.contracts import WORKFLOW
-from worker import WorkerSettings, build
+from gradeloop.worker_settings import WorkerSettings
+from worker import build
 
 ITERATIONS = ACTIVITIES // 2
 """One `generate` and one `grade` each."""

@@ -19,8 +19,9 @@ from activities.tools.toolbox import Toolbox
 from gradeloop.answer import between
 from gradeloop.contracts import RunResult
 from gradeloop.transcript import Message, ToolCall
+from gradeloop.worker_settings import WorkerSettings
 from tests.threads import Desk, draft, grade, request, row, serving, verdict
-from worker import WorkerSettings, build
+from worker import build
 
 SCHEMA_APART = Capability(answer="schema")
 TAGGED = Capability(answer="tagged", schema_with_tools=True)

@@ -10,8 +10,9 @@ from temporalio.client import Client
 from activities.tools.toolbox import Toolbox
 from gradeloop.contracts import RunResult
 from gradeloop.modelspec import ModelSpec
+from gradeloop.worker_settings import WorkerSettings
 from tests.threads import Models, draft, grade, refusal, request, row, until
-from worker import WorkerSettings, build
+from worker import build
 
 STORY = [draft(), grade(0, row("c1", "more")), draft(1), grade(1)]
 

@@ -47,10 +47,11 @@ from gradeloop.strict import Strict
 from gradeloop.task_file import TaskFile
 from gradeloop.templates import VARS_BYTES
 from gradeloop.verdict import Verdict
+from gradeloop.worker_settings import WorkerSettings
 from tests.cli import CommandLine, Done
 from tests.threads import Models, Reply, draft, says
 from tests.threads import page as page_of_thread
-from worker import GRACE, WorkerSettings, build
+from worker import GRACE, build
 from workflows import admission, grading_thread, options, thread_state
 
 ROOT = Path(__file__).parent.parent

@@ -17,8 +17,9 @@ from examples.find_duplicates.tools import TESTS, run_test_suite
 from gradeloop.contracts import TASK_QUEUE
 from gradeloop.embedded import ServerInfo
 from gradeloop.transcript import code_of
+from gradeloop.worker_settings import WorkerSettings
 from gradeloop.yaml_file import read_yaml
-from worker import WorkerSettings, build
+from worker import build
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -20,8 +20,8 @@ from gradeloop.transcript import Log, Message
 from gradeloop.usage import Usage
 from gradeloop.verdict import Verdict
 from tests.threads import JUDGE, row, verdict
-from workflows.calls import Calls
-from workflows.grading_pass import Grading, Waiting
+from workflows.calls import Calls, Waiting
+from workflows.grading_pass import Grading
 from workflows.run_state import GradingPass, GradingRun
 from workflows.thread_state import Thread
 
@@ -36,6 +36,7 @@ class Script:
         self.said: dict[tuple[int, int], list[str]] = {}
         self.offer = Offer(search_attributes=False, external_storage=False, cacheable=("read_transcript",))
         self.unknown_judge = False
+        self.stopping = None
         self.calls = 0
         self._replies = replies
         self._checks = checks
@@ -72,6 +73,9 @@ class Script:
 
     def learn(self, offer: Offer) -> None:
         """Take no note."""
+
+    async def acquaint(self) -> None:
+        """Need no introduction."""
 
 
 class Quiet(Thread):

@@ -15,8 +15,9 @@ from activities.tools.toolbox import Toolbox
 from gradeloop.contracts import RunResult
 from gradeloop.errors import InvalidRequest
 from gradeloop.request import parse_request
+from gradeloop.worker_settings import WorkerSettings
 from tests.threads import Models, draft, request, serving
-from worker import WorkerSettings, build
+from worker import build
 
 
 class Slow(Models):

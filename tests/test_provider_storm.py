@@ -26,7 +26,8 @@ from activities.tools.toolbox import Toolbox
 from gradeloop.contracts import RunResult
 from gradeloop.modelspec import ModelSpec
 from gradeloop.transcript import Message
-from worker import WorkerSettings, build
+from gradeloop.worker_settings import WorkerSettings
+from worker import build
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::aiohttp.web_exceptions.NotAppKeyWarning"),

@@ -12,11 +12,12 @@ from activities.providers.scripted import Script
 from activities.tools.toolbox import Toolbox
 from gradeloop.contracts import RunResult
 from gradeloop.usage import Usage
+from gradeloop.worker_settings import WorkerSettings
 from tests.cli import CommandLine
 from tests.model_server import KEY, serving
 from tests.test_protocols import STORY, TOOLS, reached, task, told
 from tests.threads import Models, draft, grade, request, row, wants
-from worker import WorkerSettings, build
+from worker import build
 
 SECRET = "sk-canary-0123456789"
 

@@ -32,8 +32,9 @@ from gradeloop import embedded
 from gradeloop.contracts import RunResult
 from gradeloop.embedded import ServerInfo
 from gradeloop.usage import Usage
+from gradeloop.worker_settings import WorkerSettings
 from tests.threads import Desk, Gate, Models, Reply, Thread, draft, grade, page, request, row, says, serving, until, wants
-from worker import WorkerSettings, build
+from worker import build
 from workflows.grading_thread import GradingThreadWorkflow
 
 FOLDER = Path(__file__).parent / "histories"

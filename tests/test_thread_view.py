@@ -16,8 +16,9 @@ from activities.tools.toolbox import Toolbox
 from gradeloop.contracts import RunResult
 from gradeloop.request import Generator
 from gradeloop.transcript import Log, Message
+from gradeloop.worker_settings import WorkerSettings
 from tests.threads import Desk, Models, draft, grade, request, row, serving, story, until
-from worker import WorkerSettings, build
+from worker import build
 
 MESSAGES = [Message(role="user", content=f"message {number}") for number in range(6)]
 BRIEF = Brief(generator=Generator.model_validate({"model": "scripted:x"}), grader=None, rubric=None)

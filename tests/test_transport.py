@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from httpcore2 import AnyIOBackend, ConnectError
 
+from activities import public_network
 from activities.failures import ModelFault
 from activities.providers import Providers, transport
 from activities.providers.capabilities import Capability
@@ -152,14 +153,16 @@ def resolving(*addresses: str) -> Callable[..., Awaitable[list[Any]]]:
         ["fe80::1%eth0"],
         ["fd00::1"],
         ["::ffff:10.0.0.1"],
+        ["64:ff9b::a9fe:a9fe"],
+        ["2002:a00:1::"],
         ["8.8.8.8", "10.0.0.1"],
     ],
 )
 async def test_a_public_name_that_leads_into_a_private_network_is_refused(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(*addresses), raising=False)
 
-    with pytest.raises(transport.PrivateAddress, match="which is no public address; list the server in GRADELOOP_BASE_URLS"):
-        await transport.public_address("llm.example.com", 443)
+    with pytest.raises(public_network.PrivateAddress, match="which is no public address; list the server in GRADELOOP_BASE_URLS"):
+        await public_network.public_address("llm.example.com", 443, public_network.LIST_IT)
 
 
 async def test_the_address_that_was_looked_at_is_the_one_that_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +175,7 @@ async def test_the_address_that_was_looked_at_is_the_one_that_is_called(monkeypa
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving("8.8.8.8"), raising=False)
     monkeypatch.setattr(AnyIOBackend, "connect_tcp", connect)
     with pytest.raises(ConnectError):
-        await transport.PublicNetwork().connect_tcp("llm.example.com", 443)
+        await public_network.PublicNetwork(public_network.LIST_IT).connect_tcp("llm.example.com", 443)
 
     assert called == ["8.8.8.8"]
 

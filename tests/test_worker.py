@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from gradeloop.client import GradingClient
 from gradeloop.embedded import ServerInfo
-from worker import WorkerSettings
+from gradeloop.worker_settings import WorkerSettings
 
 WORKER = Path(__file__).parent.parent / "worker.py"
 

@@ -25,7 +25,8 @@ from activities.providers.scripted import Script
 from activities.tools.toolbox import Toolbox
 from gradeloop.contracts import RunResult
 from gradeloop.usage import Usage
-from worker import WorkerSettings, build
+from gradeloop.worker_settings import WorkerSettings
+from worker import build
 
 WRITER, JUDGE = "scripted:writer", "scripted:judge"
 

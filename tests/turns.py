@@ -25,7 +25,8 @@ from gradeloop.contracts import RunResult
 from gradeloop.event import Event
 from gradeloop.transcript import Message, ToolCall
 from gradeloop.usage import Usage
-from worker import WorkerSettings, build
+from gradeloop.worker_settings import WorkerSettings
+from worker import build
 from workflows.grading_thread import GradingThreadWorkflow
 
 Role = Literal["generator", "grader"]

@@ -8,7 +8,7 @@ from temporalio.common import Priority
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig, ActivityHandle
 
-from workflows.options import TAIL_BYTES
+from workflows.options import ADMIT, TAIL_BYTES
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
@@ -28,6 +28,10 @@ class Interrupted(Exception):
 
 class OverBudget(Interrupted):
     """The thread's budget is used up; the message says what of it."""
+
+
+class Waiting(Exception):
+    """A person has to decide; whatever else there was to find out is kept."""
 
 
 class Calls:
@@ -99,6 +103,18 @@ class Calls:
         self._thread.external_storage = offer.external_storage
         if run is not None and run.judge is None:
             run.judge = offer.grader
+        if run is not None:
+            run.pins = {**{name: facts.sha256 for name, facts in offer.facts.items()}, **run.pins}
+
+    async def acquaint(self) -> None:
+        """Learn what the worker offers before a tool is called, where no call of a model has told it yet."""
+        if self.offer is not None or not workflow.patched("tools-known-first"):
+            return
+        try:
+            self.learn(await self.make("admit", self.brief(), ADMIT, summary="admit", result=Offer))
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
 
     def _priority(self) -> Priority:
         asked = self._thread.priority

@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.admit import Offer
     from activities.generate import GenerateCall, GeneratorTurn
     from activities.providers.model import Step
+    from gradeloop.tool_elsewhere import names_of
     from gradeloop.transcript import Message, unanswered
     from gradeloop.usage import Usage
 
@@ -37,13 +38,16 @@ class Drafting:
         Raises:
             DraftFailed: The generator failed for good, or the thread is full.
             Interrupted: The thread is stopping.
+            Waiting: A person has to approve a tool call.
         """
         exchange = self._thread.drafting = self._thread.drafting or Exchange()
         if self._thread.generator.model is None:
             return await self._foreign()
         while True:
             if wanted := unanswered(self._thread.log.slice(len(self._thread.log) - 1)):
-                for message in await self._tools.answer(exchange, wanted, self._thread.generator.tools):
+                await self._calls.acquaint()
+                step = f"generator.{len(self._thread.log) - 1}"
+                for message in await self._tools.answer(exchange, wanted, names_of(self._thread.generator.tools), step):
                     self.append(message)
             turn = await self._turn(exchange)
             exchange.steps += 1

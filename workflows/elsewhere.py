@@ -5,16 +5,16 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows.calls import Calls, told
 from workflows.interview import GraderFailed
-from workflows.options import FOREIGN_CALL, TOOL_CALL
+from workflows.options import FOREIGN_CALL
 from workflows.run_state import GradingPass, GradingRun
 from workflows.thread_state import Thread
+from workflows.tool_calls import ToolCalls
 
 with workflow.unsafe.imports_passed_through():
     from typing import Any
 
-    from activities.evidence import ToolRequest, tool_name
+    from activities.evidence import ToolRequest
     from gradeloop.call_groups import CallGroup
-    from gradeloop.evidence import Evidence
     from gradeloop.foreign_answer import returned
     from gradeloop.judge import Elsewhere
     from gradeloop.verdict import Verdict
@@ -37,8 +37,9 @@ class Errand:
             Interrupted: The thread is stopping.
         """
         asked = self._asked(group, sample)
+        step = f"{group.index}.{sample}"
         try:
-            value = await self._activity(grader, asked) if grader.activity else await self._function(grader, asked)
+            value = await self._activity(grader, asked) if grader.activity else await self._function(grader, asked, step)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -62,8 +63,9 @@ class Errand:
         summary = f"grade #{self._run.iteration + 1} {grader.activity}"
         return await self._calls.make(grader.activity or "", asked, options, summary=summary, result=object)
 
-    async def _function(self, grader: Elsewhere, asked: dict[str, Any]) -> object:
-        request = ToolRequest(call="", arguments=asked, draft=asked["draft"], grader=True)
-        summary = f"grade #{self._run.iteration + 1} {grader.function}"
-        found = await self._calls.make(tool_name(grader.function or ""), request, TOOL_CALL, summary=summary, result=Evidence)
+    async def _function(self, grader: Elsewhere, asked: dict[str, Any], step: str) -> object:
+        tools = ToolCalls(self._thread, self._calls, "grader")
+        operation = tools.operation(f"judge.{self._pass.draft}.{step}")
+        request = ToolRequest(call="", arguments=asked, draft=asked["draft"], grader=True, operation_id=operation)
+        found = await tools.ours(grader.function or "", request, summary=f"grade #{self._run.iteration + 1} {grader.function}")
         return found.value

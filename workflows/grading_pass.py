@@ -6,21 +6,21 @@ from collections.abc import Coroutine, Iterable
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from workflows.calls import Calls, told
+from workflows.calls import Calls, Interrupted, Waiting
 from workflows.elsewhere import Errand
 from workflows.interview import GraderFailed, Interview
-from workflows.options import ADMIT, TOOL_CALL, WARMED_CHARACTERS
+from workflows.options import ADMIT, WARMED_CHARACTERS
 from workflows.run_state import Conversation, GradingPass, GradingRun
 from workflows.thread_state import Thread
+from workflows.tool_calls import ToolCalls, ToolFailed
 from workflows.tool_round import READ_TRANSCRIPT
 
 with workflow.unsafe.imports_passed_through():
     from activities.admit import Offer
-    from activities.evidence import ToolRequest, tool_name
+    from activities.evidence import ToolRequest
     from gradeloop.call_groups import CallGroup, call_groups
     from gradeloop.criterion import Criterion
     from gradeloop.evaluation import Judgement, marks_of, row_characters
-    from gradeloop.evidence import Evidence
     from gradeloop.judge import Elsewhere, Judge
     from gradeloop.modelspec import ModelSpec
     from gradeloop.reuse import KEPT, reuse_key
@@ -28,10 +28,6 @@ with workflow.unsafe.imports_passed_through():
     from gradeloop.scoring import may_be_met
     from gradeloop.tally import Answer, Found, curtailed, tally
     from gradeloop.transcript import Log, code_of
-
-
-class Waiting(Exception):
-    """A person has to decide; whatever else there was to find out is kept in the pass."""
 
 
 class Grading:
@@ -44,6 +40,7 @@ class Grading:
         self._rubric = rubric
         self._calls = calls
         self._groups = call_groups(rubric)
+        self._tools = ToolCalls(thread, calls, "check")
         self._draft = thread.log[held.draft].content
 
     async def judge(self) -> Judgement:
@@ -51,8 +48,10 @@ class Grading:
 
         Raises:
             Interrupted: The thread is stopping; checks, turns and verdicts that came are kept in the pass.
-            Waiting: Everything else passes, and a person has to decide.
+            Waiting: A person has to approve a tool call, or everything else passes and one has to decide.
         """
+        if self._rubric.checked or self._named_tools():
+            await self._calls.acquaint()
         try:
             await self._check_all()
         except GraderFailed as error:
@@ -68,22 +67,28 @@ class Grading:
     async def _check_all(self) -> None:
         due = [criterion for criterion in self._rubric.checked if criterion.id not in self._pass.checks]
         await _all(self._check(criterion) for criterion in due)
+        if any(criterion.id not in self._pass.checks for criterion in due):
+            if self._calls.stopping:
+                raise Interrupted
+            raise Waiting
 
     async def _check(self, criterion: Criterion) -> None:
         if criterion.check is None:
             return
         tool = criterion.check.tool
         draft = code_of(self._draft) if criterion.check.extract == "code" else self._draft
-        request = ToolRequest(call=criterion.id, draft=draft, check=True)
-        self._thread.tell("tool_called", tool=tool, role="check")
+        operation = self._tools.operation(f"check.{self._pass.draft}.{criterion.id}")
+        given = criterion.check.arguments
+        request = ToolRequest(call=criterion.id, arguments=given, draft=draft, check=True, operation_id=operation)
         try:
-            found = await self._calls.make(tool_name(tool), request, TOOL_CALL, summary=f"evidence {tool}", result=Evidence)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            raise GraderFailed(f"the check {tool} of {criterion.id} could not decide: {told(error)}") from None
-        if found.outcome is not None:
+            found = await self._tools.permitted(tool, request, self._pass.ledger)
+        except ToolFailed as failed:
+            raise GraderFailed(f"the check {tool} of {criterion.id} could not decide: {failed}") from None
+        if found is not None and found.outcome is not None:
             self._pass.checks[criterion.id] = found.outcome
+
+    def _named_tools(self) -> bool:
+        return self._thread.grader is not None and bool(self._thread.grader.tools)
 
     async def _ask_all(self) -> None:
         """Hold every conversation that has not ended, all at once; over a long transcript one goes ahead, and the others find it cached."""
@@ -193,6 +198,6 @@ def _answer(held: Conversation) -> Answer:
 
 async def _all(work: Iterable[Coroutine[object, object, None]]) -> None:
     """Wait for all of it; what one of them raises comes after the others have ended, so that nothing they found is lost."""
-    for ended in await asyncio.gather(*work, return_exceptions=True):
-        if isinstance(ended, BaseException):
-            raise ended
+    ended = [each for each in await asyncio.gather(*work, return_exceptions=True) if isinstance(each, BaseException)]
+    for raised in sorted(ended, key=lambda each: isinstance(each, Waiting)):  # a stop counts more than a wait
+        raise raised

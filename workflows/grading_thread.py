@@ -9,10 +9,9 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from workflows.admission import Admission, begun
 from workflows.callers import Callers
-from workflows.calls import Calls, Interrupted, OverBudget, refuse_when_cancelled
+from workflows.calls import Calls, Interrupted, OverBudget, Waiting, refuse_when_cancelled
 from workflows.drafting import DraftFailed
 from workflows.grading_loop import GradingLoop, Rolling
-from workflows.grading_pass import Waiting
 from workflows.people import People
 from workflows.raw import NO_VALUE, decoded
 from workflows.report import Report
@@ -82,7 +81,9 @@ class GradingThreadWorkflow(ThreadDecisions):
                 begin(thread, thread.queue.pop(0))
                 await self._drive(thread)
             elif thread.supplied is not None:
-                if judge_anew(thread):
+                if thread.status == "waiting" and thread.drafting is not None:
+                    take_supplied(thread)
+                elif judge_anew(thread):
                     await self._drive(thread)
             elif workflow.info().is_continue_as_new_suggested():
                 self._callers.rolling = True

@@ -42,6 +42,7 @@ class Interview:
 
         Raises:
             Interrupted: The thread is stopping; turns that came are kept.
+            Waiting: A person has to approve a tool call.
         """
         conversation = self._conversation
         try:
@@ -54,7 +55,8 @@ class Interview:
         conversation = self._conversation
         while True:
             if wanted := unanswered(conversation.log.slice(max(len(conversation.log) - 1, 0))):
-                for message in await self._tools.answer(conversation, wanted, conversation.offered):
+                step = f"grader.{self._pass.draft}.{self._group.index}.{self._sample}.{len(conversation.log) - 1}"
+                for message in await self._tools.answer(conversation, wanted, conversation.offered, step):
                     conversation.log.append(message)
             turn = await self._turn()
             conversation.steps += 1

@@ -52,6 +52,21 @@ FOREIGN_CALL = ActivityConfig(
 )
 """A queue that nobody serves is told after a minute; we do not wait for a stopped call, which may send no heartbeats."""
 
+FOREIGN_TOOL = ActivityConfig(
+    schedule_to_start_timeout=timedelta(seconds=60),
+    start_to_close_timeout=timedelta(minutes=2),
+    schedule_to_close_timeout=timedelta(minutes=10),
+    retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=4, non_retryable_error_types=NEVER_RETRIED),
+    cancellation_type=ActivityCancellationType.TRY_CANCEL,
+)
+"""A tool on its owner's worker, which may send no heartbeats."""
+
+
+def once(options: ActivityConfig) -> ActivityConfig:
+    """Return the options for a call that must not be made twice."""
+    return ActivityConfig(**{**options, "retry_policy": RetryPolicy(maximum_attempts=1)})
+
+
 FIND_WORKER = ActivityConfig(
     start_to_close_timeout=timedelta(seconds=10),
     schedule_to_close_timeout=timedelta(seconds=60),

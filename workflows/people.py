@@ -14,10 +14,11 @@ from workflows.turns import settle
 with workflow.unsafe.imports_passed_through():
     from gradeloop.errors import InvalidRequest
     from gradeloop.evaluation import Decision, Evaluation, Override, overridden
-    from gradeloop.steering import DecideRequest, OverrideRequest, parse
+    from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest, parse
 
 
-Asked = TypeVar("Asked", DecideRequest, OverrideRequest)
+Asked = TypeVar("Asked", DecideRequest, OverrideRequest, ApproveRequest, DenyRequest)
+Word = TypeVar("Word", ApproveRequest, DenyRequest)
 
 
 class People:
@@ -52,6 +53,33 @@ class People:
         thread.run.grading.decisions[asked.criterion] = Decision(passed=asked.passed, gap=gap, by=asked.by)
         thread.tell("decided", criterion=asked.criterion)
         if not thread.waiting_for:
+            thread.queue.insert(0, Invocation(keys=[f"decided/{thread.seq}"], payload="", resumes=True))
+
+    def refuse_word(self, model: type[Word], raw: RawValue) -> None:
+        """Raise where no such tool call waits; nothing of it is recorded then."""
+        asked, waiting = _read(model, raw, "the word on a call"), self._thread.pending
+        if self._thread.status != "waiting" or asked.call not in waiting:
+            told = f"those that do are: {', '.join(waiting)}" if self._thread.status == "waiting" and waiting else "none does"
+            raise _stale(f"the call {asked.call!r} does not wait for a person; {told}")
+
+    def approve(self, raw: RawValue) -> None:
+        """Let a tool call go on."""
+        asked = _read(ApproveRequest, raw, "the approval")
+        self._answer(asked.call, by=asked.by)
+
+    def deny(self, raw: RawValue) -> None:
+        """Forbid a tool call."""
+        asked = _read(DenyRequest, raw, "the denial")
+        self._answer(asked.call, by=asked.by, why=asked.why)
+
+    def _answer(self, call: str, *, by: str, why: str | None = None) -> None:
+        """Note what a person said; with the last word the run goes on."""
+        thread, asked = self._thread, self._thread.pending.get(call)
+        if asked is None:
+            return
+        asked.approved, asked.by, asked.why = why is None, by, why or ""
+        thread.tell("approved" if why is None else "denied", call=call, tool=asked.tool)
+        if not thread.pending:
             thread.queue.insert(0, Invocation(keys=[f"decided/{thread.seq}"], payload="", resumes=True))
 
     def stop_waiting(self) -> None:

@@ -5,8 +5,9 @@ from temporalio import workflow
 from workflows.thread_state import Outcome, Thread
 
 with workflow.unsafe.imports_passed_through():
-    from gradeloop.contracts import RESULT_MESSAGES_BYTES, Asked, RunResult, WaitingFor
+    from gradeloop.contracts import RESULT_MESSAGES_BYTES, RunResult
     from gradeloop.usage import Usage
+    from gradeloop.waiting_for import Asked, PendingCall, WaitingFor
 
 
 def result_of(thread: Thread, outcome: Outcome) -> RunResult:
@@ -41,11 +42,14 @@ def result_of(thread: Thread, outcome: Outcome) -> RunResult:
 
 def waiting_for(thread: Thread) -> WaitingFor | None:
     """Return what a person is asked, where the thread waits for one."""
-    run, open_criteria = thread.run, thread.waiting_for
-    if run is None or not open_criteria:
+    if thread.status != "waiting":
         return None
-    asked = tuple(Asked(id=each.id, name=each.text) for each in open_criteria)
-    return WaitingFor(grading_run_id=run.grading_run_id, iteration=run.iteration, criteria=asked)
+    run, asked = thread.run, tuple(Asked(id=each.id, name=each.text) for each in thread.waiting_for)
+    calls = tuple(PendingCall(call=key, tool=each.tool, arguments=each.arguments, role=each.role) for key, each in thread.pending.items())
+    if not asked and not calls:
+        return None
+    place = (run.grading_run_id, run.iteration) if run else (None, None)
+    return WaitingFor(grading_run_id=place[0], iteration=place[1], criteria=asked, calls=calls)
 
 
 def _score_of_nothing(thread: Thread) -> float | None:

@@ -1,8 +1,8 @@
 """What a grading run holds: the pass in flight, and every conversation of it."""
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
@@ -26,6 +26,33 @@ class State(BaseModel):
         return without_nulls(cls, value) if isinstance(value, dict) else value
 
 
+class Approval(State):
+    """A tool call that a person has to approve, and what they said."""
+
+    tool: str
+    arguments: dict[str, JsonValue]
+    role: Literal["generator", "grader", "check"]
+    approved: bool | None = None
+    by: str = ""
+    why: str = ""
+
+    @property
+    def denial(self) -> str:
+        """What whoever called the tool is told where it was denied."""
+        return f"not run: {self.by} denied it: {self.why}"
+
+
+class Ledger(State):
+    """What is known of the tool calls of one turn, or of the checks of one pass, beside their results."""
+
+    operations: dict[str, str] = Field(default_factory=dict)
+    """Their ids, by position: they stay the same where the run goes on under another name."""
+    approvals: dict[str, Approval] = Field(default_factory=dict)
+    """By id."""
+    begun: tuple[str, ...] = ()
+    """Ids of those that were begun and must not be begun again."""
+
+
 class Exchange(State):
     """A model's turns and tool calls on the way to its answer."""
 
@@ -39,6 +66,7 @@ class Exchange(State):
     """True when a reply was cut: from then on the model gets a larger completion."""
     called: tuple[str, ...] = ()
     """The tools that were called, each once."""
+    ledger: Ledger = Field(default_factory=Ledger)
 
 
 class Conversation(Exchange):
@@ -79,6 +107,8 @@ class GradingPass(State):
     """By call group and sample, `0/0` the first."""
     decisions: dict[str, Decision] = {}
     usage: Usage = Usage()
+    ledger: Ledger = Field(default_factory=Ledger)
+    """Of the checks."""
 
     @property
     def judged_by(self) -> str | None:
@@ -106,3 +136,5 @@ class GradingRun(State):
     grading: GradingPass | None = None
     judge: ModelSpec | None = None
     """Who judges, where the thread names nobody: found once, so that a worker with other keys changes nothing."""
+    pins: dict[str, str] = Field(default_factory=dict)
+    """The sha256 of each tool, as the run first saw it."""

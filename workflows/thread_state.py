@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 from temporalio import workflow
 
-from workflows.run_state import Exchange, GradingRun, State
+from workflows.run_state import Approval, Exchange, GradingRun, State
 
 with workflow.unsafe.imports_passed_through():
     from gradeloop.budget import Budget
@@ -145,9 +145,18 @@ class Thread(State):
     def waiting_for(self) -> tuple[Criterion, ...]:
         """The criteria that wait for a person."""
         grading = self.run.grading if self.run else None
-        if self.status != "waiting" or grading is None or self.rubric is None:
+        if self.status != "waiting" or grading is None or self.rubric is None or self.pending:
             return ()
         return tuple(each for each in self.rubric.asked_of_people if each.id not in grading.decisions)
+
+    @property
+    def pending(self) -> dict[str, Approval]:
+        """The tool calls that wait for a person's word, by their ids."""
+        grading = self.run.grading if self.run else None
+        ledgers = [self.drafting.ledger] if self.drafting else []
+        if grading is not None:
+            ledgers += [grading.ledger, *(each.ledger for each in grading.conversations.values())]
+        return {key: each for ledger in ledgers for key, each in ledger.approvals.items() if each.approved is None}
 
     @property
     def overrun(self) -> str | None:

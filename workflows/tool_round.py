@@ -5,15 +5,16 @@ import asyncio
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from workflows.calls import MESSAGES, Calls, Interrupted, told
+from workflows.calls import MESSAGES, Calls, Interrupted, Waiting, told
 from workflows.options import TOOL_CALL, TOOL_CALLS
-from workflows.run_state import Exchange
+from workflows.run_state import Exchange, Ledger
 from workflows.thread_state import Thread
+from workflows.tool_calls import ToolCalls, ToolFailed
 
 with workflow.unsafe.imports_passed_through():
     from typing import Literal
 
-    from activities.evidence import ToolRequest, TranscriptRequest, tool_name
+    from activities.evidence import ToolRequest, TranscriptRequest
     from gradeloop.evidence import Evidence, evidence_of
     from gradeloop.transcript import Message, ToolCall
 
@@ -26,25 +27,37 @@ class ToolRound:
     def __init__(self, thread: Thread, calls: Calls, role: Literal["generator", "grader"], *, draft: str = "") -> None:
         self._thread = thread
         self._calls = calls
+        self._tools = ToolCalls(thread, calls, role)
         self._role = role
         self._draft = draft
 
-    async def answer(self, exchange: Exchange, wanted: tuple[ToolCall, ...], offered: tuple[str, ...]) -> list[Message]:
+    async def answer(self, exchange: Exchange, wanted: tuple[ToolCall, ...], offered: tuple[str, ...], step: str) -> list[Message]:
         """Run the calls that have no result yet and return all results in order.
+
+        Args:
+            exchange: What has been found so far, and where it is kept.
+            wanted: The calls of the turn.
+            offered: The tools that the model was given.
+            step: What the turn is called in its calls' ids.
 
         Raises:
             Interrupted: The thread is stopping; the results that came are kept in `exchange`.
+            Waiting: A person has to approve a call; the results of the others are kept.
         """
         missing = [(str(at), call) for at, call in enumerate(wanted) if str(at) not in exchange.results]
-        started = [self._one(exchange, at, call, offered) for at, call in missing]
+        started = [self._one(exchange, at, call, offered, f"{step}.{at}") for at, call in missing]
         for ended in await asyncio.gather(*started, return_exceptions=True):
             if isinstance(ended, BaseException):
                 raise ended
+        if any(str(at) not in exchange.results for at, _ in enumerate(wanted)):
+            if self._calls.stopping:
+                raise Interrupted
+            raise Waiting
         messages = [exchange.results[str(at)].message(call.name) for at, call in enumerate(wanted)]
-        exchange.results = {}
+        exchange.results, exchange.ledger = {}, Ledger()
         return messages
 
-    async def _one(self, exchange: Exchange, at: str, call: ToolCall, offered: tuple[str, ...]) -> None:
+    async def _one(self, exchange: Exchange, at: str, call: ToolCall, offered: tuple[str, ...], step: str) -> None:
         if call.name not in offered:
             known = ", ".join(offered) or "none"
             exchange.results[at] = evidence_of(call.id, f"there is no tool {call.name!r}; the tools are: {known}", failed=True)
@@ -57,28 +70,37 @@ class ToolRound:
             exchange.tool_calls += 1
             if call.name not in exchange.called:
                 exchange.called = (*exchange.called, call.name)
+            found = None
             try:
-                exchange.results[at] = await self._run(call)
-            except Interrupted:
-                exchange.tool_calls -= 1
-                raise
+                found = await self._run(exchange, at, call, step)
+            finally:
+                if found is None:
+                    exchange.tool_calls -= 1
+            if found is not None:
+                exchange.results[at] = found
 
-    async def _run(self, call: ToolCall) -> Evidence:
-        self._thread.tell("tool_called", tool=call.name, role=self._role)
+    async def _run(self, exchange: Exchange, at: str, call: ToolCall, step: str) -> Evidence | None:
+        """Return what a call found; None where a person has yet to approve it."""
+        if call.name == READ_TRANSCRIPT:
+            return await self._read(call)
+        operation = exchange.ledger.operations.get(at) or self._tools.operation(step)
+        exchange.ledger.operations = {**exchange.ledger.operations, at: operation}
+        request = ToolRequest(call=call.id, arguments=call.arguments, draft=self._draft, operation_id=operation)
         try:
-            if call.name == READ_TRANSCRIPT:
-                return await self._read(call)
-            request = ToolRequest(call=call.id, arguments=call.arguments, draft=self._draft)
-            return await self._calls.make(tool_name(call.name), request, TOOL_CALL, summary=f"evidence {call.name}", result=Evidence)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            return evidence_of(call.id, told(error), failed=True)
+            return await self._tools.permitted(call.name, request, exchange.ledger)
+        except ToolFailed as failed:
+            return evidence_of(call.id, str(failed), failed=True)
 
     async def _read(self, call: ToolCall) -> Evidence:
+        self._thread.tell("tool_called", tool=call.name, role=self._role)
         record, offset = call.arguments.get("record"), call.arguments.get("offset", 0)
         if not isinstance(record, int) or not isinstance(offset, int):
             return evidence_of(call.id, "record and offset are whole numbers", failed=True)
         messages = self._calls.log(MESSAGES, self._thread.log)
         request = TranscriptRequest(call=call.id, messages=messages, record=record, offset=offset)
-        return await self._calls.make(READ_TRANSCRIPT, request, TOOL_CALL, summary=f"evidence record {record}", result=Evidence)
+        try:
+            return await self._calls.make(READ_TRANSCRIPT, request, TOOL_CALL, summary=f"evidence record {record}", result=Evidence)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            return evidence_of(call.id, told(error), failed=True)

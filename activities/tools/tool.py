@@ -1,105 +1,140 @@
 """A tool: a typed Python function, seen by a model as name, description and JSON Schema."""
 
-import asyncio
-import concurrent.futures
-import functools
+import hashlib
 import inspect
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, create_model
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
 
 from activities.providers.model import ToolSpec
+from activities.tools.thread import in_a_thread
 from gradeloop.errors import InvalidRequest
 
 DRAFT = "draft"
 """A parameter of this name is given the draft; the model neither sees nor fills it."""
 
+OPERATION = "operation_id"
+"""A parameter of this name is given the call's own id, the same at every attempt; the model neither sees nor fills it."""
+
 CACHEABLE = "cacheable"
 """The attribute by which a function declares, with a version, that a verdict which rests on it may be reused."""
 
-_THREADS = ThreadPoolExecutor(max_workers=64, thread_name_prefix="tool")
+NEEDS_APPROVAL = "needs_approval"
+"""The attribute, True, by which a function declares that a person has to approve each call."""
+
+REPEATABLE = "repeatable"
+"""The attribute, False, by which a function declares that it must not run twice for the same call."""
+
+DIGITS = 16
+"""Of a sha256 that tells one set of tools, or one tool's schema, from another."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tool:
-    """A function and what is known of it."""
+    """A function and what is known of it; of an MCP server's, what is known may change while the worker runs."""
 
     spec: ToolSpec
     function: Callable[..., Any]
-    arguments: type[BaseModel]
-    takes_draft: bool
-    check_parameter: str | None
-    """Where a check puts the draft; None where the function cannot serve as a check."""
-    grader_parameter: str | None
-    """Where a grader's function gets what it is asked; None where it cannot serve as a grader."""
-    version: str | None
+    arguments: type[BaseModel] | None
+    """None where somebody else reads the arguments: the function takes them as one dict."""
+    takes_draft: bool = False
+    takes_operation: bool = False
+    required: tuple[str, ...] = ()
+    """The parameters without a default."""
+    version: str | None = None
     """What the function declares as `cacheable`: the same call gives the same value as long as this is the same."""
+    needs_approval: bool = False
+    repeatable: bool = True
+    refresh: Callable[[], Awaitable[None]] | None = None
+    """Looks anew at what the tool says of itself, before it is called."""
 
-    async def run(self, arguments: Mapping[str, JsonValue], draft: str) -> Any:  # noqa: ANN401 - whatever the function returns
+    @property
+    def sha256(self) -> str:
+        """The first digits of the sha256 of what a model is told of the tool."""
+        return hashlib.sha256(json.dumps(self.spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+    @property
+    def asked_parameter(self) -> str | None:
+        """Where a grader's function gets what it is asked; None where it cannot serve as a grader."""
+        return self.required[0] if len(self.required) == 1 and self.arguments is not None else None
+
+    def check_parameter(self, given: Mapping[str, JsonValue]) -> str | None:
+        """Return where a check puts the draft, beside the arguments that its rubric gives; None where it cannot serve as one."""
+        open_ones = [name for name in self.required if name not in given]
+        if self.arguments is None:
+            return None
+        if self.takes_draft:
+            return None if open_ones else DRAFT
+        return open_ones[0] if len(open_ones) == 1 else None
+
+    async def run(self, arguments: Mapping[str, JsonValue], draft: str, operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
         """Call the function with validated arguments; a plain one runs in a thread.
 
         Raises:
             ValidationError: The arguments do not fit the signature.
         """
-        checked = self.arguments.model_validate(dict(arguments))
-        values = {name: getattr(checked, name) for name in self.arguments.model_fields}
-        return await self._call(values | ({DRAFT: draft} if self.takes_draft else {}))
+        if self.arguments is None:
+            values: dict[str, Any] = {"arguments": dict(arguments)}
+        else:
+            checked = self.arguments.model_validate(dict(arguments))
+            values = {name.removeprefix(_FIELD): getattr(checked, name) for name in self.arguments.model_fields}
+        own = ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION: operation} if self.takes_operation else {})
+        return await self._call(values | own)
 
-    async def check(self, draft: str) -> Any:  # noqa: ANN401 - whatever the function returns
-        """Call the function on a draft alone."""
-        if self.check_parameter is None:
+    async def check(self, draft: str, given: Mapping[str, JsonValue], operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
+        """Call the function on a draft, with the arguments that the rubric gives."""
+        parameter = self.check_parameter(given)
+        if parameter is None:
             raise InvalidRequest(f"the tool {self.spec.name!r} cannot serve as a check")
-        return await self._call({self.check_parameter: draft})
+        arguments = {**given} if parameter == DRAFT and self.takes_draft else {**given, parameter: draft}
+        return await self.run(arguments, draft, operation)
 
-    async def judge(self, asked: Mapping[str, JsonValue], draft: str) -> Any:  # noqa: ANN401 - whatever the function returns
+    async def judge(self, asked: Mapping[str, JsonValue], draft: str, operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
         """Call the function with what a grader is asked."""
-        if self.grader_parameter is None:
+        if self.asked_parameter is None:
             raise InvalidRequest(f"the tool {self.spec.name!r} cannot serve as a grader")
-        return await self._call({self.grader_parameter: dict(asked)} | ({DRAFT: draft} if self.takes_draft else {}))
+        own = ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION: operation} if self.takes_operation else {})
+        return await self._call({self.asked_parameter: dict(asked)} | own)
 
     async def _call(self, values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
         if inspect.iscoroutinefunction(self.function):
             return await self.function(**values)
-        return await asyncio.get_running_loop().run_in_executor(_THREADS, functools.partial(_contained, self.function, values))
-
-
-_NOT_FOR_THE_LOOP = (SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError)
-
-
-def _contained(function: Callable[..., Any], values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
-    """Call a plain function; an exit, a cancellation or a `StopIteration` would mean something else to the event loop."""
-    try:
-        return function(**values)
-    except _NOT_FOR_THE_LOOP as error:
-        raise RuntimeError(repr(error)) from None
+        return await in_a_thread(self.function, values)
 
 
 def tool_of(function: Callable[..., Any]) -> Tool:
-    """Read a tool from a function's name, signature and docstring.
+    """Read a tool from a function's name, signature, docstring and attributes.
 
     Raises:
-        InvalidRequest: A parameter has no annotation, or one that has no JSON Schema.
+        InvalidRequest: A parameter has no annotation, or one that has no JSON Schema; an attribute makes no sense.
     """
     name = function.__name__
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     for parameter in parameters:
         if parameter.annotation is inspect.Parameter.empty or parameter.kind not in _NAMED:
             raise InvalidRequest(f"the tool {name!r}: parameter {parameter.name!r} needs a type annotation and a name of its own")
-    shown = [parameter for parameter in parameters if parameter.name != DRAFT]
-    takes_draft = any(parameter.name == DRAFT for parameter in parameters)
+    shown = [parameter for parameter in parameters if parameter.name not in {DRAFT, OPERATION}]
     try:
-        fields: dict[str, Any] = {each.name: (each.annotation, ... if _required(each) else each.default) for each in shown}
+        # By alias, since a parameter may be called as one of pydantic's own methods: schema, json, copy.
+        fields: dict[str, Any] = {f"{_FIELD}{each.name}": (each.annotation, _field(each)) for each in shown}
         arguments = create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
         schema = arguments.model_json_schema()
     except Exception as error:  # noqa: BLE001 - pydantic raises many kinds, each the author's mistake
         raise InvalidRequest(f"the tool {name!r} has a parameter without a JSON Schema: {error}") from None
-    spec = ToolSpec(name=name, description=inspect.getdoc(function) or name, parameters=_bare(schema))
-    required = [parameter.name for parameter in shown if _required(parameter)]
-    checks = _check_parameter(shown, takes_draft=takes_draft)
-    return Tool(spec, function, arguments, takes_draft, checks, required[0] if len(required) == 1 else None, _version(function))
+    return Tool(
+        spec=ToolSpec(name=name, description=inspect.getdoc(function) or name, parameters=_bare(schema)),
+        function=function,
+        arguments=arguments,
+        takes_draft=any(parameter.name == DRAFT for parameter in parameters),
+        takes_operation=any(parameter.name == OPERATION for parameter in parameters),
+        required=tuple(parameter.name for parameter in shown if _required(parameter)),
+        version=_version(function),
+        needs_approval=_flag(function, NEEDS_APPROVAL, default=False),
+        repeatable=_flag(function, REPEATABLE, default=True),
+    )
 
 
 def _version(function: Callable[..., Any]) -> str | None:
@@ -109,18 +144,25 @@ def _version(function: Callable[..., Any]) -> str | None:
     return declared
 
 
+def _flag(function: Callable[..., Any], name: str, *, default: bool) -> bool:
+    declared = getattr(function, name, default)
+    if not isinstance(declared, bool):
+        raise InvalidRequest(f"the tool {function.__name__!r}: {name} is {declared!r}; give True or False")
+    return declared
+
+
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+_FIELD = "parameter_"
+
+
+def _field(parameter: inspect.Parameter) -> Any:  # noqa: ANN401 - pydantic's own
+    return Field(alias=parameter.name) if _required(parameter) else Field(default=parameter.default, alias=parameter.name)
 
 
 def _required(parameter: inspect.Parameter) -> bool:
     return parameter.default is inspect.Parameter.empty
-
-
-def _check_parameter(shown: list[inspect.Parameter], *, takes_draft: bool) -> str | None:
-    required = [parameter.name for parameter in shown if _required(parameter)]
-    if takes_draft:
-        return None if required else DRAFT
-    return required[0] if len(required) == 1 else None
 
 
 def _bare(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,87 +1,136 @@
-"""The tools that this worker has: built-in ones, those of entry points, and those of the files that it was given."""
+"""The tools that this worker has: built-in ones, those of entry points, of files that it was given, and of MCP servers."""
 
 import hashlib
 import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pydantic import JsonValue, ValidationError
+
 from activities.providers.model import ToolSpec
-from activities.tools.run_python import run_python
-from activities.tools.tool import Tool, tool_of
-from gradeloop.errors import InvalidRequest
+from activities.tools.builtin import builtins
+from activities.tools.mcp_servers import McpServers
+from activities.tools.shelf import Shelf
+from activities.tools.tool import DIGITS, Tool, tool_of
+from gradeloop.errors import InvalidRequest, explain
 from gradeloop.strict import did_you_mean
+from gradeloop.tool_elsewhere import OfferedTool
+from gradeloop.worker_settings import WorkerSettings
 
 ENTRY_POINTS = "gradeloop.tools"
 """The entry-point group in which an installed package offers a function or a module of functions."""
 
-DIGITS = 16
-"""Of the sha256 of a grader's tools, which every call's result carries: enough to tell two sets of tools apart."""
+READ_TRANSCRIPT = ToolSpec(
+    name="read_transcript",
+    description="Show a record of the judged conversation whole, from an offset on, in stretches.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "record": {"type": "integer", "description": "The record's number."},
+            "offset": {"type": "integer", "description": "The character to start at; 0, or next_offset of the stretch before."},
+        },
+        "required": ["record", "offset"],
+        "additionalProperties": False,
+    },
+)
+"""A grader's alone: it is given it where its records were cut, and where it is named."""
 
-RESERVED = "read_transcript"
-"""The name of the tool that a grader is given where its records were cut."""
+RESERVED = READ_TRANSCRIPT.name
 
 
 class Toolbox:
     """Tools by name."""
 
-    def __init__(self, functions: Iterable[Callable[..., Any]] = ()) -> None:
+    def __init__(self, functions: Iterable[Callable[..., Any]] = (), shelf: Shelf | None = None, mcp: McpServers | None = None) -> None:
+        shelf = shelf or Shelf(WorkerSettings())
+        offered, self.refused = builtins(shelf)
+        self.refused |= mcp.refused if mcp else {}
         self._tools: dict[str, Tool] = {}
-        for function in (run_python, *functions):
-            self._add(tool_of(function))
+        for tool in (*map(tool_of, offered), *map(tool_of, functions), *(mcp.tools if mcp else ())):
+            self._add(tool)
+        for name in shelf.settings.needs_approval:
+            self._get(name, "needs_approval").needs_approval = True
 
     @classmethod
-    def load(cls, files: Sequence[Path]) -> "Toolbox":
-        """Load the built-in tools, the installed ones, and those of `files`.
+    def load(cls, files: Sequence[Path], shelf: Shelf | None = None, mcp: McpServers | None = None) -> "Toolbox":
+        """Load the built-in tools, the installed ones, those of `files`, and those of MCP servers.
 
         Raises:
             InvalidRequest: A file is missing, does not import, or offers no tool; a name is taken twice.
         """
         installed = [function for point in entry_points(group=ENTRY_POINTS) for function in _functions(point.load())]
-        return cls([*installed, *(function for path in files for function in _of_file(path))])
+        return cls([*installed, *(function for path in files for function in _of_file(path))], shelf, mcp)
 
     def _add(self, tool: Tool) -> None:
-        if tool.spec.name in self._tools or tool.spec.name == RESERVED:
+        if tool.spec.name in self._tools or tool.spec.name in {RESERVED, *self.refused}:
             raise InvalidRequest(f"the tool name {tool.spec.name!r} is taken; rename the function")
         self._tools[tool.spec.name] = tool
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
 
-    def specs(self, names: Iterable[str]) -> tuple[ToolSpec, ...]:
-        """Return what a model is told of the tools `names`."""
-        return tuple(self._get(name).spec for name in names)
+    def named(self, names: Iterable[str]) -> Iterator[Tool]:
+        """Yield those of the tools that this worker has."""
+        return (self._tools[name] for name in names if name in self._tools)
 
-    def refuse_unknown(self, names: Iterable[str], where: str) -> None:
-        """Raise InvalidRequest at the first name that this worker has no tool of."""
-        for name in names:
-            self._get(name, where)
+    def specs(self, tools: Iterable[OfferedTool]) -> tuple[ToolSpec, ...]:
+        """Return what a model is told of the tools, those elsewhere among them."""
+        return tuple(self._spec(tool) for tool in tools)
 
-    def refuse_non_check(self, name: str, where: str) -> None:
-        """Raise InvalidRequest where the tool is unknown or needs more than the draft."""
-        if self._get(name, where).check_parameter is None:
-            raise InvalidRequest(f"{where}: the tool {name!r} needs more than the draft; a check takes it as its only required parameter")
+    def _spec(self, tool: OfferedTool) -> ToolSpec:
+        if not isinstance(tool, str):
+            return ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
+        return READ_TRANSCRIPT if tool == RESERVED else self._get(tool).spec
+
+    def refuse_unknown(self, tools: Iterable[OfferedTool], where: str, *, judges: bool = False) -> None:
+        """Raise InvalidRequest at the first tool that this worker has not; `judges` where they are a grader's."""
+        for tool in tools:
+            name = tool if isinstance(tool, str) else tool.name
+            if name == RESERVED and (not judges or not isinstance(tool, str)):
+                raise InvalidRequest(f"{where}: {RESERVED} shows a grader what it judges; leave it out here")
+            if isinstance(tool, str) and name != RESERVED:
+                self._get(name, where)
+
+    def refuse_non_check(self, name: str, given: Mapping[str, JsonValue], where: str) -> None:
+        """Raise InvalidRequest where the tool is unknown, needs more than the draft, or does not take the arguments."""
+        tool = self._get(name, where)
+        parameter = tool.check_parameter(given)
+        if parameter is None or tool.arguments is None:
+            needs = f"; it needs {', '.join(tool.required)}" if tool.required else ""
+            cure = "a check takes it as its only required parameter, beside the arguments that the rubric gives"
+            raise InvalidRequest(f"{where}: the tool {name!r} needs more than the draft{needs}; {cure}")
+        try:
+            tool.arguments.model_validate({**given} if tool.takes_draft else {**given, parameter: ""})
+        except ValidationError as error:
+            if any(each["loc"][:1] != (parameter,) for each in error.errors()):
+                raise InvalidRequest(f"{where}: the arguments of {name!r}: {explain(error)}") from None
 
     def refuse_non_grader(self, name: str, where: str) -> None:
         """Raise InvalidRequest where the function is unknown or does not take what a grader is asked."""
-        if self._get(name, where).grader_parameter is None:
+        if self._get(name, where).asked_parameter is None:
             raise InvalidRequest(f"{where}: the function {name!r} takes no question; a grader takes one required parameter, a dict")
 
     def cacheable(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those tools on which a verdict may rest that is reused."""
-        return tuple(name for name in names if self._get(name).version is not None)
+        return tuple(tool.spec.name for tool in self.named(names) if tool.version is not None)
 
-    def sha256(self, names: Iterable[str]) -> str:
+    def sha256(self, tools: Iterable[OfferedTool]) -> str:
         """Return the first digits of the sha256 of what a model is told of the tools, with the versions that they declare."""
-        told = [[self._get(name).spec.model_dump(mode="json"), self._get(name).version] for name in names]
+        told = [[self._spec(tool).model_dump(mode="json"), self._version(tool)] for tool in tools]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
+    def _version(self, tool: OfferedTool) -> str | None:
+        return self._get(tool).version if isinstance(tool, str) and tool != RESERVED else None
+
     def _get(self, name: str, where: str = "tools") -> Tool:
+        if name in self.refused:
+            raise InvalidRequest(f"{where}: the tool {name!r} is not to be had on this worker: {self.refused[name]}")
         if name not in self._tools:
             raise InvalidRequest(
                 f"{where}: unknown tool {name!r}.{did_you_mean(name, sorted(self._tools))} Give the worker its file by --tools"

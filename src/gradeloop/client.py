@@ -11,7 +11,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import Evaluation
 from gradeloop.request import ThreadRequest, parse_request, refuse_oversize
 from gradeloop.rubric import Rubric
-from gradeloop.steering import DecideRequest, InvokeRequest, OverrideRequest, ResumeRequest, parse
+from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, InvokeRequest, OverrideRequest, ResumeRequest, parse
 from gradeloop.telling import Telling
 from gradeloop.thread_reader import ThreadReader
 from gradeloop.thread_turns import Turn
@@ -145,6 +145,22 @@ class GradingClient(ThreadReader):
             grading_run_id, iteration = waiting.grading_run_id, waiting.iteration
         said = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "gap": gap, "by": by}
         await self._thread(thread_id).decide(parse(DecideRequest, said))
+
+    async def approve(self, thread_id: str, call: str, *, by: str) -> None:
+        """Let a tool call go on that waits for a person, by its id in `waiting_for`; with the last of them the run goes on.
+
+        Raises:
+            InvalidRequest: No such call waits (any more).
+        """
+        await self._thread(thread_id).approve(parse(ApproveRequest, {"call": call, "by": by}))
+
+    async def deny(self, thread_id: str, call: str, *, why: str, by: str) -> None:
+        """Have a tool call that waits not be made; whoever wanted it is told by whom and why.
+
+        Raises:
+            InvalidRequest: No such call waits (any more).
+        """
+        await self._thread(thread_id).deny(parse(DenyRequest, {"call": call, "why": why, "by": by}))
 
     async def override(
         self,

@@ -11,11 +11,12 @@ from gradeloop.event import Event
 from gradeloop.page import Page
 from gradeloop.request import ThreadRequest
 from gradeloop.rubric import Rubric
-from gradeloop.steering import DecideRequest, InvokeRequest, OverrideRequest, ResumeRequest
+from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, InvokeRequest, OverrideRequest, ResumeRequest
 from gradeloop.strict import Strict
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
 from gradeloop.verdict import VerdictResult
+from gradeloop.waiting_for import WaitingFor
 
 TASK_QUEUE = "gradeloop"
 WORKFLOW = "GradingThread"
@@ -24,22 +25,6 @@ RESULT_MESSAGES_BYTES = 128 * 1024
 
 SEARCH_ATTRIBUTES = ("GradeloopStatus", "GradeloopRunId", "GradeloopRubric")
 """Keyword attributes that the worker registers and the thread writes."""
-
-
-class Asked(Strict):
-    """A criterion that waits for a person."""
-
-    id: str
-    name: str
-    """Its description."""
-
-
-class WaitingFor(Strict):
-    """What a person is asked, and what `decide` names."""
-
-    grading_run_id: str
-    iteration: int
-    criteria: tuple[Asked, ...]
 
 
 class RunResult(Strict):
@@ -153,6 +138,24 @@ class GradingThread:
 
         Raises:
             ApplicationError: `StaleDecision` where nothing of that name waits; `InvalidRequest`.
+        """
+        raise NotImplementedError
+
+    @workflow.update
+    async def approve(self, request: ApproveRequest) -> None:
+        """Let a tool call go on that waits for it; with the last of them the run goes on.
+
+        Raises:
+            ApplicationError: `StaleDecision` where no such call waits; `InvalidRequest`.
+        """
+        raise NotImplementedError
+
+    @workflow.update
+    async def deny(self, request: DenyRequest) -> None:
+        """Have a tool call that waits not be made; whoever wanted it is told by whom and why.
+
+        Raises:
+            ApplicationError: `StaleDecision` where no such call waits; `InvalidRequest`.
         """
         raise NotImplementedError
 

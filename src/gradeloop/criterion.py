@@ -31,6 +31,8 @@ class Check(OrText):
     tool: str = Field(min_length=1)
     extract: Literal["text", "code"] = "text"
     """What the tool is given: the whole draft, or its last fenced code block (the whole draft where it has none)."""
+    arguments: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """What it is given beside the draft."""
 
     @model_validator(mode="before")
     @classmethod

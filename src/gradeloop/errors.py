@@ -50,7 +50,9 @@ PROBLEMS_TOLD = 20
 
 
 def _where(location: Sequence[int | str]) -> str:
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
+    """Return the path of a field; what pydantic names in angle brackets is which of several kinds was read, no part of it."""
+    shown = [part for part in location if not (isinstance(part, str) and part.startswith("<"))]
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in shown]
     return "".join(parts).lstrip(".")
 
 

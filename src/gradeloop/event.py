@@ -20,6 +20,8 @@ EventType = Literal[
     "rubric_rejected",
     "waiting",
     "decided",
+    "approved",
+    "denied",
     "overridden",
 ]
 
@@ -38,6 +40,8 @@ class Event(Strict):
     """Of the message or evaluation that is told of."""
     criterion: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """That a person decided."""
+    call: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The id of a tool call that a person approved or denied."""
     tool: str | None = Field(default=None, exclude_if=lambda value: value is None)
     role: Literal["generator", "grader", "check"] | None = Field(default=None, exclude_if=lambda value: value is None)
     why: str | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -57,6 +57,11 @@ def evidence_of(call: str, value: Any, *, failed: bool = False) -> Evidence:  # 
     return Evidence(call=call, text=cut, failed=failed, bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest())
 
 
+def uncertain(tool: str, operation: str) -> str:
+    """Say that nobody knows whether a tool ran that must not run twice."""
+    return f"uncertain: {tool} was begun and its end is not known; it may have had its effect, and is not run again ({operation})"
+
+
 def graded(call: str, value: Any) -> Evidence:  # noqa: ANN401 - whatever a grader's function returns
     """Return what a function that judges returned, whole.
 
@@ -70,10 +75,19 @@ def graded(call: str, value: Any) -> Evidence:  # noqa: ANN401 - whatever a grad
 
 
 def _json(value: Any) -> str:  # noqa: ANN401 - whatever a tool returns
+    _refuse_bytes(value)
     try:
         return to_json(value).decode()
     except (PydanticSerializationError, UnicodeDecodeError, ValueError) as error:
         raise TypeError(f"the tool returned {type(value).__name__}, which is not JSON: {error}") from None
+
+
+def _refuse_bytes(value: Any) -> None:  # noqa: ANN401 - whatever a tool returns
+    """Raise where a tool returned bytes, which are no evidence that a model reads, or a container of them, one deep."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    for each in (value, *parts):
+        if isinstance(each, bytes | bytearray | memoryview):
+            raise TypeError(f"the tool returned {len(each)} bytes of binary data; return text, or JSON")
 
 
 def check_outcome(value: Any) -> CheckOutcome:  # noqa: ANN401 - whatever a check returns

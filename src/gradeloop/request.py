@@ -11,6 +11,7 @@ from gradeloop.judge import Elsewhere
 from gradeloop.modelspec import ModelSpec
 from gradeloop.rubric import Rubric
 from gradeloop.strict import Strict, clip
+from gradeloop.tool_elsewhere import OfferedTool, refuse_twins
 from gradeloop.transcript import MESSAGE_BYTES, Message
 
 MAX_ITERATIONS = 20
@@ -22,7 +23,6 @@ QUEUED = 8
 """Turns that may wait; the server admits 10 updates at once."""
 
 Prompt = Annotated[str, Field(max_length=65_536)]
-ToolName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 
 
 class Generator(Strict):
@@ -36,8 +36,8 @@ class Generator(Strict):
     task_queue: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
     """Where the activity or workflow is served."""
     system_prompt: Prompt | None = None
-    tools: tuple[ToolName, ...] = ()
-    """Names of tools that the worker has."""
+    tools: tuple[OfferedTool, ...] = ()
+    """Names of tools that the worker has, and tools elsewhere."""
     show_rubric: bool = False
     """True puts the rubric into the generator's system prompt; otherwise it reaches it through feedback alone."""
 
@@ -51,6 +51,7 @@ class Generator(Strict):
             raise ValueError("system_prompt, tools and show_rubric are for a model; an activity or workflow brings its own")
         if self.model is not None and self.task_queue is not None:
             raise ValueError("task_queue is for an activity or workflow; a model is called by our own worker")
+        refuse_twins(self.tools)
         return self
 
 
@@ -67,12 +68,14 @@ class Grader(Strict):
     """The name of a function in the worker's tools that is given the same and returns the same."""
     system_prompt: Prompt | None = None
     """Grading instructions of one's own; the trust boundary and the answer's form stay."""
-    tools: tuple[ToolName, ...] = ()
+    tools: tuple[OfferedTool, ...] = ()
+    """Names of tools that the worker has, and tools elsewhere."""
 
     @model_validator(mode="after")
     def _is_somebody(self) -> "Grader":
         if self.elsewhere is not None and (self.model or self.system_prompt or self.tools):
             raise ValueError("model, system_prompt and tools are for a model of ours; an activity or function brings its own")
+        refuse_twins(self.tools)
         return self
 
     @property

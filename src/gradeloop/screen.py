@@ -158,10 +158,10 @@ class LiveScreen(PlainScreen):
         """Yield the criteria in the room that there is: those that fail before the others, all in the rubric's order."""
         room = max(self._console.height - LINES_ABOVE, LEAST_LINES)
         by_urgency = sorted(self._criteria, key=self._passes)
-        shown = set(by_urgency[:room] if len(by_urgency) > room else by_urgency)
+        shown = {each.id for each in (by_urgency[:room] if len(by_urgency) > room else by_urgency)}
         width = id_width(criterion.id for criterion in self._criteria)
-        yield from (self._criterion_line(criterion, width) for criterion in self._criteria if criterion in shown)
-        hidden = [criterion for criterion in self._criteria if criterion not in shown]
+        yield from (self._criterion_line(criterion, width) for criterion in self._criteria if criterion.id in shown)
+        hidden = [criterion for criterion in self._criteria if criterion.id not in shown]
         if hidden:
             passing = sum(self._passes(criterion) for criterion in hidden)
             told = f", {'all' if passing == len(hidden) else passing} of them pass" if passing else ""

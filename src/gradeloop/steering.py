@@ -69,7 +69,24 @@ class OverrideRequest(Strict):
     by: Annotated[str, Field(min_length=1, max_length=200)]
 
 
-Request = TypeVar("Request", InvokeRequest, ResumeRequest, DecideRequest, OverrideRequest)
+class ApproveRequest(Strict):
+    """The argument of the update `approve`: a person lets a tool call go on."""
+
+    call: Annotated[str, Field(min_length=1, max_length=500)]
+    """Its id, as `waiting_for` tells it."""
+    by: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class DenyRequest(Strict):
+    """The argument of the update `deny`: a person forbids a tool call."""
+
+    call: Annotated[str, Field(min_length=1, max_length=500)]
+    by: Annotated[str, Field(min_length=1, max_length=200)]
+    why: Annotated[str, Field(min_length=1, max_length=4000)]
+    """Told to whoever wanted the call."""
+
+
+Request = TypeVar("Request", InvokeRequest, ResumeRequest, DecideRequest, OverrideRequest, ApproveRequest, DenyRequest)
 
 
 def parse(model: type[Request], raw: object) -> Request:

@@ -1,5 +1,6 @@
 """What happens in a run, in words: events, verdicts and results as lines for a terminal."""
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from gradeloop.event import Event
 from gradeloop.printable import one_line, printable
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
+from gradeloop.waiting_for import WaitingFor
 
 STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow", "waiting": "bold yellow"}
 MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
@@ -67,6 +69,8 @@ def told_line(event: Event, message: Message | None, evaluation: Evaluation | No
 
 def _turning_point(event: Event, number: str) -> Text | None:
     """Return an event that people make, or that waits for them, as a line."""
+    if event.type in {"approved", "denied"}:
+        return Text(f"{number}{event.type} by a person: ").append(printable(event.tool or ""), "cyan")
     if event.type in {"decided", "overridden"}:
         return Text(f"{number}{event.type} by a person: ").append(printable(event.criterion or ""), "cyan")
     why = WHY_INTERRUPTED.get(event.reason, "")
@@ -138,10 +142,18 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
         yield Text(f"with what people say: {result.overridden_result}", "bold")
     if result.error:
         yield Text(printable(result.error), "red")
-    for asked in result.waiting_for.criteria if result.waiting_for else ():
-        yield Text(f"gradeloop decide {result.thread_id} {asked.id} --pass", "bold").append(
-            f"   or --fail: {one_line(asked.name)}", "default"
-        )
+    if result.waiting_for:
+        yield from _asked(result.thread_id, result.waiting_for)
+
+
+def _asked(thread_id: str, waiting: WaitingFor) -> Iterator[Text]:
+    """Yield what a person can say, as commands to type."""
+    for asked in waiting.criteria:
+        yield Text(f"gradeloop decide {thread_id} {asked.id} --pass", "bold").append(f"   or --fail: {one_line(asked.name)}", "default")
+    for call in waiting.calls:
+        arguments = one_line(json.dumps(call.arguments, ensure_ascii=False))
+        yield Text(f"the {call.role} wants {printable(call.tool)} {arguments}")
+        yield Text(f"gradeloop approve {thread_id} {call.call}", "bold").append("   or: gradeloop deny … --why WHY", "default")
 
 
 def cost(usage: Usage) -> str:

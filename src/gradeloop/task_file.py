@@ -13,6 +13,7 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.request import ThreadRequest, parse_request
 from gradeloop.rubric import Rubric
 from gradeloop.rubric_file import refuse_bad, with_prompts
+from gradeloop.settings_file import config_file
 from gradeloop.strict import Strict, clip
 from gradeloop.task_flags import Flags, absent, existing, read_rubric
 from gradeloop.worker_process import WorkerSpec
@@ -85,6 +86,7 @@ def read_task(path: Path | None, flags: Flags) -> Task:
         tools=existing((*(folder / name for name in named), *flags.tools), "tools"),
         scripted=flags.replay or (existing((folder / told.scripted,), "scripted")[0] if told.scripted else None),
         record=absent(flags.record),
+        config=config_file((), os.environ),
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})
     if not os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has an environment and replies of its own

@@ -8,18 +8,26 @@ from gradeloop.contracts import GradingThread
 from gradeloop.errors import ThreadClosed
 from gradeloop.evaluation import Evaluation
 from gradeloop.outcomes import Again
-from gradeloop.steering import DecideRequest, OverrideRequest
+from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest
 from gradeloop.thread_turns import ATTEMPTS, ThreadTurns
 
 Told = TypeVar("Told")
 
 
 class ThreadReview(ThreadTurns):
-    """A thread, by its id, that people decide and override in."""
+    """A thread, by its id, that people decide, approve and override in."""
 
     async def decide(self, request: DecideRequest) -> None:
         """Take a person's word to the thread."""
         await self._opened_for(lambda sent: self.handle().execute_update(GradingThread.decide, request, id=sent))
+
+    async def approve(self, request: ApproveRequest) -> None:
+        """Take a person's approval to the thread."""
+        await self._opened_for(lambda sent: self.handle().execute_update(GradingThread.approve, request, id=sent))
+
+    async def deny(self, request: DenyRequest) -> None:
+        """Take a person's denial to the thread."""
+        await self._opened_for(lambda sent: self.handle().execute_update(GradingThread.deny, request, id=sent))
 
     async def override(self, request: OverrideRequest) -> Evaluation:
         """Take a person's verdict to the thread; a closed one is closed again."""

@@ -17,6 +17,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 import gradeloop
 from gradeloop.connection import Connection
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
+from gradeloop.settings_file import SETTINGS
 from gradeloop.state_folder import Resident, state_folder
 
 IDLE_SECONDS = 60
@@ -43,6 +44,8 @@ class WorkerSpec:
     scripted: Path | None = None
     record: Path | None = None
     """The file into which it writes every exchange with a model."""
+    config: Path | None = None
+    """Its file of settings."""
 
     def task_queue(self, connection: Connection) -> str:
         """Return the queue's name: equal only where server, tools, replies, endpoints and the *names* of the keys set are.
@@ -55,6 +58,7 @@ class WorkerSpec:
             "tools": [[str(file.absolute()), _sha256(file)] for file in self.tools],
             "scripted": _sha256(self.scripted) if self.scripted else None,
             **({"record": str(self.record.absolute())} if self.record else {}),
+            **({"config": [str(self.config.absolute()), _sha256(self.config)]} if self.config else {}),
             "environment": _environment(),
             "version": importlib.metadata.version("gradeloop"),
         }
@@ -149,6 +153,8 @@ def _command(task_queue: str, spec: WorkerSpec, ready: Path) -> list[str]:
         command += ["--scripted", str(spec.scripted.absolute())]
     if spec.record:
         command += ["--record", str(spec.record.absolute())]
+    if spec.config:
+        command += ["--config", str(spec.config.absolute()), "--role", "all"]
     return [*command, "--until-idle", str(IDLE_SECONDS), "--ready-file", str(ready)]
 
 
@@ -161,6 +167,7 @@ def _facts(spec: WorkerSpec, connection: Connection) -> dict[str, JsonValue]:
         "tools": [str(file.absolute()) for file in spec.tools],
         "scripted": str(spec.scripted.absolute()) if spec.scripted else None,
         "record": str(spec.record.absolute()) if spec.record else None,
+        "config": str(spec.config.absolute()) if spec.config else None,
         "address": connection.address,
         "namespace": connection.namespace,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -193,7 +200,9 @@ def _environment() -> Mapping[str, str | None]:
     """Return the provider variables that are set: endpoints with their values, everything else by name alone."""
     names = sorted(name for name, value in os.environ.items() if value and name.startswith(PROVIDER_VARIABLES))
     shown = {name: os.environ[name] if name.endswith("_BASE_URL") else None for name in names}
+    of_tools = tuple(f"GRADELOOP_{name}" for name in SETTINGS)
     ours = {name: os.environ[name] for name in ("GRADELOOP_BASE_URLS", "GRADELOOP_PRICES") if os.environ.get(name)}
+    ours |= {name: value for name, value in sorted(os.environ.items()) if name.startswith(of_tools)}
     return {**shown, **ours}
 
 

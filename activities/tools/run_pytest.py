@@ -1,0 +1,140 @@
+"""`run_pytest`: a test suite against the draft, in full CPython, in the sandbox."""
+
+import ast
+import json
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from activities.tools.shelf import Shelf, package
+from gradeloop.sandbox import Execution, SandboxError
+from gradeloop.transcript import code_of
+
+SUITE_BYTES = 1024 * 1024
+"""Of all files of a suite together."""
+
+MESSAGE_CHARACTERS = 1_000
+"""Of what is told of a failed test."""
+
+TOLD = 50
+"""Failed tests that are told; the others are counted."""
+
+RUNNER = """
+import json, os, sys
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+sys.path.insert(0, os.getcwd())
+import pytest
+
+
+def main(nonce, out, write, leave):
+    told = {"passed": 0, "skipped": 0, "failed": {}, "errors": {}}
+
+    def words(report):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        text = crash.message if crash is not None else str(report.longrepr)
+        lines = text.strip().splitlines()
+        return "\\n".join(lines if crash is not None else lines[-3:])[:MESSAGE]
+
+    class Told:
+        def pytest_collectreport(self, report):
+            if report.failed:
+                told["errors"][report.nodeid] = words(report)
+
+        def pytest_runtest_logreport(self, report):
+            if report.failed:
+                told["failed" if report.when == "call" else "errors"][report.nodeid] = words(report)
+            elif report.skipped:
+                told["skipped"] += 1
+            elif report.when == "call":
+                told["passed"] += 1
+
+    flags = ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "--no-summary", "-c", os.devnull, "--rootdir", "."]
+    pytest.main([*flags, *SUITE], plugins=[Told()])
+    write(out, (nonce + json.dumps(told) + nonce).encode())
+    leave(0)
+
+
+main(NONCE, os.dup(1), os.write, os._exit)
+"""
+"""Runs the suite and reports in its own words, behind a code that it was given: what a draft prints is no report."""
+
+
+def run_pytest_of(shelf: Shelf) -> Callable[..., dict[str, Any]]:
+    """Return the tool."""
+    package("pytest")
+    box, limits = shelf.sandbox(shelf.sandboxes.programs), shelf.limits()
+    suites = {name: _read(folder) for name, folder in shelf.settings.pytest.suites.items()}
+
+    def run_pytest(draft: str, files: dict[str, str] | None = None, suite: str = "", module: str = "draft") -> dict[str, Any]:
+        """Run a pytest suite against the draft, in full CPython, in a sandbox without network or other files.
+
+        The draft's last fenced code block, or the whole draft where it has none, is there as the module `draft`, so a test begins
+        with `from draft import ...`. Passed tests are counted, failed ones told.
+
+        Args:
+            files: The suite, by file name: {"test_it.py": "..."}.
+            suite: The name of a suite that the worker has, instead of files or beside them.
+            module: Another name for the draft's module.
+        """
+        if not module.isidentifier():
+            raise ValueError(f"module is {module!r}; give a Python name")
+        if suite and suite not in suites:
+            raise ValueError(f"there is no suite {suite!r}; known: {', '.join(suites) or 'none, set pytest.suites'}")
+        given = {**(suites[suite] if suite else {}), **(files or {})}
+        _refuse_unfit(given, module)
+        nonce = secrets.token_hex()
+        names = sorted(name for name in given if name.endswith(".py"))
+        front = f"NONCE, MESSAGE, SUITE = {nonce!r}, {MESSAGE_CHARACTERS}, {names!r}\n"
+        ended = box.run(
+            [sys.executable, "-E", "-s", "-B", "-X", "utf8", "run_suite.py"],
+            {**given, f"{module}.py": code_of(draft), "run_suite.py": front + RUNNER},
+            limits,
+        )
+        return _told(ended, nonce)
+
+    return run_pytest
+
+
+def _read(folder: Path) -> dict[str, str]:
+    found = [file for file in sorted(folder.rglob("*.*")) if file.suffix in {".py", ".json", ".txt"} and "__pycache__" not in file.parts]
+    return {str(file.relative_to(folder)): file.read_text() for file in found}
+
+
+def _refuse_unfit(given: Mapping[str, str], module: str) -> None:
+    """Raise where there is no suite to run: the suite's mistake, no word on the draft."""
+    if (size := sum(len(text.encode(errors="replace")) for text in given.values())) > SUITE_BYTES:
+        raise ValueError(f"the suite has {size} bytes, {SUITE_BYTES} at most")
+    if taken := {f"{module}.py", "run_suite.py"} & set(given):
+        raise ValueError(f"the file name {min(taken)!r} is taken; rename it, or the draft's module")
+    if not any(_has_tests(name, text) for name, text in given.items()):
+        raise ValueError("the suite has no test: files needs a Python file with a function test_...")
+
+
+def _has_tests(name: str, text: str) -> bool:
+    if not name.endswith(".py"):
+        return False
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{name} is no Python: {error}") from None
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return any(isinstance(node, functions) and node.name.startswith("test") for node in ast.walk(tree))
+
+
+def _told(ended: Execution, nonce: str) -> dict[str, Any]:
+    parts = ended.stdout.split(nonce)
+    if ended.status == "limit":
+        return {"ok": False, "error": f"the run was stopped: {ended.error}"}
+    if len(parts) != 3:  # noqa: PLR2004 - before, the report, after
+        if "No module named pytest" in ended.stderr or "No module named 'pytest'" in ended.stderr:
+            raise SandboxError("pytest cannot be imported in the sandbox")
+        return {"ok": False, "error": f"the run ended before its tests did: {ended.error or 'the code left the process'}"}
+    told = json.loads(parts[1])
+    failures = {**told["failed"], **told["errors"]}
+    shown = dict(list(failures.items())[:TOLD])
+    ok = not failures and told["passed"] > 0
+    return {"ok": ok, "passed": told["passed"], **({"skipped": told["skipped"]} if told["skipped"] else {}), "failed": shown} | (
+        {"failed_in_all": len(failures)} if len(failures) > TOLD else {}
+    )

@@ -1,0 +1,81 @@
+"""Checks on the draft's text alone: `word_count`, `count_tokens`, `regex_check`. None of them asks a model."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+from activities.tools.patterns import compiled
+from activities.tools.shelf import package
+from gradeloop.transcript import code_of
+
+Encoding = Literal["o200k_base", "cl100k_base"]
+
+
+def word_count(draft: str, minimum: int | None = None, maximum: int | None = None) -> dict[str, Any]:
+    """Count the draft's words, as white space separates them, and say whether they are within bounds.
+
+    Args:
+        minimum: The fewest that pass.
+        maximum: The most that pass.
+    """
+    return _within(len(draft.split()), "words", minimum, maximum)
+
+
+def count_tokens_of() -> Callable[..., dict[str, Any]]:
+    """Return the tool."""
+    package("bpe_openai")
+
+    def count_tokens(
+        draft: str, minimum: int | None = None, maximum: int | None = None, encoding: Encoding = "o200k_base"
+    ) -> dict[str, Any]:
+        """Count the draft's tokens and say whether they are within bounds.
+
+        Args:
+            minimum: The fewest that pass.
+            maximum: The most that pass.
+            encoding: OpenAI's tokenizers; other vendors' models count some 10 to 20 % differently.
+        """
+        return _within(len(_encoding(encoding).encode_ordinary(draft)), "tokens", minimum, maximum)
+
+    return count_tokens
+
+
+def regex_check_of() -> Callable[..., dict[str, Any]]:
+    """Return the tool."""
+    package("re2")
+
+    def regex_check(
+        pattern: str, draft: str, absent: bool = False, whole: bool = False, extract: Literal["text", "code"] = "text"
+    ) -> dict[str, Any]:
+        """Say whether the draft matches a regular expression (RE2's syntax: no look-around, no back-references).
+
+        Args:
+            pattern: Found anywhere in the draft; (?i) at its beginning ignores case, (?s) has a dot match line ends.
+            absent: True passes where it is not found.
+            whole: True asks that all of the draft matches.
+            extract: `code` looks at the draft's last fenced code block.
+        """
+        text = code_of(draft) if extract == "code" else draft
+        found = compiled(pattern).fullmatch(text) if whole else compiled(pattern).search(text)
+        told = {"found": found.group(0)[:200], "at": found.start()} if found else {"found": None}
+        return {"ok": (found is None) == absent, **told}
+
+    return regex_check
+
+
+@functools.cache
+def _encoding(name: str) -> Any:  # noqa: ANN401 - the package has no types
+    import bpe_openai  # type: ignore[import-untyped]  # it has no types
+
+    return bpe_openai.get_encoding(name)
+
+
+def _within(count: int, what: str, minimum: int | None, maximum: int | None) -> dict[str, Any]:
+    for name, bound in (("minimum", minimum), ("maximum", maximum)):
+        if bound is not None and bound < 0:
+            raise ValueError(f"{name} is {bound}; give a number of {what}")
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise ValueError(f"minimum {minimum} is above maximum {maximum}; nothing would pass")
+    ok = (minimum is None or count >= minimum) and (maximum is None or count <= maximum)
+    bounds = {name: value for name, value in (("minimum", minimum), ("maximum", maximum)) if value is not None}
+    return {"ok": ok, what: count, **bounds}

@@ -1,0 +1,140 @@
+"""One call of an evidence tool: where it is served, how often it may run, who has to approve it."""
+
+from temporalio import exceptions, workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.workflow import ActivityConfig
+
+from workflows.calls import Calls, Interrupted, told
+from workflows.options import FOREIGN_TOOL, TOOL_CALL, once
+from workflows.run_state import Approval, Ledger
+from workflows.thread_state import Thread
+
+with workflow.unsafe.imports_passed_through():
+    from collections.abc import Mapping
+    from typing import Any, Literal
+
+    from activities.admit import ToolFacts
+    from activities.evidence import CHECKER_ERROR, ToolRequest, tool_name
+    from gradeloop.evidence import Evidence, check_outcome, evidence_of, uncertain
+    from gradeloop.tool_elsewhere import ToolElsewhere, elsewhere
+
+APPROVED_BYTES = 16 * 1024
+"""Of a call's arguments: what a person is asked about has to fit on a page."""
+
+Role = Literal["generator", "grader", "check"]
+
+
+class ToolFailed(Exception):
+    """The tool gave no value; the message says why."""
+
+
+class ToolCalls:
+    """Calls the tools of one role."""
+
+    def __init__(self, thread: Thread, calls: Calls, role: Role) -> None:
+        self._thread = thread
+        self._calls = calls
+        self._role = role
+
+    @property
+    def _abroad(self) -> Mapping[str, ToolElsewhere]:
+        """The tools that are not ours, by name."""
+        if self._role == "generator":
+            return elsewhere(self._thread.generator.tools)
+        return elsewhere(self._thread.grader.tools) if self._thread.grader else {}
+
+    def operation(self, step: str) -> str:
+        """Return the id of a call: run, iteration, step; the same however often it is made."""
+        run = self._thread.run
+        return f"{run.grading_run_id if run else self._thread.thread_id}:{run.iteration if run else 0}:{step}"
+
+    async def permitted(self, tool: str, request: ToolRequest, ledger: Ledger) -> Evidence | None:
+        """Call a tool and return what it found; None where a person has yet to approve the call.
+
+        Raises:
+            ToolFailed: It gave no value, a person denied it, or nobody knows whether it ran.
+            Interrupted: The thread is stopping.
+        """
+        word = self._word(ledger, request, tool)
+        if word is not None and word.approved is None:
+            return None
+        if word is not None and not word.approved:
+            raise ToolFailed(word.denial)
+        return await self._run(tool, request, ledger, approved=word is not None)
+
+    def _word(self, ledger: Ledger, request: ToolRequest, tool: str) -> Approval | None:
+        """Return what a person said to a call, and ask for it where nobody has yet; None where nobody need be asked.
+
+        Raises:
+            ToolFailed: The arguments are too large for a person to read.
+        """
+        if not self._needs_approval(tool):
+            return None
+        if request.operation_id not in ledger.approvals:
+            size = len(request.model_dump_json(include={"arguments"}))
+            if size > APPROVED_BYTES:
+                raise ToolFailed(f"not run: a person is asked about it, and its arguments have {size} bytes, {APPROVED_BYTES} at most")
+            asked = Approval(tool=tool, arguments=request.arguments, role=self._role)
+            ledger.approvals = {**ledger.approvals, request.operation_id: asked}
+        return ledger.approvals[request.operation_id]
+
+    async def _run(self, tool: str, request: ToolRequest, ledger: Ledger, *, approved: bool) -> Evidence:
+        single = self._is_single(tool)
+        if single and request.operation_id in ledger.begun:
+            raise ToolFailed(uncertain(tool, request.operation_id))
+        if self._calls.stopping:
+            raise Interrupted
+        if single:
+            ledger.begun = (*ledger.begun, request.operation_id)
+        self._thread.tell("tool_called", tool=tool, role=self._role)
+        try:
+            abroad = self._abroad.get(tool)
+            return await (self._foreign(abroad, request) if abroad else self.ours(tool, request, approved=approved))
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            raise ToolFailed(uncertain(tool, request.operation_id) if single and _may_have_run(error) else told(error)) from None
+
+    async def ours(self, tool: str, request: ToolRequest, *, approved: bool = False, summary: str = "") -> Evidence:
+        """Call a tool of our worker's.
+
+        Raises:
+            ActivityError: The call failed for good.
+            Interrupted: The thread is stopping.
+        """
+        run, offer = self._thread.run, self._calls.offer
+        pinned = run.pins.get(tool, "") if run else ""
+        options: ActivityConfig = once(TOOL_CALL) if self._is_single(tool) else TOOL_CALL
+        if offer and offer.evidence_queue:
+            options = options | {"task_queue": offer.evidence_queue}
+        asked = request.model_copy(update={"pinned": pinned, "approved": approved})
+        return await self._calls.make(tool_name(tool), asked, options, summary=summary or f"evidence {tool}", result=Evidence)
+
+    async def _foreign(self, tool: ToolElsewhere, request: ToolRequest) -> Evidence:
+        options = (FOREIGN_TOOL if tool.repeatable else once(FOREIGN_TOOL)) | {"task_queue": tool.task_queue}
+        asked: dict[str, Any] = request.model_dump(mode="json", include={"call", "arguments", "draft"})
+        asked["operation_id"] = request.operation_id
+        value = await self._calls.make(tool.activity, asked, options, summary=f"evidence {tool.name}", result=object)
+        if not request.check:
+            return evidence_of(request.call, value)
+        try:
+            return Evidence(call=request.call, text="", outcome=check_outcome(value))
+        except TypeError as error:
+            raise ToolFailed(f"{CHECKER_ERROR}: {error}") from None
+
+    def _facts(self, tool: str) -> ToolFacts | None:
+        return self._calls.offer.facts.get(tool) if self._calls.offer else None
+
+    def _needs_approval(self, tool: str) -> bool:
+        abroad, facts = self._abroad.get(tool), self._facts(tool)
+        return abroad.needs_approval if abroad else facts is not None and facts.needs_approval
+
+    def _is_single(self, tool: str) -> bool:
+        abroad, facts = self._abroad.get(tool), self._facts(tool)
+        return not abroad.repeatable if abroad else facts is not None and facts.once
+
+
+def _may_have_run(error: ActivityError) -> bool:
+    """True where the call was begun and its end was not heard of."""
+    cause = error.cause
+    return isinstance(cause, exceptions.TimeoutError) and cause.type != exceptions.TimeoutType.SCHEDULE_TO_START
