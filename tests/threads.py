@@ -127,6 +127,7 @@ class Desk:
     client: Client
     models: Models
     queue: str
+    toolbox: Toolbox
 
     async def start(self, argument: object, **options: Any) -> Thread:
         """Start a thread."""
@@ -168,8 +169,9 @@ async def serving(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("worker.Worker", BriskWorker)
         patch.setattr("activities.heartbeat._beat", partial(_beat, 0.05))
-        async with build(client, models, Toolbox(tools), WorkerSettings(task_queue=queue), search_attributes=True):
-            yield Desk(client, models, queue)
+        toolbox = Toolbox(tools)
+        async with build(client, models, toolbox, WorkerSettings(task_queue=queue), search_attributes=True):
+            yield Desk(client, models, queue, toolbox)
     await models.aclose()
 
 

@@ -117,18 +117,24 @@ class McpServers:
 def _client_of(name: str, settings: McpSettings) -> "Callable[[], Client]":
     def client() -> "Client":
         from mcp import Client, StdioServerParameters
-        from mcp.client.streamable_http import streamable_http_client
 
         if settings.url is None:
             environment = {variable: os.environ[variable] for variable in settings.environment if variable in os.environ}
             parameters = StdioServerParameters(command=settings.command[0], args=list(settings.command[1:]), env=environment)
             return Client(parameters, read_timeout_seconds=settings.seconds)
         headers = {header: _value(name, variable) for header, variable in settings.headers.items()}
-        http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(settings.seconds), trust_env=False)
-        transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=RESULT_BYTES)
-        return Client(transport, read_timeout_seconds=settings.seconds)
+        return Client(_over_http(settings.url, headers, settings.seconds), read_timeout_seconds=settings.seconds)
 
     return client
+
+
+@asynccontextmanager
+async def _over_http(url: str, headers: dict[str, str], seconds: float) -> AsyncIterator[Any]:
+    from mcp.client.streamable_http import streamable_http_client
+
+    http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(seconds), trust_env=False)
+    async with http, streamable_http_client(url, http_client=http, max_sse_event_size=RESULT_BYTES) as streams:
+        yield streams
 
 
 def _value(server: str, variable: str) -> str:
