@@ -103,9 +103,7 @@ async def test_a_server_gets_no_variables_but_those_that_are_named(client: Clien
 async def test_what_does_not_say_that_it_only_reads_is_refused_by_name_unless_it_is_meant(tmp_path: Path) -> None:
     async with McpServers(shop(tmp_path, tools=["order", "reserve", "nothing"])) as servers:
         refused = Toolbox([], Shelf(WorkerSettings()), servers)
-        with pytest.raises(
-            InvalidRequest, match=r"does not say that 'order' only reads; list it in mcp\.shop\.writes"
-        ):
+        with pytest.raises(InvalidRequest, match=r"does not say that 'order' only reads; list it in mcp\.shop\.writes"):
             refused.refuse_unknown(["shop__order"], "grader.tools")
         with pytest.raises(InvalidRequest, match="the MCP server 'shop' has no tool 'nothing'"):
             refused.refuse_unknown(["shop__nothing"], "grader.tools")

@@ -332,7 +332,7 @@ async def test_what_the_stories_do_today_replays_too(client: Client) -> None:
 async def test_a_worker_that_keeps_no_thread_in_memory_replays_at_every_step(client: Client) -> None:
     models = Models(REVISED, {})
     async with build(client, models, Toolbox(), WorkerSettings(task_queue="forgetful", max_cached_workflows=0)):
-        result = await Desk(client, models, "forgetful").run(STORIES["satisfied"].argument)
+        result = await Desk(client, models, "forgetful", Toolbox()).run(STORIES["satisfied"].argument)
 
     assert (result.status, result.iterations, len(models.asked)) == ("satisfied", 2, 4)
 
@@ -344,7 +344,7 @@ async def test_two_replays_give_equal_queries_and_byte_equal_prompts(client: Cli
         models = Models(REVISED, {})
         gate = models.gate("grader", 1)
         async with build(client, models, Toolbox(), WorkerSettings(task_queue="handed-over")):
-            thread = thread or await Desk(client, models, "handed-over").start(STORIES["satisfied"].argument, id="handed-over")
+            thread = thread or await Desk(client, models, "handed-over", Toolbox()).start(STORIES["satisfied"].argument, id="handed-over")
             await asyncio.wait_for(gate.reached.wait(), 30)
             answers.append([to_json(await thread.query(query)) for query in QUERIES])
         prompts.append([to_json(asked) for asked in models.of("grader")])

@@ -22,8 +22,10 @@ from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.model import ModelReply, ModelRequest, Step
 from activities.providers.scripted import Script
+from activities.tools.shelf import UNTRIED, Shelf
 from activities.tools.toolbox import Toolbox
 from gradeloop.contracts import RunResult
+from gradeloop.sandbox.choice import Choice
 from gradeloop.usage import Usage
 from gradeloop.worker_settings import WorkerSettings
 from worker import build
@@ -162,14 +164,18 @@ class BriskWorker(Worker):
 
 @asynccontextmanager
 async def serving(
-    client: Client, *replies: Reply, tools: Sequence[Callable[..., Any]] = (), environment: Mapping[str, str] | None = None
+    client: Client,
+    *replies: Reply,
+    tools: Sequence[Callable[..., Any]] = (),
+    environment: Mapping[str, str] | None = None,
+    sandboxes: Choice = UNTRIED,
 ) -> AsyncIterator[Desk]:
-    """Serve a task queue of one's own with these replies and tools."""
+    """Serve a task queue of one's own with these replies, tools and sandboxes."""
     models, queue = Models(replies, environment or {}), f"queue-{uuid4()}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("worker.Worker", BriskWorker)
         patch.setattr("activities.heartbeat._beat", partial(_beat, 0.05))
-        toolbox = Toolbox(tools)
+        toolbox = Toolbox(tools, Shelf(WorkerSettings(), sandboxes))
         async with build(client, models, toolbox, WorkerSettings(task_queue=queue), search_attributes=True):
             yield Desk(client, models, queue, toolbox)
     await models.aclose()

@@ -49,15 +49,16 @@ class Roots:
         """Open what a path names, a file or a folder."""
         root, parts = self.split(path)
         held = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        for part in parts:
+            held = _step(held, part, path)
         try:
-            for part in parts:
-                held = _step(held, part, path)
             yield held
         finally:
             os.close(held)
 
 
 def _step(folder: int, part: str, path: str) -> int:
+    """Return a part of a folder, which is closed in any case."""
     try:
         return os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:

@@ -51,7 +51,7 @@ def main(nonce, out, write, leave):
                 told["passed"] += 1
 
     flags = ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "--no-summary", "-c", os.devnull, "--rootdir", "."]
-    pytest.main([*flags, *SUITE], plugins=[Told()])
+    told["exit"] = int(pytest.main([*flags, *SUITE], plugins=[Told()]))
     write(out, (nonce + json.dumps(told) + nonce).encode())
     leave(0)
 
@@ -59,6 +59,10 @@ def main(nonce, out, write, leave):
 main(NONCE, os.dup(1), os.write, os._exit)
 """
 """Runs the suite and reports in its own words, behind a code that it was given: what a draft prints is no report."""
+
+
+_EXITS = {2: "it was interrupted, as by SystemExit or KeyboardInterrupt in the code", 3: "pytest itself failed", 5: "no test was found"}
+"""pytest's exit codes, where no test is to blame."""
 
 
 def run_pytest_of(shelf: Shelf) -> Callable[..., dict[str, Any]]:
@@ -134,7 +138,9 @@ def _told(ended: Execution, nonce: str) -> dict[str, Any]:
     told = json.loads(parts[1])
     failures = {**told["failed"], **told["errors"]}
     shown = dict(list(failures.items())[:TOLD])
-    ok = not failures and told["passed"] > 0
+    ok = not failures and told["passed"] > 0 and told["exit"] == 0
+    if not ok and not failures:
+        shown = {"the run": _EXITS.get(told["exit"], "no test passed")}
     return {"ok": ok, "passed": told["passed"], **({"skipped": told["skipped"]} if told["skipped"] else {}), "failed": shown} | (
         {"failed_in_all": len(failures)} if len(failures) > TOLD else {}
     )
