@@ -93,7 +93,7 @@ class TestRunPytest:
         [
             ("def broken(:", "SyntaxError"),
             ("x = 1", "cannot import name 'Shape'"),
-            ("raise SystemExit(0)", "interrupted, as by SystemExit"),
+            ("raise SystemExit(0)", "as where the code exits"),
         ],
     )
     async def test_a_draft_that_does_not_import_fails(self, text: str, told: str) -> None:

@@ -61,7 +61,11 @@ main(NONCE, os.dup(1), os.write, os._exit)
 """Runs the suite and reports in its own words, behind a code that it was given: what a draft prints is no report."""
 
 
-_EXITS = {2: "it was interrupted, as by SystemExit or KeyboardInterrupt in the code", 3: "pytest itself failed", 5: "no test was found"}
+_EXITS = {
+    2: "it was interrupted",
+    3: "pytest itself failed, as where the code exits",
+    5: "no test was found",
+}
 """pytest's exit codes, where no test is to blame."""
 
 
