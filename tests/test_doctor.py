@@ -33,10 +33,41 @@ def test_without_a_key_everything_else_is_looked_at(gradeloop: CommandLine) -> N
 
     seen = found(done.out)
     assert done.code == 0, done.err
-    assert {name for name in seen if seen[name]["ok"]} == {"server", "retention", "search attributes", "tables", "sandbox"}
+    machine = {name for name in seen if name.startswith("sandbox ")}
+    works = {"server", "retention", "search attributes", "tables", "sandbox", "limits", "tools"}
+    assert {name for name in seen if seen[name]["ok"]} - machine == works
+    assert machine == {"sandbox monty", "sandbox bubblewrap", "sandbox landlock"}
+    assert seen["sandbox"]["told"].startswith("snippets monty, programs ")
+    assert seen["tool fetch_page"]["told"] == "no host is allowed; name some as fetch.hosts in gradeloop.toml"
     assert seen["retention"]["told"] == "closed threads stay readable for 365 days"
     assert (seen["default grader"]["ok"], seen["default grader"]["told"]) == (None, "none: no provider key is set")
     assert seen["keys"]["ok"] is None
+
+
+def test_the_settings_in_force_are_shown_and_no_variables_value(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "gradeloop.toml").write_text(
+        'needs_approval = ["word_count"]\n[files.roots]\nhere = "."\n[commands.count]\nargv = ["wc", "-w"]\n[sandbox]\nseconds = 3\n'
+        '[mcp.shop]\nurl = "http://127.0.0.1:9/mcp"\ntools = ["look"]\nheaders = {authorization = "SHOP_TOKEN"}\n'
+    )
+    done = gradeloop("doctor", "--json", SHOP_TOKEN="sk-canary", GRADELOOP_SANDBOX__USE="landlock")
+    (gradeloop.folder / "gradeloop.toml").unlink()
+
+    seen = found(done.out)
+    assert seen["settings"]["told"] == str(gradeloop.folder / "gradeloop.toml")
+    assert seen["limits"]["told"].startswith("use landlock, seconds 3.0, ")
+    assert "word_count (needs approval)" in seen["tools"]["told"]
+    assert seen["roots"]["told"] == f"here {gradeloop.folder}"
+    assert seen["commands"]["told"] == "count wc -w"
+    assert "the MCP server 'shop' did not tell its tools" in seen["tool shop__look"]["told"]
+    assert "sk-canary" not in done.out + done.err
+
+
+def test_settings_that_are_wrong_are_told_in_one_sentence(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "gradeloop.toml").write_text("[sandbox]\nsecond = 3\n")
+    done = gradeloop("doctor", "--json")
+    (gradeloop.folder / "gradeloop.toml").unlink()
+
+    assert found(done.out)["worker"]["told"].startswith("sandbox: unknown key 'second'. Did you mean 'seconds'?")
 
 
 def test_a_key_that_nobody_accepts_is_told_and_not_shown(gradeloop: CommandLine) -> None:

@@ -19,7 +19,7 @@ from gradeloop.contracts import SEARCH_ATTRIBUTES
 from gradeloop.default_model import default_model
 from gradeloop.errors import GradeloopError
 from gradeloop.printable import printable
-from gradeloop.sandbox import SandboxError, run
+from gradeloop.settings_file import FILE
 from gradeloop.strict import Strict
 from gradeloop.worker_process import application_folder
 
@@ -43,7 +43,7 @@ class Finding(Strict):
 
 
 async def findings() -> AsyncIterator[Finding]:
-    """Look at the server, the keys, the default grader, the tables and the sandbox."""
+    """Look at the server, the keys, the default grader, the tables, the sandboxes and the tools."""
     try:
         connection = await find()
         client = await connect(connection)
@@ -55,7 +55,6 @@ async def findings() -> AsyncIterator[Finding]:
     yield _default_grader()
     for found in await _worker():
         yield found
-    yield await asyncio.to_thread(_sandbox)
 
 
 async def _server(client: Client, connection: Connection) -> list[Finding]:
@@ -115,15 +114,30 @@ def _examined(told: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(subject="keys", ok=None, told="none is set; the provider `scripted` needs none")
     own = f", {told['own_prices']} rows of your own" if told["own_prices"] else ""
     yield Finding(subject="tables", ok=True, told=f"models as of {told['models_as_of']}, prices as of {told['prices_as_of']}{own}")
+    yield from _evidence(told["evidence"])
 
 
-def _sandbox() -> Finding:
-    try:
-        outcome = run("sum(range(5))")
-    except SandboxError as error:
-        return Finding(subject="sandbox", ok=False, told=str(error))
-    ok = outcome.status == "ok" and outcome.value == sum(range(5))
-    return Finding(subject="sandbox", ok=ok, told="monty runs Python snippets" if ok else f"monty: {outcome.status} {outcome.error}")
+def _evidence(told: dict[str, Any]) -> Iterator[Finding]:
+    """Say what of the settings is in force for evidence tools."""
+    yield Finding(subject="settings", ok=None if told["config"] is None else True, told=told["config"] or f"no {FILE} here; defaults")
+    for each in told["sandboxes"]:
+        yield Finding(subject=f"sandbox {each['name']}", ok=None if each["why_not"] else True, told=each["why_not"] or "holds")
+    chosen = {use: name or "none" for use, name in told["chosen"].items()}
+    cure = None if told["chosen"]["programs"] else "install bubblewrap, or use a Linux kernel from 5.13 on with Landlock"
+    yield Finding(subject="sandbox", ok=told["chosen"]["snippets"] is not None, told=_pairs(chosen), cure=cure)
+    yield Finding(subject="limits", ok=True, told=f"{_pairs(told['limits'])}; {told['concurrency']} calls at once")
+    yield Finding(subject="tools", ok=True, told=", ".join(told["tools"]))
+    for name, why in told["refused"].items():
+        yield Finding(subject=f"tool {name}", ok=None, told=why)
+    for subject in ("roots", "commands", "mcp"):
+        if told[subject]:
+            yield Finding(subject=subject, ok=True, told=_pairs(told[subject]))
+    if told["hosts"]:
+        yield Finding(subject="hosts", ok=True, told=", ".join(told["hosts"]))
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {' '.join(map(str, each)) if isinstance(each, list) else each}" for name, each in values.items())
 
 
 def lines(found: Finding) -> Iterator[Text]:
