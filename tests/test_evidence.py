@@ -5,12 +5,15 @@ import concurrent.futures
 import hashlib
 import json
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 
+from activities.tools.thread import in_a_thread
 from activities.tools.tool import Tool, tool_of
 from activities.tools.toolbox import Toolbox
 from gradeloop.contracts import RunResult
@@ -380,3 +383,55 @@ def test_the_public_functions_of_a_file_are_tools(tmp_path: Any) -> None:
 
     assert {"one", "run_python"} <= set(tools)
     assert not any(name.startswith("_") for name in tools)
+
+
+async def test_fifty_megabytes_come_back_as_head_and_tail_and_the_loop_goes_on(client: Client) -> None:
+    stalls: list[float] = []
+
+    def dump() -> str:
+        """Dump."""
+        return "HEAD" + "x" * 50_000_000 + "TAIL"
+
+    async def watch() -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(0.005)
+            now = time.monotonic()
+            stalls.append(now - last)
+            last = now
+
+    watching = asyncio.create_task(watch())
+    told = await heard(client, dump)
+    watching.cancel()
+
+    assert told.startswith("HEADxx")
+    assert told.endswith("xxTAIL")
+    assert "the middle of 50000008 bytes left out" in told
+    assert max(stalls) < 1.0
+
+
+@pytest.mark.parametrize("value", [b"\x89PNG", {"image": b"\x89PNG"}, [bytearray(4)]], ids=["bytes", "in a dict", "in a list"])
+async def test_bytes_are_refused(client: Client, value: object) -> None:
+    def shoot() -> object:
+        """Shoot."""
+        return value
+
+    assert await heard(client, shoot) == "TypeError: the tool returned 4 bytes of binary data; return text, or JSON"
+
+
+async def test_tools_that_never_return_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("activities.tools.thread.AT_ONCE", 4)
+    ended = threading.Event()
+
+    def hangs() -> None:
+        ended.wait(30)
+
+    async def given_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(in_a_thread(hangs, {}), 0.2)
+
+    await asyncio.gather(*(given_up() for _ in range(20)))
+    value = await asyncio.wait_for(in_a_thread(lambda: "alive", {}), 5)
+    ended.set()
+
+    assert value == "alive"

@@ -10,8 +10,9 @@ from gradeloop.evaluation import Evaluation
 from gradeloop.event import Event
 from gradeloop.request import ThreadRequest
 from gradeloop.rubric import Rubric
-from gradeloop.steering import DecideRequest, InvokeRequest, OverrideRequest
+from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, InvokeRequest, OverrideRequest
 from gradeloop.strict import clip, did_you_mean
+from gradeloop.tool_elsewhere import ToolElsewhere
 from gradeloop.transcript import Message
 from gradeloop.verdict import verdict_schema
 
@@ -20,6 +21,9 @@ _SENT: dict[str, type[BaseModel]] = {
     "InvokeRequest": InvokeRequest,
     "DecideRequest": DecideRequest,
     "OverrideRequest": OverrideRequest,
+    "ApproveRequest": ApproveRequest,
+    "DenyRequest": DenyRequest,
+    "ToolElsewhere": ToolElsewhere,
     "Rubric": Rubric,
 }
 _RECEIVED: dict[str, type[BaseModel]] = {

@@ -1,0 +1,166 @@
+"""The pages about tools and threats say what the code does: signatures, limits, settings, and tests that are there."""
+
+import ast
+import inspect
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from activities import evidence
+from activities.tools import fetch_page, json_schema_check, mcp_servers, patterns, read_files, run_pytest
+from activities.tools.builtin import NAMES, builtins
+from activities.tools.shelf import Shelf
+from activities.tools.tool import Tool, tool_of
+from activities.tools.toolbox import READ_TRANSCRIPT
+from gradeloop.criterion import Criterion
+from gradeloop.evidence_settings import FetchSettings, McpSettings, SandboxSettings
+from gradeloop.sandbox import monty, programs
+from gradeloop.sandbox.choice import choose
+from gradeloop.worker_settings import WorkerSettings, load
+from tests.attacks import HOSTILE, INTERPRETER
+
+ROOT = Path(__file__).parent.parent
+PAGES = ROOT / "docs" / "tools"
+THREATS = ROOT / "docs" / "threat-model.md"
+
+
+@cache
+def offered() -> dict[str, Tool]:
+    """Return all built-in tools, with settings that let each of them be."""
+    settings = WorkerSettings(commands={"x": {"argv": ["/bin/sh"]}}, fetch={"hosts": ["a"]}, files={"roots": {"r": ROOT}})
+    return {tool.spec.name: tool for tool in map(tool_of, builtins(Shelf(settings, choose()))[0])}
+
+
+def text(name: str) -> str:
+    """Return a tool's page."""
+    return (PAGES / f"{name}.md").read_text()
+
+
+def limits(name: str) -> dict[str, str]:
+    """Return the table of limits of a tool's page."""
+    found = re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", text(name), flags=re.MULTILINE)
+    return {row[0]: row[1] for row in found if row[0] != "limit" and not row[0].startswith("---")}
+
+
+def test_every_tool_has_a_page_and_every_page_a_tool() -> None:
+    pages = {path.stem for path in PAGES.glob("*.md")} - {"README"}
+    listed = set(re.findall(r"\[`(\w+)`\]\(\1\.md\)", text("README")))
+
+    assert pages == {*NAMES, READ_TRANSCRIPT.name} == listed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pages_signature_is_the_tools(name: str) -> None:
+    if name not in offered():
+        pytest.skip(f"{name} is not to be had on this machine")
+    (block,) = re.findall(rf"^```python\n({name}\(.*\)) -> \{{.*\}}$", text(name), flags=re.MULTILINE)
+    tool, function = offered()[name], ast.parse(f"def {block.replace('|', 'or')}: ...").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    defaults = [None] * (len(function.args.args) - len(function.args.defaults)) + [
+        ast.literal_eval(each) for each in function.args.defaults
+    ]
+    parameters = {each.arg: default for each, default in zip(function.args.args, defaults, strict=True)}
+    shown = {each: told for each, told in inspect.signature(tool.function).parameters.items() if each not in {"draft", "operation_id"}}
+
+    assert list(parameters) == list(shown)
+    for each, told in shown.items():
+        assert parameters[each] == (None if told.default is inspect.Parameter.empty else told.default)
+    assert tool.required == tuple(each for each, told in shown.items() if told.default is inspect.Parameter.empty)
+
+
+def test_the_pages_limits_are_the_codes() -> None:
+    box, fetch = SandboxSettings(), FetchSettings()
+
+    assert (box.seconds, box.program_seconds, box.memory_mib, box.disk_mib, box.output_kib, box.processes) == (5, 60, 512, 64, 1024, 32)
+    assert limits("run_python") == {
+        "time": "`sandbox.seconds`, 5; asleep as long again in monty",
+        "memory": f"{monty.MEMORY_BYTES // 2**20} MiB in monty, else `sandbox.memory_mib`, {box.memory_mib}",
+        "output": f"`sandbox.output_kib`, {box.output_kib}; 64 KiB reach the grader",
+    }
+    assert limits("run_pytest")["the suite"] == f"{run_pytest.SUITE_BYTES // 2**20} MiB"
+    assert limits("run_pytest")["told"] == f"{run_pytest.TOLD} failed tests, {run_pytest.MESSAGE_CHARACTERS:,} characters each"
+    assert limits("run_command")["processes"] == f"`sandbox.processes`, {box.processes}, and {programs.THREADS} threads beside them"
+    assert limits("read_file")["at once"].startswith(f"{read_files.STRETCH_BYTES // 1024} KiB")
+    assert limits("list_files")["files"] == f"{read_files.LISTED:,}"
+    assert limits("search_files") == {
+        "matches": f"{read_files.MATCHES}, {read_files.LINE_CHARACTERS} characters of each line",
+        "a file": f"{read_files.SEARCHED_BYTES // 2**20} MiB; larger and binary ones are passed over",
+        "time": f"{read_files.SEARCH_SECONDS:.0f} s",
+    }
+    assert limits("fetch_page") == {
+        "time": f"`fetch.seconds`, {fetch.seconds:.0f}",
+        "a page": f"`fetch.max_kib`, {fetch.max_kib}; 64 KiB reach the grader",
+        "redirections": f"{fetch_page.REDIRECTS}",
+    }
+    assert limits("json_schema_check") == {
+        "the draft's JSON": f"{json_schema_check.DRAFT_BYTES // 2**20} MiB, nested {json_schema_check.DEPTH} deep",
+        "steps": f"{json_schema_check.STEPS:,}",
+        "told": f"{json_schema_check.ERRORS} errors",
+    }
+    assert limits("regex_check")["a pattern"] == f"{patterns.PATTERN_CHARACTERS:,} characters"
+    assert limits("read_transcript")["at once"] == f"{evidence.PAGE_CHARACTERS:,} characters"
+    assert f'`_meta["{mcp_servers.OPERATION_META}"]`' in text("README")
+
+
+def criteria() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the criteria that the pages show."""
+    for path in PAGES.glob("*.md"):
+        for block in re.findall(r"^```yaml\n(.*?)^```$", path.read_text(), flags=re.MULTILINE | re.DOTALL):
+            yield path.stem, YAML(typ="safe").load(block)
+
+
+@pytest.mark.parametrize(("name", "criterion"), list(criteria()), ids=[each[0] for each in criteria()])
+def test_a_pages_criterion_is_one_that_its_tool_serves(name: str, criterion: dict[str, Any]) -> None:
+    check = Criterion.model_validate(criterion).check
+
+    assert check is not None
+    assert check.tool == name
+    if name in offered():
+        assert offered()[name].check_parameter(check.arguments) is not None
+
+
+def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", text("README"), flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "tests" / "duplicates").mkdir(parents=True)
+    block = block.replace('"ruff"', '"/bin/sh"')
+    (tmp_path / "gradeloop.toml").write_text(block)
+
+    settings = load(["--config", str(tmp_path / "gradeloop.toml")])
+    told = tomllib.loads(block)
+
+    assert set(told["sandbox"]) == set(SandboxSettings.model_fields)
+    assert {name: told["sandbox"][name] for name in told["sandbox"] if name != "read_only"} == {
+        name: value for name, value in SandboxSettings().model_dump().items() if name != "read_only"
+    }
+    assert set(told["fetch"]) == set(FetchSettings.model_fields)
+    assert set(McpSettings.model_fields) - set(told["mcp"]["library"]) == {"url", "headers"}
+    beside = set(re.findall(r"`(\w+)`", text("README").split("Beside these: ")[1].split("as `gradeloop worker")[0]))
+    private = {"config", "ready_file", "until_idle", "examine"}
+    assert set(WorkerSettings.model_fields) == set(told) | beside | private
+    assert settings.mcp["library"].tools == ("search", "read")
+
+
+def test_every_threat_names_a_test_that_is_there() -> None:
+    named = re.findall(r"`(tests/\w+\.py)(?:::(\w+))?(?:::(\w+))?`", THREATS.read_text())
+
+    assert len(named) > 25
+    for file, first, second in named:
+        tree = ast.parse((ROOT / file).read_text())
+        scope: list[ast.stmt] = tree.body
+        for name in filter(None, (first, second)):
+            found = [
+                each for each in scope if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and each.name == name
+            ]
+            assert found, f"{file}::{first}::{second}"
+            scope = found[0].body
+
+
+def test_as_many_attacks_as_the_page_says() -> None:
+    assert f"{len(HOSTILE)} hostile programs and {len(INTERPRETER)} attacks" in THREATS.read_text().replace("\n", " ")
