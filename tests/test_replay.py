@@ -116,6 +116,31 @@ async def decided(desk: Desk, thread: Thread) -> None:
     await thread.execute_update("decide", place | {"passed": True, "by": "ann"})
 
 
+async def approved(desk: Desk, thread: Thread) -> None:
+    """Let one call of the generator's go on, and deny one of the grader's."""
+    asked = (await until(thread, "waiting"))["waiting_for"]["calls"]
+    await thread.execute_update("approve", {"call": asked[0]["call"], "by": "ann"})
+    while (now := (await until(thread, "waiting"))["waiting_for"]["calls"]) == asked:
+        await asyncio.sleep(0.02)
+    await thread.execute_update("deny", {"call": now[0]["call"], "by": "ann", "why": "no"})
+
+
+async def looked_up_elsewhere(desk: Desk, thread: Thread) -> None:
+    """Serve somebody else's tool."""
+
+    @activity.defn(name="their_tool")
+    async def their_tool(asked: dict[str, Any]) -> Any:
+        return {"ok": True, "word": asked["arguments"].get("word")}
+
+    async with Worker(desk.client, task_queue=THEIR_TOOLS, activities=[their_tool]):
+        await thread.result()
+
+
+async def resumed(desk: Desk, thread: Thread) -> None:
+    """Go on with a run that a checkpoint left in the middle of its checks."""
+    await thread.execute_update("resume", result_type=RunResult)
+
+
 async def overridden(desk: Desk, thread: Thread) -> None:
     """Overrule the first verdict while the second draft is written."""
     gate = desk.models.gate("generator", 1)
@@ -159,7 +184,7 @@ def with_tools(argument: dict[str, Any], *tools: str) -> dict[str, Any]:
 CONTINUED = "continued_as_new"
 """The ending of a story that only a server tells which suggests a new run after few events."""
 
-THEIRS = "their-queue"
+THEIRS, THEIR_TOOLS = "their-queue", "their-tools"
 
 EACH = {"mode": "per_criterion", "criteria": ["three lines", "{{ season }}"]}
 VOTED = {"criteria": [{"description": "three lines", "votes": 3}, {"description": "short", "grader": {"function": "judge"}}]}
@@ -168,6 +193,30 @@ VOTED = {"criteria": [{"description": "three lines", "votes": 3}, {"description"
 def call(group: int, *rows: dict[str, Any], sample: int = 0, run: int = 0) -> Reply:
     """Return a grader's verdict in one of several calls of a pass."""
     return grade(0, *rows) | {"group": group, "sample": sample, "run": run}
+
+
+def booked(amount: int) -> str:
+    """Book."""
+    return f"booked {amount}"
+
+
+booked.needs_approval = True  # type: ignore[attr-defined]
+booked.repeatable = False  # type: ignore[attr-defined]
+
+BOOKS = {"name": "booked", "arguments": {"amount": 5}}
+ELSEWHERE = {"name": "their_look", "description": "Look.", "activity": "their_tool", "task_queue": THEIR_TOOLS, "repeatable": False}
+WITH_CHECK = {"criteria": [{"description": "tests pass", "check": "run_test_suite"}, "readable"]}
+
+
+def left_in_the_checks() -> dict[str, Any]:
+    """Return a request with the checkpoint of a thread that was stopped before its first check."""
+    said = [{"role": "user", "content": "Write a haiku about spring."}, {"role": "assistant", "content": "draft 1"}]
+    run = {"grading_run_id": "run-1", "ordinal": 0, "nonce": "0" * 32, "max_iterations": 3, "grading": {"draft": 1}}
+    argument = request(WITH_CHECK)
+    thread = {key: argument[key] for key in ("generator", "grader", "rubric")} | {"thread_id": "t", "max_iterations": 3, "log": said}
+    thread |= {"run": run, "runs": 1, "status": "interrupted", "reason": "person"}
+    checkpoint = {"temporal_run_id": "before", "thread": thread}
+    return {key: argument[key] for key in ("generator", "grader")} | {"checkpoint": checkpoint}
 
 
 def judge(asked: dict[str, Any]) -> dict[str, Any]:
@@ -232,6 +281,22 @@ STORIES = {
         request({"criteria": ["three lines", {"description": "kind", "human": True}]}), (draft(), grade()), "satisfied", decided
     ),
     "overridden": Story(request("- three lines"), (draft(), grade(0, row("c1", "two")), draft(1), grade(1)), "satisfied", overridden),
+    "approved_and_denied": Story(
+        with_tools(request("- x"), "booked", "look"),
+        (wants("generator", BOOKS, LOOKS[0]), draft(step=1), wants("grader", BOOKS, LOOKS[0]), grade(step=1)),
+        "satisfied",
+        approved,
+    ),
+    "tool_elsewhere": Story(
+        request(
+            {"criteria": [{"description": "c", "check": {"tool": "their_look", "arguments": {"word": "x"}}}, "readable"]},
+            grader={"model": "scripted:judge", "tools": [ELSEWHERE]},
+        ),
+        (draft(), wants("grader", {"name": "their_look", "arguments": {"word": "y"}}), grade(0, row("c2"), step=1)),
+        "satisfied",
+        looked_up_elsewhere,
+    ),
+    "resumed_in_the_checks": Story(left_in_the_checks(), (grade(0, row("c2")),), "satisfied", resumed),
     "checker_error": Story(request({"criteria": [{"description": "t", "check": "broken_suite"}]}), (draft(),), "grader_error"),
 }
 
@@ -239,7 +304,7 @@ STORIES = {
 async def told(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
     story = STORIES[name]
-    async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite, judge]) as desk:
+    async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite, judge, booked]) as desk:
         thread = await desk.start(story.argument, id=f"recorded-{name}")
         if story.meanwhile:
             await story.meanwhile(desk, thread)
