@@ -296,6 +296,8 @@ STORIES = {
         "satisfied",
         looked_up_elsewhere,
     ),
+    # Recorded before the worker was asked about its tools first.
+    "resumed_in_the_checks_before": Story(left_in_the_checks(), (grade(0, row("c2")),), "satisfied", resumed),
     "resumed_in_the_checks": Story(left_in_the_checks(), (grade(0, row("c2")),), "satisfied", resumed),
     "checker_error": Story(request({"criteria": [{"description": "t", "check": "broken_suite"}]}), (draft(),), "grader_error"),
 }
