@@ -122,3 +122,52 @@ def test_a_verdict_is_overridden_and_its_prompt_shown(gradeloop: CommandLine) ->
     assert prompt.out.startswith("call group of c3, one of 2; prompt version")
     assert (as_json["criteria"], as_json["groups"]) == (["c1"], 2)
     assert (nothing.code, "no grader was asked there" in nothing.err) == (2, True)
+
+
+BOOKING = '''
+def book(amount: int) -> str:
+    """Book an amount."""
+    return f"booked {amount}"
+
+
+book.needs_approval = True
+'''
+
+
+def booking(folder: Path, name: str, *calls: int) -> str:
+    """Write a task whose grader wants to book, and return its file."""
+    row = {"id": "c1", "reason": "r", "passed": True, "gap": None}
+    wanted = [{"name": "book", "arguments": {"amount": amount}} for amount in calls]
+    replies = [
+        {"role": "generator", "text": "a draft"},
+        {"role": "grader", "tool_calls": wanted},
+        {"role": "grader", "step": 1, "verdict": {"criteria": [row], "explanation": "e", "result": "satisfied"}},
+    ]
+    (folder / "book.py").write_text(BOOKING)
+    (folder / f"{name}-replies.yaml").write_text(json.dumps({"replies": replies}))
+    task: dict[str, object] = {"prompt": "p", "rubric": "- short", "thread": name, "tools": "book.py", "scripted": f"{name}-replies.yaml"}
+    task |= {"generator": {"model": "scripted:a"}, "grader": {"model": "scripted:b", "tools": ["book"]}}
+    (folder / f"{name}.yaml").write_text(json.dumps(task))
+    return f"{name}.yaml"
+
+
+def test_a_tool_call_waits_and_a_person_lets_it_go_on_or_not(gradeloop: CommandLine) -> None:
+    waiting = gradeloop("run", booking(gradeloop.folder, "one", 5))
+    state = gradeloop("state", "one")
+    approved = gradeloop("approve", "one", "--by", "ann")
+    watched = gradeloop("watch", "one")
+    late = gradeloop("approve", "one")
+    both = gradeloop("run", booking(gradeloop.folder, "two", 5, 7))
+    unclear = gradeloop("deny", "two", "--why", "no")
+    calls = [line.split()[3] for line in both.out.splitlines() if line.startswith("gradeloop approve two ")]
+    denied = [gradeloop("deny", "two", call, "--why", "no") for call in calls]
+
+    assert (waiting.code, approved.code, watched.code, late.code, both.code, unclear.code) == (3, 0, 0, 2, 3, 2)
+    assert 'the grader wants book {"amount": 5}\ngradeloop approve one   or deny, with --why' in waiting.out
+    assert "gradeloop approve one   or deny, with --why" in state.out
+    assert "approved by a person: book" in watched.out
+    assert "satisfied after 1 iteration" in watched.out
+    assert "no call waits for a person in this thread" in late.err
+    assert "2 calls wait; name one: " in unclear.err
+    assert [each.code for each in denied] == [0, 0]
+    assert "denied by a person: book" in gradeloop("watch", "two").out

@@ -1,11 +1,13 @@
 """A grader that is not ours: an activity on somebody else's worker, or a function in our worker's tools."""
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows.calls import Calls, told
 from workflows.interview import GraderFailed
 from workflows.options import FOREIGN_CALL
+from workflows.raw import Unreadable, answered
 from workflows.run_state import GradingPass, GradingRun
 from workflows.thread_state import Thread
 from workflows.tool_calls import ToolCalls
@@ -40,6 +42,8 @@ class Errand:
         step = f"{group.index}.{sample}"
         try:
             value = await self._activity(grader, asked) if grader.activity else await self._function(grader, asked, step)
+        except Unreadable as error:
+            raise GraderFailed(f"malformed_verdict: the grader {grader.id!r}: {error}") from None
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -61,7 +65,7 @@ class Errand:
     async def _activity(self, grader: Elsewhere, asked: dict[str, Any]) -> object:
         options = FOREIGN_CALL | {"task_queue": grader.task_queue}
         summary = f"grade #{self._run.iteration + 1} {grader.activity}"
-        return await self._calls.make(grader.activity or "", asked, options, summary=summary, result=object)
+        return answered(await self._calls.make(grader.activity or "", asked, options, summary=summary, result=RawValue))
 
     async def _function(self, grader: Elsewhere, asked: dict[str, Any], step: str) -> object:
         tools = ToolCalls(self._thread, self._calls, "grader")

@@ -1,11 +1,13 @@
 """A generator that is not ours: an activity or a workflow on somebody else's worker, in any language."""
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ChildWorkflowError, is_cancelled_exception
 from temporalio.workflow import ChildWorkflowCancellationType
 
 from workflows.calls import Calls, Interrupted, told
 from workflows.options import FIND_WORKER, FOREIGN_CALL, FOREIGN_SECONDS
+from workflows.raw import Unreadable, answered
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
@@ -42,9 +44,12 @@ async def foreign_draft(thread: Thread, calls: Calls) -> list[Message]:
     try:
         if generator.activity is not None:
             options = FOREIGN_CALL | {"task_queue": generator.task_queue}
-            returned = await calls.make(generator.activity, asked, options, summary=f"generate #{iteration + 1}", result=object)
+            raw = await calls.make(generator.activity, asked, options, summary=f"generate #{iteration + 1}", result=RawValue)
         else:
-            returned = await _child(name, asked, generator.task_queue or "", f"{thread.thread_id}/{thread.seq}", calls)
+            raw = await _child(name, asked, generator.task_queue or "", f"{thread.thread_id}/{thread.seq}", calls)
+        returned = answered(raw)
+    except Unreadable as error:
+        raise ForeignFailed(f"the generator {name!r} on {generator.task_queue!r}: {error}") from None
     except (ActivityError, ChildWorkflowError) as error:
         if is_cancelled_exception(error):
             raise
@@ -52,7 +57,7 @@ async def foreign_draft(thread: Thread, calls: Calls) -> list[Message]:
     return _drafted(returned, name)
 
 
-async def _child(name: str, asked: dict[str, Any], task_queue: str, workflow_id: str, calls: Calls) -> object:
+async def _child(name: str, asked: dict[str, Any], task_queue: str, workflow_id: str, calls: Calls) -> RawValue:
     await calls.make("find_worker", task_queue, FIND_WORKER, summary=f"find {task_queue}", result=type(None))
     if calls.stopping:
         raise Interrupted
@@ -61,11 +66,12 @@ async def _child(name: str, asked: dict[str, Any], task_queue: str, workflow_id:
         asked,
         id=workflow_id,
         task_queue=task_queue,
-        result_type=object,
+        result_type=RawValue,
         execution_timeout=FOREIGN_SECONDS,
         cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
     )
-    return await calls.attend(handle)
+    returned: RawValue = await calls.attend(handle)
+    return returned
 
 
 def _drafted(returned: object, name: str) -> list[Message]:

@@ -27,6 +27,22 @@ def decoded(raw: RawValue, what: str) -> object:
         raise InvalidRequest(f"{what} cannot be read: {why}; send one JSON object, encoded as json/plain") from None
 
 
+class Unreadable(Exception):
+    """What somebody else's code returned is no JSON that can be read."""
+
+
+def answered(raw: RawValue) -> object:
+    """Return the JSON value that somebody else's code returned: where the SDK decodes it and fails, the thread would hang for ever.
+
+    Raises:
+        Unreadable: It cannot be decoded.
+    """
+    try:
+        return decoded(raw, "what it returned")
+    except InvalidRequest as error:
+        raise Unreadable(str(error).partition("; send one")[0]) from None
+
+
 def rubric_in(raw: RawValue) -> Rubric:
     """Read a rubric that was signalled; InvalidRequest where it is malformed."""
     try:

@@ -1,11 +1,13 @@
 """One call of an evidence tool: where it is served, how often it may run, who has to approve it."""
 
 from temporalio import exceptions, workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
 from workflows.calls import Calls, Interrupted, told
 from workflows.options import FOREIGN_TOOL, TOOL_CALL, once
+from workflows.raw import Unreadable, answered
 from workflows.run_state import Approval, Ledger
 from workflows.thread_state import Thread
 
@@ -114,11 +116,14 @@ class ToolCalls:
         options = (FOREIGN_TOOL if tool.repeatable else once(FOREIGN_TOOL)) | {"task_queue": tool.task_queue}
         asked: dict[str, Any] = request.model_dump(mode="json", include={"call", "arguments", "draft"})
         asked["operation_id"] = request.operation_id
-        value = await self._calls.make(tool.activity, asked, options, summary=f"evidence {tool.name}", result=object)
-        if not request.check:
-            return evidence_of(request.call, value)
+        returned = await self._calls.make(tool.activity, asked, options, summary=f"evidence {tool.name}", result=RawValue)
         try:
+            value = answered(returned)
+            if not request.check:
+                return evidence_of(request.call, value)
             return Evidence(call=request.call, text="", outcome=check_outcome(value))
+        except Unreadable as error:
+            raise ToolFailed(str(error)) from None
         except TypeError as error:
             raise ToolFailed(f"{CHECKER_ERROR}: {error}") from None
 

@@ -30,7 +30,7 @@ people_app = typer.Typer(rich_markup_mode=None)
 
 RubricFile = Annotated[Path, typer.Argument(metavar="FILE", help="A rubric: YAML, JSON, or text.")]
 Passes = Annotated[bool, typer.Option("--pass/--fail", help="Whether the criterion holds.")]
-CallId = Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, as `show` tells it.")]
+CallId = Annotated[str | None, typer.Argument(metavar="[CALL]", help="The call's id, as `state` tells it, where several wait.")]
 By = Annotated[str | None, typer.Option(help="Who says so; by default you, as the system knows you.")]
 
 
@@ -84,14 +84,16 @@ def decide(
 
 
 @people_app.command()
-def approve(thread: ThreadId, call: CallId, *, by: By = None) -> None:
+def approve(thread: ThreadId, call: CallId = None, *, by: By = None) -> None:
     """Let a tool call go on that waits for a person."""
     asyncio.run(with_thread(thread, lambda client, thread_id: client.approve(thread_id, call, by=by or _somebody())))
     typer.echo(f"approved; look with: gradeloop watch {thread}", err=True)
 
 
 @people_app.command()
-def deny(thread: ThreadId, call: CallId, *, why: Annotated[str, typer.Option(help="Told to whoever wanted it.")], by: By = None) -> None:
+def deny(
+    thread: ThreadId, call: CallId = None, *, why: Annotated[str, typer.Option(help="Told to whoever wanted it.")], by: By = None
+) -> None:
     """Forbid a tool call that waits for a person."""
     asyncio.run(with_thread(thread, lambda client, thread_id: client.deny(thread_id, call, why=why, by=by or _somebody())))
     typer.echo(f"denied; look with: gradeloop watch {thread}", err=True)

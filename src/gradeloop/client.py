@@ -146,20 +146,22 @@ class GradingClient(ThreadReader):
         said = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "gap": gap, "by": by}
         await self._thread(thread_id).decide(parse(DecideRequest, said))
 
-    async def approve(self, thread_id: str, call: str, *, by: str) -> None:
-        """Let a tool call go on that waits for a person, by its id in `waiting_for`; with the last of them the run goes on.
+    async def approve(self, thread_id: str, call: str | None = None, *, by: str) -> None:
+        """Let a tool call go on that waits for a person, by its id in `waiting_for`, or the only one; with the last the run goes on.
 
         Raises:
             InvalidRequest: No such call waits (any more).
         """
+        call = call or await self._thread(thread_id).only_call()
         await self._thread(thread_id).approve(parse(ApproveRequest, {"call": call, "by": by}))
 
-    async def deny(self, thread_id: str, call: str, *, why: str, by: str) -> None:
-        """Have a tool call that waits not be made; whoever wanted it is told by whom and why.
+    async def deny(self, thread_id: str, call: str | None = None, *, why: str, by: str) -> None:
+        """Have a tool call that waits, by its id or the only one, not be made; whoever wanted it is told by whom and why.
 
         Raises:
             InvalidRequest: No such call waits (any more).
         """
+        call = call or await self._thread(thread_id).only_call()
         await self._thread(thread_id).deny(parse(DenyRequest, {"call": call, "why": why, "by": by}))
 
     async def override(

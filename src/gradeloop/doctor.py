@@ -137,7 +137,8 @@ def _evidence(told: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {' '.join(map(str, each)) if isinstance(each, list) else each}" for name, each in values.items())
+    shown = {name: " ".join(map(str, each)) if isinstance(each, list) else each for name, each in values.items()}
+    return ", ".join(f"{name} {each}" for name, each in shown.items() if each != "")
 
 
 def lines(found: Finding) -> Iterator[Text]:

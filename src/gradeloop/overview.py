@@ -8,7 +8,7 @@ from rich.text import Text
 from gradeloop.contracts import ThreadState
 from gradeloop.listing import Listed
 from gradeloop.printable import one_line
-from gradeloop.story import STYLES, cost
+from gradeloop.story import STYLES, asked, cost
 
 
 def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text]:
@@ -23,6 +23,8 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text]:
     yield Text(f"  {usage.calls} model calls, {usage.input:,} tokens in, {usage.output:,} out{cost(usage)}; {state.queued} queued", "dim")
     if state.reason == "budget" and state.budget:
         yield Text(f"  stopped by its budget: {state.budget.overrun(usage)}; resume with a larger one", "bold yellow")
+    if state.waiting_for:
+        yield from asked(thread_id, state.waiting_for)
 
 
 def listing(threads: Sequence[Listed]) -> Iterator[Table | Text]:

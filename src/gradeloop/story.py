@@ -143,17 +143,18 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
     if result.error:
         yield Text(printable(result.error), "red")
     if result.waiting_for:
-        yield from _asked(result.thread_id, result.waiting_for)
+        yield from asked(result.thread_id, result.waiting_for)
 
 
-def _asked(thread_id: str, waiting: WaitingFor) -> Iterator[Text]:
+def asked(thread_id: str, waiting: WaitingFor) -> Iterator[Text]:
     """Yield what a person can say, as commands to type."""
-    for asked in waiting.criteria:
-        yield Text(f"gradeloop decide {thread_id} {asked.id} --pass", "bold").append(f"   or --fail: {one_line(asked.name)}", "default")
+    for each in waiting.criteria:
+        yield Text(f"gradeloop decide {thread_id} {each.id} --pass", "bold").append(f"   or --fail: {one_line(each.name)}", "default")
     for call in waiting.calls:
         arguments = one_line(json.dumps(call.arguments, ensure_ascii=False))
         yield Text(f"the {call.role} wants {printable(call.tool)} {arguments}")
-        yield Text(f"gradeloop approve {thread_id} {call.call}", "bold").append("   or: gradeloop deny … --why WHY", "default")
+        which = f" {call.call}" if len(waiting.calls) > 1 else ""
+        yield Text(f"gradeloop approve {thread_id}{which}", "bold").append("   or deny, with --why", "default")
 
 
 def cost(usage: Usage) -> str:

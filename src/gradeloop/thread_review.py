@@ -5,7 +5,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from gradeloop.contracts import GradingThread
-from gradeloop.errors import ThreadClosed
+from gradeloop.errors import InvalidRequest, ThreadClosed
 from gradeloop.evaluation import Evaluation
 from gradeloop.outcomes import Again
 from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest
@@ -20,6 +20,20 @@ class ThreadReview(ThreadTurns):
     async def decide(self, request: DecideRequest) -> None:
         """Take a person's word to the thread."""
         await self._opened_for(lambda sent: self.handle().execute_update(GradingThread.decide, request, id=sent))
+
+    async def only_call(self) -> str:
+        """Return the id of the one tool call that waits for a person.
+
+        Raises:
+            InvalidRequest: None waits, or several do.
+        """
+        waiting = (await self.query("state"))["waiting_for"] or {}
+        calls = [each["call"] for each in waiting.get("calls", ())]
+        if not calls:
+            raise InvalidRequest(f"{self.thread_id}: no call waits for a person in this thread")
+        if len(calls) > 1:
+            raise InvalidRequest(f"{self.thread_id}: {len(calls)} calls wait; name one: {', '.join(calls)}")
+        return str(calls[0])
 
     async def approve(self, request: ApproveRequest) -> None:
         """Take a person's approval to the thread."""
