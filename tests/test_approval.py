@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -264,6 +265,32 @@ async def test_a_tool_that_must_not_run_twice_is_told_as_uncertain_when_its_work
     assert [each.retry_policy.maximum_attempts for each in scheduled if each.activity_type.name == "tool.pay"] == [1]
     assert (begun, result.status) == ([5], "satisfied")
     assert desk.models.of("grader")[1].messages[-1].content.startswith("uncertain: pay was begun and its end is not known")
+
+
+async def test_one_whose_worker_is_stopped_in_the_middle_of_it_is_uncertain_to_the_next_worker(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.GRACE", timedelta(seconds=0.2))
+    begun: list[int] = []
+
+    async def pay(amount: int) -> str:
+        """Pay."""
+        begun.append(amount)
+        await asyncio.sleep(20)
+        return "paid"
+
+    pay.repeatable = False  # type: ignore[attr-defined]
+    replies = [draft(), wants("grader", {"name": "pay", "arguments": {"amount": 5}}), grade(step=1)]
+    queue = f"queue-{uuid4()}"
+    async with serving(client, *replies, tools=[pay], queue=queue) as desk:
+        thread = await desk.start(asking("pay"))
+        while not begun:
+            await asyncio.sleep(0.02)
+    async with serving(client, *replies, tools=[pay], queue=queue) as desk:
+        result = await asyncio.wait_for(thread.result(), 30)
+
+    assert (begun, result.status) == ([5], "satisfied")
+    assert desk.models.of("grader")[0].messages[-1].content.startswith("uncertain: pay was begun and its end is not known")
 
 
 async def test_an_interrupted_call_that_must_not_run_twice_is_uncertain_after_the_resume(client: Client) -> None:

@@ -93,6 +93,7 @@ def test_another_architectures_door_is_no_way_round(machine: Architecture) -> No
         ("clone", (17,), ERRNO | EPERM, ALLOW),  # a process
         ("clone", (0x10000000 | 17,), ERRNO | EPERM, ERRNO | EPERM),  # with a user namespace
         ("clone", (0x40000000 | 0x3D0F00,), ERRNO | EPERM, ERRNO | EPERM),  # a thread with a network namespace
+        ("clone", (0x8000 | 17,), ERRNO | EPERM, ERRNO | EPERM),  # as a sibling
         ("clone3", (0, 0), ERRNO | ENOSYS, ERRNO | ENOSYS),
         ("kill", (1, 9), ERRNO | EPERM, ALLOW),
         ("tgkill", (1, 1, 9), ERRNO | EPERM, ALLOW),

@@ -169,9 +169,10 @@ async def serving(
     tools: Sequence[Callable[..., Any]] = (),
     environment: Mapping[str, str] | None = None,
     sandboxes: Choice = UNTRIED,
+    queue: str | None = None,
 ) -> AsyncIterator[Desk]:
     """Serve a task queue of one's own with these replies, tools and sandboxes."""
-    models, queue = Models(replies, environment or {}), f"queue-{uuid4()}"
+    models, queue = Models(replies, environment or {}), queue or f"queue-{uuid4()}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("worker.Worker", BriskWorker)
         patch.setattr("activities.heartbeat._beat", partial(_beat, 0.05))

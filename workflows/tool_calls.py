@@ -2,7 +2,7 @@
 
 from temporalio import exceptions, workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
 from workflows.calls import Calls, Interrupted, told
@@ -89,13 +89,14 @@ class ToolCalls:
         if single:
             ledger.begun = (*ledger.begun, request.operation_id)
         self._thread.tell("tool_called", tool=tool, role=self._role)
+        abroad = self._abroad.get(tool)
         try:
-            abroad = self._abroad.get(tool)
             return await (self._foreign(abroad, request) if abroad else self.ours(tool, request, approved=approved))
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            raise ToolFailed(uncertain(tool, request.operation_id) if single and _may_have_run(error) else told(error)) from None
+            unsure = single and _may_have_run(error, ours=abroad is None)
+            raise ToolFailed(uncertain(tool, request.operation_id) if unsure else told(error)) from None
 
     async def ours(self, tool: str, request: ToolRequest, *, approved: bool = False, summary: str = "") -> Evidence:
         """Call a tool of our worker's.
@@ -139,7 +140,12 @@ class ToolCalls:
         return not abroad.repeatable if abroad else facts is not None and facts.once
 
 
-def _may_have_run(error: ActivityError) -> bool:
-    """True where the call was begun and its end was not heard of."""
+def _may_have_run(error: ActivityError, *, ours: bool) -> bool:
+    """True where the call was begun and its end was not heard of: a time-out, or a worker that was stopped in the middle of it.
+
+    Our own worker tells what a tool raised as evidence or as a checker's error; whatever else ends a call is the worker's end.
+    """
     cause = error.cause
-    return isinstance(cause, exceptions.TimeoutError) and cause.type != exceptions.TimeoutType.SCHEDULE_TO_START
+    if isinstance(cause, exceptions.TimeoutError):
+        return cause.type != exceptions.TimeoutType.SCHEDULE_TO_START
+    return ours and not (isinstance(cause, ApplicationError) and cause.type in {CHECKER_ERROR, "NotFoundError"})

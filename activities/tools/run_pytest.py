@@ -1,7 +1,7 @@
 """`run_pytest`: a test suite against the draft, in full CPython, in the sandbox."""
 
-import ast
 import json
+import re
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -21,8 +21,10 @@ MESSAGE_CHARACTERS = 1_000
 TOLD = 50
 """Failed tests that are told; the others are counted."""
 
+_TEST = re.compile(r"\bdef test")
+
 RUNNER = """
-import json, os, sys
+import ast, json, os, sys
 os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 sys.path.insert(0, os.getcwd())
 import pytest
@@ -50,6 +52,12 @@ def main(nonce, out, write, leave):
             elif report.when == "call":
                 told["passed"] += 1
 
+    for name in SUITE:
+        try:
+            ast.parse(open(name, encoding="utf-8").read())
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            write(out, (nonce + json.dumps({"unfit": f"{name} is no Python: {error}"[:MESSAGE]}) + nonce).encode())
+            leave(0)
     flags = ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "--no-summary", "-c", os.devnull, "--rootdir", "."]
     told["exit"] = int(pytest.main([*flags, *SUITE], plugins=[Told()]))
     write(out, (nonce + json.dumps(told) + nonce).encode())
@@ -116,19 +124,8 @@ def _refuse_unfit(given: Mapping[str, str], module: str) -> None:
         raise ValueError(f"the suite has {size} bytes, {SUITE_BYTES} at most")
     if taken := {f"{module}.py", "run_suite.py"} & set(given):
         raise ValueError(f"the file name {min(taken)!r} is taken; rename it, or the draft's module")
-    if not any(_has_tests(name, text) for name, text in given.items()):
+    if not any(name.endswith(".py") and _TEST.search(text) for name, text in given.items()):
         raise ValueError("the suite has no test: files needs a Python file with a function test_...")
-
-
-def _has_tests(name: str, text: str) -> bool:
-    if not name.endswith(".py"):
-        return False
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{name} is no Python: {error}") from None
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return any(isinstance(node, functions) and node.name.startswith("test") for node in ast.walk(tree))
 
 
 def _told(ended: Execution, nonce: str) -> dict[str, Any]:
@@ -140,6 +137,8 @@ def _told(ended: Execution, nonce: str) -> dict[str, Any]:
             raise SandboxError("pytest cannot be imported in the sandbox")
         return {"ok": False, "error": f"the run ended before its tests did: {ended.error or 'the code left the process'}"}
     told = json.loads(parts[1])
+    if "unfit" in told:
+        raise ValueError(told["unfit"])
     failures = {**told["failed"], **told["errors"]}
     shown = dict(list(failures.items())[:TOLD])
     ok = not failures and told["passed"] > 0 and told["exit"] == 0

@@ -5,7 +5,7 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gradeloop.strict import Strict
 
@@ -15,7 +15,13 @@ Seconds = Annotated[float, Field(gt=0, le=100)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
 
 
-class SandboxSettings(Strict):
+class Section(Strict):
+    """A table of the file of settings."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class SandboxSettings(Section):
     """Where code that models wrote is run, and how much of the machine it gets."""
 
     use: Literal["auto", "monty", "bubblewrap", "landlock"] = "auto"
@@ -35,7 +41,7 @@ class SandboxSettings(Strict):
     """What programs may read beside the system's libraries and the worker's Python."""
 
 
-class FilesSettings(Strict):
+class FilesSettings(Section):
     """What `read_file`, `list_files` and `search_files` see."""
 
     roots: dict[str, Path] = Field(default_factory=dict)
@@ -52,7 +58,7 @@ class FilesSettings(Strict):
         return value
 
 
-class CommandSettings(Strict):
+class CommandSettings(Section):
     """A command that `run_command` may run."""
 
     argv: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -78,7 +84,7 @@ class CommandSettings(Strict):
         return str(Path(shutil.which(self.argv[0]) or self.argv[0]).absolute())
 
 
-class FetchSettings(Strict):
+class FetchSettings(Section):
     """What `fetch_page` may reach."""
 
     hosts: tuple[str, ...] = ()
@@ -89,7 +95,7 @@ class FetchSettings(Strict):
     max_kib: Annotated[int, Field(ge=1, le=16_384)] = 2048
 
 
-class PytestSettings(Strict):
+class PytestSettings(Section):
     """What `run_pytest` knows beside the files that it is given."""
 
     suites: dict[str, Path] = Field(default_factory=dict)
@@ -104,7 +110,7 @@ class PytestSettings(Strict):
         return value
 
 
-class McpSettings(Strict):
+class McpSettings(Section):
     """An MCP server whose tools graders may call, as `SERVER__TOOL`."""
 
     command: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from uuid import uuid4
 
-from gradeloop.contracts import GradingThread
+from gradeloop.contracts import GradingThread, ThreadState
 from gradeloop.errors import InvalidRequest, ThreadClosed
 from gradeloop.evaluation import Evaluation
 from gradeloop.outcomes import Again
@@ -27,13 +27,13 @@ class ThreadReview(ThreadTurns):
         Raises:
             InvalidRequest: None waits, or several do.
         """
-        waiting = (await self.query("state"))["waiting_for"] or {}
-        calls = [each["call"] for each in waiting.get("calls", ())]
+        waiting = ThreadState.model_validate(await self.query("state")).waiting_for
+        calls = [each.call for each in waiting.calls] if waiting else []
         if not calls:
             raise InvalidRequest(f"{self.thread_id}: no call waits for a person in this thread")
         if len(calls) > 1:
             raise InvalidRequest(f"{self.thread_id}: {len(calls)} calls wait; name one: {', '.join(calls)}")
-        return str(calls[0])
+        return calls[0]
 
     async def approve(self, request: ApproveRequest) -> None:
         """Take a person's approval to the thread."""

@@ -31,7 +31,12 @@ class WorkerSettings(BaseSettings):
     """What a worker is started with: flags, variables `GRADELOOP_*`, or the file gradeloop.toml."""
 
     model_config = SettingsConfigDict(
-        env_prefix="GRADELOOP_", env_nested_delimiter="__", cli_kebab_case=True, cli_prog_name="gradeloop worker", extra="forbid"
+        env_prefix="GRADELOOP_",
+        env_nested_delimiter="__",
+        cli_kebab_case=True,
+        cli_prog_name="gradeloop worker",
+        extra="forbid",
+        use_attribute_docstrings=True,
     )
 
     config: Path | None = None

@@ -25,7 +25,8 @@ _NEW = 424
 """From here on numbers are the same everywhere, and programs expect older kernels to lack them."""
 
 _CLONE_THREAD = 0x00010000
-_CLONE_NAMESPACES = 0x7E020000
+_CLONE_REFUSED = 0x7E028000
+"""All CLONE_NEW flags, and CLONE_PARENT, which would leave a dead child to the worker."""
 _FCNTL_REFUSED = (8, 10, 15, 1024, 1026)
 """F_SETOWN, F_SETSIG, F_SETOWN_EX, which have a signal sent to anybody; F_SETLEASE, F_NOTIFY."""
 _IOCTL_ALLOWED = (0x5401, 0x5413, 0x540F, 0x541B, 0x5421, 0x5450, 0x5451)
@@ -95,7 +96,7 @@ def _examined(policy: Policy) -> dict[str, list[Instruction]]:
     """Return what happens with each call whose arguments count; the number is in the accumulator, and is not needed any more."""
     start = [_returns(ALLOW if policy.processes else ERRNO | EPERM)]
     signal = [_returns(ALLOW if policy.signals else ERRNO | EPERM)]
-    shape = (_ANY_BIT, 0, 1, _CLONE_NAMESPACES)
+    shape = (_ANY_BIT, 0, 1, _CLONE_REFUSED)
     thread = [] if policy.processes else [(_ANY_BIT, 1, 0, _CLONE_THREAD), _returns(ERRNO | EPERM)]
     return {
         "clone": [_argument(0), shape, _returns(ERRNO | EPERM), *thread, _returns(ALLOW)],
