@@ -134,7 +134,10 @@ class WorkerProcess:
             if self.process.poll() is not None:
                 return False
             await asyncio.sleep(0.02)
-        return bool(json.loads(self._ready.read_bytes())["ok"])
+        served = bool(json.loads(self._ready.read_bytes())["ok"])
+        if not served:
+            self.process.wait()
+        return served
 
     def signal(self, number: signal.Signals) -> None:
         """Send the process a signal, if it still runs."""
