@@ -49,6 +49,14 @@ def test_relative_paths_are_counted_from_the_file(tmp_path: Path) -> None:
     assert settings.pytest.suites == {"s": tmp_path}
 
 
+def test_the_files_of_tools_come_together(tmp_path: Path) -> None:
+    flags = written(tmp_path, 'tools = ["shared.py", "both.py"]\n')
+
+    settings = load([*flags, "--tools", "own.py", "--tools", str(tmp_path / "both.py")])
+
+    assert settings.tools == [tmp_path / "shared.py", tmp_path / "both.py", Path("own.py")]
+
+
 def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 

@@ -78,7 +78,7 @@ class WorkerSettings(BaseSettings):
 
 
 def load(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> WorkerSettings:
-    """Return the settings that flags, variables and the file come to.
+    """Return the settings that flags, variables and the file come to; files of tools come together, all else replaces.
 
     Raises:
         InvalidRequest: A setting is unknown or does not fit; the message says where it stands.
@@ -104,7 +104,8 @@ def load(arguments: Sequence[str], environment: Mapping[str, str] | None = None)
         raise InvalidRequest(explain(error)) from None
     except SettingsError as error:
         raise InvalidRequest(str(error)) from None
-    return settings.model_copy(update={"config": file})
+    tools = [*map(Path, held.get("tools", ())), *settings.tools]
+    return settings.model_copy(update={"config": file, "tools": list(dict.fromkeys(tools))})
 
 
 def _read(file: Path) -> dict[str, Any]:
