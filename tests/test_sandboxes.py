@@ -195,6 +195,16 @@ def test_what_a_command_started_is_ended_with_it() -> None:
     assert [each for each in left if each.info["status"] != psutil.STATUS_ZOMBIE] == []
 
 
+def test_a_folder_for_temporary_files_that_is_ones_own_is_no_hindrance(
+    box: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    assert box.run("print(open('in.txt').read())", {"in.txt": "x"}).stdout == "x\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_command_is_named_by_its_path(box: Sandbox) -> None:
     with pytest.raises(SandboxError, match="'ls' is no absolute path to a program"):
         box.run(["ls"])

@@ -48,7 +48,8 @@ class Landlock:
         read = readable(self._read_only)
         with disk.folder() as folder:
             asked = asked_of(program, files, limits, policy, str(folder))
-            uid = nobody([argv_of(program)[0], *(read if isinstance(program, str) else ())], bounded=policy.processes)
+            needed = [argv_of(program)[0], str(folder), *(read if isinstance(program, str) else ())]
+            uid = nobody(needed, bounded=policy.processes)
             if uid is not None:
                 os.chown(folder, uid, uid)
             asked["uid"] = uid

@@ -102,7 +102,8 @@ def nobody(paths: Sequence[str], *, bounded: bool) -> int | None:
     if all(_is_open(Path(path)) and _is_open(Path(path).resolve()) for path in paths):
         return random.choice(NOBODIES)  # noqa: S311 - no secret
     if bounded:
-        raise SandboxError(f"the worker is root, whom no limit on processes binds, and nobody else can reach {paths[0]}")
+        shut = next(path for path in paths if not (_is_open(Path(path)) and _is_open(Path(path).resolve())))
+        raise SandboxError(f"the worker is root, whom no limit on processes binds, and nobody else can reach {shut}")
     return None
 
 
