@@ -93,7 +93,7 @@ class McpServers:
                 self.tools.append(self._tool(here, server, name, listed[name], settings))
 
     async def _listed(self, server: str) -> dict[str, dict[str, Any]]:
-        told = await self._operations[f"temporalio.mcp.{server}.list-tools"]({})
+        told = await _repeated(self._operations[f"temporalio.mcp.{server}.list-tools"], {}, ATTEMPTS)
         return {tool["name"]: tool for tool in told["tools"]}
 
     def _tool(self, here: str, server: str, name: str, listed: dict[str, Any], settings: McpSettings) -> Tool:
