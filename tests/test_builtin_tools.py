@@ -316,7 +316,7 @@ async def page(request: web.Request) -> web.StreamResponse:
     if where == "/large":
         return web.Response(text="x" * 3_000_000)
     if where == "/slow":
-        await asyncio.sleep(30)
+        await asyncio.sleep(2)
     return web.Response(status=404)
 
 
