@@ -140,11 +140,11 @@ def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:
         name: value for name, value in SandboxSettings().model_dump().items() if name != "read_only"
     }
     assert set(told["fetch"]) == set(FetchSettings.model_fields)
-    assert set(McpSettings.model_fields) - set(told["mcp"]["library"]) == {"url", "headers"}
+    assert set(McpSettings.model_fields) - set(told["mcp"]["wiki"]) == {"url", "headers"}
     beside = set(re.findall(r"`(\w+)`", text("README").split("Beside these: ")[1].split("as `gradeloop worker")[0]))
     private = {"config", "ready_file", "until_idle", "examine"}
     assert set(WorkerSettings.model_fields) == set(told) | beside | private
-    assert settings.mcp["library"].tools == ("search", "read")
+    assert settings.mcp["wiki"].tools == ("search", "read")
 
 
 def test_every_threat_names_a_test_that_is_there() -> None:

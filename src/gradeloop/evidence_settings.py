@@ -21,6 +21,13 @@ class Section(Strict):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
+def _refuse_others(folders: dict[str, Path]) -> None:
+    """Raise where something is no folder."""
+    for name, path in folders.items():
+        if not path.is_dir():
+            raise ValueError(f"{name}: {str(path)!r} is no folder; correct the path")
+
+
 class SandboxSettings(Section):
     """Where code that models wrote is run, and how much of the machine it gets."""
 
@@ -50,11 +57,10 @@ class FilesSettings(Section):
     @field_validator("roots")
     @classmethod
     def _are_folders(cls, value: dict[str, Path]) -> dict[str, Path]:
-        for name, path in value.items():
+        for name in value:
             if not name or "/" in name or name in {".", ".."}:
                 raise ValueError(f"{name!r} is no name of a root; it is the first part of a path, without '/'")
-            if not path.is_dir():
-                raise ValueError(f"{name}: {str(path)!r} is no folder; correct the path")
+        _refuse_others(value)
         return value
 
 
@@ -104,9 +110,7 @@ class PytestSettings(Section):
     @field_validator("suites")
     @classmethod
     def _are_folders(cls, value: dict[str, Path]) -> dict[str, Path]:
-        for name, path in value.items():
-            if not path.is_dir():
-                raise ValueError(f"{name}: {str(path)!r} is no folder; correct the path")
+        _refuse_others(value)
         return value
 
 
