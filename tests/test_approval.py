@@ -12,6 +12,8 @@ from temporalio.client import Client
 from gradeloop.client import GradingClient
 from gradeloop.contracts import RunResult
 from gradeloop.errors import InvalidRequest
+from gradeloop.story import asked
+from gradeloop.waiting_for import PendingCall, WaitingFor
 from tests.test_people import refused
 from tests.threads import Thread, draft, grade, page, request, row, serving, story, until, wants
 from tests.turns import replay
@@ -380,3 +382,12 @@ def test_marks_are_truth_values() -> None:
     tool, _ = counted("book", repeatable="no")
     with pytest.raises(InvalidRequest, match="the tool 'book': repeatable is 'no'; give True or False"):
         tool_of(tool)
+
+
+def test_what_a_tool_is_wanted_for_is_shown_without_control_characters() -> None:
+    arguments = {"text": "\x1b[2Jgone \u202eback", "many": "a\nb"}
+    call = PendingCall(call="run:0:grader.1.0.0.0.0", tool="book", arguments=arguments, role="grader")
+    shown = [line.plain for line in asked("t", WaitingFor(grading_run_id=None, iteration=None, criteria=(), calls=(call,)))]
+
+    assert not any(ord(each) < 32 or each == "\u202e" for line in shown for each in line)
+    assert shown[0] == 'the grader wants book {"text": "\\u001b[2Jgone back", "many": "a\\nb"}'
