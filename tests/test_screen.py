@@ -191,6 +191,16 @@ def test_the_live_view_shows_gaps_beside_the_criteria_and_puts_failing_ones_firs
     assert max(len(line) for line in lines) < 60
 
 
+def test_the_live_view_shows_criteria_that_are_objects_and_checks_with_arguments() -> None:
+    on = console(terminal=True)
+    check = {"tool": "word_count", "arguments": {"maximum": 80}}
+    rubric = Rubric.model_validate({"criteria": [{"description": {"role": "the tone"}}, {"description": "short", "check": check}]})
+    with on.capture() as captured:
+        on.print(LiveScreen(on, rubric)._render())
+
+    assert captured.get().splitlines()[1:] == [' · c1  {"role": "the tone"}', " · c2  short"]
+
+
 def test_a_json_line_is_ascii_where_the_stream_is_not_utf_8() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="latin-1")
