@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
@@ -35,6 +36,7 @@ from gradeloop.departure import leave
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.namespace import register_search_attributes
 from gradeloop.sandbox.choice import Choice, choose
+from gradeloop.settings_file import flag
 from gradeloop.worker_process import PROVIDER_VARIABLES
 from gradeloop.worker_settings import WorkerSettings, load
 from workflows.grading_thread import GradingThreadWorkflow
@@ -133,7 +135,7 @@ async def _serve(settings: WorkerSettings, providers: Providers, toolbox: Toolbo
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with worker:
-        ready(settings)
+        ready(settings.ready_file)
         logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
         idle = asyncio.create_task(_until_idle(client, settings, stopped))
         await stopped.wait()
@@ -141,13 +143,13 @@ async def _serve(settings: WorkerSettings, providers: Providers, toolbox: Toolbo
     await providers.aclose()
 
 
-def ready(settings: WorkerSettings, error: Exception | None = None) -> None:
-    """Tell whoever started this worker that it serves, or why it cannot."""
-    if settings.ready_file is not None:
+def ready(file: Path | None, error: Exception | None = None) -> None:
+    """Tell whoever started this worker, in the file that they named, that it serves, or why it cannot."""
+    if file is not None:
         told = {"ok": True} if error is None else {"ok": False, "error": str(error), "kind": type(error).__name__}
-        partial = settings.ready_file.with_suffix(".partial")
+        partial = file.with_suffix(".partial")
         partial.write_text(json.dumps(told))
-        partial.replace(settings.ready_file)
+        partial.replace(file)
 
 
 async def _until_idle(client: Client, settings: WorkerSettings, stopped: asyncio.Event) -> None:
@@ -170,7 +172,7 @@ async def _still_idle(client: Client, settings: WorkerSettings) -> bool:
         settings.ready_file.unlink(missing_ok=True)
     idle = await _open_workflows(client, settings.task_queue) == 0
     if not idle:
-        ready(settings)
+        ready(settings.ready_file)
     return idle
 
 
@@ -193,15 +195,15 @@ async def _examine(settings: WorkerSettings) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the worker; returns the process's exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    settings = None
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        settings = load(list(sys.argv[1:] if arguments is None else arguments))
+        settings = load(given)
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(_examine(settings) if settings.examine else serve(settings))
     except GradeloopError as told:
         print(told, file=sys.stderr)  # noqa: T201 - the process's last words
-        if settings is not None:
-            ready(settings, told)
+        named = flag(given, "--ready-file")  # also where the settings themselves are wrong
+        ready(Path(named) if named else None, told)
         return 4 if isinstance(told, ServerUnreachable) else 3 if isinstance(told, WorkerFailed) else 2
     return 0
 

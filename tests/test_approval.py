@@ -1,7 +1,7 @@
 """Tools that need a person's word, tools that must not run twice, and ids by which a repeated call is told from a new one."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.story import asked
 from gradeloop.waiting_for import PendingCall, WaitingFor
 from tests.test_people import refused
-from tests.threads import Thread, draft, grade, page, request, row, serving, story, until, wants
+from tests.threads import Desk, Thread, draft, grade, page, request, row, serving, story, until, wants
 from tests.turns import replay
 
 
@@ -295,6 +295,17 @@ async def test_one_whose_worker_is_stopped_in_the_middle_of_it_is_uncertain_to_t
     assert desk.models.of("grader")[0].messages[-1].content.startswith("uncertain: pay was begun and its end is not known")
 
 
+async def stopped_and_resumed(desk: Desk, begun: Sized) -> RunResult:
+    """Interrupt a thread in the middle of its first call of `pay`, and go on with it."""
+    thread = await desk.start(asking("pay"))
+    while not len(begun):
+        await asyncio.sleep(0.02)
+    await thread.signal("interrupt")
+    await until(thread, "interrupted")
+    result: RunResult = await thread.execute_update("resume", result_type=RunResult)
+    return result
+
+
 async def test_an_interrupted_call_that_must_not_run_twice_is_uncertain_after_the_resume(client: Client) -> None:
     begun, gate = [], asyncio.Event()
 
@@ -307,12 +318,7 @@ async def test_an_interrupted_call_that_must_not_run_twice_is_uncertain_after_th
     pay.repeatable = False  # type: ignore[attr-defined]
     call = {"name": "pay", "arguments": {"amount": 5}}
     async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[pay]) as desk:
-        thread = await desk.start(asking("pay"))
-        while not begun:
-            await asyncio.sleep(0.02)
-        await thread.signal("interrupt")
-        await until(thread, "interrupted")
-        result = await thread.execute_update("resume", result_type=RunResult)
+        result = await stopped_and_resumed(desk, begun)
 
     told = desk.models.of("grader")[1].messages[-1].content
     assert (begun, result.status) == ([5], "satisfied")
@@ -330,12 +336,7 @@ async def test_a_repeatable_one_is_run_again_with_the_same_id(client: Client) ->
         return "paid"
 
     async with serving(client, draft(), wants("grader", "pay"), grade(step=1), tools=[pay]) as desk:
-        thread = await desk.start(asking("pay"))
-        while not seen:
-            await asyncio.sleep(0.02)
-        await thread.signal("interrupt")
-        await until(thread, "interrupted")
-        result = await thread.execute_update("resume", result_type=RunResult)
+        result = await stopped_and_resumed(desk, seen)
 
     assert (len(seen), len(set(seen)), result.status) == (2, 1, "satisfied")
 

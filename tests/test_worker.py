@@ -71,6 +71,9 @@ async def test_sigterm_ends_a_worker_with_0(temporal_server: ServerInfo, tmp_pat
     ("flags", "variables", "code", "kind", "words"),
     [
         (("--tools", "absent.py"), {}, 2, "InvalidRequest", "'absent.py' does not exist"),
+        (("--role", "judge"), {}, 2, "InvalidRequest", "role: Input should be 'all', 'loop', 'models' or 'evidence', got 'judge'"),
+        (("--config", "absent.toml"), {}, 2, "InvalidRequest", "the file of settings 'absent.toml' does not exist"),
+        ((), {"GRADELOOP_SANDBOX": "{"}, 2, "InvalidRequest", 'error parsing value for field "sandbox"'),
         (("--scripted", "absent.yaml"), {}, 2, "InvalidRequest", "'absent.yaml' does not exist"),
         ((), {"ANTHROPIC_BASE_URL": "nowhere"}, 2, "InvalidRequest", "ANTHROPIC_BASE_URL: 'nowhere' is no base URL"),
         ((), {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 4, "ServerUnreachable", "No Temporal server answers at '127.0.0.1:1'"),

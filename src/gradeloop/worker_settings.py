@@ -103,7 +103,8 @@ def load(arguments: Sequence[str], environment: Mapping[str, str] | None = None)
     except ValidationError as error:
         raise InvalidRequest(explain(error)) from None
     except SettingsError as error:
-        raise InvalidRequest(str(error)) from None
+        why = f": {error.__cause__}" if error.__cause__ else ""
+        raise InvalidRequest(f"a variable GRADELOOP_...: {error}{why}; give it as JSON") from None
     tools = [*map(Path, held.get("tools", ())), *settings.tools]
     return settings.model_copy(update={"config": file, "tools": list(dict.fromkeys(tools))})
 
