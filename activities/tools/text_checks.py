@@ -33,7 +33,7 @@ def count_tokens_of() -> Callable[..., dict[str, Any]]:
         Args:
             minimum: The fewest that pass.
             maximum: The most that pass.
-            encoding: OpenAI's tokenizers; other vendors' models count some 10 to 20 % differently.
+            encoding: OpenAI's tokenizers; other vendors' models count differently.
         """
         return _within(len(_encoding(encoding).encode_ordinary(draft)), "tokens", minimum, maximum)
 
