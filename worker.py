@@ -21,11 +21,13 @@ from activities.evidence import ReadTranscript, tool_activity
 from activities.foreign import find_worker
 from activities.generate import Generate
 from activities.grade import Grade
+from activities.judge import Judge
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.examination import examine
 from activities.providers.recording import Recording
 from activities.providers.scripted import Script
+from activities.run_view import RunViews
 from activities.thread_view import ThreadViews
 from activities.tools.in_force import in_force
 from activities.tools.mcp_servers import McpServers
@@ -40,6 +42,7 @@ from gradeloop.settings_file import flag
 from gradeloop.worker_process import PROVIDER_VARIABLES
 from gradeloop.worker_settings import WorkerSettings, load
 from workflows.grading_thread import GradingThreadWorkflow
+from workflows.judging import JudgingWorkflow
 
 IDLE_POLL_SECONDS = 5.0
 GRACE = timedelta(seconds=30)
@@ -68,7 +71,7 @@ def build(
     return Worker(
         client,
         task_queue=settings.evidence_queue if evidence else settings.task_queue,
-        workflows=[GradingThreadWorkflow] if settings.role in {"all", "loop"} else [],
+        workflows=[GradingThreadWorkflow, JudgingWorkflow] if settings.role in {"all", "loop"} else [],
         activities=[
             *(_model_calls(client, providers, toolbox, settings, search_attributes) if settings.role in {"all", "models"} else ()),
             *((tool_activity(tool) for tool in toolbox) if settings.role in {"all", "evidence"} else ()),
@@ -97,7 +100,9 @@ def _model_calls(
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
     desk = Desk(providers, toolbox, ThreadViews(), offer, recording)
-    return [Admit(desk).admit, Generate(desk).generate, Grade(desk).grade, ReadTranscript(desk.threads).read_transcript, find_worker]
+    judge = Judge(desk, RunViews())
+    by_models: list[Callable[..., Any]] = [Admit(desk).admit, Generate(desk).generate, Grade(desk).grade, judge.judge, judge.default_judge]
+    return [*by_models, ReadTranscript(desk.threads).read_transcript, find_worker]
 
 
 async def serve(settings: WorkerSettings) -> None:

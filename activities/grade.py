@@ -21,7 +21,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import CheckOutcome
 from gradeloop.grader_prompt import Judged, grader_prompt
 from gradeloop.modelspec import ModelSpec
-from gradeloop.prompts import last_turn
+from gradeloop.prompts import last_turn, sent_sha256
 from gradeloop.quotes import verified
 from gradeloop.records import is_elided
 from gradeloop.request import Grader
@@ -57,6 +57,12 @@ class GradeCall(Strict):
     """True where the answer that came without a schema was none: this one is asked for by the schema alone, without tools."""
     raised: bool = Field(default=False, exclude_if=lambda value: not value)
     """True where a reply was cut before: it gets a larger completion."""
+    whole: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where a finished run is judged: what comes after the draft is shown too."""
+
+    def shown(self, messages: list[Message]) -> list[Message]:
+        """Return those of the thread's messages that are judged."""
+        return messages if self.whole else messages[: self.draft + 1]
 
 
 class GraderTurn(Recorded):
@@ -71,6 +77,8 @@ class GraderTurn(Recorded):
     loose: bool = Field(default=False, exclude_if=lambda value: not value)
     """True where the model was given tools and no schema, since its API takes one of them at a time."""
     offer: Offer
+    prompt_sha256: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Of what was sent but the conversation after it, its random code masked; told of a finished run."""
 
 
 class Grade:
@@ -101,13 +109,14 @@ class Grade:
             tools=tools,
             loose=form == "schema" and request.schema is None,
             offer=self._desk.offer_for(brief),
+            prompt_sha256=sent_sha256(request.system, request.messages, call.nonce, request.tag) if call.whole else None,
         )
         if message.tool_calls and not call.last:
             return told
         reading = read(message.content, group, call.pending or None, tag=request.tag)
         if isinstance(reading, Verdict):
             messages = await self._desk.threads.messages(call.thread.messages)
-            reading = verified(reading, messages[: call.draft + 1]) if group.quoted else reading
+            reading = verified(reading, call.shown(messages)) if group.quoted else reading
             return told.model_copy(update={"verdict": reading})
         return told.model_copy(update={"malformed": reading})
 
@@ -117,10 +126,10 @@ class Grade:
             raise LookupError("the thread's brief names no rubric")
         group = call_groups(rubric)[call.step.group]
         judge, grader = group.judges[call.step.sample], brief.grader or Grader()
-        model = _seeded(judge if isinstance(judge, ModelSpec) else self._desk.grader_of(brief), call.step.sample)
+        model = seeded(judge if isinstance(judge, ModelSpec) else self._desk.grader_of(brief), call.step.sample)
         messages = await self._desk.threads.messages(call.thread.messages)
         scratch = await self._desk.threads.messages(call.scratch)
-        judged = Judged(messages[: call.draft + 1], call.request, call.draft, call.checks, call.nonce)
+        judged = Judged(call.shown(messages), call.request, call.draft, call.checks, call.nonce)
         form, together = answer_form(model), capability(model).schema_with_tools
         tools = self._tools(grader, group, judged) if together or not (call.last or call.forced) else ()
         tag = _tag(call) if form == "tagged" else None
@@ -154,7 +163,7 @@ def _schema(group: CallGroup) -> dict[str, Any]:
     return pass_score_schema() if group.pass_score else verdict_schema(scored=group.scored, quoted=group.quoted)
 
 
-def _seeded(model: ModelSpec, sample: int) -> ModelSpec:
+def seeded(model: ModelSpec, sample: int) -> ModelSpec:
     """Return the model for one of several votes: with a seed of its own where a seed is set, or all votes would be one."""
     seed = model.config.seed
     if seed is None or not sample:

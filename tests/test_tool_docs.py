@@ -13,11 +13,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from activities import evidence
-from activities.tools import fetch_page, json_schema_check, mcp_servers, patterns, read_files, run_pytest
+from activities.tools import fetch_page, json_schema_check, mcp_servers, read_files, run_pytest
 from activities.tools.builtin import NAMES, builtins
 from activities.tools.shelf import Shelf
 from activities.tools.tool import Tool, tool_of
 from activities.tools.toolbox import READ_TRANSCRIPT
+from gradeloop import patterns
 from gradeloop.criterion import Criterion
 from gradeloop.evidence_settings import FetchSettings, McpSettings, SandboxSettings
 from gradeloop.sandbox import monty, programs

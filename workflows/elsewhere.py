@@ -55,7 +55,10 @@ class Errand:
 
     def _asked(self, group: CallGroup, sample: int) -> dict[str, Any]:
         return {
-            "messages": [message.model_dump(mode="json") for message in self._thread.log.slice(0, self._pass.draft + 1)],
+            "messages": [
+                message.model_dump(mode="json")
+                for message in self._thread.log.slice(0, None if self._run.finished else self._pass.draft + 1)
+            ],
             "draft": self._thread.log[self._pass.draft].content,
             "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
             "iteration": self._run.iteration,

@@ -61,6 +61,7 @@ class Interview:
             turn = await self._turn()
             conversation.steps += 1
             conversation.offered = turn.tools
+            conversation.prompt_sha256 = conversation.prompt_sha256 or turn.prompt_sha256
             conversation.log.append(turn.message)
             self._calls.learn(turn.offer)
             self._calls.returned(self._key, conversation.log)
@@ -117,6 +118,7 @@ class Interview:
             last=conversation.exhausted,
             forced=conversation.forced,
             raised=conversation.raised,
+            whole=self._run.finished,
         )
 
     def _whole(self, verdict: Verdict) -> Verdict:

@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.failures import Spent
     from activities.generate import GenerateCall
     from activities.grade import GradeCall
+    from activities.judge import JudgeCall
     from gradeloop.usage import Usage
 
 Turn = TypeVar("Turn")
@@ -33,7 +34,9 @@ class PaidCalls:
         self._exchange = exchange
         self._spend = spend
 
-    async def make(self, activity: str, call: Callable[[], GenerateCall | GradeCall], *, summary: str, result: type[Turn]) -> Turn:
+    async def make(
+        self, activity: str, call: Callable[[], GenerateCall | GradeCall | JudgeCall], *, summary: str, result: type[Turn]
+    ) -> Turn:
         """Make a call; one whose reply was cut is made once more, with a larger completion.
 
         Raises:

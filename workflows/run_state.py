@@ -91,6 +91,8 @@ class Conversation(Exchange):
     """Why there is no verdict, or rows are missing."""
     cached: bool = False
     """True where the verdict is that of an earlier pass over the same draft."""
+    prompt_sha256: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Of what the grader of a finished run was given."""
 
     @property
     def ended(self) -> bool:
@@ -138,3 +140,5 @@ class GradingRun(State):
     """Who judges, where the thread names nobody: found once, so that a worker with other keys changes nothing."""
     pins: dict[str, str] = Field(default_factory=dict)
     """The sha256 of each tool, as the run first saw it."""
+    finished: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where a finished run is judged: what comes after the draft is looked at too."""

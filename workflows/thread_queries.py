@@ -4,9 +4,10 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from workflows.audit import given_prompt
-from workflows.calls import MESSAGES, Calls
+from workflows.calls import Calls
 from workflows.portable import portable
 from workflows.run_result import result_of, waiting_for
+from workflows.thread_logs import page_of_log
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
@@ -15,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from gradeloop.evaluation import Evaluation
     from gradeloop.event import Event
     from gradeloop.page import Page, page_of
-    from gradeloop.transcript import Log, Message
+    from gradeloop.transcript import Message
 
 
 class ThreadQueries(GradingThread):
@@ -95,8 +96,4 @@ class ThreadQueries(GradingThread):
     @workflow.query
     def log(self, key: str, after: int, limit: int) -> Page[Message]:
         """Return messages of the thread or of a grader's conversation, for a worker that lacks them."""
-        thread = self._held()
-        grading = thread.run.grading if thread.run else None
-        held = grading.conversations.get("/".join(key.split("/")[-2:])) if grading else None
-        log = thread.log if key == MESSAGES else held.log if held else Log()
-        return Page[Message](**page_of(log.slice(0), after, limit))
+        return page_of_log(self._held(), key, after, limit)

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from activities.tools.patterns import compiled
 from activities.tools.shelf import package
+from gradeloop.patterns import compiled
 from gradeloop.transcript import code_of
 
 STEPS = 200_000

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from activities.tools.patterns import compiled
 from activities.tools.shelf import Shelf, Unavailable, package
+from gradeloop.patterns import compiled
 
 STRETCH_BYTES = 32 * 1024
 """What `read_file` shows at once: as JSON it stays within the 64 KiB that are kept of evidence."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from activities.tools.patterns import compiled
 from activities.tools.shelf import Shelf, Unavailable, package
 from gradeloop.evidence_settings import CommandSettings
+from gradeloop.patterns import compiled
 from gradeloop.transcript import code_of
 
 

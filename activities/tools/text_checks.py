@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
-from activities.tools.patterns import compiled
 from activities.tools.shelf import package
+from gradeloop.patterns import compiled
 from gradeloop.transcript import code_of
 
 Encoding = Literal["o200k_base", "cl100k_base"]

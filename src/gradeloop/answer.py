@@ -11,6 +11,7 @@ from gradeloop.call_groups import CallGroup
 from gradeloop.criterion import Scale
 from gradeloop.errors import PROBLEMS_TOLD, explain
 from gradeloop.strict import Strict, clip
+from gradeloop.strict_json import no_constant, no_doubles
 from gradeloop.verdict import Malformed, Verdict, VerdictRow
 
 
@@ -60,7 +61,7 @@ def _strict_json(text: str) -> Any:  # noqa: ANN401 - validated by the caller
     body = text.strip()
     if not body.startswith("{"):
         raise ValueError(f"it starts with {clip(body[:40])}")
-    return json.loads(body, object_pairs_hook=_no_doubles, parse_constant=_no_constant)
+    return json.loads(body, object_pairs_hook=no_doubles, parse_constant=no_constant)
 
 
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
@@ -73,19 +74,6 @@ def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
 def _quotes_as_tuple(row: Any) -> Any:  # noqa: ANN401 - JSON of any shape
     quoted = isinstance(row, dict) and isinstance(row.get("quotes"), list)
     return row | {"quotes": tuple(row["quotes"])} if quoted else row
-
-
-def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    read: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in read:
-            raise ValueError(f"the key {clip(key)} appears twice")
-        read[key] = value
-    return read
-
-
-def _no_constant(name: str) -> Any:  # noqa: ANN401 - json's hook
-    raise ValueError(f"{name} is not JSON")
 
 
 def _without_idle_gaps(verdict: Verdict) -> Verdict:

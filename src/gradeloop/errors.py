@@ -2,7 +2,9 @@
 
 GradeloopError
 ├── InvalidRequest        the caller's input is refused; nothing was recorded
-│   └── ThreadTooLarge    the thread would grow beyond what it may hold
+│   ├── ThreadTooLarge    the thread would grow beyond what it may hold
+│   └── RunTooLarge       the run to be judged does not fit into a history
+├── StoreUnavailable      the store of results and rubrics cannot be opened
 ├── ServerUnreachable     no Temporal server answers
 ├── WorkerFailed          the worker that a command needs did not start
 ├── ThreadNotFound        no thread of that id
@@ -27,6 +29,14 @@ class InvalidRequest(GradeloopError, ValueError):
 
 class ThreadTooLarge(InvalidRequest):
     """The thread's messages, evaluations and rubric would exceed what one thread may hold."""
+
+
+class RunTooLarge(InvalidRequest):
+    """The run to be judged is larger than what one workflow can be given."""
+
+
+class StoreUnavailable(GradeloopError):
+    """The store of results and rubrics is not named, not reachable, or of another version."""
 
 
 class ServerUnreachable(GradeloopError):

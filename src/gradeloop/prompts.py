@@ -1,5 +1,6 @@
 """Prompts, assembled from texts in `prompts/` and from data; fences and nonces are arguments, so equal input gives equal bytes."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -20,6 +21,14 @@ def prompt(name: str) -> str:
 
 
 _TEXTS = {name: prompt(name) for name in ("repair", "missing", "last_turn", "last_draft", "shown_rubric")}
+
+
+def sent_sha256(system: str, messages: Sequence[Message], *secret: str | None) -> str:
+    """Return the sha256 of what a model is sent, with the random codes in it masked, so that it is the same each time."""
+    said = json.dumps([system, *((each.role, each.content) for each in messages)])
+    for code in filter(None, secret):
+        said = said.replace(code, "·")
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def rubric_text(rubric: Rubric, shown: Sequence[Criterion] | None = None) -> str:

@@ -49,11 +49,10 @@ def record_starts(messages: Sequence[Message]) -> list[int]:
     return list(accumulate((sum(1 for _ in _blocks(message)) for message in messages), initial=0))
 
 
-def _caps(blocks: Sequence[dict[str, object]], budget: int) -> int:
+def caps(lengths: Sequence[int], budget: int) -> int:
     """Return the longest text that each record may show so that all fit, by cutting the longest ones first."""
-    lengths = sorted(len(str(block["text"])) for block in blocks)
     left = budget
-    for position, length in enumerate(lengths):
+    for position, length in enumerate(sorted(lengths)):
         share = left // (len(lengths) - position)
         if length > share:
             return _stepped(max(share, 200))
@@ -91,14 +90,15 @@ def _json_escape(character: str) -> str:
 
 
 def stretches(messages: Sequence[Message], nonce: str, budget: int = TRANSCRIPT_BUDGET) -> list[str]:
-    """Return the records in stretches that each end with an answer; a further answer adds one, and changes none before it.
+    """Return the records in stretches that each end with an answer, or the records; a further answer adds one, and changes none before it.
 
     Once the records exceed `budget` characters, the longest ones are cut, in steps, so that this holds for long.
     """
     blocks = records(messages)
-    cap = _caps(blocks, budget)
+    cap = caps([len(str(block["text"])) for block in blocks], budget)
     lines = [line(block | {"text": elided(str(block["text"]), cap)}, nonce) for block in blocks]
     lines[0] = f"=== records {nonce} ===\n{lines[0]}"
     starts = record_starts(messages)
     ends = [starts[at + 1] for at, message in enumerate(messages) if message.role == "assistant" and not message.tool_calls]
-    return ["\n".join(lines[start:end]) for start, end in pairwise((0, *ends))]
+    stops = dict.fromkeys((*ends, len(lines)))  # a finished run need not end with an answer
+    return ["\n".join(lines[start:end]) for start, end in pairwise((0, *stops))]

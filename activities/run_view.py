@@ -1,0 +1,91 @@
+"""The runs that this process judges, by their sha256; what it lacks, it pages from the workflow by query, which leaves no history."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from pydantic import Field
+from temporalio import activity
+
+from gradeloop.judges.agent_run import AgentRun
+from gradeloop.judges.schema_judge import SchemaJudge
+from gradeloop.strict import Strict
+
+CACHE_BYTES = 256 * 1024 * 1024
+"""Runs kept in a worker process: some 170 of the largest size."""
+
+CACHE_JUDGES = 512
+
+QUERY = "subject"
+"""The query that pages what is judged."""
+
+
+class Subject(Strict):
+    """What is judged, and by whom."""
+
+    judge: SchemaJudge
+    run: AgentRun
+
+
+class SubjectRef(Strict):
+    """A subject by its sha256 and size, and in full where a call carries it."""
+
+    sha256: str
+    bytes: int
+    subject: Subject | None = Field(default=None, exclude_if=lambda value: value is None)
+
+
+class SubjectPage(Strict):
+    """A stretch of a subject's JSON."""
+
+    text: str
+    next: int | None
+
+
+class RunViews:
+    """This process's copies of what is judged, the least used first to go."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[str, tuple[Subject, int]] = OrderedDict()
+        self._fetching: dict[str, asyncio.Lock] = {}
+        self._bytes = 0
+
+    async def subject(self, reference: SubjectRef) -> Subject:
+        """Return what a call refers to, from the call itself, from memory, or from the workflow."""
+        if reference.subject is not None:
+            return self._keep(reference, reference.subject)
+        lock = self._fetching.setdefault(reference.sha256, asyncio.Lock())
+        try:
+            async with lock:
+                if reference.sha256 in self._held:
+                    self._held.move_to_end(reference.sha256)
+                    return self._held[reference.sha256][0]
+                return self._keep(reference, await _fetched(_query))
+        finally:
+            if not lock.locked():
+                self._fetching.pop(reference.sha256, None)
+
+    def _keep(self, reference: SubjectRef, subject: Subject) -> Subject:
+        if reference.sha256 not in self._held:
+            self._held[reference.sha256] = (subject, reference.bytes)
+            self._bytes += reference.bytes
+        self._held.move_to_end(reference.sha256)
+        while self._bytes > CACHE_BYTES and len(self._held) > 1:
+            self._bytes -= self._held.popitem(last=False)[1][1]
+        return subject
+
+
+async def _fetched(query: Callable[[int], Awaitable[SubjectPage]]) -> Subject:
+    parts: list[str] = []
+    at: int | None = 0
+    while at is not None:
+        page = await query(at)
+        parts.append(page.text)
+        at = page.next
+    return Subject.model_validate_json("".join(parts))
+
+
+async def _query(offset: int) -> SubjectPage:
+    info = activity.info()
+    handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
+    return SubjectPage.model_validate(await handle.query(QUERY, offset))

@@ -1,0 +1,179 @@
+"""A judge to be called: `result = await judge(agent_run)`, each call one durable judgement."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError
+
+from gradeloop.connection import connect, find
+from gradeloop.contracts import TASK_QUEUE
+from gradeloop.errors import GradeloopError, InvalidRequest, RunTooLarge, ServerUnreachable, explain
+from gradeloop.judges.agent_run import AgentRun
+from gradeloop.judges.config import JudgeConfig, config_of
+from gradeloop.judges.contract import UNAVAILABLE, Judging
+from gradeloop.judges.judge_result import JudgeResult
+from gradeloop.judges.judging_request import JudgingRequest, judging_id, refuse_large
+from gradeloop.outage import Outage
+from gradeloop.request import Priority
+from gradeloop.thread_handle import LOST
+from gradeloop.usage import Usage
+
+PAUSE_SECONDS = 0.5
+
+_REFUSALS: dict[str, type[GradeloopError]] = {"InvalidRequest": InvalidRequest, "RunTooLarge": RunTooLarge}
+
+
+class Judge:
+    """A rubric and a grader made callable on finished runs; the same run is judged once, however often it is asked for."""
+
+    def __init__(
+        self,
+        config: JudgeConfig | Mapping[str, Any] | str,
+        client: Client | None = None,
+        *,
+        task_queue: str = TASK_QUEUE,
+        priority: Priority | None = None,
+    ) -> None:
+        self.config = config_of(dict(config) if isinstance(config, Mapping) else config)
+        self._client = client
+        self._task_queue = task_queue
+        self._priority = priority
+
+    async def __call__(self, agent_run: AgentRun | Mapping[str, Any], *, repeat: int = 0) -> JudgeResult:
+        """Judge a run and return the result; one that is finished is read, and not paid for again.
+
+        Args:
+            agent_run: The run, or its JSON.
+            repeat: Which judgement of this run by this judge, from 0; another number is another judgement.
+
+        Raises:
+            InvalidRequest: The run is refused; `RunTooLarge`.
+            ServerUnreachable: The server is gone for long.
+        """
+        run = run_of(agent_run)
+        return await self.result(await self.start(run, repeat=repeat), run)
+
+    async def start(self, run: AgentRun, *, repeat: int = 0) -> str:
+        """Start the judgement of a run, or find it, and return its id.
+
+        Raises:
+            InvalidRequest: The run is refused; `RunTooLarge`.
+            ServerUnreachable: The server is gone for long.
+        """
+        client = await self._connected()
+        refuse_large(run, stored=client.data_converter.external_storage is not None)
+        try:
+            request = JudgingRequest(judge=self.config, run=run, repeat=repeat, priority=self._priority)
+        except ValidationError as error:
+            raise InvalidRequest(explain(error)) from None
+        name = judging_id(self.config, run.sha256(), repeat)
+        outage = Outage()
+        while True:
+            outage.ask()
+            try:
+                await client.start_workflow(
+                    Judging.run,
+                    request,
+                    id=name,
+                    task_queue=self._task_queue,
+                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                    id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                )
+            except WorkflowAlreadyStartedError:  # and it has ended with a result
+                return name
+            except RPCError as error:
+                await _ride_out(error, outage, name)
+            else:
+                return name
+
+    async def result(self, name: str, run: AgentRun) -> JudgeResult:
+        """Wait for a judgement, through restarts of worker and server; where no judge could be had, the result is a `FAILURE`.
+
+        Raises:
+            InvalidRequest: The worker refused it.
+            ServerUnreachable: The server is gone for long.
+        """
+        handle: WorkflowHandle[Any, JudgeResult] = (await self._connected()).get_workflow_handle_for(Judging.run, name)
+        outage = Outage()
+        while True:
+            outage.ask()
+            try:
+                found = await handle.result()
+            except WorkflowFailureError as error:
+                return self._failed(error, name, run)
+            except RPCError as error:
+                await _ride_out(error, outage, name)
+            else:
+                return found.model_copy(update={"rubric_id": self.config.rubric_id, "rubric_version": self.config.version})
+
+    def _failed(self, error: WorkflowFailureError, name: str, run: AgentRun) -> JudgeResult:
+        """Return the result of a judgement that nobody gave."""
+        cause = error.cause
+        kind = cause.type if isinstance(cause, ApplicationError) else None
+        if isinstance(cause, ApplicationError) and kind in _REFUSALS:
+            raise _REFUSALS[kind](f"{run.id}: {cause.message}") from None
+        reason = cause.message if isinstance(cause, ApplicationError) else f"the judgement ended without a result: {cause}"
+        usage = _usage(cause.details[0]) if isinstance(cause, ApplicationError) and kind == UNAVAILABLE and cause.details else Usage()
+        return JudgeResult(
+            id=name,
+            agent_run_id=run.id,
+            rubric_id=self.config.rubric_id,
+            rubric_version=self.config.version,
+            output={},
+            result_type="FAILURE",
+            result_metadata={"reason": reason, "again": True},
+            usage=usage,
+            attempts=usage.attempts,
+        )
+
+    async def _connected(self) -> Client:
+        if self._client is None:
+            self._client = await connect(await find())
+        return self._client
+
+
+def build_judge(rubric: JudgeConfig | Mapping[str, Any] | str, client: Client | None = None, *, task_queue: str = TASK_QUEUE) -> Judge:
+    """Return a judge of a rubric that is in no registry.
+
+    Args:
+        rubric: A rubric of criteria, as object or text, or a schema judge; Docent's rubric JSON too.
+        client: Connected as `gradeloop.connection.connect` does; by default the server of the environment, or the embedded one.
+        task_queue: Where a worker serves it.
+
+    Raises:
+        InvalidRequest: The rubric is refused.
+    """
+    return Judge(rubric, client, task_queue=task_queue)
+
+
+def run_of(value: AgentRun | Mapping[str, Any]) -> AgentRun:
+    """Return a run, read from its JSON where it is that.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    if isinstance(value, AgentRun):
+        return value
+    try:
+        return AgentRun.model_validate(dict(value))
+    except ValidationError as error:
+        raise InvalidRequest(f"the run: {explain(error)}") from None
+
+
+def _usage(details: object) -> Usage:
+    told = details.get("usage") if isinstance(details, dict) else None
+    try:
+        return Usage.model_validate(told or {})
+    except ValidationError:
+        return Usage()
+
+
+async def _ride_out(error: RPCError, outage: Outage, name: str) -> None:
+    if error.status not in LOST or outage.is_too_long():
+        raise ServerUnreachable(f"the Temporal server did not answer for {name!r}: {error.message}") from None
+    await asyncio.sleep(PAUSE_SECONDS)
