@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from gradeloop.cli_judge import judge_app, rubrics_app
 from gradeloop.cli_rubric import people_app, rubric_app
 from gradeloop.cli_threads import Json, ThreadId, thread_app
 from gradeloop.departure import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of, code_of_error, fail, leave, words_of
@@ -36,7 +37,9 @@ dev_app = typer.Typer(
 )
 app.add_typer(dev_app, name="dev")
 app.add_typer(thread_app)
+app.add_typer(judge_app)
 app.add_typer(rubric_app, name="rubric")
+app.add_typer(rubrics_app, name="rubrics")
 app.add_typer(people_app)
 
 Scripted = Annotated[Path | None, typer.Option(help="A file of replies for the provider `scripted`.")]

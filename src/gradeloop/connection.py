@@ -58,6 +58,15 @@ async def find() -> Connection:
     return Connection(address, namespace, embedded=False, ui=None, options=options)
 
 
+def is_embedded() -> bool:
+    """Tell whether neither Temporal's environment nor a profile names a server.
+
+    Raises:
+        InvalidRequest: The environment or the profile is malformed.
+    """
+    return _configured().get("target_host") is None
+
+
 async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> Client:
     """Return a client that reached the server and its namespace within `seconds`.
 

@@ -5,7 +5,7 @@ import json
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gradeloop.judges.output_schema import refuse_schema
 from gradeloop.judges.template import PromptTemplate, refuse_templates
@@ -18,7 +18,7 @@ ROLLOUTS = 25
 
 Mode = Literal["XML_KEY", "CONSTRAINED_DECODING"]
 
-DEFAULT_SCHEMA: dict[str, JsonValue] = {
+DEFAULT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "label": {"type": "string", "enum": ["match", "no match"]},
@@ -54,7 +54,7 @@ class SchemaJudge(Strict):
     version: Annotated[int, Field(ge=1)] = 1
     name: Annotated[str, Field(max_length=200)] | None = Field(default=None, exclude_if=_plain)
     rubric_text: str
-    output_schema: dict[str, JsonValue] = Field(default_factory=lambda: dict(DEFAULT_SCHEMA))
+    output_schema: dict[str, Any] = Field(default_factory=lambda: dict(DEFAULT_SCHEMA))
     prompt_templates: tuple[PromptTemplate, ...] | None = None
     """The messages that are sent; one of ours by default."""
     judge_model: ModelSpec | None = None

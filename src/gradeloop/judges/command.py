@@ -1,0 +1,188 @@
+"""What the commands about judges do, apart from the terminal's flags."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gradeloop.attendance import ctrl_c
+from gradeloop.connection import Connection, connect, find, is_embedded
+from gradeloop.errors import InvalidRequest, explain
+from gradeloop.judges.agreement import Agreement, agreement
+from gradeloop.judges.bench import Bench, attended
+from gradeloop.judges.config import JudgeConfig
+from gradeloop.judges.judge import Judge
+from gradeloop.judges.judge_result import JudgeResult
+from gradeloop.judges.judged_table import Rule, result_table, sum_line
+from gradeloop.judges.labels import read_labels
+from gradeloop.judges.readers import THREAD
+from gradeloop.judges.registry import Registry
+from gradeloop.judges.run_sources import is_file, judge_named, runs_named, with_model
+from gradeloop.judges.store import Store, store_url
+from gradeloop.settings_file import config_file
+from gradeloop.task_flags import existing
+from gradeloop.thread_reader import ThreadReader
+from gradeloop.worker_process import WorkerSpec, ensure_worker
+
+
+@dataclass(frozen=True)
+class Order:
+    """What `gradeloop judge` was asked for."""
+
+    judge: str
+    runs: tuple[str, ...]
+    model: str | None
+    repeats: int
+    at_once: int
+    passes: tuple[str, ...]
+    tools: tuple[Path, ...]
+    scripted: Path | None
+    output: Path | None
+    store: bool
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it."""
+
+    total: int
+    judged: int
+    passed: int
+    failures: int
+    stopped: bool = False
+
+
+def own_registry() -> Registry:
+    """Return the registry of the store that the environment names, else of the one in the state folder.
+
+    Raises:
+        InvalidRequest: A server is named and no store.
+    """
+    return Registry(Store(store_url(embedded=is_embedded())))
+
+
+async def judged(order: Order, *, needs_rule: bool) -> Outcome:
+    """Judge runs and tell of them; Ctrl-C leaves the judgements to go on by themselves.
+
+    Raises:
+        GradeloopError: With one sentence for the user.
+    """
+    console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
+    registry = own_registry() if order.store or not is_file(order.judge) else None
+    config = await judge_named(order.judge, registry or Registry(Store("")))
+    existing(order.tools, "--tools")
+    existing((order.scripted,) if order.scripted else (), "--scripted")
+    config, note = with_model(config, order.model, scripted=order.scripted is not None)
+    rule = Rule(config, order.passes)
+    if needs_rule and not rule.stated:
+        raise InvalidRequest("--pass-rate needs to know what counts as passed; say it with --pass KEY=VALUE")
+    early = None if any(source.startswith(THREAD) for source in order.runs) else await runs_named(order.runs, None)
+    if note and not order.as_json:
+        console.print(note, style="dim", soft_wrap=True)
+    connection = await find()
+    client = await connect(connection)
+    runs = early if early is not None else await runs_named(order.runs, ThreadReader(client))
+    task_queue = await _served(order, connection)
+    bench = Bench(Judge(config, client, task_queue=task_queue), runs, order.repeats, order.at_once)
+    stopped = await _with_progress(bench, task_queue, connection, order, console)
+    results = bench.ordered
+    if registry is not None and order.store and results:
+        await registry.keep(config, [(each, repeat) for each, repeat in results if not each.result_metadata.get("again")])
+    _tell(config, bench, rule, order, console)
+    failures = sum(each.failed for each, _ in results)
+    passed = sum(bool(rule.passed(each)) for each, _ in results)
+    return Outcome(bench.total, len(results) - failures, passed, failures, stopped)
+
+
+async def _served(order: Order, connection: Connection) -> str:
+    """Return the queue on which the judge is served: the one that is named, else that of a worker of our own."""
+    if named := os.environ.get("GRADELOOP_TASK_QUEUE"):
+        return named
+    return await ensure_worker(WorkerSpec(tools=order.tools, scripted=order.scripted, config=config_file((), os.environ)), connection)
+
+
+async def _with_progress(bench: Bench, task_queue: str, connection: Connection, order: Order, console: Console) -> bool:
+    """Judge all runs behind a bar; True where Ctrl-C ended it."""
+    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    lines = order.output.open("w", encoding="utf-8") if order.output else None
+    failures = 0
+    try:
+        with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            bar = progress.add_task("judging", total=bench.total, note="")
+
+            def told(result: JudgeResult, _repeat: int) -> None:
+                nonlocal failures
+                failures += result.failed
+                progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
+                line = result.model_dump_json() + "\n"
+                if order.as_json:
+                    print(line, end="", flush=True)  # noqa: T201 - what was asked for
+                if lines:
+                    lines.write(line)
+                    lines.flush()
+
+            return await _until_pressed(bench, task_queue, connection, told, pressed)
+    finally:
+        if lines:
+            lines.close()
+
+
+async def _until_pressed(
+    bench: Bench, task_queue: str, connection: Connection, told: Callable[[JudgeResult, int], None], pressed: "asyncio.Queue[None]"
+) -> bool:
+    judging = asyncio.create_task(attended(bench, task_queue, connection, told))
+    waiting = asyncio.create_task(pressed.get())
+    try:
+        await asyncio.wait([judging, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if not judging.done():
+            return True
+        await judging
+        return False
+    finally:
+        for task in (judging, waiting):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+def _tell(config: JudgeConfig, bench: Bench, rule: Rule, order: Order, console: Console) -> None:
+    results = bench.ordered
+    if not order.as_json and results:
+        console.print(result_table(config, results, rule))
+    console.print(sum_line([each for each, _ in results], rule), soft_wrap=True)
+
+
+async def agreed(judge: str, labels: Path, results: Path | None) -> Agreement:
+    """Return how far a judge agrees with labels, by results in a file, else by those in the store.
+
+    Raises:
+        InvalidRequest: Judge, labels or results cannot be read, or have nothing in common.
+    """
+    registry = own_registry() if results is None or not is_file(judge) else None
+    config = await judge_named(judge, registry or Registry(Store("")))
+    held = read_labels(labels, config)
+    if results is not None:
+        return agreement(config, held, _read_results(results))
+    return agreement(config, held, await (registry or own_registry()).judgements(config))
+
+
+def _read_results(path: Path) -> list[JudgeResult]:
+    found = []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the results {str(path)!r} cannot be read: {error}") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                found.append(JudgeResult.model_validate_json(line))
+            except ValidationError as error:
+                raise InvalidRequest(f"{path}, line {number}: {explain(error)}") from None
+    return found
