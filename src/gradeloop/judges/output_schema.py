@@ -5,19 +5,17 @@ and no output can meet: an enum that is empty or contradicts its type, a least a
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from gradeloop.errors import PROBLEMS_TOLD
-from gradeloop.patterns import compiled
+from gradeloop.judges.schema_bounds import VALUES, Schema, count_problems, enum_problems
 from gradeloop.strict import clip, did_you_mean
 
 SCHEMA_BYTES = 64 * 1024
 DEPTH = 12
 PROPERTIES = 200
 """Of a schema, all of its objects together."""
-
-FORMATS = ("date-time", "date", "time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
 
 TYPES = {
     "string": ("minLength", "maxLength", "pattern", "format", "enum", "citations"),
@@ -42,11 +40,6 @@ _REFUSED = {
     "default": "leave it out: a judge always answers",
     "if": "write what holds into the property itself",
 }
-_LIMITS = (("minLength", "maxLength"), ("minItems", "maxItems"))
-_COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
-_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-
-Schema = Mapping[str, Any]
 
 
 def refuse_schema(schema: Any) -> None:  # noqa: ANN401 - raw input of any shape
@@ -94,10 +87,9 @@ def _checked(schema: Any, at: str, depth: int, count: list[int]) -> Iterator[str
     kind = str(schema["type"])
     yield from _keys(schema, at, kind)
     yield from _texts(schema, at)
-    if kind in _BOUNDS:
-        yield from _BOUNDS[kind](schema, at)
-    if "enum" in schema and kind in _BOUNDS:
-        yield from _enum(schema, at, kind)
+    if kind in VALUES:
+        yield from VALUES[kind](schema, at)
+        yield from enum_problems(schema, at)
     if kind == "array":
         yield from _array(schema, at, depth, count)
     if kind == "object":
@@ -123,7 +115,7 @@ def _keys(schema: Schema, at: str, kind: str) -> Iterator[str]:
         if key in known:
             continue
         if key in _ELSEWHERE:
-            yield f"{at}.{key} is not for a {kind}; leave it out, or change the type"
+            yield f"{at}.{key} is not for type {kind!r}; leave it out, or change the type"
         else:
             yield f"{at}: unknown keyword {clip(str(key))}.{did_you_mean(str(key), list(known))}"
 
@@ -134,77 +126,8 @@ def _texts(schema: Schema, at: str) -> Iterator[str]:
             yield f"{at}.{key} is {clip(json.dumps(schema[key]))}; write text"
 
 
-def _string(schema: Schema, at: str) -> Iterator[str]:
-    yield from _bounds(schema, at)
-    if "citations" in schema and not isinstance(schema["citations"], bool):
-        yield f"{at}.citations is {clip(json.dumps(schema['citations']))}; write true or false"
-    if "format" in schema and schema["format"] not in FORMATS:
-        yield f"{at}.format is {clip(json.dumps(schema['format']))}.{did_you_mean(str(schema['format']), list(FORMATS))}"
-    if "pattern" in schema:
-        yield from _pattern(schema["pattern"], at)
-
-
-def _pattern(pattern: Any, at: str) -> Iterator[str]:  # noqa: ANN401 - raw input of any shape
-    if not isinstance(pattern, str):
-        yield f"{at}.pattern is {clip(json.dumps(pattern))}; write a regular expression as text"
-        return
-    try:
-        compiled(pattern)
-    except ValueError as error:
-        yield f"{at}.pattern: {error}"
-
-
-def _number(schema: Schema, at: str) -> Iterator[str]:
-    wrong = [key for key in _NUMBERS if key in schema and not _is_number(schema[key])]
-    yield from (f"{at}.{key} is {clip(json.dumps(schema[key]))}; write a number" for key in wrong)
-    if wrong:
-        return
-    if "multipleOf" in schema and schema["multipleOf"] <= 0:
-        yield f"{at}.multipleOf is {schema['multipleOf']}; write a number above 0"
-    lows = [schema[key] for key in ("minimum", "exclusiveMinimum") if key in schema]
-    highs = [schema[key] for key in ("maximum", "exclusiveMaximum") if key in schema]
-    strict = "exclusiveMinimum" in schema or "exclusiveMaximum" in schema
-    if lows and highs and (max(lows) > min(highs) or (strict and max(lows) >= min(highs))):
-        yield f"{at}: nothing lies between {max(lows)} and {min(highs)}; give a lower bound that is below the upper one"
-
-
-def _truth(_schema: Schema, _at: str) -> Iterator[str]:
-    """Yield nothing: a boolean has no bounds."""
-    yield from ()
-
-
-def _bounds(schema: Schema, at: str) -> Iterator[str]:
-    for key in _COUNTS:
-        if key in schema and (not isinstance(schema[key], int) or isinstance(schema[key], bool) or schema[key] < 0):
-            yield f"{at}.{key} is {clip(json.dumps(schema[key]))}; write a whole number from 0 on"
-            return
-    for low, high in _LIMITS:
-        if low in schema and high in schema and schema[low] > schema[high]:
-            yield f"{at}.{low} {schema[low]} is above {high} {schema[high]}; give a least that is at most the most"
-
-
-def _enum(schema: Schema, at: str, kind: str) -> Iterator[str]:
-    values = schema["enum"]
-    if not isinstance(values, list) or not values:
-        yield f"{at}.enum is {clip(json.dumps(values))}; list at least one value that the judge may give"
-        return
-    if odd := [each for each in values if not _is_a(kind, each)]:
-        yield f"{at}.enum has {clip(json.dumps(odd[0]))}, which is no {kind}; every value is of the property's type"
-        return
-    told = [json.dumps(each) for each in values]
-    if double := next((each for each in told if told.count(each) > 1), None):
-        yield f"{at}.enum has {clip(double)} twice; name each value once"
-    from gradeloop.judges.validation import problems_of  # jsonschema, which only schemas need
-
-    bare = {key: value for key, value in schema.items() if key not in {"enum", "citations", "title", "description"}}
-    if list(_BOUNDS[kind](schema, at)):
-        return
-    if unfit := [each for each in values if list(problems_of(bare, each))]:
-        yield f"{at}.enum has {clip(json.dumps(unfit[0]))}, which its other bounds refuse; change one of them"
-
-
 def _array(schema: Schema, at: str, depth: int, count: list[int]) -> Iterator[str]:
-    yield from _bounds(schema, at)
+    yield from count_problems(schema, at)
     if "items" not in schema:
         yield f"{at}.items is missing; say what the array holds"
     else:
@@ -228,17 +151,3 @@ def _object(schema: Schema, at: str, depth: int, count: list[int]) -> Iterator[s
     count[0] += len(properties)
     for name, each in properties.items():
         yield from _checked(each, f"{at}.properties.{name}", depth + 1, count)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_a(kind: str, value: object) -> bool:
-    if kind in {"string", "boolean"}:
-        return isinstance(value, str if kind == "string" else bool)
-    return _is_number(value) and (kind == "number" or isinstance(value, int))
-
-
-_BOUNDS: dict[str, Callable[[Schema, str], Iterator[str]]] = {"string": _string, "integer": _number, "number": _number, "boolean": _truth}
-"""What is checked of a value that holds no others."""
