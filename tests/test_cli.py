@@ -376,7 +376,7 @@ def test_help_names_every_command(gradeloop: CommandLine) -> None:
     done = gradeloop("--help")
 
     assert done.code == 0
-    commands = "run demo resume watch state show list rubric interrupt cancel close init schema worker dev"
+    commands = "run demo resume watch state show list rubric rubrics judge agreement interrupt cancel close init schema worker dev"
     assert all(f"  {name} " in done.out for name in commands.split())
     assert "..." not in done.out.partition("Commands:")[2]
 

@@ -30,8 +30,9 @@ async def test_the_example_ends_with_a_label_and_citations_that_resolve(client: 
 
     assert (result.result_type, result.output, result.agent_run_id) == ("DIRECT_RESULT", MATCH, "example")
     assert (result.rubric_version, result.model, result.attempts, result.usage.calls) == (1, "scripted:judge", 1, 1)
-    (cited,) = result.result_metadata["citations"]  # type: ignore[misc]  # a list, of one
-    assert (cited["target"], cited["verified"], cited["block_start"], cited["block_end"]) == ("T0B1", True, 22, 30)  # type: ignore[index,call-overload]
+    told: Any = result.result_metadata
+    (cited,) = told["citations"]
+    assert (cited["target"], cited["verified"], cited["block_start"], cited["block_end"]) == ("T0B1", True, 22, 30)
     assert result.id.startswith("judging-")
     assert result.prompt_sha256 is not None
 
@@ -173,7 +174,8 @@ async def test_reflections_that_fail_leave_what_was_answered(client: Client) -> 
     result = await judged(client, judge, *replies, run=fresh("not-reflected"))
 
     assert (result.result_type, result.output) == ("DIRECT_RESULT", MATCH)
-    assert all(each["unavailable"] for each in result.result_metadata["reflections"])  # type: ignore[union-attr,index,call-overload]
+    told: Any = result.result_metadata
+    assert all(each["unavailable"] for each in told["reflections"])
 
 
 async def test_a_bound_judge_is_given_the_schema_and_a_model_without_the_mode_is_refused_by_name(client: Client) -> None:

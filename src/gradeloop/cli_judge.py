@@ -43,9 +43,9 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     scripted: Annotated[Path | None, typer.Option(help="A file of replies for the provider `scripted`.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the results there too, as JSON lines.")] = None,
     store: Annotated[bool, typer.Option("--store/--no-store", help="Whether results are kept in the store.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON line a result, as they come, and nothing else on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON line a result, as they come; nothing else on stdout.")] = False,
 ) -> None:
-    """Judge finished runs; what was judged before is read, not paid for again."""
+    """Judge finished runs, each paid for once."""
     from gradeloop.judges.command import Order, judged
 
     order = Order(judge, tuple(runs), model, repeats, at_once, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json)
@@ -71,7 +71,7 @@ def agreement(
     results: Annotated[Path | None, typer.Option(help="Judgements as `judge --json` wrote them; by default those in the store.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say how far a judge agrees with people: accuracy, kappa, alpha, and where it does not."""
+    """Say how far a judge agrees with people."""
     from gradeloop.judges.command import agreed
     from gradeloop.judges.judged_table import agreement_lines
 

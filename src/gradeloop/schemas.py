@@ -8,6 +8,9 @@ from gradeloop.contracts import RunResult, ThreadState
 from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import Evaluation
 from gradeloop.event import Event
+from gradeloop.judges.agent_run import AgentRun
+from gradeloop.judges.judge_result import JudgeResult
+from gradeloop.judges.judging_request import JudgingRequest
 from gradeloop.request import ThreadRequest
 from gradeloop.rubric import Rubric
 from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, InvokeRequest, OverrideRequest
@@ -25,6 +28,8 @@ _SENT: dict[str, type[BaseModel]] = {
     "DenyRequest": DenyRequest,
     "ToolElsewhere": ToolElsewhere,
     "Rubric": Rubric,
+    "JudgingRequest": JudgingRequest,
+    "AgentRun": AgentRun,
 }
 _RECEIVED: dict[str, type[BaseModel]] = {
     "RunResult": RunResult,
@@ -32,6 +37,7 @@ _RECEIVED: dict[str, type[BaseModel]] = {
     "Evaluation": Evaluation,
     "Message": Message,
     "Event": Event,
+    "JudgeResult": JudgeResult,
 }
 
 

@@ -4,8 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from gradeloop.default_model import KEYS, named_default
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.bench import reference
 from gradeloop.judges.config import CriteriaJudge, JudgeConfig, read_judge
@@ -65,7 +67,7 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool) -> tupl
         InvalidRequest: The model's key is missing, before a worker is started.
     """
     if model is not None:
-        judge = _judged_by(judge, ModelSpec.model_validate(model))
+        judge = _judged_by(judge, _model(model))
     if os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has keys of its own
         return judge, None
     named = judge.judge_model if not isinstance(judge, CriteriaJudge) else judge.grader.model if judge.grader else None
@@ -77,6 +79,13 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool) -> tupl
     if named is not None:
         _refuse_unservable(named, scripted=scripted)
     return judge, None
+
+
+def _model(name: str) -> ModelSpec:
+    try:
+        return ModelSpec.model_validate(name)
+    except ValidationError as error:
+        raise InvalidRequest(f"--model: {explain(error)}") from None
 
 
 def _judged_by(judge: JudgeConfig, model: ModelSpec) -> JudgeConfig:

@@ -85,7 +85,9 @@ def wants_citations(schema: Mapping[str, Any]) -> bool:
 def for_provider(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema in the dialect that all providers take: every property required, an optional one may be null, no bounds."""
     words = [text.format(schema[key]) for key, text in _TOLD if key in schema]
-    told = ". ".join([*([schema["description"].rstrip(".")] if "description" in schema else ()), *([f"{', '.join(words)}"] if words else ())])
+    told = ". ".join(
+        [*([schema["description"].rstrip(".")] if "description" in schema else ()), *([f"{', '.join(words)}"] if words else ())]
+    )
     kept: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema} | ({"description": told} if told else {})
     if schema["type"] == "array":
         kept["items"] = for_provider(schema["items"])

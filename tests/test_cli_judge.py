@@ -1,0 +1,274 @@
+"""The commands about judges, as their users run them: judged, read again, registered, held against labels; every mistake in a sentence."""
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeloop.judges.store import FILE
+from tests.cli import CommandLine, line_of
+from tests.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
+from tests.threads import row, verdict
+
+
+@pytest.fixture(scope="module")
+def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """Return the command with a judge, runs and replies in its folder."""
+    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
+    write(command, "judge.yaml", FRANCE | {"n_rollouts_per_input": 2})
+    write(command, "replies.yaml", {"replies": [answers(MATCH, 0), answers(MATCH, 1)]})
+    lines = [json.dumps({"id": name, "messages": PARIS["transcripts"][0]["messages"]}) for name in ("a", "b", "c")]
+    (command.folder / "runs.jsonl").write_text("\n".join(lines))
+    yield command
+    command.end()
+
+
+def write(gradeloop: CommandLine, name: str, value: object) -> str:
+    """Write a file of JSON, which is YAML too."""
+    (gradeloop.folder / name).write_text(value if isinstance(value, str) else json.dumps(value))
+    return name
+
+
+SCRIPTED = ("--scripted", "replies.yaml")
+
+
+def test_runs_are_judged_and_told_in_a_table(gradeloop: CommandLine) -> None:
+    done = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=match", "--pass-rate", "1")
+
+    assert done.code == 0, done.err
+    assert "run  verdict  label  citations  notes" in done.out
+    assert "a    passed   match  1 of 1" in done.out
+    assert "Results: 3 judged, 3 passed (100%), 0 failures; 0 tokens, $0.0000" in done.out
+
+
+def test_results_are_json_lines_in_a_pipe_and_in_a_file_and_are_not_paid_for_again(gradeloop: CommandLine) -> None:
+    write(gradeloop, "other.yaml", FRANCE | {"name": "the same but for its name", "n_rollouts_per_input": 2})
+    gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED)
+    write(gradeloop, "silent.yaml", {"replies": [fails(), fails(sample=1)]})
+
+    done = gradeloop("judge", "other.yaml", "runs.jsonl", "--scripted", "silent.yaml", "--json", "-o", "out.jsonl")
+
+    assert done.code == 0, done.err
+    assert sorted(each["agent_run_id"] for each in done.lines) == ["a", "b", "c"]
+    assert all(each["output"] == MATCH for each in done.lines)
+    assert (gradeloop.folder / "out.jsonl").read_text() == done.out
+    assert "Results: 3 judged, 0 failures" in done.err
+
+
+def test_what_was_judged_is_in_the_store(gradeloop: CommandLine) -> None:
+    gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED)
+
+    with sqlite3.connect(gradeloop.state / FILE) as store:
+        rows = store.execute("SELECT agent_run_id, result_type FROM judgements ORDER BY agent_run_id").fetchall()
+
+    assert set(rows) >= {("a", "DIRECT_RESULT"), ("b", "DIRECT_RESULT"), ("c", "DIRECT_RESULT")}
+
+
+CODES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], int]] = {
+    "all pass": ([answers(MATCH)], ("--pass", "label=match", "--pass-rate", "1"), 0),
+    "none passes": ([answers(NO_MATCH)], ("--pass", "label=match", "--pass-rate", "0.5"), 1),
+    "none passes, and nobody minds": ([answers(NO_MATCH)], ("--pass", "label=match"), 0),
+    "an invalid answer": ([answers("nothing", step=step) for step in range(3)], (), 3),
+    "an invalid answer that is borne": ([answers("nothing", step=step) for step in range(3)], ("--allow-errors", "1"), 0),
+    "no provider": ([fails()], (), 3),
+    "no provider, and a rate that cannot be told": ([fails()], ("--pass", "label=match", "--pass-rate", "1", "--allow-errors", "1"), 0),
+}
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_the_exit_code_says_what_came_of_it(gradeloop: CommandLine, name: str) -> None:
+    replies, flags, code = CODES[name]
+    judge = write(gradeloop, "coded.yaml", FRANCE | {"rubric_text": f"Of {name}."})
+    scripted = write(gradeloop, "coded.replies.yaml", {"replies": replies})
+
+    done = gradeloop("judge", judge, "runs.jsonl", "--scripted", scripted, *flags)
+
+    assert done.code == code, done.out + done.err
+
+
+def test_a_rubric_of_criteria_passes_where_it_is_satisfied(gradeloop: CommandLine) -> None:
+    write(gradeloop, "rubric.md", "- names the capital\n- is brief")
+    told = {"role": "grader", "verdict": verdict(row("c1"), row("c2", "it rambles"))}
+    write(gradeloop, "criteria.replies.yaml", {"replies": [told]})
+
+    flags = ("--model", "scripted:judge", "--scripted", "criteria.replies.yaml", "--pass-rate", "0.5")
+    done = gradeloop("judge", "rubric.md", "runs.jsonl", *flags)
+
+    assert done.code == 1, done.err
+    assert "not passed" in done.out
+    assert "needs_revision" in done.out
+    assert "3 judged, 0 passed (0%)" in done.out
+
+
+def test_a_thread_is_judged_by_its_id(gradeloop: CommandLine) -> None:
+    replies: list[dict[str, Any]] = [{"role": "generator", "text": "Paris."}, {"role": "grader", "verdict": verdict(row("c1"))}]
+    gradeloop("run", gradeloop.task("thread", replies), "--thread", "capital-1")
+
+    done = gradeloop("judge", "judge.yaml", "thread:capital-1", *SCRIPTED, "--json")
+
+    assert done.code == 0, done.err
+    assert done.result["agent_run_id"] == "capital-1"
+    assert gradeloop("judge", "judge.yaml", "thread:nobody", *SCRIPTED).code == 2
+
+
+def test_rubrics_are_registered_listed_shown_and_judged_by(gradeloop: CommandLine) -> None:
+    write(gradeloop, "second.yaml", FRANCE | {"rubric_text": "Another."})
+    write(gradeloop, "france.yaml", FRANCE | {"id": "france", "n_rollouts_per_input": 2})
+
+    made = gradeloop("rubrics", "create", "demo", "france.yaml")
+    same = gradeloop("rubrics", "add", "demo", "france", "france.yaml")
+    added = gradeloop("rubrics", "add", "demo", "france", "second.yaml")
+    listed = gradeloop("rubrics", "list", "demo")
+    shown = json.loads(gradeloop("rubrics", "show", "demo", "france", "--version", "1").out)
+    judged = gradeloop("judge", "demo/france@1", "runs.jsonl", *SCRIPTED, "--json")
+
+    assert [made.out, same.out, added.out] == ["demo/france@1\n", "demo/france@1\n", "demo/france@2\n"]
+    assert listed.out.startswith("france@2  schema  ")
+    assert (shown["rubric_text"], shown["version"]) == (FRANCE["rubric_text"], 1)
+    assert judged.code == 0, judged.err
+    assert (judged.result["rubric_id"], judged.result["rubric_version"]) == ("france", 1)
+
+
+def test_agreement_is_told_with_its_figures_and_disagreements(gradeloop: CommandLine) -> None:
+    rows = [
+        {"agent_run_id": "a", "label_value": {"label": "match"}, "created_by": "ann"},
+        {"agent_run_id": "b", "label_value": {"label": "no match"}, "created_by": "ann", "reason": "It says Lyon."},
+        {"agent_run_id": "z", "label_value": {"label": "match"}, "created_by": "ann"},
+    ]
+    write(gradeloop, "labels.jsonl", "\n".join(map(json.dumps, rows)))
+    results = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--json").out
+    write(gradeloop, "results.jsonl", results)
+
+    told = gradeloop("agreement", "judge.yaml", "labels.jsonl")
+    by_file = gradeloop("agreement", "judge.yaml", "labels.jsonl", "--results", "results.jsonl", "--json")
+
+    assert told.code == 0, told.err
+    assert "2 of 3 labels have a judgement" in told.out
+    assert "label  2      50.0%     0.000" in told.out
+    assert 'b: label is "no match" by ann, "match" by the judge\n  ann: It says Lyon.\n  judge: It names Paris' in told.out
+    assert by_file.result["missing"] == ["z"]
+
+
+MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
+    "no judge": (("judge", "nope.yaml", "runs.jsonl"), "the judge 'nope.yaml' does not exist; name a file, or COLLECTION/RUBRIC"),
+    "no rubric of that name": (("judge", "demo/nope", "runs.jsonl"), "there is no rubric 'nope' in the collection 'demo'"),
+    "no run": (("judge", "judge.yaml", "nope.jsonl", *SCRIPTED), "the run 'nope.jsonl' does not exist; name a file, or thread:ID"),
+    "a folder": (("judge", "judge.yaml", ".", *SCRIPTED), "the run '.' is a folder; name the files in it"),
+    "a run twice": (("judge", "judge.yaml", "runs.jsonl", "runs.jsonl", *SCRIPTED), "two runs have the id 'a' (the same content, too)"),
+    "no replies": (("judge", "judge.yaml", "runs.jsonl"), "the judge 'scripted:judge' needs a file of replies; name it with --scripted"),
+    "no key": (
+        ("judge", "judge.yaml", "runs.jsonl", "--model", "openai:gpt-5"),
+        "'openai:gpt-5' needs a key and OPENAI_API_KEY is not set",
+    ),
+    "no model": (("judge", "rubric.txt", "runs.jsonl"), "grader.model is missing and no provider key is set"),
+    "an unknown model": (("judge", "judge.yaml", "runs.jsonl", "--model", "gpt"), "--model: 'gpt' names no model; write 'provider:model'"),
+    "an unknown key": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "lable=match"), "Did you mean 'label'? Known: label."),
+    "an unknown value": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=yes"), "no judgement has that value."),
+    "a rate of nothing": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass-rate", "1"), "say it with --pass KEY=VALUE"),
+    "a rate above 1": (
+        ("judge", "judge.yaml", "runs.jsonl", "--pass-rate", "90"),
+        "'--pass-rate': Input should be less than or equal to 1",
+    ),
+    "a bad schema": (("judge", "bad.yaml", "runs.jsonl"), "bad.yaml: the judge: output_schema: output_schema.type is 'string'"),
+    "a bad criterion": (("judge", "bad_rubric.yaml", "runs.jsonl"), "the judge 'bad_rubric.yaml', line 1, column"),
+    "no tools": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--tools", "no.py"), "--tools: 'no.py' does not exist; name a file"),
+    "no labels": (("agreement", "judge.yaml", "nope.jsonl"), "the labels 'nope.jsonl' cannot be read"),
+    "a bad label": (
+        ("agreement", "judge.yaml", "bad_labels.jsonl"),
+        "bad_labels.jsonl, line 1: label_value has 'lable'. Did you mean 'label'?",
+    ),
+    "nobody judged": (("agreement", "unjudged.yaml", "good_labels.jsonl"), "none of the labelled runs has a judgement; judge them first"),
+    "bad results": (
+        ("agreement", "judge.yaml", "good_labels.jsonl", "--results", "bad_labels.jsonl"),
+        "bad_labels.jsonl, line 1: id: Field",
+    ),
+    "a taken name": (("rubrics", "create", "taken", "unjudged.yaml"), "the rubric 'x' exists in 'taken' already"),
+    "an output in no folder": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "-o", "no/where.jsonl"), "no/where.jsonl: No such file"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_ends_with_a_sentence_and_2(gradeloop: CommandLine, name: str) -> None:
+    arguments, message = MISTAKES[name]
+    write(gradeloop, "bad.yaml", FRANCE | {"output_schema": {"type": "string"}})
+    write(gradeloop, "bad_rubric.yaml", {"criteria": [{"description": ""}]})
+    write(gradeloop, "rubric.txt", "- names the capital")
+    write(gradeloop, "bad_labels.jsonl", {"agent_run_id": "a", "label_value": {"lable": "match"}})
+    write(gradeloop, "good_labels.jsonl", {"agent_run_id": "a", "label_value": {"label": "match"}})
+    write(gradeloop, "unjudged.yaml", FRANCE | {"id": "x", "rubric_text": "Nobody was judged by this."})
+    if name == "a taken name":
+        write(gradeloop, "taken.yaml", FRANCE | {"id": "x"})
+        gradeloop("rubrics", "create", "taken", "taken.yaml")
+
+    done = gradeloop(*arguments)
+
+    assert done.code == 2, done.out + done.err
+    assert message in " ".join(done.err.split()), done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("arguments", [("judge", "judge.yaml", "runs.jsonl", *SCRIPTED), ("rubrics", "list", "demo")])
+def test_a_server_of_ones_own_needs_a_store_that_is_named(gradeloop: CommandLine, arguments: tuple[str, ...]) -> None:
+    done = gradeloop(*arguments, TEMPORAL_ADDRESS="127.0.0.1:1")
+
+    assert done.code == 2
+    assert "no store of results is named, and the server is not the embedded one; set GRADELOOP_STORE to sqlite:" in done.err
+
+
+def test_no_server_is_another_code_than_no_store(gradeloop: CommandLine, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'results.db'}"
+
+    done = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, TEMPORAL_ADDRESS="127.0.0.1:1", GRADELOOP_STORE=store)
+
+    assert done.code == 4, done.err
+
+
+def test_ctrl_c_leaves_the_judgements_to_go_on_and_the_same_command_reads_them(gradeloop: CommandLine) -> None:
+    slow = write(gradeloop, "slow.yaml", FRANCE | {"rubric_text": "Slowly."})
+    replies = write(gradeloop, "slow.replies.yaml", {"replies": [answers(MATCH, delay=2)]})
+    write(
+        gradeloop, "more.jsonl", "\n".join(json.dumps({"id": f"r{at}", "messages": [{"role": "user", "content": "x"}]}) for at in range(4))
+    )
+    command = ("judge", slow, "more.jsonl", "--scripted", replies, "--json", "--at-once", "2")
+
+    process = gradeloop.start(*command)
+    first = line_of(process)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    again = gradeloop(*command)
+
+    assert json.loads(first)["output"] == MATCH
+    assert process.returncode == 130, err
+    assert "stopped; the judgements that were begun go on" in err
+    assert again.code == 0, again.err
+    assert len(again.lines) == 4
+
+
+def test_a_worker_that_is_killed_meanwhile_is_started_again(gradeloop: CommandLine) -> None:
+    slow = write(gradeloop, "killed.yaml", FRANCE | {"rubric_text": "Through a kill."})
+    replies = write(gradeloop, "killed.replies.yaml", {"replies": [answers(MATCH, delay=1.5)]})
+    command = ("judge", slow, "runs.jsonl", "--scripted", replies, "--json", "--at-once", "1")
+
+    process = gradeloop.start(*command)
+    line_of(process)
+    gradeloop.kill_workers()
+    out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 0, err
+    assert len(out.splitlines()) == 2
+
+
+def test_what_models_and_files_say_is_harmless_on_a_terminal(gradeloop: CommandLine) -> None:
+    evil = {"id": "\x1b]0;owned\x07[red]x", "messages": [{"role": "user", "content": "x"}]}
+    write(gradeloop, "evil.json", evil)
+
+    done = gradeloop("judge", "judge.yaml", "evil.json", *SCRIPTED)
+
+    assert done.code == 0, done.err
+    assert "\x1b" not in done.out
+    assert "[red]x" in done.out
