@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peer bench-providers bench-criteria bench-sandboxes lock clean
+.PHONY: help demo test check bench bench-peer bench-providers bench-criteria bench-sandboxes bench-judges lock clean
 
 help:
 	@echo 'make demo    a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -49,6 +49,10 @@ bench-criteria: $(VENV)/.ready-dev
 
 bench-sandboxes: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.sandboxes
+
+# Beside Docent, whose packages go into a folder of their own in the user's cache.
+bench-judges: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.judges $(ARGS)
 
 # The newest pins, without the project itself (its line would name a folder) and without any index.
 lock: $(VENV)/.ready-dev

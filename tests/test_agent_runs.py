@@ -283,7 +283,9 @@ def test_two_runs_of_one_id_are_refused() -> None:
 def test_the_line_of_a_value_is_found_by_its_path() -> None:
     text = '{\n "a": {"x": "}],"},\n "b": [\n  1,\n  {"c":\n   2}]\n}'
 
-    assert [line_of(text, path) for path in ([], ["b"], ["b", 1], ["b", 1, "c"], ["b", 9], ["z"])] == [1, 3, 5, 6, 3, 1]
+    paths: list[list[int | str]] = [[], ["b"], ["b", 1], ["b", 1, "c"], ["b", 9], ["z"]]
+
+    assert [line_of(text, path) for path in paths] == [1, 3, 5, 6, 3, 1]
 
 
 def test_criteria_are_put_to_the_last_answer_in_words_and_see_all_that_came_after() -> None:

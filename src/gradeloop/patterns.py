@@ -4,6 +4,8 @@ import functools
 import re
 from typing import Any
 
+import re2  # type: ignore[import-untyped]  # it has no types
+
 PATTERN_CHARACTERS = 10_000
 
 
@@ -14,8 +16,6 @@ def compiled(pattern: str) -> Any:  # noqa: ANN401 - RE2's own type, which its p
     Raises:
         ValueError: It is no regular expression that RE2 knows; it has neither look-around nor back-references.
     """
-    import re2  # type: ignore[import-untyped]  # it has no types
-
     if len(pattern) > PATTERN_CHARACTERS:
         raise ValueError(f"the pattern has {len(pattern)} characters, {PATTERN_CHARACTERS} at most")
     options = re2.Options()

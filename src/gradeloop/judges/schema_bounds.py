@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gradeloop.judges.validation import problems_of
 from gradeloop.patterns import compiled
 from gradeloop.strict import clip, did_you_mean
 
@@ -100,7 +101,6 @@ def enum_problems(schema: Schema, at: str) -> Iterator[str]:
     told = [json.dumps(each) for each in values]
     if double := next((each for each in told if told.count(each) > 1), None):
         yield f"{at}.enum has {clip(double)} twice; name each value once"
-    from gradeloop.judges.validation import problems_of  # jsonschema, which only schemas need
 
     bare = {key: value for key, value in schema.items() if key not in {"enum", "citations", "title", "description"}}
     if list(VALUES[kind](schema, at)):

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from jsonschema import Draft202012Validator, validators  # type: ignore[import-untyped]  # it has no types
+from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped]
+
 from gradeloop.patterns import compiled
 
 WORDS = 300
@@ -24,20 +27,14 @@ def problems_of(schema: Mapping[str, Any], output: object) -> Iterator[str]:
 
 @cache
 def _validator() -> Any:  # noqa: ANN401 - a class that the library makes
-    from jsonschema import Draft202012Validator, validators  # type: ignore[import-untyped]  # it has no types
-
     return validators.extend(Draft202012Validator, {"pattern": _pattern})
 
 
 @cache
 def _formats() -> Any:  # noqa: ANN401 - the library's own
-    from jsonschema import Draft202012Validator
-
     return Draft202012Validator.FORMAT_CHECKER
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
-    from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped]  # it has no types
-
     if validator.is_type(instance, "string") and not compiled(pattern).search(instance):
         yield ValidationError(f"{instance[:100]!r} does not match {pattern[:100]!r}")

@@ -1,0 +1,204 @@
+"""Runs judged by several rollouts each, while their worker is killed again and again: `python -m benchmarks.judging_storm`.
+
+Server and worker are real processes, the provider is a server in this one that counts what is paid for. `tests/test_judging_storm.py` runs
+a small one. The same runs are judged once more undisturbed, and must come to the same.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import re
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from temporalio.worker import Replayer
+
+from gradeloop.departure import leave
+from gradeloop.judges.agent_run import AgentRun
+from gradeloop.judges.bench import Bench
+from gradeloop.judges.judge import Judge
+from gradeloop.judges.judge_result import JudgeResult
+from tests.crash_worker import Engine, WorkerProcess, engine_in
+from workflows.judging import JudgingWorkflow
+
+QUEUE = "judging-storm"
+RECORDED_SECONDS = 2.0
+"""An answer that came so shortly before a kill may not have been recorded yet."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many, and how hard it blows."""
+
+    runs: int = 500
+    rollouts: int = 3
+    kills: int = 5
+    at_once: int = 60
+    delay: float = 0.5
+    """Seconds that each model call takes."""
+
+
+@dataclass
+class Paid:
+    """A call that a model was asked."""
+
+    name: str
+    began: float
+    answered: float | None = None
+
+
+@dataclass
+class Report:
+    """What came of it."""
+
+    faults: list[str] = field(default_factory=list)
+    calls: int = 0
+    again: int = 0
+    """Calls that were made more than once."""
+    kills: int = 0
+    seconds: float = 0.0
+    undisturbed: float = 0.0
+    """Seconds that the same took without kills."""
+
+
+class Judges:
+    """A provider whose answer depends on the run and the rollout alone, and who counts."""
+
+    def __init__(self, delay: float) -> None:
+        self.calls: list[Paid] = []
+        self._delay = delay
+        app = web.Application(client_max_size=2**26)
+        app.router.add_post("/v1/chat/completions", self._answer)
+        self._server = TestServer(app)
+
+    async def start(self) -> str:
+        """Listen, and return the address."""
+        await self._server.start_server()
+        return str(self._server.make_url("")).rstrip("/")
+
+    async def close(self) -> None:
+        """Answer nobody any more."""
+        await self._server.close()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        found = re.search(r"run number (\d+)", json.dumps(body["messages"]))
+        call = Paid(f"{found.group(1) if found else '?'}/{body.get('seed')}", time.monotonic())
+        self.calls.append(call)
+        await asyncio.sleep(self._delay)
+        call.answered = time.monotonic()
+        label = "match" if int(hashlib.sha256(call.name.encode()).hexdigest(), 16) % 3 else "no match"
+        said = json.dumps({"label": label, "explanation": f"as told to {call.name} [T0B0]"})
+        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        return web.json_response({"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage})
+
+
+def runs_of(count: int) -> list[AgentRun]:
+    """Return so many runs."""
+    said = [{"role": "user", "content": "Which run are you?"}]
+    return [
+        AgentRun.model_validate(
+            {"id": f"run-{at}", "transcripts": [{"messages": [*said, {"role": "assistant", "content": f"I am run number {at}. " * 20}]}]}
+        )
+        for at in range(count)
+    ]
+
+
+def judge_of(url: str, rollouts: int) -> dict[str, Any]:
+    """Return the judge, whose rollouts are told apart by their seeds."""
+    model = {"id": "openai_compatible:judge", "config": {"base_url": f"{url}/v1", "structured_output": True, "seed": 100}}
+    bound = {"output_parsing_mode": "CONSTRAINED_DECODING", "judge_model": model}
+    return bound | {"rubric_text": "Say whether the run is good.", "n_rollouts_per_input": rollouts}
+
+
+async def storm(plan: Plan, folder: Path) -> Report:
+    """Judge all runs through the kills, then once more without."""
+    judges, report = Judges(plan.delay), Report()
+    url = await judges.start()
+    async with engine_in(folder) as engine:
+        worker = await WorkerProcess(engine, QUEUE, url).start()
+        client = await engine.client()
+        judge = Judge(judge_of(url, plan.rollouts), client, task_queue=QUEUE)
+        disturbed = Bench(judge, runs_of(plan.runs), 1, plan.at_once)
+        began = time.monotonic()
+        judging = asyncio.create_task(disturbed.judge_all(lambda *_: None))
+        kills, worker = await _killed(plan, engine, url, worker, disturbed, judging)
+        await judging
+        report.seconds = time.monotonic() - began
+        report.kills, report.calls = len(kills), len(judges.calls)
+        _look_at_calls(plan, judges.calls, kills, report)
+        began = time.monotonic()
+        calm = Bench(judge, runs_of(plan.runs), 2, plan.at_once)
+        await calm.judge_all(lambda *_: None)
+        report.undisturbed = time.monotonic() - began
+        _look_at_results([each for each, _ in disturbed.ordered], [each for each, repeat in calm.ordered if repeat == 1], report)
+        if len(judges.calls) != report.calls + plan.runs * plan.rollouts:
+            report.faults.append(f"{len(judges.calls) - report.calls} calls to judge anew, and to read what was judged")
+        history = await client.get_workflow_handle(disturbed.ordered[0][0].id).fetch_history()
+        await Replayer(workflows=[JudgingWorkflow], data_converter=client.data_converter).replay_workflow(history)
+        worker.kill()
+    await judges.close()
+    return report
+
+
+async def _killed(
+    plan: Plan, engine: Engine, url: str, worker: WorkerProcess, bench: Bench, judging: "asyncio.Task[None]"
+) -> tuple[list[float], WorkerProcess]:
+    """Kill the worker whenever another part of the runs is judged, and start the next one; return when, and the last one."""
+    kills: list[float] = []
+    for at in range(plan.kills):
+        due = (at + 1) * plan.runs // (plan.kills + 2)
+        await _judged_so_many(bench, due, judging)
+        kills.append(time.monotonic())
+        worker.kill()
+        worker = await WorkerProcess(engine, QUEUE, url).start()
+    return kills, worker
+
+
+async def _judged_so_many(bench: Bench, due: int, judging: "asyncio.Task[None]") -> None:
+    while len(bench.results) < due and not judging.done():  # noqa: ASYNC110 - results come without a signal
+        await asyncio.sleep(0.02)
+
+
+def _look_at_calls(plan: Plan, calls: list[Paid], kills: list[float], report: Report) -> None:
+    """Note every call that was paid for twice though it was not in flight when the worker was killed, and every one that is missing."""
+    wanted = {f"{at}/{100 + sample}" for at in range(plan.runs) for sample in range(plan.rollouts)}
+    counted = Counter(call.name for call in calls)
+    report.again = sum(count - 1 for count in counted.values())
+    report.faults += [f"the call {name} is not one of the plan's" for name in counted if name not in wanted]
+    report.faults += [f"nobody asked for {name}" for name in wanted - set(counted)]
+    for call in calls:
+        later = [other for other in calls if other.name == call.name and other.began > call.began] if counted[call.name] > 1 else []
+        if later and not any(call.began <= kill <= (call.answered or kill) + RECORDED_SECONDS for kill in kills):
+            times = [f"{each - call.began:+.1f} s" for each in (call.answered or call.began, later[0].began, *kills)]
+            report.faults.append(f"{call.name} was answered at {times[0]}, paid for again at {times[1]}; the kills: {', '.join(times[2:])}")
+
+
+def _look_at_results(disturbed: list[JudgeResult], calm: list[JudgeResult], report: Report) -> None:
+    for one, other in zip(disturbed, calm, strict=True):
+        same = one.output == other.output and one.result_metadata == other.result_metadata and not one.failed
+        if not same:
+            report.faults.append(f"{one.agent_run_id} came to something else than undisturbed")
+
+
+def main() -> None:
+    """Run the whole storm and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=Plan.runs)
+    parser.add_argument("--kills", type=int, default=Plan.kills)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        print(asyncio.run(storm(Plan(runs=arguments.runs, kills=arguments.kills), Path(folder))))
+    leave(0)
+
+
+if __name__ == "__main__":
+    main()
