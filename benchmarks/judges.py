@@ -1,4 +1,4 @@
-"""gradeloop's judges beside Docent's and the bare SDK: `make bench-judges`.
+"""gradeloop's judges beside Docent's, the bare SDK, and the engine's own floor: `make bench-judges`.
 
 The same runs before the same provider, which takes 200 ms: 200 judgements, 50 at once. The sides take turns, each in processes of its
 own; of gradeloop that is the caller, the worker and the Temporal server.
@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,6 +24,7 @@ from aiohttp import web
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import bare_judging
 from benchmarks.peer.venv import DOCENT, peer_python
 from gradeloop.departure import leave
 from gradeloop.judges.agent_run import AgentRun
@@ -82,36 +84,81 @@ async def scripted(python: Path | str, script: str, url: str) -> Measured:
     return Measured(told["wall"], told["cpu"], told["megabytes"], told["failed"])
 
 
-class Ours:
-    """gradeloop with an embedded server and a worker process."""
+class Served:
+    """A side with a worker process, on an embedded server that all such sides share."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def measured(self, worker: int, work: Awaitable[int]) -> Measured:
+        """Do the work, which says how many judgements failed, and return what it took of caller, worker and server."""
+        if self.engine.server is None:
+            raise RuntimeError("the server was not started")
+        served, server = psutil.Process(worker), psutil.Process(self.engine.server.pid)
+        before = (_cpu(served), _cpu(server), time.process_time(), time.perf_counter())
+        failed = await work
+        wall, cpu = time.perf_counter() - before[3], _cpu(served) - before[0] + time.process_time() - before[2]
+        megabytes = (served.memory_info().rss + psutil.Process().memory_info().rss) / MEBI
+        return Measured(wall, cpu, megabytes, failed, _cpu(server) - before[1])
+
+
+class Ours(Served):
+    """gradeloop."""
 
     def __init__(self, engine: Engine, url: str) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._worker = WorkerProcess(engine, QUEUE, url)
-        self._judge: Judge | None = None
         self._round = 0
 
     async def start(self) -> None:
         """Start the worker, and judge one run, so that everything is loaded."""
         await self._worker.start()
         model = {"provider": "openai", "model_name": "gpt-5"}
-        self._judge = Judge(
-            {"rubric_text": "Say whether the run is good.", "judge_model": model}, await self._engine.client(), task_queue=QUEUE
-        )
+        rubric = {"rubric_text": "Say whether the run is good.", "judge_model": model}
+        self._judge = Judge(rubric, await self.engine.client(), task_queue=QUEUE)
         await self._judge(runs_of("warm", 1)[0])
 
-    async def measured(self) -> Measured:
+    async def round(self) -> Measured:
         """Judge all runs, under new ids."""
-        if self._judge is None or self._worker.process is None or self._engine.server is None:
-            raise RuntimeError("it was not started")
         self._round += 1
         bench = Bench(self._judge, runs_of(f"round-{self._round}", RUNS), 1, AT_ONCE)
-        worker, server = psutil.Process(self._worker.process.pid), psutil.Process(self._engine.server.pid)
-        before = (_cpu(worker), _cpu(server), time.process_time(), time.perf_counter())
-        await bench.judge_all(lambda *_: None)
-        wall, cpu = time.perf_counter() - before[3], _cpu(worker) - before[0] + time.process_time() - before[2]
-        megabytes = (worker.memory_info().rss + psutil.Process().memory_info().rss) / MEBI
-        return Measured(wall, cpu, megabytes, sum(each.failed for each, _ in bench.ordered), _cpu(server) - before[1])
+
+        async def work() -> int:
+            await bench.judge_all(lambda *_: None)
+            return sum(each.failed for each, _ in bench.ordered)
+
+        return await self.measured(self._worker.process.pid if self._worker.process else 0, work())
+
+    def stop(self) -> None:
+        """End the worker."""
+        self._worker.kill()
+
+
+class Floor(Served):
+    """A bare workflow of one activity: what the engine itself takes."""
+
+    async def start(self) -> None:
+        """Start the worker."""
+        command = [sys.executable, "-m", "benchmarks.bare_judging", self.engine.address]
+        self._worker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        assert self._worker.stdout
+        await self._worker.stdout.readline()
+        self._client = await self.engine.client()
+
+    async def round(self) -> Measured:
+        """Run as many workflows, as many at once."""
+        gate, name = asyncio.Semaphore(AT_ONCE), f"{time.time_ns()}"
+
+        async def one(at: int) -> None:
+            async with gate:
+                run = f"I am run number {at}. " * 80
+                await self._client.execute_workflow(bare_judging.WORKFLOW, run, id=f"{name}-{at}", task_queue=bare_judging.QUEUE)
+
+        async def work() -> int:
+            await asyncio.gather(*map(one, range(RUNS)))
+            return 0
+
+        return await self.measured(self._worker.pid, work())
 
     def stop(self) -> None:
         """End the worker."""
@@ -136,15 +183,18 @@ def _cpu(process: psutil.Process) -> float:
 async def measure(url: str, rounds: int, folder: Path) -> dict[str, list[Measured]]:
     """Measure all sides, in turns."""
     python, here = peer_python(DOCENT), Path(__file__).parent
-    found: dict[str, list[Measured]] = {"gradeloop": [], "Docent": [], "bare SDK": []}
+    found: dict[str, list[Measured]] = {"gradeloop": [], "a bare workflow": [], "Docent": [], "bare SDK": []}
     async with engine_in(folder) as engine:
-        ours = Ours(engine, url)
+        ours, floor = Ours(engine, url), Floor(engine)
         await ours.start()
+        await floor.start()
         for _ in range(rounds):
             found["bare SDK"].append(await scripted(sys.executable, str(here / "bare_judges.py"), url))
             found["Docent"].append(await scripted(python, str(here / "peer" / "docent_judges.py"), url))
-            found["gradeloop"].append(await ours.measured())
+            found["a bare workflow"].append(await floor.round())
+            found["gradeloop"].append(await ours.round())
         ours.stop()
+        floor.stop()
     return found
 
 

@@ -116,6 +116,17 @@ def test_a_thread_is_judged_by_its_id(gradeloop: CommandLine) -> None:
     assert gradeloop("judge", "judge.yaml", "thread:nobody", *SCRIPTED).code == 2
 
 
+def test_a_run_that_no_payload_takes_is_judged_where_payloads_are_kept_outside(gradeloop: CommandLine) -> None:
+    messages = [{"role": "user", "content": f"{at} " + "The capital of France is Paris. " * 1000} for at in range(85)]
+    write(gradeloop, "large.json", {"id": "large", "messages": messages})
+
+    done = gradeloop("judge", "judge.yaml", "large.json", *SCRIPTED, "--json")
+
+    assert (gradeloop.folder / "large.json").stat().st_size > 2.5 * 1024 * 1024
+    assert done.code == 0, done.err
+    assert done.result["result_metadata"]["elided"] is True
+
+
 def test_rubrics_are_registered_listed_shown_and_judged_by(gradeloop: CommandLine) -> None:
     write(gradeloop, "second.yaml", FRANCE | {"rubric_text": "Another."})
     write(gradeloop, "france.yaml", FRANCE | {"id": "france", "n_rollouts_per_input": 2})
@@ -166,7 +177,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
         "'openai:gpt-5' needs a key and OPENAI_API_KEY is not set",
     ),
     "no model": (("judge", "rubric.txt", "runs.jsonl"), "grader.model is missing and no provider key is set"),
-    "an unknown model": (("judge", "judge.yaml", "runs.jsonl", "--model", "gpt"), "--model: 'gpt' names no model; write 'provider:model'"),
+    "an unknown model": (
+        ("judge", "judge.yaml", "runs.jsonl", "--model", "gpt"),
+        "--model: id: 'gpt' names no model; write",
+    ),
     "an unknown key": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "lable=match"), "Did you mean 'label'? Known: label."),
     "an unknown value": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=yes"), "no judgement has that value."),
     "a rate of nothing": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass-rate", "1"), "say it with --pass KEY=VALUE"),

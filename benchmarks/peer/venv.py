@@ -11,20 +11,14 @@ import platformdirs
 DEEPAGENTS = ("temporalio-deepagents==0.0.3", "deepagents==0.7.32", f"temporalio=={version('temporalio')}")
 """With our own version of Temporal's SDK."""
 
-_TRACING = ("anthropic", "bedrock", "google-generativeai", "langchain", "openai")
-DOCENT = (
-    "docent==0.1.88",
-    "openai==3.52.0",
-    "opentelemetry-semantic-conventions-ai==0.5.1",
-    *(f"opentelemetry-instrumentation-{name}==0.54.0" for name in _TRACING),
-)
-"""The pins beside Docent's own are what pip finds after minutes of trying."""
+DOCENT = ("--no-deps", "--requirement", str(Path(__file__).parent / "docent.lock"))
+"""All that it runs with: pip resolves its requirements for minutes, to nothing."""
 
 
 def peer_python(pins: tuple[str, ...] = DEEPAGENTS) -> Path:
     """Return the Python of a peer's venv, which is made now if there is none."""
-    told = hashlib.sha256(" ".join(pins).encode()).hexdigest()[:8]
-    name = f"{pins[0].replace('==', '-')}-{told}-py3{sys.version_info.minor}"
+    locked = "".join(Path(each).read_text() for each in pins if each.endswith(".lock"))
+    name = f"{hashlib.sha256((' '.join(pins) + locked).encode()).hexdigest()[:16]}-py3{sys.version_info.minor}"
     folder = platformdirs.user_cache_path("gradeloop") / "benchmarks" / name
     python, made = folder / "bin" / "python", folder / ".made"
     if not made.exists():
