@@ -1,6 +1,7 @@
 """The runs that this process judges, by their sha256; what it lacks, it pages from the workflow by query, which leaves no history."""
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
@@ -60,7 +61,7 @@ class RunViews:
                 if reference.sha256 in self._held:
                     self._held.move_to_end(reference.sha256)
                     return self._held[reference.sha256][0]
-                return self._keep(reference, await _fetched(_query))
+                return self._keep(reference, await _fetched(reference, _query))
         finally:
             if not lock.locked():
                 self._fetching.pop(reference.sha256, None)
@@ -75,14 +76,17 @@ class RunViews:
         return subject
 
 
-async def _fetched(query: Callable[[int], Awaitable[SubjectPage]]) -> Subject:
+async def _fetched(reference: SubjectRef, query: Callable[[int], Awaitable[SubjectPage]]) -> Subject:
     parts: list[str] = []
     at: int | None = 0
     while at is not None:
         page = await query(at)
         parts.append(page.text)
         at = page.next
-    return Subject.model_validate_json("".join(parts))
+    text = "".join(parts)
+    if hashlib.sha256(text.encode()).hexdigest() != reference.sha256:
+        raise LookupError(f"what the workflow judges does not match its reference ({reference.bytes} bytes)")
+    return Subject.model_validate_json(text)
 
 
 async def _query(offset: int) -> SubjectPage:

@@ -234,6 +234,16 @@ def test_a_server_of_ones_own_needs_a_store_that_is_named(gradeloop: CommandLine
     assert "no store of results is named, and the server is not the embedded one; set GRADELOOP_STORE to sqlite:" in done.err
 
 
+def test_a_store_that_cannot_be_used_is_told_before_anybody_is_paid(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "no.db").write_text("text" * 1000)
+    judge = write(gradeloop, "unstored.yaml", FRANCE | {"rubric_text": "Without a store."})
+
+    done = gradeloop("judge", judge, "runs.jsonl", *SCRIPTED, GRADELOOP_STORE=f"sqlite:///{gradeloop.folder / 'no.db'}")
+
+    assert (done.code, done.out) == (2, "")
+    assert "file is not a database" in done.err
+
+
 def test_no_server_is_another_code_than_no_store(gradeloop: CommandLine, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'results.db'}"
 

@@ -426,6 +426,7 @@ def test_whatever_decides_how_it_judges_is_in_the_sha256_of_a_judge() -> None:
 
     assert len(set(shas)) == len(shas)
     assert config_of(plain | {"id": "other", "version": 7, "name": "n"}).sha256() == shas[0]
+    assert config_of(plain | {"output_schema": DEFAULT_SCHEMA, "n_rollouts_per_input": 1, "output_format": "json"}).sha256() == shas[0]
 
 
 def test_a_frozen_judge_cannot_be_changed() -> None:

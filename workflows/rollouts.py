@@ -81,9 +81,10 @@ class Rollouts:
 
     async def _round(self, number: int, logs: list[Log]) -> list[Rollout]:
         """Hold a conversation a log, all at once; over a long run one goes ahead, and the others find it in the provider's cache."""
-        held = [self._hold(number, at, log) for at, log in enumerate(logs)]
-        first = [await held.pop(0)] if number == 0 and len(held) > 1 and len(self._text) >= WARMED_CHARACTERS else []
-        return [*first, *await asyncio.gather(*held)]
+        goes_ahead = number == 0 and len(logs) > 1 and len(self._text) >= WARMED_CHARACTERS
+        first = [await self._hold(number, 0, logs[0])] if goes_ahead else []
+        rest = list(enumerate(logs))[len(first) :]
+        return [*first, *await asyncio.gather(*(self._hold(number, at, log) for at, log in rest))]
 
     async def _hold(self, number: int, at: int, log: Log) -> Rollout:
         exchange, repairs = Exchange(), 0

@@ -77,6 +77,8 @@ async def judged(order: Order, *, needs_rule: bool) -> Outcome:
     console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
     registry = own_registry() if order.store or not is_file(order.judge) else None
     config = await judge_named(order.judge, registry or Registry(Store("")))
+    if registry is not None:
+        await registry.open()
     existing(order.tools, "--tools")
     existing((order.scripted,) if order.scripted else (), "--scripted")
     config, note = with_model(config, order.model, scripted=order.scripted is not None)
@@ -93,9 +95,9 @@ async def judged(order: Order, *, needs_rule: bool) -> Outcome:
     bench = Bench(Judge(config, client, task_queue=task_queue), runs, order.repeats, order.at_once)
     stopped = await _with_progress(bench, task_queue, connection, order, console)
     results = bench.ordered
-    if registry is not None and order.store and results:
-        await registry.keep(config, [(each, repeat) for each, repeat in results if not each.result_metadata.get("again")])
     _tell(config, bench, rule, order, console)
+    if registry is not None and order.store:
+        await registry.keep(config, [(each, repeat) for each, repeat in results if not each.result_metadata.get("again")])
     failures = sum(each.failed for each, _ in results)
     passed = sum(bool(rule.passed(each)) for each, _ in results)
     return Outcome(bench.total, len(results) - failures, passed, failures, stopped)

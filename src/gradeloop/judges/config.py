@@ -67,7 +67,7 @@ class CriteriaJudge(Strict):
 
     def sha256(self) -> str:
         """Return the sha256 of all that decides how it judges: everything but its id and version."""
-        grader = self.grader.model_dump(mode="json", exclude_none=True) if self.grader else None
+        grader = self.grader.model_dump(mode="json", exclude_none=True, exclude_defaults=True) if self.grader else None
         return hashlib.sha256(json.dumps([self.rubric.canonical(), grader], sort_keys=True).encode()).hexdigest()
 
     @property

@@ -5,7 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from gradeloop import prompts
 from gradeloop.errors import InvalidRequest, RunTooLarge, explain
+from gradeloop.judges import judge_prompt
 from gradeloop.judges.agent_run import RUN_BYTES, STORED_RUN_BYTES, AgentRun, as_log
 from gradeloop.judges.config import CriteriaJudge, JudgeConfig, config_of
 from gradeloop.judges.schema_judge import SchemaJudge
@@ -64,5 +66,10 @@ def refuse_large(run: AgentRun, *, stored: bool) -> None:
 
 
 def judging_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0) -> str:
-    """Return the id of a judgement: the same judge, run and repeat are one workflow, which is not paid for twice."""
-    return f"judging-{hashlib.sha256(f'{judge.sha256()} {run_sha256} {repeat}'.encode()).hexdigest()}"
+    """Return the id of a judgement: the same judge, run and repeat are one workflow, which is not paid for twice.
+
+    So are those that an earlier version of gradeloop judged, as long as its own words in the prompt were the same.
+    """
+    words = prompts.VERSION if isinstance(judge, CriteriaJudge) else judge_prompt.VERSION
+    told = f"{judge.sha256()} {words} {run_sha256} {repeat}"
+    return f"judging-{hashlib.sha256(told.encode()).hexdigest()}"

@@ -43,6 +43,14 @@ class Registry:
         self._client = client
         self._task_queue = task_queue
 
+    async def open(self) -> None:
+        """Open the store now rather than when something is to be kept.
+
+        Raises:
+            StoreUnavailable: It cannot be reached, or is not one of ours.
+        """
+        await self._store.read(lambda _: None)
+
     async def create_rubric(self, collection: str, rubric: JudgeConfig | Mapping[str, Any] | str) -> JudgeConfig:
         """Register a rubric as version 1 and return it; its own `id` names it, or one made of its content.
 

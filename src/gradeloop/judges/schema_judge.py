@@ -121,8 +121,8 @@ class SchemaJudge(Strict):
         return self.output_parsing_mode == "CONSTRAINED_DECODING"
 
     def sha256(self) -> str:
-        """Return the sha256 of all that decides how it judges: everything but its id, version and name."""
-        told = self.model_dump(mode="json", exclude={"id", "version", "name"}, exclude_none=True)
+        """Return the sha256 of all that decides how it judges, but for its id, version and name; what is written out equals a default."""
+        told = self.model_dump(mode="json", exclude={"id", "version", "name"}, exclude_none=True, exclude_defaults=True)
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     @property
