@@ -77,7 +77,7 @@ class Judge:
             reply = await paid(self._desk, request, pulse)
         message = sized(reply.message, request.spec.id)
         self._desk.threads.put(call.scratch, message)
-        answer = read(message.content, subject.judge, subject.run)
+        answer = await asyncio.to_thread(read, message.content, subject.judge, subject.run)
         told = JudgeTurn(message=message, usage=reply.usage, prompt_sha256=sha256)
         if isinstance(answer, Answered):
             return told.model_copy(update={"output": answer.output, "citations": answer.citations})

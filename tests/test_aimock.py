@@ -32,7 +32,7 @@ def aimock(pytestconfig: pytest.Config) -> Path:
     folder = pytestconfig.cache.mkdir("aimock")
     program = folder / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
     if not program.exists():
-        command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--no-save", PACKAGE]
+        command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--no-save", "--fetch-retries=0", PACKAGE]
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_SECONDS)
         except (subprocess.SubprocessError, OSError) as error:

@@ -1,6 +1,7 @@
 """Citations: resolved to characters where they stand in the run, flagged where they do not; no content forges a block."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.answer import Answered, Invalid, read
-from gradeloop.judges.blocks import blocks, rendered
-from gradeloop.judges.citations import Citation, citations_of, located
+from gradeloop.judges.blocks import Block, blocks, rendered
+from gradeloop.judges.citations import CITATIONS, OPEN_ENDED, Citation, Cited, citations_of
 from gradeloop.judges.schema_judge import SchemaJudge
 
 NONCE = "0f" * 16
@@ -159,7 +160,7 @@ def test_whatever_is_quoted_from_a_text_is_found_there_white_space_aside(text: s
         return
 
     for wanted in (quote, " ".join(quote.split())):
-        span = located(wanted, text)
+        span = Cited(Block(0, 0, "user", None, text)).located(wanted)
 
         assert span is not None
         assert " ".join(text[span[0] : span[1]].split()) == " ".join(wanted.split())
@@ -189,6 +190,23 @@ def test_a_judge_can_ask_that_bad_citations_make_an_answer_invalid() -> None:
     assert read(text, failing, RUN) == Invalid(
         ("explanation: [T0B9]: there is no block T0B9", "explanation: [T0B1]: the quote does not stand in T0B1")
     )
+
+
+def test_a_quote_that_never_ends_is_flagged() -> None:
+    for text in ("[T0B1:<RANGE>Paris", "[T0B1:<RANGE>Paris]", "[T0B1:<RANGE>Paris</RANGE> and more"):
+        assert (only(text).verified, only(text).problem) == (False, OPEN_ENDED)
+
+
+@pytest.mark.parametrize("unit", ["[T0B0:<RANGE>", "[T0B1:<RANGE>no</RANGE>]", "[T0B1:<RANGE>x  y</RANGE>] ", "[ [ [", "[T0B1", "[R0M."])
+def test_an_answer_full_of_citations_over_a_large_run_is_read_in_time(unit: str) -> None:
+    run = run_of("x", "a b \n" * 150_000)
+    began = time.process_time()
+
+    found = citations_of([("x", unit * (60_000 // len(unit)))], run)
+
+    assert time.process_time() - began < 3
+    assert len(found) <= CITATIONS
+    assert not any(each.verified for each in found)
 
 
 def test_citations_are_read_wherever_the_schema_asks_for_them_and_nowhere_else() -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from gradeloop.cli import app
+from gradeloop.errors import InvalidRequest
 from gradeloop.judges.store import FILE
 from tests.cli import CommandLine, line_of
 from tests.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
@@ -202,24 +205,44 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
         "bad_labels.jsonl, line 1: id: Field",
     ),
     "a taken name": (("rubrics", "create", "taken", "unjudged.yaml"), "the rubric 'x' exists in 'taken' already"),
-    "an output in no folder": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "-o", "no/where.jsonl"), "no/where.jsonl: No such file"),
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_ends_with_a_sentence_and_2(gradeloop: CommandLine, name: str) -> None:
-    arguments, message = MISTAKES[name]
+@pytest.fixture
+def mistaken(gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """Put files with mistakes into the folder, and go there."""
     write(gradeloop, "bad.yaml", FRANCE | {"output_schema": {"type": "string"}})
     write(gradeloop, "bad_rubric.yaml", {"criteria": [{"description": ""}]})
     write(gradeloop, "rubric.txt", "- names the capital")
     write(gradeloop, "bad_labels.jsonl", {"agent_run_id": "a", "label_value": {"lable": "match"}})
     write(gradeloop, "good_labels.jsonl", {"agent_run_id": "a", "label_value": {"label": "match"}})
     write(gradeloop, "unjudged.yaml", FRANCE | {"id": "x", "rubric_text": "Nobody was judged by this."})
-    if name == "a taken name":
-        write(gradeloop, "taken.yaml", FRANCE | {"id": "x"})
-        gradeloop("rubrics", "create", "taken", "taken.yaml")
+    write(gradeloop, "taken.yaml", FRANCE | {"id": "x"})
+    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(gradeloop.state))
+    monkeypatch.chdir(gradeloop.folder)
+    return gradeloop
 
-    done = gradeloop(*arguments)
+
+@pytest.mark.usefixtures("mistaken")
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_in_a_sentence(name: str) -> None:
+    """In this process, since none of them gets as far as the server; what `main` makes of them is looked at below."""
+    arguments, message = MISTAKES[name]
+    if name == "a taken name":
+        CliRunner().invoke(app, ["rubrics", "create", "taken", "taken.yaml"])
+
+    told = CliRunner().invoke(app, list(arguments))
+
+    words = str(told.exception) if isinstance(told.exception, InvalidRequest) else told.output
+    assert message in " ".join(words.split()), words
+    assert told.exit_code == (1 if isinstance(told.exception, InvalidRequest) else 2)
+
+
+@pytest.mark.parametrize("name", ["no judge", "a bad label", "a rate above 1"])
+def test_a_mistake_ends_the_command_with_2_and_no_traceback(mistaken: CommandLine, name: str) -> None:
+    arguments, message = MISTAKES[name]
+
+    done = mistaken(*arguments)
 
     assert done.code == 2, done.out + done.err
     assert message in " ".join(done.err.split()), done.err

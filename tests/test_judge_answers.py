@@ -103,6 +103,7 @@ INVALID = {
     "null": (block({"label": None, "explanation": ""}), "$.label: None is not of type 'string'"),
     "a key missing": (block({"label": "match"}), "$: 'explanation' is a required property"),
     "an empty object": (block({}), "$: 'explanation' is a required property"),
+    "nested too deeply to be sent on": (block(GOOD | {"more": json.loads("[" * 150 + "]" * 150)}), "it is nested more than 100 deep"),
     "nested beyond reason": (f"<response>{'[' * 100_000}</response>", "is no JSON: "),
     "too long": (block({"label": "match", "explanation": "x" * ANSWER_BYTES}), f"bytes, {ANSWER_BYTES} at most; say it more briefly"),
 }

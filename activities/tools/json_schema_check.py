@@ -6,6 +6,7 @@ from typing import Any
 
 from activities.tools.shelf import package
 from gradeloop.patterns import compiled
+from gradeloop.strict_json import depth
 from gradeloop.transcript import code_of
 
 STEPS = 200_000
@@ -35,7 +36,7 @@ def json_schema_check_of() -> Callable[..., dict[str, Any]]:
             value = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             return {"ok": False, "errors": [f"no JSON: {str(error)[:200]}"]}
-        if (deep := _depth(value)) > DEPTH:
+        if (deep := depth(value)) > DEPTH:
             return {"ok": False, "errors": [f"the JSON is nested {deep} deep, {DEPTH} at most"]}
         errors = list(_errors(schema, value))
         return {"ok": not errors, **({"errors": errors} if errors else {})}
@@ -54,7 +55,7 @@ def _refuse_unfit(schema: dict[str, Any]) -> None:
     told = json.dumps(schema)
     if '"patternProperties"' in told and '"unevaluatedProperties"' in told:
         raise ValueError("the schema has both patternProperties and unevaluatedProperties; use additionalProperties instead")
-    if _depth(schema) > DEPTH:
+    if depth(schema) > DEPTH:
         raise ValueError(f"the schema is nested more than {DEPTH} deep")
     try:
         Draft202012Validator.check_schema(schema)
@@ -143,14 +144,3 @@ def _unique(validator: Any, wanted: bool, instance: Any, _: Any) -> Iterator[Any
         seen = {json.dumps(each, sort_keys=True) for each in instance}
         if len(seen) < len(instance):
             yield ValidationError("the array has the same item twice")
-
-
-def _depth(value: object) -> int:
-    """Return how deeply a value is nested, without descending on Python's own stack."""
-    deepest, pending = 0, [(value, 1)]
-    while pending:
-        each, depth = pending.pop()
-        deepest = max(deepest, depth)
-        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-        pending += [(part, depth + 1) for part in inner]
-    return deepest

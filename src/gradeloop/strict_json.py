@@ -8,6 +8,9 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from gradeloop.strict import clip
 
+DEPTH = 100
+"""Of lists and objects in one another: readers of JSON give up at 200 and more, some of them for ever."""
+
 
 def strict_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
     """Read one JSON value that is the whole text.
@@ -29,11 +32,25 @@ def leading_json(text: str, start: int) -> tuple[Any, int]:
 
 
 def _whole(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return a value that every reader takes: one that is nested deeply, or holds half a character, wedges whoever is sent it."""
+    if depth(value) > DEPTH:
+        raise ValueError(f"it is nested more than {DEPTH} deep")
     try:
         to_json(value)
     except (PydanticSerializationError, UnicodeEncodeError):
         raise ValueError("a text in it holds half of a surrogate pair") from None
     return value
+
+
+def depth(value: object) -> int:
+    """Return how deeply a value is nested, without descending on Python's own stack."""
+    deepest, pending = 0, [(value, 1)]
+    while pending:
+        each, level = pending.pop()
+        deepest = max(deepest, level)
+        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        pending += [(part, level + 1) for part in inner]
+    return deepest
 
 
 def no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

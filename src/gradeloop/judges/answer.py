@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.agent_run import AgentRun
-from gradeloop.judges.citations import CITATIONS, Citation, citations_of
+from gradeloop.judges.citations import Citation, citations_of
 from gradeloop.judges.schema_judge import REASONING, SchemaJudge
 from gradeloop.judges.schema_shape import cited, without_nulls
 from gradeloop.judges.validation import problems_of
@@ -58,7 +58,7 @@ def read(text: str, judge: SchemaJudge, run: AgentRun) -> Answered | Invalid:
     bad = [f"{each.path}: [{each.target}]: {each.problem}" for each in found if not each.verified]
     if bad and judge.bad_citations == "fail":
         return Invalid(tuple(bad[:20]))
-    return Answered(value, tuple(found[:CITATIONS]))
+    return Answered(value, tuple(found))
 
 
 def _unfenced(text: str) -> str:

@@ -2,7 +2,10 @@
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
 from typing import Any, Literal
 
 from pydantic import Field, JsonValue
@@ -14,13 +17,13 @@ from gradeloop.strict import Strict
 CITATIONS = 500
 """Of one output; what comes after them is not looked at, and counted as left out."""
 
-_CITATION = re.compile(
+_HEAD = re.compile(
     r"\[\s*(?:T(?P<transcript>\d{1,6})(?:B(?P<block>\d{1,6}))?|R(?P<run>\d{1,6}))(?:M\.(?P<key>[^\s:\[\]]{1,200}))?\s*"
-    r"(?::\s*<RANGE>(?P<quote>.*?)</RANGE>\s*)?\]",
-    re.DOTALL,
+    r"(?P<tail>\]|:\s*<RANGE>)"
 )
-_BARE = re.compile(r"\[\s*T\d{1,6}\s*\]|\[\s*R\d{1,6}\s*\]")
-"""A transcript or a run as a whole, which nothing verifies: `[T0]` is a word in brackets."""
+_END, _CLOSED = "</RANGE>", re.compile(r"\s*\]")
+
+OPEN_ENDED = "the quote does not end with </RANGE>]"
 
 
 def _absent(value: object) -> bool:
@@ -48,28 +51,55 @@ class Citation(Strict):
     block_end: int | None = Field(default=None, exclude_if=_absent)
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A citation as it is written."""
+
+    path: str
+    head: re.Match[str]
+    end: int
+    quote: str | None
+    closed: bool = True
+
+
 def citations_of(texts: Sequence[tuple[str, str]], run: AgentRun) -> list[Citation]:
-    """Return the citations in the strings of an output, by path and text, in order."""
-    known = {block.label: block for block in blocks(run)}
-    return [
-        _resolved(path, found, run, known)
-        for path, text in texts
-        for found in _CITATION.finditer(text)
-        if not _BARE.fullmatch(found.group())
-    ]
+    """Return the citations in the strings of an output, by path and text, in order, the first 500 of them."""
+    known = {block.label: Cited(block) for block in blocks(run)}
+    written = (found for path, text in texts for found in _written(path, text))
+    return [_resolved(found, run, known) for found in islice(written, CITATIONS)]
 
 
-def _resolved(path: str, found: re.Match[str], run: AgentRun, known: Mapping[str, Block]) -> Citation:
-    place = _place(found)
-    told: dict[str, Any] = {"path": path, "start": found.start(), "end": found.end(), "target": place, "quote": found["quote"]}
-    if found["key"] is not None or found["run"] is not None:
-        problem = _metadata_problem(found, run)
+def _written(path: str, text: str) -> Iterator[_Found]:
+    """Yield what is written as a citation, each character looked at once; a transcript or a run as a whole, `[T0]`, is none."""
+    at, ends = 0, True
+    while head := _HEAD.search(text, at):
+        at, quote, closed = head.end(), None, True
+        if head["tail"] != "]":
+            end = text.find(_END, at) if ends else -1
+            ends = end >= 0
+            close = _CLOSED.match(text, end + len(_END)) if ends else None
+            quote, closed = text[at:end] if ends else "", close is not None
+            at = close.end() if close else at
+        elif head["block"] is None and head["key"] is None:
+            continue
+        yield _Found(path, head, at, quote, closed)
+
+
+def _resolved(found: _Found, run: AgentRun, known: Mapping[str, "Cited"]) -> Citation:
+    head = found.head
+    place = _place(head)
+    told: dict[str, Any] = {"path": found.path, "start": head.start(), "end": found.end, "target": place, "quote": found.quote}
+    if head["key"] is not None or head["run"] is not None:
+        problem = _metadata_problem(head, run, found.quote)
         return Citation.model_validate(told | {"kind": "metadata", "verified": problem is None, "problem": problem})
-    block = known.get(place)
-    if block is None:
-        return Citation.model_validate(told | {"kind": "block", "verified": False, "problem": f"there is no block {place}"})
-    told |= {"kind": "block", "transcript_id": run.transcripts[block.transcript].id}
-    span = (0, len(block.text)) if found["quote"] is None else located(found["quote"], block.text)
+    told["kind"] = "block"
+    if not found.closed:
+        return Citation.model_validate(told | {"quote": None, "verified": False, "problem": OPEN_ENDED})
+    cited = known.get(place)
+    if cited is None:
+        return Citation.model_validate(told | {"verified": False, "problem": f"there is no block {place}"})
+    told["transcript_id"] = run.transcripts[cited.block.transcript].id
+    span = (0, len(cited.block.text)) if found.quote is None else cited.located(found.quote)
     if span is None:
         return Citation.model_validate(told | {"verified": False, "problem": f"the quote does not stand in {place}"})
     return Citation.model_validate(told | {"verified": True, "block_start": span[0], "block_end": span[1]})
@@ -83,8 +113,8 @@ def _place(found: re.Match[str]) -> str:
     return f"{head}M.{found['key']}" if found["key"] is not None else head
 
 
-def _metadata_problem(found: re.Match[str], run: AgentRun) -> str | None:
-    if found["quote"] is not None:
+def _metadata_problem(found: re.Match[str], run: AgentRun, quote: str | None) -> str | None:
+    if quote is not None:
         return "a citation of metadata has no quote"
     held = _metadata(found, run)
     if held is None:
@@ -109,36 +139,45 @@ def _metadata(found: re.Match[str], run: AgentRun) -> Mapping[str, JsonValue] | 
     return messages[int(found["block"])].metadata if int(found["block"]) < len(messages) else None
 
 
-def located(quote: str, text: str) -> tuple[int, int] | None:
-    """Return where a quote stands in a text, white space folded; one that was copied with JSON's escapes is read without them too."""
-    for wanted in dict.fromkeys((quote, *_unescaped(quote))):
-        at = text.find(wanted) if wanted.strip() else -1
-        if at >= 0:
-            return at, at + len(wanted)
-        if span := _folded_span(wanted, text):
-            return span
-    return None
+class Cited:
+    """A block, and its text with white space folded, once somebody needs it."""
 
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self._folded: _Folded | None = None
 
-def _folded_span(wanted: str, text: str) -> tuple[int, int] | None:
-    """Find a quote with every run of white space as one blank, and return its place in the text as it stands."""
-    words = list(re.finditer(r"\S+", text))
-    folded = " ".join(word.group() for word in words)
-    needle = " ".join(wanted.split())
-    at = folded.find(needle) if needle else -1
-    if at < 0:
+    def located(self, quote: str) -> tuple[int, int] | None:
+        """Return where a quote stands in the block, white space folded; one copied with JSON's escapes is read without them too."""
+        text = self.block.text
+        for wanted in dict.fromkeys((quote, *_unescaped(quote))):
+            at = text.find(wanted) if wanted.strip() else -1
+            if at >= 0:
+                return at, at + len(wanted)
+            self._folded = self._folded or _Folded(text)
+            if span := self._folded.span(wanted):
+                return span
         return None
-    return _unfolded(words, at), _unfolded(words, at + len(needle) - 1) + 1
 
 
-def _unfolded(words: Sequence[re.Match[str]], offset: int) -> int:
-    """Return the place in the text of a character of its folded form."""
-    begun = 0
-    for word in words:
-        if offset < begun + len(word.group()):
-            return word.start() + max(offset - begun, 0)
-        begun += len(word.group()) + 1
-    return words[-1].end() if words else 0
+class _Folded:
+    """A text with every run of white space as one blank, and the way back to the text as it stands."""
+
+    def __init__(self, text: str) -> None:
+        words = [(word.start(), word.group()) for word in re.finditer(r"\S+", text)]
+        self._text = " ".join(word for _, word in words)
+        self._starts = [start for start, _ in words]
+        self._begun = list(accumulate((len(word) + 1 for _, word in words), initial=0))
+
+    def span(self, wanted: str) -> tuple[int, int] | None:
+        """Return where a quote stands, in characters of the text as it is."""
+        needle = " ".join(wanted.split())
+        at = self._text.find(needle) if needle else -1
+        return None if at < 0 else (self._place(at), self._place(at + len(needle) - 1) + 1)
+
+    def _place(self, offset: int) -> int:
+        """Return the place in the text of a character of its folded form, which is never a blank at a quote's end."""
+        word = bisect_right(self._begun, offset) - 1
+        return self._starts[word] + offset - self._begun[word]
 
 
 def _unescaped(quote: str) -> Iterator[str]:
