@@ -2,9 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from gradeloop.attendance import OURS, WORKER_POLL_SECONDS
 from gradeloop.connection import Connection
@@ -62,24 +63,27 @@ class Bench:
 
 
 async def looked_after(task_queue: str, connection: Connection) -> None:
-    """Start the worker of a queue of ours again whenever it is gone."""
-    while OURS.fullmatch(task_queue):
+    """Start the worker of a queue of ours again whenever it is gone; never ends."""
+    while True:
         await asyncio.sleep(WORKER_POLL_SECONDS)
-        if not serving(task_queue):
+        if OURS.fullmatch(task_queue) and not serving(task_queue):
             await ensure_worker_of(task_queue, connection)
 
 
 async def attended(bench: Bench, task_queue: str, connection: Connection, told: Callable[[JudgeResult, int], None]) -> None:
     """Judge all runs, with an eye on the worker."""
-    judging = asyncio.create_task(bench.judge_all(told))
-    looking = asyncio.create_task(looked_after(task_queue, connection))
+    await done_before(bench.judge_all(told), looked_after(task_queue, connection))
+
+
+async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
+    """Do the work unless the other thing ends first, and say whether it was done; what either raises is raised."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(other)
     try:
-        await asyncio.wait([judging, looking], return_when=asyncio.FIRST_COMPLETED)
-        if not judging.done():
-            await looking  # which ends by itself where the worker is none of ours, and otherwise says why it cannot start one
-        await judging
+        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await (working if working.done() else waiting)
+        return working.done()
     finally:
-        for task in (judging, looking):
+        for task in (working, waiting):
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await task

@@ -1,9 +1,6 @@
 """What the commands about judges do, apart from the terminal's flags."""
 
-import asyncio
 import os
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +12,7 @@ from gradeloop.attendance import ctrl_c
 from gradeloop.connection import Connection, connect, find, is_embedded
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.agreement import Agreement, agreement
-from gradeloop.judges.bench import Bench, attended
+from gradeloop.judges.bench import Bench, attended, done_before
 from gradeloop.judges.config import JudgeConfig
 from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
@@ -130,28 +127,10 @@ async def _with_progress(bench: Bench, task_queue: str, connection: Connection, 
                     lines.write(line)
                     lines.flush()
 
-            return await _until_pressed(bench, task_queue, connection, told, pressed)
+            return not await done_before(attended(bench, task_queue, connection, told), pressed.get())
     finally:
         if lines:
             lines.close()
-
-
-async def _until_pressed(
-    bench: Bench, task_queue: str, connection: Connection, told: Callable[[JudgeResult, int], None], pressed: "asyncio.Queue[None]"
-) -> bool:
-    judging = asyncio.create_task(attended(bench, task_queue, connection, told))
-    waiting = asyncio.create_task(pressed.get())
-    try:
-        await asyncio.wait([judging, waiting], return_when=asyncio.FIRST_COMPLETED)
-        if not judging.done():
-            return True
-        await judging
-        return False
-    finally:
-        for task in (judging, waiting):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
 
 
 def _tell(config: JudgeConfig, bench: Bench, rule: Rule, order: Order, console: Console) -> None:
