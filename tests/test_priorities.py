@@ -57,6 +57,7 @@ async def started(client: Client, queue: str, name: str, priority: dict[str, obj
     return await client.start_workflow("GradingThread", argument, id=f"{queue}-{name}-{uuid4()}", task_queue=queue, result_type=RunResult)
 
 
+@pytest.mark.timeout(45)  # it takes two seconds; where the server forgets a task, nobody waits two minutes for it
 @pytest.mark.parametrize(
     ("batch", "person"),
     [({"level": 5}, {"level": 1}), ({"tenant": "batch"}, {"tenant": "person"})],
