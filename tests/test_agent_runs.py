@@ -168,6 +168,40 @@ def test_an_inspect_log_is_a_run_a_sample_and_its_scores_are_metadata(tmp_path: 
     assert run.transcripts[0].messages[2].name == "bash"
 
 
+RECORDED = Path(__file__).parent / "runs"
+
+
+def test_a_log_that_inspect_wrote_is_read() -> None:
+    """Written by inspect-ai 0.3.285, compressed by zstandard, as it does by default."""
+    first, second = read_file(RECORDED / "inspect.eval")
+
+    assert (first.id, second.id) == ("capitals-2", "capitals-s1")
+    assert told(first) == [("user", "Capital?"), ("assistant", "Paris")]
+    assert [role for role, _ in told(second)] == ["user", "assistant", "tool", "assistant"]
+    assert second.transcripts[0].messages[1].tool_calls[0].arguments == {"x": 1, "y": 1}
+    assert second.metadata["target"] == "2"
+
+
+def test_a_damaged_archive_is_told(tmp_path: Path) -> None:
+    raw = bytearray((RECORDED / "inspect.eval").read_bytes())
+    with zipfile.ZipFile(RECORDED / "inspect.eval") as archive:
+        start = archive.getinfo("samples/s1_epoch_1.json").header_offset + 200
+    raw[start : start + 100] = bytes(100)
+    (tmp_path / "log.eval").write_bytes(raw)
+
+    with pytest.raises(InvalidRequest, match=r"log\.eval, samples/s1_epoch_1\.json: damaged"):
+        list(read_file(tmp_path / "log.eval"))
+
+
+def test_a_run_that_docent_wrote_is_read() -> None:
+    """Written by docent 0.1.88."""
+    (run,) = read_file(RECORDED / "docent.json")
+
+    assert [role for role, _ in told(run)] == ["system", "user", "assistant", "tool", "assistant"]
+    assert run.transcripts[0].messages[2].reasoning == "hm"
+    assert run.metadata == {"name": "n", "scores": {"a": 1}}
+
+
 def test_docents_agent_run_is_read_with_its_transcripts(tmp_path: Path) -> None:
     call = {"id": "c", "function": "search", "arguments": {"q": 1}, "type": "function", "view": None, "parse_error": None}
     value = {

@@ -1,6 +1,8 @@
 """Files of finished runs, read run by run; what cannot be read is told with file and line."""
 
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
 
 FILE_BYTES = 1024 * 1024 * 1024
 """Of a file, or of an entry in an Inspect archive."""
+
+ZSTANDARD = 93
+"""How a zip archive says so (PKWARE's APPNOTE, 4.4.5)."""
+
+_LENGTHS = "<26xHH"
+"""Of an entry's local header: the lengths of its name and of its extra field, which stand at its end (APPNOTE, 4.3.7)."""
 
 THREAD = "thread:"
 TEXTS = (".txt", ".md", ".markdown")
@@ -88,15 +96,38 @@ def _archive(path: Path) -> Iterator[AgentRun]:
                     yield inspect_sample(_entry(path, archive, name), str(known.get("task") or path.stem), known.get("model"))
                 except Unreadable as error:
                     raise InvalidRequest(f"{path}, {name}: {_at(error.path)}{error}") from None
-    except (zipfile.BadZipFile, NotImplementedError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, struct.error) as error:
         cure = "write it as JSON: inspect log convert --to json"
         raise InvalidRequest(f"{path} is no archive that can be read here ({error}); {cure}") from None
 
 
 def _entry(path: Path, archive: zipfile.ZipFile, name: str) -> Any:  # noqa: ANN401 - JSON of any shape
-    if archive.getinfo(name).file_size > FILE_BYTES:
+    entry = archive.getinfo(name)
+    if entry.file_size > FILE_BYTES:
         raise InvalidRequest(f"{path}, {name}: more than {FILE_BYTES // 1024**3} GiB")
-    return _json(path, archive.read(name).decode("utf-8", errors="replace"), 1, name)
+    raw = _zstandard(path, entry) if entry.compress_type == ZSTANDARD else archive.read(name)
+    return _json(path, raw.decode("utf-8", errors="replace"), 1, name)
+
+
+def _zstandard(path: Path, entry: zipfile.ZipInfo) -> bytes:
+    """Return an entry that is compressed as Inspect does by default, which Python's own library knows from 3.14 on."""
+    try:
+        import zstandard
+    except ModuleNotFoundError:
+        cure = "run: pip install 'gradeloop[inspect]', or write it as JSON: inspect log convert --to json"
+        raise InvalidRequest(f"{path} is compressed by zstandard, which is not installed; {cure}") from None
+    with path.open("rb") as file:
+        file.seek(entry.header_offset)
+        name, extra = struct.unpack(_LENGTHS, file.read(struct.calcsize(_LENGTHS)))
+        file.seek(name + extra, 1)
+        packed = file.read(entry.compress_size)
+    try:
+        unpacked = bytes(zstandard.ZstdDecompressor().stream_reader(packed).read(entry.file_size + 1))
+    except zstandard.ZstdError as error:
+        raise InvalidRequest(f"{path}, {entry.filename}: damaged: {error}") from None
+    if (len(unpacked), zlib.crc32(unpacked)) != (entry.file_size, entry.CRC):
+        raise InvalidRequest(f"{path}, {entry.filename}: damaged: it is not what its checksum says")
+    return unpacked
 
 
 def _json(path: Path, text: str, line: int, entry: str = "") -> Any:  # noqa: ANN401 - JSON of any shape
