@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.agent_run import AgentRun, answer_of, as_log, request_of
 from gradeloop.judges.blocks import blocks
 from gradeloop.judges.json_place import line_of
 from gradeloop.judges.readers import read_file, refuse_twins
+from gradeloop.judges.run_forms import read_runs_in
 
 ASKED = {"role": "user", "content": "What is the capital of France?"}
 SAID = {"role": "assistant", "content": "Paris."}
@@ -191,6 +193,19 @@ def test_a_damaged_archive_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidRequest, match=r"log\.eval, samples/s1_epoch_1\.json: damaged"):
         list(read_file(tmp_path / "log.eval"))
+
+
+def test_what_was_really_sent_to_openai_and_anthropic_is_read(cassettes: Path) -> None:
+    read = 0
+    for path in sorted([*cassettes.glob("anthropic_*.yaml"), *cassettes.glob("openai_*.yaml")]):
+        for each in yaml.safe_load(path.read_text())["interactions"]:
+            body = each["request"].get("body") or each["request"].get("parsed_body")
+            sent = json.loads(body) if isinstance(body, str) else body
+            (run,) = read_runs_in(sent, path.stem)
+            read += 1
+            assert run.transcripts[0].messages[0].role in {"system", "user"}
+
+    assert read >= 25
 
 
 def test_a_run_that_docent_wrote_is_read() -> None:

@@ -49,6 +49,8 @@ def _run(value: Any, name: str) -> AgentRun:  # noqa: ANN401 - raw input of any 
         transcripts = _transcripts(value["transcripts"])
         told = {key: value[key] for key in ("name", "description") if value.get(key)}
         return _made(named, transcripts, {**told, **metadata})
+    if isinstance(value.get("input"), str) and "messages" not in value:
+        value = value | {"input": [{"role": "user", "content": value["input"]}]}
     key = next((each for each in ("messages", "input") if isinstance(value.get(each), list)), None)
     if key is None:
         raise Unreadable(f"the run has neither transcripts nor messages; its keys: {', '.join(map(str, value)) or 'none'}")
