@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from activities.tools.shelf import package
 from gradeloop.patterns import compiled
 from gradeloop.strict_json import depth
 from gradeloop.transcript import code_of
@@ -19,8 +18,6 @@ DRAFT_BYTES = 1024 * 1024
 
 def json_schema_check_of() -> Callable[..., dict[str, Any]]:
     """Return the tool."""
-    package("jsonschema")
-    package("re2")
 
     def json_schema_check(schema: dict[str, Any], draft: str) -> dict[str, Any]:
         """Say whether the draft, or its last fenced code block, is JSON that fits a JSON Schema (draft 2020-12), and what does not.

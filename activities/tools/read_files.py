@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from activities.tools.shelf import Shelf, Unavailable, package
+from activities.tools.shelf import Shelf, Unavailable
 from gradeloop.patterns import compiled
 
 STRETCH_BYTES = 32 * 1024
@@ -71,7 +71,6 @@ def file_tools_of(shelf: Shelf) -> list[Callable[..., Any]]:
     """Return the tools."""
     if not shelf.settings.files.roots:
         raise Unavailable("no root is named; name folders under [files.roots] in gradeloop.toml")
-    package("re2")
     roots = Roots(shelf.settings.files.roots)
     known = ", ".join(sorted(roots.folders))
 

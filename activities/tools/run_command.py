@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from activities.tools.shelf import Shelf, Unavailable, package
+from activities.tools.shelf import Shelf, Unavailable
 from gradeloop.evidence_settings import CommandSettings
 from gradeloop.patterns import compiled
 from gradeloop.transcript import code_of
@@ -14,7 +14,6 @@ def run_command_of(shelf: Shelf) -> Callable[..., dict[str, Any]]:
     commands = shelf.settings.commands
     if not commands:
         raise Unavailable("no command is allowed; name some under [commands] in gradeloop.toml")
-    package("re2")
     box = shelf.sandbox(shelf.sandboxes.commands)
     limits = shelf.limits(processes=shelf.settings.sandbox.processes)
 

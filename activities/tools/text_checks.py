@@ -42,7 +42,6 @@ def count_tokens_of() -> Callable[..., dict[str, Any]]:
 
 def regex_check_of() -> Callable[..., dict[str, Any]]:
     """Return the tool."""
-    package("re2")
 
     def regex_check(
         pattern: str, draft: str, absent: bool = False, whole: bool = False, extract: Literal["text", "code"] = "text"
