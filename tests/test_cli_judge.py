@@ -72,22 +72,33 @@ def test_what_was_judged_is_in_the_store(gradeloop: CommandLine) -> None:
     assert set(rows) >= {("a", "DIRECT_RESULT"), ("b", "DIRECT_RESULT"), ("c", "DIRECT_RESULT")}
 
 
-CODES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], int]] = {
-    "all pass": ([answers(MATCH)], ("--pass", "label=match", "--pass-rate", "1"), 0),
-    "none passes": ([answers(NO_MATCH)], ("--pass", "label=match", "--pass-rate", "0.5"), 1),
-    "none passes, and nobody minds": ([answers(NO_MATCH)], ("--pass", "label=match"), 0),
-    "an invalid answer": ([answers("nothing", step=step) for step in range(3)], (), 3),
-    "an invalid answer that is borne": ([answers("nothing", step=step) for step in range(3)], ("--allow-errors", "1"), 0),
-    "no provider": ([fails()], (), 3),
-    "no provider, and a rate that cannot be told": ([fails()], ("--pass", "label=match", "--pass-rate", "1", "--allow-errors", "1"), 0),
+SAID: dict[str, list[dict[str, Any]]] = {
+    "a match": [answers(MATCH)],
+    "no match": [answers(NO_MATCH)],
+    "nothing valid": [answers("nothing", step=step) for step in range(3)],
+    "no provider": [fails()],
+}
+
+CODES: dict[str, tuple[str, tuple[str, ...], int]] = {
+    "all pass": ("a match", ("--pass", "label=match", "--pass-rate", "1"), 0),
+    "none passes": ("no match", ("--pass", "label=match", "--pass-rate", "0.5"), 1),
+    "none passes, and nobody minds": ("no match", ("--pass", "label=match"), 0),
+    "an invalid answer": ("nothing valid", (), 3),
+    "an invalid answer that is borne": ("nothing valid", ("--allow-errors", "1"), 0),
+    "a failure": ("no provider", (), 3),
+    "a failure that is borne, and a rate that cannot be told": (
+        "no provider",
+        ("--pass", "label=match", "--pass-rate", "1", "--allow-errors", "1"),
+        0,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CODES)
 def test_the_exit_code_says_what_came_of_it(gradeloop: CommandLine, name: str) -> None:
-    replies, flags, code = CODES[name]
-    judge = write(gradeloop, "coded.yaml", FRANCE | {"rubric_text": f"Of {name}."})
-    scripted = write(gradeloop, "coded.replies.yaml", {"replies": replies})
+    said, flags, code = CODES[name]
+    judge = write(gradeloop, "coded.yaml", FRANCE | {"rubric_text": f"Of {said}."})
+    scripted = write(gradeloop, "coded.replies.yaml", {"replies": SAID[said]})
 
     done = gradeloop("judge", judge, "runs.jsonl", "--scripted", scripted, *flags)
 
