@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from gradeloop.cli import app
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.store import FILE
+from gradeloop.store import FILE
 from tests.cli import CommandLine, line_of
 from tests.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
 from tests.threads import row, verdict

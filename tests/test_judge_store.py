@@ -17,7 +17,7 @@ from gradeloop.judges.config import CriteriaJudge
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.schema_judge import SchemaJudge
-from gradeloop.judges.store import FILE, Store, store_url
+from gradeloop.store import FILE, Store, store_url
 from tests.judging import FRANCE, MATCH, answers, fresh
 from tests.threads import serving
 

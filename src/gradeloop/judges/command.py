@@ -21,8 +21,8 @@ from gradeloop.judges.labels import read_labels
 from gradeloop.judges.readers import THREAD
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.run_sources import is_file, judge_named, runs_named, with_model
-from gradeloop.judges.store import Store, store_url
 from gradeloop.settings_file import config_file
+from gradeloop.store import Store, store_url
 from gradeloop.task_flags import existing
 from gradeloop.thread_reader import ThreadReader
 from gradeloop.worker_process import WorkerSpec, ensure_worker

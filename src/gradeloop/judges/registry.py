@@ -10,8 +10,8 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.judges.config import JudgeConfig, config_of
 from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
-from gradeloop.judges.store import Store
-from gradeloop.judges.store_tables import table
+from gradeloop.store import Store
+from gradeloop.store_tables import table
 from gradeloop.strict import Strict, clip, did_you_mean
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from gradeloop.errors import InvalidRequest, StoreUnavailable
-from gradeloop.judges.store_tables import SCHEMA_VERSION
 from gradeloop.state_folder import state_folder
+from gradeloop.store_tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -79,7 +79,7 @@ class Store:
     def _prepared(self) -> "Engine":
         from sqlalchemy import create_engine
 
-        from gradeloop.judges.store_tables import prepare
+        from gradeloop.store_tables import prepare
 
         parts = urlsplit(self._url)
         if parts.scheme == "sqlite":
