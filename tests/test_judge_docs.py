@@ -1,6 +1,7 @@
 """The page about judges tells the truth: its examples run, its fields, limits and commands are the code's."""
 
 import asyncio
+import inspect
 import json
 import re
 import sys
@@ -12,6 +13,7 @@ import typer
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 from temporalio.client import Client
 
+from gradeloop import testing
 from gradeloop.cli import app
 from gradeloop.embedded import ServerInfo
 from gradeloop.judges import agent_run, answer, output_schema, schema_bounds, schema_judge, template
@@ -70,6 +72,19 @@ async def test_the_python_example_runs(
         out, _ = await asyncio.wait_for(process.communicate(), 60)
 
     assert out.decode().splitlines() == ["DIRECT_RESULT match", "france 2"]
+
+
+def test_the_example_of_a_test_calls_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    asserted: dict[str, Any] = {}
+    signature = inspect.signature(testing.assert_rubric)
+    monkeypatch.setattr(testing, "assert_rubric", lambda *given, **more: asserted.update(signature.bind(*given, **more).arguments))
+    names: dict[str, Any] = {"my_agent": lambda question: f"{question} Paris."}
+
+    exec(block("python", "tests").text, names)
+    names["test_the_answer_names_the_capital"]()
+
+    assert asserted["output"] == "What is the capital of France? Paris."
+    assert all(f"`{name}`" in PAGE.read_text() for name in ("JudgeFailed", "AssertionError", "tools", "scripted"))
 
 
 def test_the_fields_of_a_schema_judge_are_the_models() -> None:

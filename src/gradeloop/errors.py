@@ -4,6 +4,7 @@ GradeloopError
 ├── InvalidRequest        the caller's input is refused; nothing was recorded
 │   ├── ThreadTooLarge    the thread would grow beyond what it may hold
 │   └── RunTooLarge       the run to be judged does not fit into a history
+├── JudgeFailed           a judge gave no verdict: neither a pass nor a fail
 ├── StoreUnavailable      the store of results and rubrics cannot be opened
 ├── ServerUnreachable     no Temporal server answers
 ├── WorkerFailed          the worker that a command needs did not start
@@ -33,6 +34,10 @@ class ThreadTooLarge(InvalidRequest):
 
 class RunTooLarge(InvalidRequest):
     """The run to be judged is larger than what one workflow can be given."""
+
+
+class JudgeFailed(GradeloopError):
+    """A judge gave no verdict: neither a pass nor a fail."""
 
 
 class StoreUnavailable(GradeloopError):
