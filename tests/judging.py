@@ -1,8 +1,9 @@
 """Judgements as the tests ask for them: a run, a judge, and what the judge's model says."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from copy import copy
 from typing import Any
 
 from temporalio.client import Client
@@ -57,3 +58,21 @@ async def judged(client: Client, judge: dict[str, Any], *replies: Reply, run: di
 def fresh(name: str, run: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return a run of its own id, so that no other test has judged it."""
     return (run or PARIS) | {"id": name}
+
+
+ODD: tuple[Any, ...] = (None, 5, True, "x", "", [], {}, [5], ["x"], {"a": 1}, [[]], -1.5)
+
+
+def spoiled(value: Any) -> Iterator[Any]:
+    """Yield a value with each of its parts in turn replaced by something else."""
+    for odd in ODD:
+        yield from _spoiled(value, odd)
+
+
+def _spoiled(value: Any, odd: object) -> Iterator[Any]:
+    yield odd
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        for inner in _spoiled(value[key], odd):
+            whole = copy(value)
+            whole[key] = inner
+            yield whole

@@ -14,6 +14,7 @@ from gradeloop.judges.blocks import blocks
 from gradeloop.judges.json_place import line_of
 from gradeloop.judges.readers import read_file, refuse_twins
 from gradeloop.judges.run_forms import read_runs_in
+from tests.judging import spoiled
 
 ASKED = {"role": "user", "content": "What is the capital of France?"}
 SAID = {"role": "assistant", "content": "Paris."}
@@ -313,6 +314,35 @@ def test_what_cannot_be_read_is_told_with_file_and_line(tmp_path: Path, name: st
         read(tmp_path, file, content)
 
     assert message in str(caught.value)
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+USE = {"type": "tool_use", "id": "t", "name": "search", "input": {"q": 1}}
+FORMS: dict[str, Any] = {
+    "chat": {
+        "id": "r",
+        "messages": [ASKED, {"role": "assistant", "content": "x", "tool_calls": [CALL], "name": "n"}],
+        "metadata": {"a": 1},
+    },
+    "anthropic": {"system": "s", "messages": [{"role": "assistant", "content": [{"type": "text", "text": "x"}, USE]}]},
+    "results": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "x"}]}]}],
+    "responses": {"input": [{"type": "reasoning", "summary": [{"text": "x"}]}, {"type": "function_call", "call_id": "c", "name": "n"}]},
+    "docent": {"id": "r", "transcripts": [{"id": "t", "name": "n", "messages": [SAID | {"metadata": {"k": 1}}], "metadata": {"k": 1}}]},
+    "inspect": INSPECT,
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_part_that_is_something_else_is_read_or_told_and_never_a_bug(tmp_path: Path, name: str) -> None:
+    told = []
+    for value in spoiled(FORMS[name]):
+        try:
+            read(tmp_path, "r.json", json.dumps(value))
+        except InvalidRequest as error:
+            told.append(str(error))
+
+    assert len(told) > 10
+    assert [words for words in told if "r.json, line " not in words or "pydantic" in words] == []
 
 
 def test_a_file_in_another_encoding_is_told_with_its_line(tmp_path: Path) -> None:

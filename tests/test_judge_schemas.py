@@ -15,6 +15,7 @@ from gradeloop.judges.schema_judge import DEFAULT_SCHEMA, SchemaJudge
 from gradeloop.judges.schema_shape import for_provider, keys_of, without_nulls
 from gradeloop.judges.template import cut
 from gradeloop.judges.validation import problems_of
+from tests.judging import spoiled
 
 
 def holding(schema: Any, **more: Any) -> dict[str, Any]:
@@ -401,6 +402,19 @@ def test_a_judge_that_makes_no_sense_is_refused_by_name(name: str) -> None:
         config_of({"rubric_text": "r"} | changed)
 
     assert message in str(caught.value)
+
+
+def test_a_judge_of_which_a_part_is_something_else_is_read_or_refused_and_never_a_bug() -> None:
+    criteria = {"rubric": {"criteria": [{"description": "x", "votes": 2}]}, "grader": {"model": "openai:gpt-5", "tools": ["a"]}}
+    refused = []
+    for value in [*spoiled(DOCENTS), *spoiled(criteria)]:
+        try:
+            config_of(value).sha256()
+        except InvalidRequest as error:
+            refused.append(str(error))
+
+    assert len(refused) > 200
+    assert [words for words in refused if not words.startswith("the judge") or "pydantic" in words] == []
 
 
 def test_a_judge_asks_no_person() -> None:

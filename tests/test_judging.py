@@ -9,11 +9,12 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from gradeloop.errors import InvalidRequest, RunTooLarge
-from gradeloop.judges.agent_run import RUN_BYTES, AgentRun
+from gradeloop.judges.agent_run import RUN_BYTES, AgentRun, answer_of, as_log, request_of
+from gradeloop.judges.blocks import rendered
 from gradeloop.judges.judge import Judge, build_judge
 from gradeloop.judges.judge_result import JudgeResult
-from gradeloop.judges.judging_request import judging_id
-from tests.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, bench, fails, fresh, judged
+from gradeloop.judges.judging_request import judging_id, parse_judging
+from tests.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, bench, fails, fresh, judged, spoiled
 from tests.threads import row, story, verdict
 
 CRITERIA: dict[str, Any] = {"rubric": "- names the capital\n- is brief", "grader": {"model": "scripted:judge"}}
@@ -281,6 +282,24 @@ async def test_a_raw_start_that_is_malformed_fails_at_once_in_words(client: Clie
     assert isinstance(caught.value.cause, ApplicationError)
     assert caught.value.cause.type == "InvalidRequest"
     assert message in caught.value.cause.message
+
+
+def test_a_request_of_which_a_part_is_something_else_is_read_or_refused_in_words() -> None:
+    """What escaped here would fail the workflow task, and be tried for ever."""
+    call = {"id": "c", "name": "search", "arguments": {"q": 1}}
+    said = {"role": "assistant", "content": "x", "reasoning": "y", "name": "n", "tool_calls": [call], "metadata": {"k": 1}}
+    run = {"id": "r", "transcripts": [{"id": "t", "name": "n", "messages": [said, {"role": "tool", "tool_call_id": "c", "content": "z"}]}]}
+    for judge in (FRANCE, CRITERIA):
+        for value in spoiled({"judge": judge, "run": run, "repeat": 1, "priority": {"level": 2}}):
+            try:
+                request = parse_judging(value)
+            except InvalidRequest as error:
+                assert str(error)  # noqa: PT017 - either is right
+            else:
+                log = as_log(request.run)
+                assert not log or 0 <= request_of(log, answer_of(log)) < len(log)
+                assert rendered(request.run, "0f" * 16, metadata=True)
+                assert judging_id(request.judge, request.run.sha256()).startswith("judging-")
 
 
 async def test_a_refused_run_is_an_error_of_the_callers_and_no_failure(client: Client) -> None:

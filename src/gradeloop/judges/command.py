@@ -89,7 +89,10 @@ async def judged(order: Order, *, needs_rule: bool) -> Outcome:
     client = await connect(connection)
     runs = early if early is not None else await runs_named(order.runs, ThreadReader(client))
     task_queue = await _served(order, connection)
-    bench = Bench(Judge(config, client, task_queue=task_queue), runs, order.repeats, order.at_once)
+    judge = Judge(config, client, task_queue=task_queue)
+    for run in runs:  # before the first of them is paid for
+        await judge.request(run)
+    bench = Bench(judge, runs, order.repeats, order.at_once)
     stopped = await _with_progress(bench, task_queue, connection, order, console)
     results = bench.ordered
     _tell(config, bench, rule, order, console)

@@ -12,7 +12,7 @@ from gradeloop.judges.schema_judge import SchemaJudge
 from gradeloop.request import Grader
 from gradeloop.rubric import Rubric
 from gradeloop.rubric_file import YAML_SUFFIXES, read_rubric_file, refuse_bad, with_prompts
-from gradeloop.strict import Strict
+from gradeloop.strict import Strict, clip
 from gradeloop.yaml_file import read_placed
 
 OUTPUT_SCHEMA: dict[str, Any] = {
@@ -95,6 +95,8 @@ def config_of(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any sha
     """
     if isinstance(value, SchemaJudge | CriteriaJudge):
         return value
+    if not isinstance(value, dict | list | str | Rubric):
+        raise InvalidRequest(f"the judge is {clip(str(value))}; write a mapping with 'rubric:' or 'rubric_text:'")
     try:
         if isinstance(value, dict) and ("rubric_text" in value or "output_schema" in value):
             return SchemaJudge.model_validate(value)
@@ -110,6 +112,8 @@ def read_judge(path: Path) -> JudgeConfig:
         InvalidRequest: It is none; the message names the file, and the place where one is known.
     """
     if not path.is_file():
+        if path.is_dir():
+            raise InvalidRequest(f"the judge {str(path)!r} is a folder; name a file in it")
         raise InvalidRequest(f"the judge {str(path)!r} does not exist; name a file, or COLLECTION/RUBRIC of the registry")
     if path.suffix not in YAML_SUFFIXES:
         return _told(path, {"rubric": read_rubric_file(path)})

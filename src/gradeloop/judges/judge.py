@@ -58,6 +58,19 @@ class Judge:
         run = run_of(agent_run)
         return await self.result(await self.start(run, repeat=repeat), run)
 
+    async def request(self, run: AgentRun, *, repeat: int = 0) -> JudgingRequest:
+        """Return what the judgement of a run is started with; nothing is started.
+
+        Raises:
+            InvalidRequest: The run is refused; `RunTooLarge`.
+        """
+        client = await self._connected()
+        refuse_large(run, stored=client.data_converter.external_storage is not None)
+        try:
+            return JudgingRequest(judge=self.config, run=run, repeat=repeat, priority=self._priority)
+        except ValidationError as error:
+            raise InvalidRequest(explain(error)) from None
+
     async def start(self, run: AgentRun, *, repeat: int = 0) -> str:
         """Start the judgement of a run, or find it, and return its id.
 
@@ -65,12 +78,7 @@ class Judge:
             InvalidRequest: The run is refused; `RunTooLarge`.
             ServerUnreachable: The server is gone for long.
         """
-        client = await self._connected()
-        refuse_large(run, stored=client.data_converter.external_storage is not None)
-        try:
-            request = JudgingRequest(judge=self.config, run=run, repeat=repeat, priority=self._priority)
-        except ValidationError as error:
-            raise InvalidRequest(explain(error)) from None
+        client, request = await self._connected(), await self.request(run, repeat=repeat)
         name = judging_id(self.config, run.sha256(), repeat)
         outage = Outage()
         while True:

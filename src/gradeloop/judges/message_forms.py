@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
+from gradeloop.errors import explain
 from gradeloop.judges.agent_run import RunMessage
 from gradeloop.strict import clip
 from gradeloop.transcript import ToolCall
@@ -52,21 +53,22 @@ def read_messages(value: Any) -> list[RunMessage]:  # noqa: ANN401 - raw input o
             found += _read(each)
         except Unreadable as error:
             raise Unreadable(str(error), at, *error.path) from None
-        except ValueError as error:
-            raise Unreadable(str(error), at) from None
+        except ValidationError as error:
+            raise Unreadable(explain(error), at) from None
     return found
 
 
 def is_message(value: object) -> bool:
     """True for what is a message, or an item of OpenAI's Responses."""
-    return isinstance(value, Mapping) and (("role" in value and "messages" not in value) or value.get("type") in _ITEMS)
+    return isinstance(value, Mapping) and (("role" in value and "messages" not in value) or str(value.get("type")) in _ITEMS)
 
 
 def _read(value: Any) -> Iterator[RunMessage]:  # noqa: ANN401 - raw input of any shape
     if not isinstance(value, dict):
         raise Unreadable(f"{clip(str(value))} is no message; write an object with role and content")
-    if value.get("type") in _ITEMS and "role" not in value:
-        yield _ITEMS[value["type"]](value)
+    kind = str(value.get("type"))
+    if kind in _ITEMS and "role" not in value:
+        yield _ITEMS[kind](value)
         return
     role = ROLES.get(str(value.get("role")))
     if role is None:
@@ -77,7 +79,10 @@ def _read(value: Any) -> Iterator[RunMessage]:  # noqa: ANN401 - raw input of an
         return
     said, thought, calls = _content(rest if results else value.get("content"))
     thought = "\n".join(part for part in (_text(value.get("reasoning") or value.get("reasoning_content")), thought) if part)
-    calls += [_call(each, at) for at, each in enumerate(value.get("tool_calls") or [])]
+    called = value.get("tool_calls") or []
+    if not isinstance(called, list):
+        raise Unreadable(f"tool_calls is {clip(str(called))}; write a list", "tool_calls")
+    calls += [_call(each, at) for at, each in enumerate(called)]
     if isinstance(value.get("function_call"), dict):
         calls.append(_call({"id": "call", "function": value["function_call"]}, 0))
     said += _error(value.get("error"))

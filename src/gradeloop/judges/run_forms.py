@@ -96,7 +96,10 @@ def _transcripts(value: Any) -> list[RunTranscript]:  # noqa: ANN401 - raw input
         except Unreadable as error:
             raise Unreadable(str(error), "transcripts", at, *error.path) from None
         told = {"id": str(each.get("id") or ""), "name": each.get("name"), "messages": tuple(messages), "metadata": metadata}
-        found.append(RunTranscript.model_validate(told))
+        try:
+            found.append(RunTranscript.model_validate(told))
+        except ValidationError as error:
+            raise Unreadable(explain(error), "transcripts", at) from None
     return found
 
 
