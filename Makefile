@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peer bench-providers bench-criteria bench-sandboxes bench-judges lock clean
+.PHONY: help demo test check bench bench-peer bench-providers bench-criteria bench-sandboxes bench-judges bench-batches beside-promptfoo lock clean
 
 help:
 	@echo 'make demo    a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -53,6 +53,14 @@ bench-sandboxes: $(VENV)/.ready-dev
 # Beside Docent, whose packages go into a folder of their own in the user's cache.
 bench-judges: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.judges $(ARGS)
+
+# Beside promptfoo and Mastra, whose packages and, where needed, Node go into folders of their own in the user's cache.
+bench-batches: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.batches $(ARGS)
+
+# The same suites on promptfoo and on `gradeloop eval`, verdict by verdict.
+beside-promptfoo: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.beside_promptfoo $(ARGS)
 
 # The newest pins, without the project itself (its line would name a folder) and without any index.
 lock: $(VENV)/.ready-dev

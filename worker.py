@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.admit import Admit, Desk, Offer
+from activities.batch import batch_calls
 from activities.evidence import ReadTranscript, tool_activity
 from activities.foreign import find_worker
 from activities.generate import Generate
@@ -33,29 +33,38 @@ from activities.tools.in_force import in_force
 from activities.tools.mcp_servers import McpServers
 from activities.tools.shelf import Shelf
 from activities.tools.toolbox import Toolbox
-from gradeloop.connection import connect, find
+from gradeloop.connection import Connection, connect, find, is_ours
 from gradeloop.departure import leave
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
+from gradeloop.idleness import Watch, ready
 from gradeloop.namespace import register_search_attributes
 from gradeloop.sandbox.choice import Choice, choose
 from gradeloop.settings_file import flag
+from gradeloop.store import VARIABLE, Store, store_url
 from gradeloop.worker_process import PROVIDER_VARIABLES
 from gradeloop.worker_settings import WorkerSettings, load
+from workflows.batch_shard import BatchShard
+from workflows.grading_batch import GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
 
-IDLE_POLL_SECONDS = 5.0
 GRACE = timedelta(seconds=30)
 """What a graceful stop leaves to the calls in flight; the rest is handed over, and paid for again."""
-
-LOST_SERVER_SECONDS = 600.0
-"""A worker that ends itself when idle also does so when its server has been gone for so long."""
 
 logger = logging.getLogger("gradeloop.worker")
 
 
+WORKFLOWS = (GradingThreadWorkflow, JudgingWorkflow, GradingBatchWorkflow, BatchShard, StoreCasesWorkflow)
+
+
 def build(
-    client: Client, providers: Providers, toolbox: Toolbox, settings: WorkerSettings | None = None, *, search_attributes: bool = True
+    client: Client,
+    providers: Providers,
+    toolbox: Toolbox,
+    settings: WorkerSettings | None = None,
+    *,
+    search_attributes: bool = True,
+    store: Store | None = None,
 ) -> Worker:
     """Return a worker that serves threads on `client`.
 
@@ -65,15 +74,16 @@ def build(
         toolbox: The tools it has.
         settings: Its queue and limits.
         search_attributes: Whether the namespace has ours.
+        store: Where batches keep their cases and results; without one they are refused.
     """
     settings = settings or WorkerSettings()
     evidence = settings.role == "evidence"
     return Worker(
         client,
         task_queue=settings.evidence_queue if evidence else settings.task_queue,
-        workflows=[GradingThreadWorkflow, JudgingWorkflow] if settings.role in {"all", "loop"} else [],
+        workflows=list(WORKFLOWS) if settings.role in {"all", "loop"} else [],
         activities=[
-            *(_model_calls(client, providers, toolbox, settings, search_attributes) if settings.role in {"all", "models"} else ()),
+            *(_model_calls(client, providers, toolbox, settings, search_attributes, store) if settings.role in {"all", "models"} else ()),
             *((tool_activity(tool) for tool in toolbox) if settings.role in {"all", "evidence"} else ()),
         ],
         # The sandbox imports workflows/ anew for every thread, a third of a short run's CPU; ruff's bans guard them, and a test in it.
@@ -90,7 +100,7 @@ def build(
 
 
 def _model_calls(
-    client: Client, providers: Providers, toolbox: Toolbox, settings: WorkerSettings, search_attributes: bool
+    client: Client, providers: Providers, toolbox: Toolbox, settings: WorkerSettings, search_attributes: bool, store: Store | None
 ) -> list[Callable[..., Any]]:
     """Return the activities that call models, and what they need of threads."""
     offer = Offer(
@@ -102,6 +112,7 @@ def _model_calls(
     desk = Desk(providers, toolbox, ThreadViews(), offer, recording)
     judge = Judge(desk, RunViews())
     by_models: list[Callable[..., Any]] = [Admit(desk).admit, Generate(desk).generate, Grade(desk).grade, judge.judge, judge.default_judge]
+    by_models += batch_calls(desk, store, settings.max_concurrent_activities)
     return [*by_models, ReadTranscript(desk.threads).read_transcript, find_worker]
 
 
@@ -132,60 +143,29 @@ def withhold_keys() -> None:
 
 
 async def _serve(settings: WorkerSettings, providers: Providers, toolbox: Toolbox) -> None:
-    client = await connect(await find())
+    connection = await find()
+    client = await connect(connection)
+    store = own_store(connection)
     if settings.search_attributes == "on":
         await register_search_attributes(client)
-    worker = build(client, providers, toolbox, settings, search_attributes=settings.search_attributes == "on")
-    stopped = asyncio.Event()
+    worker = build(client, providers, toolbox, settings, search_attributes=settings.search_attributes == "on", store=store)
+    watch, stopped = Watch(client, settings.task_queue, settings.ready_file), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with worker:
         ready(settings.ready_file)
         logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
-        idle = asyncio.create_task(_until_idle(client, settings, stopped))
+        watching = asyncio.create_task(watch.until_idle(settings.until_idle, stopped)) if settings.until_idle is not None else None
         await stopped.wait()
-        idle.cancel()
+        if watching is not None:
+            watching.cancel()
     await providers.aclose()
 
 
-def ready(file: Path | None, error: Exception | None = None) -> None:
-    """Tell whoever started this worker, in the file that they named, that it serves, or why it cannot."""
-    if file is not None:
-        told = {"ok": True} if error is None else {"ok": False, "error": str(error), "kind": type(error).__name__}
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(told))
-        partial.replace(file)
-
-
-async def _until_idle(client: Client, settings: WorkerSettings, stopped: asyncio.Event) -> None:
-    if settings.until_idle is None:
-        return
-    clock = asyncio.get_running_loop().time
-    busy = heard = clock()
-    while not stopped.is_set():
-        await asyncio.sleep(min(IDLE_POLL_SECONDS, settings.until_idle / 2))
-        count = await _open_workflows(client, settings.task_queue)
-        heard = heard if count is None else clock()
-        busy = busy if count == 0 else clock()
-        if clock() - heard > LOST_SERVER_SECONDS or (clock() - busy > settings.until_idle and await _still_idle(client, settings)):
-            stopped.set()
-
-
-async def _still_idle(client: Client, settings: WorkerSettings) -> bool:
-    """Withdraw the ready file, so that nobody counts on this worker any more, and look once again."""
-    if settings.ready_file is not None:
-        settings.ready_file.unlink(missing_ok=True)
-    idle = await _open_workflows(client, settings.task_queue) == 0
-    if not idle:
-        ready(settings.ready_file)
-    return idle
-
-
-async def _open_workflows(client: Client, task_queue: str) -> int | None:
-    try:
-        return (await client.count_workflows(f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running'")).count
-    except RPCError:
-        return None
+def own_store(connection: Connection) -> Store | None:
+    """Return the store that the environment names, or the one beside the embedded server; None where there is neither."""
+    ours = is_ours(connection)
+    return Store(store_url(embedded=ours)) if ours or os.environ.get(VARIABLE, "").strip() else None
 
 
 async def _examine(settings: WorkerSettings) -> None:

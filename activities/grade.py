@@ -1,14 +1,11 @@
 """One grader turn: a verdict, or tool calls on the way to it."""
 
-import hashlib
-from typing import Any, Literal
-
 from pydantic import Field
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from activities.admit import Desk, Offer
 from activities.generate import sized
+from activities.grader_request import Asking, answer_form, answer_tag, grader_request, seeded
 from activities.heartbeat import heartbeats
 from activities.paid_call import paid
 from activities.providers.capabilities import capability
@@ -17,18 +14,17 @@ from activities.thread_view import Brief, LogRef, ThreadRef
 from activities.tools.toolbox import READ_TRANSCRIPT, RESERVED
 from gradeloop.answer import read
 from gradeloop.call_groups import CallGroup, call_groups
-from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import CheckOutcome
-from gradeloop.grader_prompt import Judged, grader_prompt
+from gradeloop.grader_prompt import Judged
 from gradeloop.modelspec import ModelSpec
-from gradeloop.prompts import last_turn, sent_sha256
+from gradeloop.prompts import sent_sha256
 from gradeloop.quotes import verified
 from gradeloop.records import is_elided
 from gradeloop.request import Grader
 from gradeloop.strict import Recorded, Strict
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
-from gradeloop.verdict import Malformed, Verdict, pass_score_schema, verdict_schema
+from gradeloop.verdict import Malformed, Verdict
 
 
 class GradeCall(Strict):
@@ -130,28 +126,21 @@ class Grade:
         messages = await self._desk.threads.messages(call.thread.messages)
         scratch = await self._desk.threads.messages(call.scratch)
         judged = Judged(call.shown(messages), call.request, call.draft, call.checks, call.nonce)
-        form, together = answer_form(model), capability(model).schema_with_tools
-        tools = self._tools(grader, group, judged) if together or not (call.last or call.forced) else ()
-        tag = _tag(call) if form == "tagged" else None
-        try:
-            given = grader_prompt(rubric, group, judged, instructions=grader.system_prompt, tag=tag)
-        except InvalidRequest as error:
-            raise ApplicationError(str(error), type="config", non_retryable=True) from None
-        said = (*given.messages, *scratch)
-        shared = () if given.shared is None else (given.shared,)
-        request = ModelRequest(
-            spec=model,
+        together = capability(model).schema_with_tools
+        asking = Asking(
+            rubric=rubric,
+            group=group,
+            grader=grader,
+            model=model,
+            judged=judged,
+            scratch=scratch,
             step=call.step,
-            messages=(*said, *((last_turn(),) if call.last else ())),
-            system=given.system,
-            tools=tools,
-            schema=_schema(group) if form == "schema" and (together or not tools) else None,
-            tools_allowed=not call.last,
-            breakpoints=(*shared, *((len(said) - 1,) if tools else ())),
-            tag=tag,
+            tools=self._tools(grader, group, judged) if together or not (call.last or call.forced) else (),
+            tag=_tag(call) if answer_form(model) == "tagged" else None,
+            last=call.last,
             raised=call.raised,
         )
-        return request, group
+        return grader_request(asking), group
 
     def _tools(self, grader: Grader, group: CallGroup, judged: Judged) -> tuple[ToolSpec, ...]:
         """Return the grader's tools, and the one that shows records whole, where they are cut."""
@@ -159,24 +148,5 @@ class Grade:
         return (*self._desk.toolbox.specs(grader.tools), *((READ_TRANSCRIPT,) if cut else ()))
 
 
-def _schema(group: CallGroup) -> dict[str, Any]:
-    return pass_score_schema() if group.pass_score else verdict_schema(scored=group.scored, quoted=group.quoted)
-
-
-def seeded(model: ModelSpec, sample: int) -> ModelSpec:
-    """Return the model for one of several votes: with a seed of its own where a seed is set, or all votes would be one."""
-    seed = model.config.seed
-    if seed is None or not sample:
-        return model
-    return model.model_copy(update={"config": model.config.model_copy(update={"seed": (seed + sample) % 2**31})})
-
-
-def answer_form(model: ModelSpec) -> Literal["schema", "tagged"]:
-    """Return how a model's answer is marked: by a schema that its API keeps, or by tags of the call's own."""
-    return capability(model).answer
-
-
 def _tag(call: GradeCall) -> str:
-    """Return the name of the tags: the same in one conversation, known to nobody who wrote what is judged."""
-    place = f"{call.nonce}/{call.scratch.key}"
-    return f"verdict-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
+    return answer_tag(call.nonce, call.scratch.key)

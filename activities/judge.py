@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from activities.admit import Desk
 from activities.failures import failure
 from activities.generate import sized
-from activities.grade import answer_form, seeded
+from activities.grader_request import answer_form, seeded
 from activities.heartbeat import heartbeats
 from activities.paid_call import paid
 from activities.providers.model import ModelRequest, Step

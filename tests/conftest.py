@@ -1,14 +1,19 @@
 """What every test stands on: one Temporal server a run, a client for it, and an environment without keys."""
 
 import os
-from collections.abc import AsyncIterator
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 from temporalio.client import Client
 
 from gradeloop.connection import Connection, connect
 from gradeloop.embedded import ServerInfo, ensure_server, stop_server
+from gradeloop.store import FILE
 
 PRIVATE = (
     "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN", "TEMPORAL_",
@@ -74,3 +79,51 @@ def cassettes() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no recorded provider traffic at {folder}; GRADELOOP_CASSETTES names the folder")
     return folder
+
+
+def _binaries() -> Path | None:
+    found = shutil.which("initdb") or next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None)
+    return Path(found).resolve().parent if found else None
+
+
+def _as(user: str | None, *command: str | Path) -> None:
+    """Run a command, as another user where one is named: PostgreSQL refuses to be run by root."""
+    subprocess.run([str(part) for part in command], check=True, capture_output=True, user=user, cwd="/", timeout=60)
+
+
+@pytest.fixture(scope="session")
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a PostgreSQL of our own and return the URL of its server, or skip where it is not installed."""
+    binaries = _binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed (Debian, Ubuntu: apt install postgresql)")
+    folder = tmp_path_factory.mktemp("postgresql")
+    user = "postgres" if os.geteuid() == 0 else None
+    if user:
+        for each in (folder, *folder.parents):
+            if each.stat().st_uid == 0 and str(each).startswith("/tmp/pytest"):
+                each.chmod(0o755)
+        shutil.chown(folder, user)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    data = folder / "data"
+    _as(user, binaries / "initdb", "-D", data, "-U", "gradeloop", "-A", "trust", "--no-sync")
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
+    _as(user, binaries / "pg_ctl", "-D", data, "-l", folder / "log", "-w", "-o", options, "start")
+    yield f"postgresql://gradeloop@127.0.0.1:{port}"
+    _as(user, binaries / "pg_ctl", "-D", data, "-m", "immediate", "stop")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return an empty database's URL, of either kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'new folder' / FILE}"
+    server = request.getfixturevalue("postgresql")
+    name = f"d{abs(hash(str(tmp_path)))}"
+    engine = create_engine(f"postgresql+psycopg{server.removeprefix('postgresql')}/postgres", isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return f"{server}/{name}"

@@ -412,7 +412,7 @@ class TestJsonSchema:
             ("{}", "$: 'name' is a required property"),
             ('{"name": "ann", "x": 1}', "$.x: 'x' is not among the properties"),
             ("no JSON at all", "no JSON: Expecting value"),
-            ('{"name": NaN}', "no JSON: NaN is no JSON"),
+            ('{"name": NaN}', "no JSON: NaN is not JSON"),
             ("[" * 100_000, "no JSON"),
             ("[" * 300 + "]" * 300, "the JSON is nested"),
             ("1" * 10_000, "no JSON: Exceeds the limit"),
@@ -513,6 +513,7 @@ CHECKS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"tool": "word_count", "arguments": {"maximum": 3}}, "three words here", "words: 4; maximum: 3", "now there are four"),
     ({"tool": "regex_check", "arguments": {"pattern": "^Dear "}}, "Dear Ann", "found: null", "Hello Ann"),
     ({"tool": "json_schema_check", "arguments": {"schema": SCHEMA}}, '{"name": "ann"}', "'name' is a required property", "{}"),
+    ({"tool": "text_check", "arguments": {"kind": "contains", "value": "5 days"}}, "in 5 days", "why: '5 days' is not in it", "soon"),
     ({"tool": "count_tokens", "arguments": {"maximum": 2}}, "one two", "tokens: 3; maximum: 2", "one two three"),
 ]
 

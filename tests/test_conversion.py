@@ -10,7 +10,8 @@ from gradeloop.conversion import as_yaml, converted
 from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import result_of, score_of
 from gradeloop.mastra import from_mastra
-from gradeloop.promptfoo import from_promptfoo, model_of
+from gradeloop.promptfoo import from_promptfoo
+from gradeloop.promptfoo_models import model_of
 from gradeloop.rubric import Rubric
 from gradeloop.yaml_file import read_yaml
 from tests.test_scoring import Row, judgement_of
@@ -84,7 +85,7 @@ def test_its_providers_are_ours(provider: Any, model: str, config: dict[str, Any
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ([{"type": "contains", "value": "x"}], "assert[0]: the type 'contains' has no counterpart"),
+        ([{"type": "javascript", "value": "x"}], "assert[0]: the type 'javascript' has no counterpart"),
         ([SAYS | {"transform": "output.trim()"}], "assert[0]: 'transform' has no counterpart"),
         (
             [SAYS | {"provider": "bedrock:claude"}],

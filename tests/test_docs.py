@@ -38,6 +38,7 @@ from gradeloop.evaluation import Status
 from gradeloop.event import Event
 from gradeloop.evidence import EVIDENCE_BYTES
 from gradeloop.foreign_answer import METADATA_BYTES
+from gradeloop.mending import REPAIRS
 from gradeloop.modelspec import ModelConfig, ModelSpec
 from gradeloop.request import Generator, ThreadRequest
 from gradeloop.rubric import Rubric
@@ -440,7 +441,7 @@ def test_the_limits_are_the_codes() -> None:
         "`idle_timeout`": f"{most(ThreadRequest, 'idle_timeout') // 86_400} days",
         "tool calls of one conversation": f"{options.TOOL_CALLS}",
         "turns of one conversation": f"{options.TURNS}",
-        "turns to mend a verdict": f"{options.REPAIRS}",
+        "turns to mend a verdict": f"{REPAIRS}",
         "a tool's output": f"{EVIDENCE_BYTES // 1024} KiB",
         "a tool elsewhere: its `parameters`": f"{tool_elsewhere.PARAMETERS_BYTES // 1024} KiB",
         "the arguments of a call that a person approves": f"{tool_calls.APPROVED_BYTES // 1024} KiB",

@@ -256,9 +256,15 @@ async def test_a_server_that_cannot_start_is_said_in_its_own_words(folder: Path)
         await ensure_server()
 
 
+def thread_states(pid: int) -> list[str]:
+    """Return what the kernel says of each thread of a process: `T` is stopped."""
+    return [file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+
+
 async def test_a_server_that_hangs_is_said_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     server = await ensure_server()
     os.killpg(server.pid, signal.SIGSTOP)
+    wait_until(lambda: all(state == "T" for state in thread_states(server.pid)))  # a thread that still runs could answer
     monkeypatch.setattr(embedded, "START_SECONDS", 0.5)
     monkeypatch.setattr(embedded, "PROBE_SECONDS", 0.3)
     monkeypatch.setattr(embedded, "STOP_SECONDS", 0.3)

@@ -19,6 +19,7 @@ from gradeloop.embedded import ServerInfo
 from gradeloop.transcript import code_of
 from gradeloop.worker_settings import WorkerSettings
 from gradeloop.yaml_file import read_yaml
+from tests.cli import CommandLine
 from worker import build
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -87,3 +88,21 @@ def test_an_example_says_what_it_is_in_its_first_line(name: str) -> None:
 
     assert path.read_text().startswith("# ")
     assert isinstance(read_yaml(path, "the example"), dict)
+
+
+@pytest.mark.parametrize(
+    ("suite", "code", "results"),
+    [
+        ("suite/suite.yaml", 0, "3 passed, 3 failed of 6 (50% of 6 judged, 50% wanted)"),
+        ("promptfoo/promptfooconfig.yaml", 1, "2 passed, 1 failed of 3 (66.7% of 3 judged, 100% wanted)"),
+    ],
+)
+def test_the_suites_come_to_what_they_are_written_for(tmp_path: Path, suite: str, code: int, results: str) -> None:
+    gradeloop = CommandLine(tmp_path, EXAMPLES)
+    try:
+        done = gradeloop("eval", suite)
+    finally:
+        gradeloop.end()
+
+    assert done.code == code, done.out + done.err
+    assert f"Results: {results}" in done.out

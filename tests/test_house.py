@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from temporalio import workflow
 from temporalio.common import RawValue
 
+from gradeloop.batches.contract import GradingBatch, StoreCases
 from gradeloop.contracts import GradingThread
 from gradeloop.judges.contract import Judging
 
@@ -209,7 +210,10 @@ def agrees(handler: Callable[..., object], promise: Callable[..., object]) -> bo
     )
 
 
-@pytest.mark.parametrize(("door", "module"), [(GradingThread, "grading_thread"), (Judging, "judging")])
+@pytest.mark.parametrize(
+    ("door", "module"),
+    [(GradingThread, "grading_thread"), (Judging, "judging"), (GradingBatch, "grading_batch"), (StoreCases, "grading_batch")],
+)
 def test_every_handler_of_the_contract_is_overridden_with_its_own_signature(door: type, module: str) -> None:
     written = getattr(importlib.import_module(f"workflows.{module}"), f"{door.__name__}Workflow")
     promised, kept = handlers(door), handlers(written)

@@ -21,6 +21,7 @@ from gradeloop.judges.config import CriteriaJudge, config_of
 from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.schema_judge import SchemaJudge
+from gradeloop.mending import REPAIRS
 from gradeloop.records import TRANSCRIPT_BUDGET
 from gradeloop.rubric import RUBRIC_BYTES
 from gradeloop.schemas import schemas_of
@@ -28,7 +29,6 @@ from gradeloop.yaml_file import read_yaml
 from tests.judging import MATCH, answers
 from tests.test_docs import Block, blocks, rows
 from tests.threads import serving
-from workflows import options
 
 PAGE = Path(__file__).parent.parent / "docs" / "judging.md"
 
@@ -117,7 +117,7 @@ def test_the_limits_are_the_codes() -> None:
         "all `prompt_templates`": f"{template.TEMPLATE_CHARACTERS:,} characters",
         "rollouts": f"{schema_judge.ROLLOUTS}",
         "an answer, as JSON": f"{answer.ANSWER_BYTES // 1024} KiB",
-        "turns to mend an answer": f"{options.REPAIRS}",
+        "turns to mend an answer": f"{REPAIRS}",
     }
     assert output_schema.SCHEMA_BYTES == RUBRIC_BYTES
 

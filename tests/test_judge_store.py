@@ -1,15 +1,11 @@
 """The store and the registry, on SQLite and on a real PostgreSQL: versions, hashes, races, and clear words where it is not there."""
 
 import asyncio
-import os
-import shutil
-import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from temporalio.client import Client
 
 from gradeloop.errors import InvalidRequest, StoreUnavailable
@@ -18,58 +14,11 @@ from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.schema_judge import SchemaJudge
 from gradeloop.store import FILE, Store, store_url
+from gradeloop.store_tables import SCHEMA_VERSION
 from tests.judging import FRANCE, MATCH, answers, fresh
 from tests.threads import serving
 
 OTHER = FRANCE | {"rubric_text": "Another rubric."}
-
-
-def _binaries() -> Path | None:
-    found = shutil.which("initdb") or next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None)
-    return Path(found).resolve().parent if found else None
-
-
-def _as(user: str | None, *command: str | Path) -> None:
-    """Run a command, as another user where one is named: PostgreSQL refuses to be run by root."""
-    subprocess.run([str(part) for part in command], check=True, capture_output=True, user=user, cwd="/", timeout=60)
-
-
-@pytest.fixture(scope="session")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a PostgreSQL of our own and return the URL of its server, or skip where it is not installed."""
-    binaries = _binaries()
-    if binaries is None:
-        pytest.skip("PostgreSQL is not installed (Debian, Ubuntu: apt install postgresql)")
-    folder = tmp_path_factory.mktemp("postgresql")
-    user = "postgres" if os.geteuid() == 0 else None
-    if user:
-        for each in (folder, *folder.parents):
-            if each.stat().st_uid == 0 and str(each).startswith("/tmp/pytest"):
-                each.chmod(0o755)
-        shutil.chown(folder, user)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    data = folder / "data"
-    _as(user, binaries / "initdb", "-D", data, "-U", "gradeloop", "-A", "trust", "--no-sync")
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
-    _as(user, binaries / "pg_ctl", "-D", data, "-l", folder / "log", "-w", "-o", options, "start")
-    yield f"postgresql://gradeloop@127.0.0.1:{port}"
-    _as(user, binaries / "pg_ctl", "-D", data, "-m", "immediate", "stop")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return an empty database's URL, of either kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'new folder' / FILE}"
-    server = request.getfixturevalue("postgresql")
-    name = f"d{abs(hash(str(tmp_path)))}"
-    engine = create_engine(f"postgresql+psycopg{server.removeprefix('postgresql')}/postgres", isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    engine.dispose()
-    return f"{server}/{name}"
 
 
 @pytest.fixture
@@ -199,7 +148,7 @@ async def test_a_store_of_a_newer_version_is_refused_with_the_cure(url: str) -> 
     await store.write(lambda connection: connection.execute(text("UPDATE schema_version SET version = 99")))
     store.close()
 
-    with pytest.raises(StoreUnavailable, match="is of version 99, this gradeloop knows 1; install a newer gradeloop"):
+    with pytest.raises(StoreUnavailable, match=f"is of version 99, this gradeloop knows {SCHEMA_VERSION}; install a newer gradeloop"):
         await Registry(Store(url)).list_rubrics("demo")
 
 

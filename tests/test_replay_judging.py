@@ -26,6 +26,7 @@ from workflows.judging import JudgingWorkflow
 
 FOLDER = Path(__file__).parent / "histories" / "judging"
 RECORDING = bool(os.environ.get("GRADELOOP_RECORD_HISTORIES"))
+PASSED_THROUGH = ("gradeloop", "activities", "jinja2", "markupsafe", "jsonschema", "referencing", "rpds", "re2", "attrs", "attr")
 
 
 def look(at: str) -> str:
@@ -94,8 +95,7 @@ async def told(client: Client, name: str) -> WorkflowHistory:
 
 def replayer() -> Replayer:
     """Return a replayer set up as the worker is, in Temporal's sandbox."""
-    passed = ("gradeloop", "activities", "jinja2", "markupsafe", "jsonschema", "referencing", "rpds", "re2", "attrs", "attr")
-    runner = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules(*passed))
+    runner = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))
     return Replayer(workflows=[JudgingWorkflow], workflow_runner=runner, data_converter=pydantic_data_converter)
 
 

@@ -13,12 +13,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from activities import evidence
-from activities.tools import fetch_page, json_schema_check, mcp_servers, read_files, run_pytest
+from activities.tools import fetch_page, mcp_servers, read_files, run_pytest
 from activities.tools.builtin import NAMES, builtins
 from activities.tools.shelf import Shelf
 from activities.tools.tool import Tool, tool_of
 from activities.tools.toolbox import READ_TRANSCRIPT
-from gradeloop import patterns
+from gradeloop import json_schema, patterns, text_check
 from gradeloop.criterion import Criterion
 from gradeloop.evidence_settings import FetchSettings, McpSettings, SandboxSettings
 from gradeloop.sandbox import monty, programs
@@ -100,9 +100,13 @@ def test_the_pages_limits_are_the_codes() -> None:
         "redirections": f"{fetch_page.REDIRECTS}",
     }
     assert limits("json_schema_check") == {
-        "the draft's JSON": f"{json_schema_check.DRAFT_BYTES // 2**20} MiB, nested {json_schema_check.DEPTH} deep",
-        "steps": f"{json_schema_check.STEPS:,}",
-        "told": f"{json_schema_check.ERRORS} errors",
+        "the draft's JSON": f"{json_schema.JSON_BYTES // 2**20} MiB, nested {json_schema.DEPTH} deep",
+        "steps": f"{json_schema.STEPS:,}",
+        "told": f"{json_schema.ERRORS} errors",
+    }
+    assert limits("text_check") == {
+        "a pattern": f"{patterns.PATTERN_CHARACTERS:,} characters",
+        "JSON": f"{json_schema.JSON_BYTES // 2**20} MiB, nested {json_schema.DEPTH} deep; {text_check.BEGINNINGS:,} beginnings tried",
     }
     assert limits("regex_check")["a pattern"] == f"{patterns.PATTERN_CHARACTERS:,} characters"
     assert limits("read_transcript")["at once"] == f"{evidence.PAGE_CHARACTERS:,} characters"

@@ -26,6 +26,7 @@ from activities.tools.shelf import UNTRIED, Shelf
 from activities.tools.toolbox import Toolbox
 from gradeloop.contracts import RunResult
 from gradeloop.sandbox.choice import Choice
+from gradeloop.store import Store
 from gradeloop.usage import Usage
 from gradeloop.worker_settings import WorkerSettings
 from worker import build
@@ -170,6 +171,7 @@ async def serving(
     environment: Mapping[str, str] | None = None,
     sandboxes: Choice = UNTRIED,
     queue: str | None = None,
+    store: Store | None = None,
 ) -> AsyncIterator[Desk]:
     """Serve a task queue of one's own with these replies, tools and sandboxes."""
     models, queue = Models(replies, environment or {}), queue or f"queue-{uuid4()}"
@@ -177,7 +179,7 @@ async def serving(
         patch.setattr("worker.Worker", BriskWorker)
         patch.setattr("activities.heartbeat._beat", partial(_beat, 0.05))
         toolbox = Toolbox(tools, Shelf(WorkerSettings(), sandboxes))
-        async with build(client, models, toolbox, WorkerSettings(task_queue=queue), search_attributes=True):
+        async with build(client, models, toolbox, WorkerSettings(task_queue=queue), search_attributes=True, store=store):
             yield Desk(client, models, queue, toolbox)
     await models.aclose()
 

@@ -4,7 +4,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows.calls import Calls, told
-from workflows.options import REPAIRS, TOOL_CALLS, TURNS
+from workflows.options import TOOL_CALLS, TURNS
 from workflows.paid_calls import PaidCalls
 from workflows.run_state import Conversation, GradingPass, GradingRun
 from workflows.thread_state import Thread
@@ -14,7 +14,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.grade import GradeCall, GraderTurn
     from activities.providers.model import Step
     from gradeloop.call_groups import CallGroup
-    from gradeloop.prompts import missing, repair
+    from gradeloop.mending import NoVerdict, mend, whole
+    from gradeloop.prompts import repair
     from gradeloop.transcript import Log, unanswered
     from gradeloop.usage import Usage
     from gradeloop.verdict import Malformed, Verdict
@@ -67,7 +68,7 @@ class Interview:
             self._calls.returned(self._key, conversation.log)
             self._spend(turn.usage)
             if turn.verdict is not None:
-                return self._whole(turn.verdict)
+                return whole(conversation, turn.verdict)
             if turn.malformed is None:
                 continue
             if turn.loose and not conversation.forced:
@@ -121,39 +122,18 @@ class Interview:
             whole=self._run.finished,
         )
 
-    def _whole(self, verdict: Verdict) -> Verdict:
-        """Return the verdict with the rows that came before it, where it answers for the rest alone."""
-        conversation = self._conversation
-        if not conversation.pending:
-            return verdict
-        said = verdict.explanation if verdict.result == "failed" else conversation.explanation or verdict.explanation
-        return verdict.model_copy(update={"criteria": (*conversation.rows, *verdict.criteria), "explanation": said})
-
     def _mend(self, malformed: Malformed) -> Verdict | None:
-        """Ask again, or give up; two repairs, then the missing rows alone, then what is left stays open."""
-        conversation, problems = self._conversation, "; ".join(malformed.problems)
+        """Ask again, or give up."""
+        conversation = self._conversation
         if conversation.exhausted:
             spent = f"{TOOL_CALLS} tool calls" if conversation.tool_calls >= TOOL_CALLS else f"{TURNS} turns"
+            problems = "; ".join(malformed.problems)
             raise GraderFailed(f"malformed_verdict: no verdict after {spent} and one last turn: {problems}")
-        if conversation.pending:
-            return self._incomplete(malformed, problems)
-        if conversation.repairs < REPAIRS:
-            conversation.repairs += 1
-            conversation.log.append(repair(malformed.problems, self._group.ids))
-        elif malformed.missing:
-            conversation.pending, conversation.rows = malformed.missing, malformed.rows
-            conversation.explanation = malformed.explanation
-            conversation.log.append(missing(malformed.missing))
-        else:
-            raise GraderFailed(f"malformed_verdict: after {REPAIRS} repairs: {problems}")
+        try:
+            following = mend(conversation, malformed, self._group.ids)
+        except NoVerdict as error:
+            raise GraderFailed(str(error)) from None
+        if isinstance(following, Verdict):
+            return following
+        conversation.log.append(following)
         return None
-
-    def _incomplete(self, malformed: Malformed, problems: str) -> Verdict:
-        """Return the rows that are there; the others stay open, which the tally may or may not bear."""
-        conversation = self._conversation
-        error = f"malformed_verdict: asked for the missing criteria alone: {problems}"
-        if not malformed.missing:
-            raise GraderFailed(error)
-        conversation.error, conversation.missing = error, malformed.missing
-        rows = (*conversation.rows, *malformed.rows)
-        return Verdict(criteria=rows, explanation=conversation.explanation, result="needs_revision")

@@ -26,6 +26,18 @@ MODEL_CALL = ActivityConfig(
 )
 """An hour is above the client's own deadline; a resumed call never overlaps the one it replaces."""
 
+
+def model_call(retries: int) -> ActivityConfig:
+    """Return the options of a model call that is retried so often."""
+    policy = RetryPolicy(
+        initial_interval=timedelta(seconds=1),
+        maximum_interval=timedelta(seconds=60),
+        maximum_attempts=retries + 1,
+        non_retryable_error_types=NEVER_RETRIED,
+    )
+    return ActivityConfig(**{**MODEL_CALL, "retry_policy": policy})
+
+
 TOOL_CALL = ActivityConfig(
     start_to_close_timeout=timedelta(minutes=2),
     schedule_to_close_timeout=timedelta(minutes=10),
@@ -79,14 +91,18 @@ ADMIT = ActivityConfig(
     retry_policy=RetryPolicy(maximum_attempts=5, non_retryable_error_types=NEVER_RETRIED),
 )
 
+STORE_CALL = ActivityConfig(
+    start_to_close_timeout=timedelta(minutes=2),
+    schedule_to_close_timeout=timedelta(minutes=15),
+    retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=20, non_retryable_error_types=NEVER_RETRIED),
+)
+"""A call that reads or writes the worker's store alone."""
+
 TOOL_CALLS = 25
 """Of one conversation, the grader's or the generator's; then one last turn without tools."""
 
 TURNS = 30
 """Of one conversation; then one last turn without tools."""
-
-REPAIRS = 2
-"""Turns in which a grader may mend a malformed verdict."""
 
 TAIL_BYTES = 64 * 1024
 """What a call carries of the thread at most; a longer tail is fetched by query, which leaves no history."""

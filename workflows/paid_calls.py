@@ -49,14 +49,14 @@ class PaidCalls:
             try:
                 return await self._calls.make(activity, call(), MODEL_CALL, summary=summary, result=result)
             except ActivityError as error:
-                spent = _spent(error)
+                spent = spent_of(error)
                 self._spend(spent.usage)
                 if self._exchange.raised or not spent.raisable:
                     raise
                 self._exchange.raised = True
 
 
-def _spent(error: ActivityError) -> Spent:
+def spent_of(error: ActivityError) -> Spent:
     """Return what a failed call cost, as it says itself, or its last heartbeat."""
     cause = error.cause
     if isinstance(cause, ApplicationError) and not is_cancelled_exception(error):

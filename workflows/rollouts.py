@@ -6,7 +6,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows.calls import Calls, told
-from workflows.options import ADMIT, REPAIRS, TAIL_BYTES, WARMED_CHARACTERS
+from workflows.options import ADMIT, TAIL_BYTES, WARMED_CHARACTERS
 from workflows.paid_calls import PaidCalls
 from workflows.run_state import Exchange
 from workflows.thread_state import Thread
@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from gradeloop.judges.judge_prompt import reflection, repair
     from gradeloop.judges.schema_judge import SchemaJudge
     from gradeloop.judges.summary import Rollout, shortened_raw
+    from gradeloop.mending import REPAIRS
     from gradeloop.modelspec import ModelSpec
     from gradeloop.transcript import Log, Message
     from gradeloop.usage import Usage

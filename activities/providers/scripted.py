@@ -54,6 +54,8 @@ class Row(Strict):
     group: NonNegativeInt = 0
     sample: NonNegativeInt = 0
     step: NonNegativeInt = 0
+    when: Annotated[str, Field(min_length=1)] | None = None
+    """The row answers only what holds this text; of several at one address the first that fits, before one without."""
     text: str | None = None
     verdict: dict[str, JsonValue] | None = None
     """Given back as JSON text."""
@@ -98,9 +100,9 @@ class Script(Strict):
 
     @model_validator(mode="after")
     def _addresses_differ(self) -> "Script":
-        seen: dict[Step, int] = {}
+        seen: dict[tuple[Step, str | None], int] = {}
         for ordinal, row in enumerate(self.replies):
-            first = seen.setdefault(row.address, ordinal)
+            first = seen.setdefault((row.address, row.when), ordinal)
             if first != ordinal:
                 raise ValueError(f"replies[{first}] and replies[{ordinal}] both answer {_said(row.address)}; keep one")
         return self
@@ -125,11 +127,14 @@ class Scripted:
     """Answers from a script, the same at every retry and replay."""
 
     def __init__(self, script: Script) -> None:
-        self._rows = {row.address: row for row in script.replies}
+        self._rows: dict[Step, list[Row]] = {}
+        for row in sorted(script.replies, key=lambda row: row.when is None):
+            self._rows.setdefault(row.address, []).append(row)
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the row at the request's step, after its delay."""
-        row, model = self._rows.get(request.step), request.spec.id
+        rows, model = self._rows.get(request.step, []), request.spec.id
+        row = next((each for each in rows if each.when is None or _holds(request, each.when)), None)
         if row is None:
             raise ModelFault("config", f"the scripted file has no reply for {_said(request.step)}; add a row for it", model=model)
         await asyncio.sleep(row.delay)
@@ -139,6 +144,12 @@ class Scripted:
         if row.text is not None and not row.text.strip() and not row.tool_calls:
             raise ModelFault("malformed_response", "the reply is empty", model=model)
         return ModelReply(row.message(), Usage(**dict(row.usage), calls=1))
+
+
+def _holds(request: ModelRequest, text: str) -> bool:
+    """Tell whether a text stands in what is asked, as it is or as JSON writes it."""
+    written = json.dumps(text, ensure_ascii=False)[1:-1]
+    return any(text in message.content or written in message.content for message in request.messages)
 
 
 def _said(step: Step) -> str:

@@ -10,7 +10,7 @@ from activities.tools.run_command import run_command_of
 from activities.tools.run_pytest import run_pytest_of
 from activities.tools.run_python import run_python_of
 from activities.tools.shelf import Shelf, Unavailable
-from activities.tools.text_checks import count_tokens_of, regex_check_of, word_count
+from activities.tools.text_checks import count_tokens_of, regex_check_of, text_check, word_count
 
 Function = Callable[..., Any]
 
@@ -23,6 +23,7 @@ _BY_NAME: dict[str, Callable[[Shelf], Function]] = {
     "regex_check": lambda _: regex_check_of(),
     "count_tokens": lambda _: count_tokens_of(),
     "word_count": lambda _: word_count,
+    "text_check": lambda _: text_check,
 }
 _FILES = ("read_file", "list_files", "search_files")
 

@@ -1,19 +1,10 @@
-"""`json_schema_check`: the draft is JSON that fits a schema; decided by the `jsonschema` library, within bounds."""
+"""`json_schema_check`: the draft is JSON that fits a schema."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from gradeloop.patterns import compiled
-from gradeloop.strict_json import depth
+from gradeloop.json_schema import read_json, refuse_unfit, schema_errors
 from gradeloop.transcript import code_of
-
-STEPS = 200_000
-"""Keywords looked at in one check: a schema that refers to itself over and over ends here rather than never."""
-
-DEPTH = 200
-ERRORS = 20
-DRAFT_BYTES = 1024 * 1024
 
 
 def json_schema_check_of() -> Callable[..., dict[str, Any]]:
@@ -25,119 +16,12 @@ def json_schema_check_of() -> Callable[..., dict[str, Any]]:
         Args:
             schema: References within itself are followed, others are not; patterns are RE2's.
         """
-        text = code_of(draft)
-        if len(text.encode(errors="replace")) > DRAFT_BYTES:
-            return {"ok": False, "errors": [f"the JSON has more than {DRAFT_BYTES} bytes"]}
-        _refuse_unfit(schema)
+        refuse_unfit(schema)
         try:
-            value = json.loads(text, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            return {"ok": False, "errors": [f"no JSON: {str(error)[:200]}"]}
-        if (deep := depth(value)) > DEPTH:
-            return {"ok": False, "errors": [f"the JSON is nested {deep} deep, {DEPTH} at most"]}
-        errors = list(_errors(schema, value))
+            value = read_json(code_of(draft))
+        except ValueError as error:
+            return {"ok": False, "errors": [str(error)]}
+        errors = list(schema_errors(schema, value))
         return {"ok": not errors, **({"errors": errors} if errors else {})}
 
     return json_schema_check
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _refuse_unfit(schema: dict[str, Any]) -> None:
-    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
-    from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped]
-
-    told = json.dumps(schema)
-    if '"patternProperties"' in told and '"unevaluatedProperties"' in told:
-        raise ValueError("the schema has both patternProperties and unevaluatedProperties; use additionalProperties instead")
-    if depth(schema) > DEPTH:
-        raise ValueError(f"the schema is nested more than {DEPTH} deep")
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        raise ValueError(f"the schema is none: {error.json_path}: {error.message[:300]}") from None
-
-
-def _errors(schema: dict[str, Any], value: object) -> Iterator[str]:
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
-    validator = _bounded()(schema, registry=Registry())
-    try:
-        for count, error in enumerate(validator.iter_errors(value)):
-            if count == ERRORS:
-                yield "and more"
-                return
-            yield f"{error.json_path}: {error.message[:300]}"
-    except Unresolvable as error:
-        raise ValueError(f"the schema refers to {error.ref!r}, which is not in it") from None
-    except RecursionError:
-        raise ValueError("the schema refers to itself without end") from None
-
-
-def _bounded() -> Any:  # noqa: ANN401 - a class that the library makes
-    """Return a validator of its own count, whose patterns end in time."""
-    from jsonschema import Draft202012Validator, validators
-
-    left = [STEPS]
-
-    def counted(keyword: Callable[..., Any]) -> Callable[..., Any]:
-        def look(validator: Any, value: Any, instance: Any, schema: Any) -> Any:  # noqa: ANN401 - the library's own
-            left[0] -= 1
-            if left[0] < 0:
-                raise ValueError(f"the check takes more than {STEPS} steps; simplify the schema")
-            return keyword(validator, value, instance, schema)
-
-        return look
-
-    own = {
-        **Draft202012Validator.VALIDATORS,
-        "pattern": _pattern,
-        "patternProperties": _pattern_properties,
-        "additionalProperties": _additional,
-        "uniqueItems": _unique,
-    }
-    return validators.extend(Draft202012Validator, {name: counted(keyword) for name, keyword in own.items()})
-
-
-def _pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
-    from jsonschema.exceptions import ValidationError
-
-    if validator.is_type(instance, "string") and not compiled(pattern).search(instance):
-        yield ValidationError(f"{instance[:100]!r} does not match {pattern[:100]!r}")
-
-
-def _pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401
-    if not validator.is_type(instance, "object"):
-        return
-    for pattern, subschema in patterns.items():
-        for key, value in instance.items():
-            if compiled(pattern).search(key):
-                yield from validator.descend(value, subschema, path=key, schema_path=pattern)
-
-
-def _additional(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
-    from jsonschema.exceptions import ValidationError
-
-    if not validator.is_type(instance, "object"):
-        return
-    patterns = [compiled(pattern) for pattern in schema.get("patternProperties", {})]
-    known = schema.get("properties", {})
-    for key, value in instance.items():
-        if key in known or any(pattern.search(key) for pattern in patterns):
-            continue
-        if wanted is False:
-            yield ValidationError(f"{key!r} is not among the properties", path=[key])
-        elif validator.is_type(wanted, "object"):
-            yield from validator.descend(value, wanted, path=key)
-
-
-def _unique(validator: Any, wanted: bool, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
-    from jsonschema.exceptions import ValidationError
-
-    if wanted and validator.is_type(instance, "array"):
-        seen = {json.dumps(each, sort_keys=True) for each in instance}
-        if len(seen) < len(instance):
-            yield ValidationError("the array has the same item twice")

@@ -1,11 +1,15 @@
-"""Checks on the draft's text alone: `word_count`, `count_tokens`, `regex_check`. None of them asks a model."""
+"""Checks on the draft's text alone: `word_count`, `count_tokens`, `regex_check`, `text_check`. None of them asks a model."""
 
 import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
+from pydantic import JsonValue
+
 from activities.tools.shelf import package
 from gradeloop.patterns import compiled
+from gradeloop.text_check import outcome
+from gradeloop.text_check_arguments import Kind
 from gradeloop.transcript import code_of
 
 Encoding = Literal["o200k_base", "cl100k_base"]
@@ -60,6 +64,18 @@ def regex_check_of() -> Callable[..., dict[str, Any]]:
         return {"ok": (found is None) == absent, **told}
 
     return regex_check
+
+
+def text_check(kind: Kind, draft: str, value: JsonValue = None, negate: bool = False) -> dict[str, Any]:
+    """Compare the draft with a text, or look for texts, a pattern or JSON in it.
+
+    Args:
+        kind: How; the i in icontains ignores case.
+        value: What is looked for: a text; for -all and -any a list of them; a pattern of RE2's; for JSON a JSON Schema, or nothing.
+        negate: True passes where it does not hold.
+    """
+    told = outcome(draft, {"kind": kind, "value": value, "negate": negate})
+    return {"ok": told.passed} | ({"why": told.gap} if told.gap else {})
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from gradeloop.cli_batches import batch_app, batches_app
 from gradeloop.cli_judge import judge_app, rubrics_app
 from gradeloop.cli_rubric import people_app, rubric_app
 from gradeloop.cli_threads import Json, ThreadId, thread_app
@@ -38,6 +39,8 @@ dev_app = typer.Typer(
 app.add_typer(dev_app, name="dev")
 app.add_typer(thread_app)
 app.add_typer(judge_app)
+app.add_typer(batch_app)
+app.add_typer(batches_app, name="batches")
 app.add_typer(rubric_app, name="rubric")
 app.add_typer(rubrics_app, name="rubrics")
 app.add_typer(people_app)

@@ -89,8 +89,12 @@ def storage_url(connection: Connection) -> str | None:
     """Return where large payloads go: as GRADELOOP_STORAGE says, or a folder beside the embedded server's database."""
     if named := os.environ.get(VARIABLE):
         return named
-    embedded = connection.embedded or ((server := running_server()) is not None and server.address == connection.address)
-    return (state_folder() / "payloads").as_uri() if embedded else None
+    return (state_folder() / "payloads").as_uri() if is_ours(connection) else None
+
+
+def is_ours(connection: Connection) -> bool:
+    """Tell whether the server is the embedded one, by whatever name it was found."""
+    return connection.embedded or ((server := running_server()) is not None and server.address == connection.address)
 
 
 async def _dial(connection: Connection) -> Client:

@@ -90,9 +90,19 @@ def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scr
     named = {"generator.model": request.generator.model, "grader.model": request.grader and request.grader.model}
     named |= {where: judge for where, judge in judges if isinstance(judge, ModelSpec)}
     for where, model in named.items():
-        variables = KEYS.get(model.provider, ()) if model else ()
-        if model and variables and not any(environ.get(variable, "").strip() for variable in variables):
-            cure = f"{variables[0]} is not set; set it, or name another model"
-            raise InvalidRequest(f"{where}: {model.id!r} needs a key and {cure}")
-        if model and model.provider == "scripted" and not scripted:
-            raise InvalidRequest(f"{where}: {model.id!r} needs a file of replies; name it as 'scripted:' in the task file")
+        if model:
+            refuse_unservable_model(where, model, environ, scripted=scripted)
+
+
+def refuse_unservable_model(where: str, model: ModelSpec, environ: Mapping[str, str], *, scripted: bool) -> None:
+    """Refuse one model that a worker with this environment cannot serve.
+
+    Raises:
+        InvalidRequest: A key, or the file of scripted replies, is missing; the message begins with `where`.
+    """
+    variables = KEYS.get(model.provider, ())
+    if variables and not any(environ.get(variable, "").strip() for variable in variables):
+        cure = f"{variables[0]} is not set; set it, or name another model"
+        raise InvalidRequest(f"{where}: {model.id!r} needs a key and {cure}")
+    if model.provider == "scripted" and not scripted:
+        raise InvalidRequest(f"{where}: {model.id!r} needs a file of replies; name it as 'scripted:' in the file")

@@ -64,7 +64,7 @@ PROBLEMS_TOLD = 20
 """Of one input: a list of 100,000 mistakes would not fit into the failure that tells them."""
 
 
-def _where(location: Sequence[int | str]) -> str:
+def field_path(location: Sequence[int | str]) -> str:
     """Return the path of a field; what pydantic names in angle brackets is which of several kinds was read, no part of it."""
     shown = [part for part in location if not (isinstance(part, str) and part.startswith("<"))]
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in shown]
@@ -72,7 +72,7 @@ def _where(location: Sequence[int | str]) -> str:
 
 
 def _sentence(detail: ErrorDetails) -> str:
-    where = _where(detail["loc"])
+    where = field_path(detail["loc"])
     message = detail["msg"].removeprefix("Value error, ")
     value = detail["input"]
     shown = f", got {clip(str(value))}" if isinstance(value, (str, int, float, bool)) else ""

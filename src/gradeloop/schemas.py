@@ -4,6 +4,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gradeloop.batches.batch_request import BatchRequest, Upload
+from gradeloop.batches.case_result import BatchSummary, CaseResult
+from gradeloop.batches.suite import SuiteFile
 from gradeloop.contracts import RunResult, ThreadState
 from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import Evaluation
@@ -30,6 +33,9 @@ _SENT: dict[str, type[BaseModel]] = {
     "Rubric": Rubric,
     "JudgingRequest": JudgingRequest,
     "AgentRun": AgentRun,
+    "BatchRequest": BatchRequest,
+    "Upload": Upload,
+    "Suite": SuiteFile,
 }
 _RECEIVED: dict[str, type[BaseModel]] = {
     "RunResult": RunResult,
@@ -38,6 +44,8 @@ _RECEIVED: dict[str, type[BaseModel]] = {
     "Message": Message,
     "Event": Event,
     "JudgeResult": JudgeResult,
+    "CaseResult": CaseResult,
+    "BatchSummary": BatchSummary,
 }
 
 

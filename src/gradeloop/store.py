@@ -1,10 +1,10 @@
-"""The store: judgements and rubrics in one small database, SQLite or PostgreSQL."""
+"""The store: judgements, rubrics, batches and verdicts in one database, SQLite or PostgreSQL."""
 
 import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from gradeloop.errors import InvalidRequest, StoreUnavailable
@@ -53,12 +53,17 @@ class Store:
         Raises:
             StoreUnavailable: The database cannot be reached, or is not one of ours.
         """
-        return await asyncio.to_thread(self._do, work)
+        return await asyncio.to_thread(self.do, work)
 
     write = read
     """The same: every piece of work is one transaction."""
 
-    def _do(self, work: Callable[["Connection"], T]) -> T:
+    def do(self, work: Callable[["Connection"], T]) -> T:
+        """Do work in this thread, as `read` does.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached, or is not one of ours.
+        """
         from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
         try:
@@ -77,7 +82,7 @@ class Store:
         return self._engine
 
     def _prepared(self) -> "Engine":
-        from sqlalchemy import create_engine
+        from sqlalchemy import create_engine, event
 
         from gradeloop.store_tables import prepare
 
@@ -85,6 +90,7 @@ class Store:
         if parts.scheme == "sqlite":
             Path(unquote(parts.path)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             engine = create_engine(self._url, connect_args={"timeout": 30})
+            event.listen(engine, "connect", _in_wal_mode)
         else:
             engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True)
         found = prepare(engine)
@@ -99,6 +105,14 @@ class Store:
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
+
+
+def _in_wal_mode(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own
+    """Let readers read while one writes; a crash of the machine, not of a process, may lose the last commits."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.close()
 
 
 def _bare(url: str) -> str:

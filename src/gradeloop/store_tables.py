@@ -6,16 +6,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlalchemy import Engine, MetaData, Table
 
-SCHEMA_VERSION = 1
-"""Of the tables; a store that says a higher one is refused."""
+SCHEMA_VERSION = 2
+"""Of the tables; a store that says a higher one is refused, one that says a lower one gets what it lacks."""
 
 
 @cache
 def metadata() -> "MetaData":
-    """Return the tables: `rubrics` and their `rubric_versions`, `judgements`, and `schema_version`."""
-    from sqlalchemy import Column, DateTime, ForeignKeyConstraint, Integer, MetaData, String, Table, Text, func
+    """Return the tables: `rubrics` and their `rubric_versions`, `judgements`; those of batches; and `schema_version`."""
+    from sqlalchemy import MetaData
+
+    from gradeloop.batches.tables import batch_tables
 
     tables = MetaData()
+    _judging_tables(tables)
+    batch_tables(tables)
+    return tables
+
+
+def _judging_tables(tables: "MetaData") -> None:
+    from sqlalchemy import Column, DateTime, ForeignKeyConstraint, Integer, String, Table, Text, func
+
     Table("schema_version", tables, Column("version", Integer, primary_key=True))
     Table(
         "rubrics",
@@ -47,7 +57,6 @@ def metadata() -> "MetaData":
         Column("result", Text, nullable=False),
         Column("created", DateTime(timezone=True), server_default=func.now(), nullable=False),
     )
-    return tables
 
 
 def table(name: str) -> "Table":
@@ -56,15 +65,21 @@ def table(name: str) -> "Table":
 
 
 def prepare(engine: "Engine") -> int:
-    """Make the tables that are not there, and return the version that the store says it has."""
+    """Make the tables that are not there, and return the version that the store then says it has."""
     from sqlalchemy import inspect, select
     from sqlalchemy.exc import IntegrityError
 
     versions = table("schema_version")
     if inspect(engine).has_table("schema_version"):
         with engine.connect() as connection:
-            if (found := connection.execute(select(versions.c.version)).scalar()) is not None:
-                return int(found)
+            found = connection.execute(select(versions.c.version)).scalar()
+        if found is not None and int(found) >= SCHEMA_VERSION:
+            return int(found)
+        if found is not None:  # of before: all that came since are tables of their own
+            _create(engine)
+            with engine.begin() as connection:
+                connection.execute(versions.update().where(versions.c.version < SCHEMA_VERSION).values(version=SCHEMA_VERSION))
+            return prepare(engine)
     _create(engine)
     try:
         with engine.begin() as connection:

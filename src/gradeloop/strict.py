@@ -29,7 +29,7 @@ def clip(text: str, limit: int = 80) -> str:
 
 def without_nulls(model: type[BaseModel], value: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out fields that are null and may be absent: most languages' typed clients send null for a field that was never set."""
-    fields = model.model_fields
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
     return {key: item for key, item in value.items() if item is not None or key not in fields or fields[key].is_required()}
 
 
@@ -42,7 +42,7 @@ class Strict(BaseModel):
     @classmethod
     def _read_keys(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if isinstance(value, Mapping):
-            known = list(cls.model_fields)
+            known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in value:
                 if key not in known:
                     raise PydanticCustomError(

@@ -1,4 +1,4 @@
-"""`{{ name }}` in a rubric's descriptions and prompts, filled from the request's `vars`; what is judged is never a template.
+"""`{{ name }}` in a rubric's texts and a suite's prompts, filled from `vars`; what is judged is never a template.
 
 Jinja2 in its immutable sandbox, of which only what ends soon is taken: expressions, `if`, and loops over the variables, none
 inside another. Nothing is called, so no template can run for long or make what it was not given.
@@ -6,7 +6,7 @@ inside another. Nothing is called, so no template can run for long or make what 
 
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, nodes
@@ -95,15 +95,34 @@ def _value(value: Any, variables: Mapping[str, JsonValue], where: str) -> Any:  
     return [_value(item, variables, where) for item in value] if isinstance(value, list) else value
 
 
-def _text(text: str, variables: Mapping[str, JsonValue], where: str) -> str:
-    if "{{" not in text and "{%" not in text and "{#" not in text:
+def is_template(text: str) -> bool:
+    """Tell whether a text, or JSON, has something to fill in."""
+    return any(mark in text for mark in ("{{", "{%", "{#"))
+
+
+def fill_text(text: str, variables: Mapping[str, JsonValue], where: str, limit: int = RUBRIC_BYTES) -> str:
+    """Return a text with the variables in it, of at most `limit` characters.
+
+    Raises:
+        InvalidRequest: It is no template, or names a variable that is not there; the message begins with `where`.
+    """
+    return _text(text, variables, where, limit)
+
+
+def fill_value(value: JsonValue, variables: Mapping[str, JsonValue], where: str) -> JsonValue:
+    """Return JSON with the variables in its texts, as `fill_text` puts them there; its keys stay."""
+    filled: JsonValue = _value(value, variables, where)
+    return filled
+
+
+def _text(text: str, variables: Mapping[str, JsonValue], where: str, limit: int = RUBRIC_BYTES) -> str:
+    if not is_template(text):
         return text
 
     try:
-        tree = _environment().parse(text)
-        for node in tree.find_all(nodes.Node):
-            _refuse_unbounded(node, where)
-        return _joined(_environment().from_string(tree).generate(dict(variables)), where)
+        return _joined(_compiled(text).generate(dict(variables)), where, limit)
+    except _Unfit as error:
+        raise InvalidRequest(f"{where}{error}") from None
     except InvalidRequest:
         raise
     except TemplateError as error:
@@ -114,32 +133,44 @@ def _text(text: str, variables: Mapping[str, JsonValue], where: str) -> str:
         raise InvalidRequest(f"{where}: the template is nested too deeply; flatten it") from None
 
 
+class _Unfit(Exception):
+    """A template has something in it that is not taken; the message goes on where its place ends."""
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> Any:  # noqa: ANN401 - jinja2's own, made by a class of ours
+    """Return a template that was looked through; the next case with the same text has it at once."""
+    for node in _environment().parse(text).find_all(nodes.Node):
+        _refuse_unbounded(node)
+    return _environment().from_string(text)
+
+
 def _told(message: str, variables: Mapping[str, JsonValue]) -> str:
     if "is undefined" in message or "has no" in message:
         return f"{message}; the variables are: {', '.join(sorted(variables)) or 'none'}"
     return f"{message}; correct the template, or leave vars out so that text is literal"
 
 
-def _joined(pieces: Any, where: str) -> str:  # noqa: ANN401 - jinja2's generator
+def _joined(pieces: Any, where: str, limit: int) -> str:  # noqa: ANN401 - jinja2's generator
     told, size = [], 0
     for piece in pieces:
         size += len(piece)
-        if size > RUBRIC_BYTES:
-            raise InvalidRequest(f"{where}: filled, it has more than {RUBRIC_BYTES} characters; use less of the variables")
+        if size > limit:
+            raise InvalidRequest(f"{where}: filled, it has more than {limit} characters; use less of the variables")
         told.append(piece)
     return "".join(told)
 
 
-def _refuse_unbounded(node: Any, where: str) -> None:  # noqa: ANN401 - jinja2's nodes have no types
+def _refuse_unbounded(node: Any) -> None:  # noqa: ANN401 - jinja2's nodes have no types
 
     kind = type(node).__name__
     if isinstance(node, nodes.Name) and node.name in {"self", "super"}:
-        raise InvalidRequest(f"{where}, line {node.lineno}: {node.name!r} is jinja2's own and undefined here; name one of vars")
+        raise _Unfit(f", line {node.lineno}: {node.name!r} is jinja2's own and undefined here; name one of vars")
     if kind not in _NODES or (isinstance(node, nodes.Filter) and node.name not in FILTERS):
         what = f"the filter {node.name!r}" if isinstance(node, nodes.Filter) else f"{kind.lower()!r}"
-        raise InvalidRequest(f"{where}, line {node.lineno}: {what} is not taken in a rubric; filters are {', '.join(FILTERS)}")
+        raise _Unfit(f", line {node.lineno}: {what} is not taken in a rubric or prompt; filters are {', '.join(FILTERS)}")
     if isinstance(node, nodes.For) and (any(node.find_all(nodes.For)) or not isinstance(node.iter, nodes.Name | nodes.Getattr)):
-        raise InvalidRequest(f"{where}, line {node.lineno}: a loop runs over a variable, and not inside another loop; write it so")
+        raise _Unfit(f", line {node.lineno}: a loop runs over a variable, and not inside another loop; write it so")
 
 
 @cache

@@ -201,7 +201,7 @@ def _environment() -> Mapping[str, str | None]:
     names = sorted(name for name, value in os.environ.items() if value and name.startswith(PROVIDER_VARIABLES))
     shown = {name: os.environ[name] if name.endswith("_BASE_URL") else None for name in names}
     of_tools = tuple(f"GRADELOOP_{name}" for name in SETTINGS)
-    ours = {name: os.environ[name] for name in ("GRADELOOP_BASE_URLS", "GRADELOOP_PRICES") if os.environ.get(name)}
+    ours = {name: os.environ[name] for name in ("GRADELOOP_BASE_URLS", "GRADELOOP_PRICES", "GRADELOOP_STORE") if os.environ.get(name)}
     ours |= {name: value for name, value in sorted(os.environ.items()) if name.startswith(of_tools)}
     return {**shown, **ours}
 

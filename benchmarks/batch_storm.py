@@ -1,0 +1,211 @@
+"""A batch while its worker and its server are killed at random: `python -m benchmarks.batch_storm`.
+
+Server, worker and command are real processes, the judge is a server in this one that counts what is paid for. The command is left with
+Ctrl-C in the middle and attached again. `tests/test_batch_storm.py` runs a small one.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from benchmarks.judging_storm import Paid
+from gradeloop.batches.case_result import BatchSummary, CaseResult
+from gradeloop.batches.reader import BatchReader
+from gradeloop.departure import leave
+from gradeloop.store import Store
+from tests.crash_worker import Engine, WorkerProcess, engine_in
+
+QUEUE = "batch-storm"
+WRITTEN_SECONDS = 0.5
+"""An answer that came so shortly before a kill may not have been written down yet."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many, and how hard it blows."""
+
+    cases: int = 1000
+    at_once: int = 50
+    delay: float = 2.0
+    """Seconds that each model call takes."""
+    seconds: float = 60.0
+    """For so long something is killed now and then."""
+    pause: tuple[float, float] = (3.0, 8.0)
+    """Seconds between two kills, at least and at most."""
+    seed: int = 1
+
+
+@dataclass
+class Report:
+    """What came of it."""
+
+    faults: list[str] = field(default_factory=list)
+    calls: int = 0
+    again: int = 0
+    """Calls that were made more than once."""
+    workers_killed: int = 0
+    servers_killed: int = 0
+    seconds: float = 0.0
+    codes: list[int] = field(default_factory=list)
+    """Exit codes of the command: left by Ctrl-C, then attached to the end."""
+
+
+class CountingJudge:
+    """A provider whose verdict depends on the case alone, and who counts."""
+
+    def __init__(self, delay: float) -> None:
+        self.calls: list[Paid] = []
+        self._delay = delay
+        app = web.Application(client_max_size=2**26)
+        app.router.add_post("/v1/chat/completions", self._answer)
+        self._server = TestServer(app)
+
+    async def start(self) -> str:
+        """Listen, and return the address."""
+        await self._server.start_server()
+        return str(self._server.make_url("")).rstrip("/")
+
+    async def close(self) -> None:
+        """Answer nobody any more."""
+        await self._server.close()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        found = re.search(r"case number (\d+)", json.dumps((await request.json())["messages"]))
+        call = Paid(found.group(1) if found else "?", time.monotonic())
+        self.calls.append(call)
+        await asyncio.sleep(self._delay)
+        call.answered = time.monotonic()
+        passed = found is not None and is_good(int(found.group(1)))
+        row = {"id": "c1", "reason": f"as told to {call.name}", "passed": passed, "gap": None if passed else "it is not"}
+        said = {"criteria": [row], "explanation": "so it is", "result": "satisfied" if passed else "needs_revision"}
+        choice = {"index": 0, "message": {"role": "assistant", "content": json.dumps(said)}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        return web.json_response({"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage})
+
+
+def is_good(case: int) -> bool:
+    """Say what the judge says of a case."""
+    return case % 3 != 0
+
+
+def suite_of(plan: Plan, url: str, folder: Path) -> Path:
+    """Write the suite and its outputs."""
+    rows = [json.dumps({"id": f"case-{at}", "output": f"I am case number {at}. " * 20}) for at in range(plan.cases)]
+    (folder / "cases.jsonl").write_text("\n".join(rows))
+    model = {"id": "openai_compatible:judge", "config": {"base_url": f"{url}/v1", "structured_output": True}}
+    told = {"name": "storm", "grader": model, "rubric": "- it is good", "tests": "cases.jsonl", "at_once": plan.at_once, "retries": 20}
+    (folder / "suite.yaml").write_text(json.dumps(told))
+    return folder / "suite.yaml"
+
+
+async def storm(plan: Plan, folder: Path) -> Report:
+    """Run the batch through the kills, and look at what it came to."""
+    judge, report = CountingJudge(plan.delay), Report()
+    url = await judge.start()
+    store = f"sqlite:///{folder / 'results.db'}"
+    os.environ["GRADELOOP_STORE"] = store  # of the workers, which are started with this environment
+    async with engine_in(folder) as engine:
+        worker = await WorkerProcess(engine, QUEUE, url).start()
+        suite = suite_of(plan, url, folder)
+        began = time.monotonic()
+        await _command(engine, store, "eval", str(suite), "--detach")
+        kills: list[float] = []
+        blowing = asyncio.create_task(_blow(plan, engine, url, worker, kills, report))
+        report.codes.append(await _command(engine, store, "eval", "--attach", "latest", ctrl_c_after=plan.seconds / 4))
+        await asyncio.sleep(plan.seconds / 8)
+        report.codes.append(await _command(engine, store, "eval", "--attach", "latest", "-o", str(folder / "out.json")))
+        report.seconds = time.monotonic() - began
+        (await blowing).kill()
+    await judge.close()
+    _look_at_calls(plan, judge.calls, kills, report)
+    await _look_at_results(plan, store, folder / "out.json", report)
+    return report
+
+
+async def _command(engine: Engine, store: str, *arguments: str, ctrl_c_after: float | None = None) -> int:
+    """Run the command line, perhaps not to its end, and return its exit code."""
+    own = {"TEMPORAL_ADDRESS": engine.address, "GRADELOOP_STORE": store, "GRADELOOP_TASK_QUEUE": QUEUE}
+    own["GRADELOOP_STATE_DIR"] = str(engine.folder)
+    command = [str(Path(sys.executable).parent / "gradeloop"), *arguments]
+    with (engine.folder / "command.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(*command, env=os.environ | own, stdout=log, stderr=log)
+    if ctrl_c_after is not None:
+        await asyncio.wait([asyncio.create_task(process.wait())], timeout=ctrl_c_after)
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+    return await process.wait()
+
+
+async def _blow(plan: Plan, engine: Engine, url: str, worker: WorkerProcess, kills: list[float], report: Report) -> WorkerProcess:
+    """Kill the worker or the server now and then, and start it again; return the last worker."""
+    dice, until = random.Random(plan.seed), time.monotonic() + plan.seconds
+    while time.monotonic() < until:
+        await asyncio.sleep(dice.uniform(*plan.pause))
+        if dice.random() < 0.5:
+            kills.append(time.monotonic())
+            worker.kill()
+            report.workers_killed += 1
+            worker = await WorkerProcess(engine, QUEUE, url).start()
+        else:
+            engine.kill()
+            report.servers_killed += 1
+            await engine.start()
+    return worker
+
+
+def _look_at_calls(plan: Plan, calls: list[Paid], kills: list[float], report: Report) -> None:
+    """Note every call that was paid for twice though it was not in flight when the worker was killed."""
+    counted = Counter(call.name for call in calls)
+    report.calls, report.again = len(calls), sum(count - 1 for count in counted.values())
+    report.faults += [f"nobody asked for case {at}" for at in range(plan.cases) if str(at) not in counted]
+    for call in calls:
+        later = any(other.name == call.name and other.began > call.began for other in calls) if counted[call.name] > 1 else False
+        if later and not any(call.began <= kill <= (call.answered or kill) + WRITTEN_SECONDS for kill in kills):
+            ages = ", ".join(f"{kill - call.began:+.1f}" for kill in kills)
+            report.faults.append(f"case {call.name} was answered and paid for again; the kills, in seconds from its beginning: {ages}")
+
+
+async def _look_at_results(plan: Plan, store: str, output: Path, report: Report) -> None:
+    reader = BatchReader(Store(store))
+    summary = await reader.summary("latest")
+    results = list(reader.results(summary.batch_id))
+    wanted = ["passed" if is_good(at) else "failed" for at in range(plan.cases)]
+    if [each.status for each in results] != wanted:
+        report.faults.append(f"the results differ: {Counter(each.status for each in results)}")
+    counts = Counter(each.status for each in results)
+    if (summary.passed, summary.failed, summary.errors) != (counts["passed"], counts["failed"], counts["error"]):
+        report.faults.append(f"the summary says {summary}, the cases {counts}")
+    told: dict[str, Any] = json.loads(await asyncio.to_thread(output.read_text))
+    if BatchSummary.model_validate(told["summary"]) != summary or [CaseResult.model_validate(each) for each in told["cases"]] != results:
+        report.faults.append("the output differs from the store")
+
+
+def main() -> None:
+    """Run the whole storm and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=Plan.cases)
+    parser.add_argument("--seconds", type=float, default=Plan.seconds)
+    parser.add_argument("--seed", type=int, default=Plan.seed)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Plan(cases=arguments.cases, seconds=arguments.seconds, seed=arguments.seed)
+        print(asyncio.run(storm(plan, Path(folder))))
+    leave(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What the mock judge says: a verdict in whatever form is asked for, decided by words in square brackets in what it is shown.
+
+- `[fail]` fails; `[score 0.4]` passes with that score; `[fail 0.4]` fails with it; nothing of the kind passes with 1.
+- `[needs WORD]` passes where WORD stands elsewhere in the messages, which is how a criterion tells one output from another.
+- `[judged by MODEL]` passes where that model is asked, which is how a suite tells which of its graders was meant.
+- `[empty]`, `[no pass]`, `[no score]`, `[low no pass]`, `[brace]`, `[object first]` and `[prose]` answer with what a model should not.
+- `[500]` fails with that status, always; `[500 once NAME]` and `[prose once NAME]` do so the first time that they are seen.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+JsonObject = dict[str, Any]
+
+_NEEDS = re.compile(r"\[needs ([^\]]+)\]")
+_JUDGED_BY = re.compile(r"\[judged by ([^\]]+)\]")
+_NUMBER = re.compile(r"\[(score|fail) ([0-9.]+)\]")
+_ONCE = re.compile(r"\[(500|prose) once [^\]]+\]")
+_IDS = re.compile(r"criteria of the rubric: (.+?)\.(?:\s|$)")
+
+REASON = "Told by the words in brackets."
+PROSE = "All in all I would say that this is good work."
+
+UNFIT: Mapping[str, str] = {
+    "[empty]": "{}",
+    "[no pass]": json.dumps({"reason": REASON, "score": 0}),
+    "[low no pass]": json.dumps({"reason": REASON, "score": 0.2}),
+    "[no score]": json.dumps({"reason": REASON, "pass": True}),
+    "[brace]": json.dumps({"pass": False, "reason": "the code uses { brace", "score": 0}),
+    "[object first]": 'The call has {"pass": true} in it.\n' + json.dumps({"reason": REASON, "pass": False, "score": 0}),
+    "[null pass]": json.dumps({"reason": REASON, "pass": None, "score": 0}),
+    "[word pass]": json.dumps({"reason": REASON, "pass": "false", "score": 0}),
+    "[beyond]": json.dumps({"reason": REASON, "pass": True, "score": 2}),
+    "[prose]": PROSE,
+}
+"""Answers that are not what was asked for, whatever that was, by the words that call for them."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a judge is shown."""
+
+    model: str
+    """Who is asked."""
+    system: str
+    said: str
+    """All messages that are not the system's."""
+    schema: JsonObject
+    """Of the answer; empty where none is asked for."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """What it decides."""
+
+    passed: bool
+    score: float
+
+
+def decided(asked: Asked) -> Word:
+    """Return the verdict that the words call for."""
+    text = asked.system + asked.said
+    if number := _NUMBER.search(text):
+        return Word(number[1] == "score", float(number[2]))
+    seen = _NEEDS.sub("", asked.said)
+    met = "[fail]" not in text and all(word in seen for word in _NEEDS.findall(text))
+    met = met and all(model == asked.model for model in _JUDGED_BY.findall(text))
+    return Word(met, float(met))
+
+
+def answer(asked: Asked, told: set[str]) -> str | None:
+    """Return the judge's words; None is a failure of the server.
+
+    Args:
+        asked: What it is shown.
+        told: The words that work once and have been seen; grows.
+    """
+    text = asked.system + asked.said
+    once = _ONCE.search(text)
+    if once and once[0] not in told:
+        told.add(once[0])
+        return None if once[1] == "500" else PROSE
+    if "[500]" in text:
+        return None
+    unfit = next((reply for word, reply in UNFIT.items() if word in text), None)
+    return unfit if unfit is not None else _FORMS[_form(asked.schema)](asked, decided(asked))
+
+
+def _form(schema: JsonObject) -> str:
+    row = schema.get("properties", {}).get("criteria", {}).get("items", {}).get("properties", {})
+    return next((key for key in ("satisfied", "passed") if key in row), "pass")
+
+
+def _pass_score(_: Asked, word: Word) -> str:
+    return json.dumps({"reason": REASON, "pass": word.passed, "score": word.score})
+
+
+def _rows(asked: Asked, word: Word) -> str:
+    """Answer for every criterion that gradeloop's question names."""
+    named = _IDS.findall(asked.said) or ["c1"]
+    bare = {"reason": REASON, "passed": word.passed, "gap": None if word.passed else REASON}
+    rows = [{"id": each.strip()} | bare for each in named[-1].split(",")]
+    return json.dumps({"criteria": rows, "explanation": REASON, "result": "satisfied" if word.passed else "needs_revision"})
+
+
+def _satisfied(_: Asked, word: Word) -> str:
+    """Answer as Mastra's rubric scorer asks, which takes any list of rows for the whole rubric."""
+    row = {"criterion": "It says which run it is.", "satisfied": word.passed, "required": True, "reasoning": REASON}
+    return json.dumps({"criteria": [row], "overallAssessment": REASON})
+
+
+_FORMS: Mapping[str, Callable[[Asked, Word], str]] = {"pass": _pass_score, "passed": _rows, "satisfied": _satisfied}

@@ -1,0 +1,123 @@
+"""promptfoo's assertions as criteria: `llm-rubric` for a grader, the deterministic ones for the check `text_check`.
+
+Facts of their shapes and of what they come to: promptfoo 0.123.1, `src/assertions` and `src/matchers`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from gradeloop.errors import InvalidRequest
+from gradeloop.promptfoo_models import as_list, as_object, model_of, refuse_others
+from gradeloop.rubric import Rubric
+from gradeloop.spot import Spot, refused
+from gradeloop.strict import clip, did_you_mean
+from gradeloop.templates import fill_value, filled
+from gradeloop.text_check_arguments import KINDS, described, refuse_unusable
+from gradeloop.yaml_file import read_yaml
+
+JUDGED = {"llm-rubric": False, "not-llm-rubric": True}
+
+_NAMES = (*JUDGED, "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS))
+
+
+@dataclass(frozen=True)
+class Asserted:
+    """A test's assertions, with what holds for all of them."""
+
+    assertions: tuple[tuple[JsonValue, Spot], ...]
+    options: Mapping[str, JsonValue]
+    """`provider` and `rubricPrompt` of those without one of their own."""
+    threshold: float | None = None
+    name: str | None = None
+
+    def rubric(self, variables: Mapping[str, JsonValue], where: Spot) -> Rubric:
+        """Return them as a rubric, each one criterion, the variables filled in.
+
+        Without a threshold all must pass, but those of weight 0; with one the mean of the scores alone decides.
+
+        Raises:
+            InvalidRequest: One has no counterpart, cannot be used, or names a variable that is not there.
+        """
+        criteria = [_criterion(value, spot, self.options, variables) for value, spot in self.assertions]
+        raw: dict[str, Any] = {"criteria": list(_named(criteria))}
+        raw |= {"name": self.name} if self.name else {}
+        raw |= {"gate": "none", "threshold": self.threshold} if self.threshold is not None else {}
+        try:
+            return filled(Rubric.model_validate(raw), variables)
+        except ValidationError as error:
+            raise refused(error, where) from None
+
+
+def spotted(values: Sequence[JsonValue], where: Spot) -> tuple[tuple[JsonValue, Spot], ...]:
+    """Return each assertion of a list with its place."""
+    return tuple((each, where.at(at)) for at, each in enumerate(values))
+
+
+def _criterion(value: JsonValue, where: Spot, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]) -> dict[str, Any]:
+    told = as_object(value, where)
+    kind = told.get("type")
+    if kind == "assert-set":
+        return _group(told, where, options, variables)
+    if not isinstance(kind, str) or kind not in _NAMES:
+        raise InvalidRequest(
+            f"{where}: the type {clip(str(kind))} has no counterpart; write it as a check, a function of the worker's tools."
+            f"{did_you_mean(str(kind).removeprefix('not-'), ['llm-rubric', 'assert-set', *KINDS])}"
+        )
+    criterion = _judged(told, kind, where, options) if kind in JUDGED else _checked(told, kind, where, variables)
+    weight = told.get("weight", 1)
+    criterion |= {"weight": weight} if weight != 1 else {}
+    criterion |= {"required": False} if weight == 0 else {}
+    return criterion | ({"id": told["metric"]} if told.get("metric") is not None else {})
+
+
+def _judged(told: Mapping[str, JsonValue], kind: str, where: Spot, options: Mapping[str, JsonValue]) -> dict[str, Any]:
+    refuse_others(told, {"type", "value", "threshold", "provider", "rubricPrompt", "weight", "metric"}, where)
+    scale: dict[str, Any] = {"min": 0, "max": 1} | ({"threshold": told["threshold"]} if "threshold" in told else {})
+    criterion: dict[str, Any] = {"description": told.get("value"), "form": "pass_score", "score": scale}
+    criterion |= {"negate": True} if JUDGED[kind] else {}
+    provider, prompt = told.get("provider", options.get("provider")), told.get("rubricPrompt", options.get("rubricPrompt"))
+    criterion |= {"grader": model_of(provider, where)} if provider is not None else {}
+    return criterion | ({"prompt": prompt} if prompt is not None else {})
+
+
+def _checked(told: Mapping[str, JsonValue], kind: str, where: Spot, variables: Mapping[str, JsonValue]) -> dict[str, Any]:
+    refuse_others(told, {"type", "value", "weight", "metric"}, where)
+    negate, plain = kind.startswith("not-"), kind.removeprefix("not-")
+    arguments: dict[str, JsonValue] = {"kind": plain} | ({"negate": True} if negate else {})
+    if told.get("value") is not None:
+        arguments["value"] = fill_value(told["value"], variables, str(where))
+    if plain.endswith("-json") and isinstance(arguments.get("value"), str):
+        arguments["value"] = read_yaml(str(arguments["value"]), f"{where}: the schema")
+    try:
+        refuse_unusable(arguments)
+    except ValueError as error:
+        raise InvalidRequest(f"{where.at('value')}: {error}") from None
+    return {"description": described(arguments), "check": {"tool": "text_check", "arguments": arguments}}
+
+
+def _group(
+    told: Mapping[str, JsonValue], where: Spot, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]
+) -> dict[str, Any]:
+    refuse_others(told, {"type", "assert", "threshold", "weight", "metric"}, where)
+    inner = where.at("assert")
+    members = [_criterion(each, spot, options, variables) for each, spot in spotted(as_list(told.get("assert"), inner), inner)]
+    group: dict[str, Any] = {"group": told.get("metric", f"assert[{where.path[-1]}]"), "criteria": members}
+    group |= {name: told[name] for name in ("threshold", "weight") if name in told}
+    return group | ({"required": False} if told.get("weight") == 0 else {})
+
+
+def _named(criteria: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Make ids of metrics, which may be any text and the same for several."""
+    used: set[str] = set()
+    for each in (member for criterion in criteria for member in criterion.get("criteria", [criterion])):
+        if "id" in each:
+            plain = re.sub(r"[^\w.-]+", "-", str(each["id"]), flags=re.ASCII).strip("-")[:56]
+            plain = plain if plain[:1].isalpha() else f"m-{plain}".rstrip("-")
+            count = next(number for number in range(1, len(used) + 2) if (plain if number == 1 else f"{plain}-{number}") not in used)
+            each["id"] = plain if count == 1 else f"{plain}-{count}"
+            used.add(each["id"])
+    return criteria

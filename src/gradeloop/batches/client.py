@@ -1,0 +1,198 @@
+"""The typed client of batches: cases uploaded in chunks, a batch started or gone on with, followed through restarts, paused."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TypeVar
+
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from gradeloop.batches.batch_request import UPLOAD_BYTES, UPLOAD_CASES, BatchRequest, Upload
+from gradeloop.batches.case import Case
+from gradeloop.batches.case_result import BatchSummary
+from gradeloop.batches.contract import GradingBatch, StoreCases
+from gradeloop.errors import InvalidRequest, ServerUnreachable
+from gradeloop.listing import quoted
+from gradeloop.outage import Outage
+from gradeloop.thread_handle import LOST
+
+UPLOADS = 4
+"""Chunks on their way at once."""
+
+PAUSE_SECONDS = 0.5
+ASKED_SECONDS = 5.0
+"""How long a query of what is in flight may take."""
+
+
+T = TypeVar("T")
+
+
+class BatchLost(Exception):
+    """The batch's workflow ended without a result; its cases are in the store. The message says how it ended."""
+
+
+class BatchClient:
+    """Batches on one server."""
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client = client
+        self._task_queue = task_queue
+
+    async def upload(self, batch_id: str, cases: Iterable[Case], told: Callable[[int], None] = lambda _: None) -> int:
+        """Store a batch's cases through its worker, and return how many they are.
+
+        Args:
+            batch_id: The batch.
+            cases: In their order; read as they are sent.
+            told: Is told how many are stored so far.
+
+        Raises:
+            InvalidRequest: The worker refuses one.
+            ServerUnreachable: The server is gone for long.
+        """
+        stored, sending = 0, set[asyncio.Task[int]]()
+        try:
+            for chunk in chunks(batch_id, cases):
+                sending.add(asyncio.create_task(self._send(chunk)))
+                while len(sending) >= UPLOADS:
+                    done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+                    stored += sum(task.result() for task in done)
+                    told(stored)
+            for task in sending:
+                stored += await task
+                told(stored)
+        finally:
+            for task in sending:
+                task.cancel()
+        return stored
+
+    async def _send(self, upload: Upload) -> int:
+        name = f"store/{upload.batch_id}/{upload.first}"
+
+        async def send() -> int:
+            handle = await self._client.start_workflow(
+                StoreCases.run,
+                upload,
+                id=name,
+                task_queue=self._task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            )
+            await handle.result()
+            return len(upload.cases)
+
+        return await _through_outages(send, f"the upload of {upload.batch_id!r}")
+
+    async def start(self, request: BatchRequest) -> None:
+        """Start a batch whose cases are stored, or have one that has ended go on.
+
+        Raises:
+            ServerUnreachable: The server is gone for long.
+        """
+
+        async def start() -> None:
+            await self._client.start_workflow(
+                GradingBatch.run,
+                request,
+                id=request.batch_id,
+                task_queue=self._task_queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                static_summary=f"{request.total} cases",
+            )
+
+        await _through_outages(start, f"the batch {request.batch_id!r}")
+
+    async def result(self, batch_id: str) -> BatchSummary:
+        """Wait until a batch ends or is paused.
+
+        Raises:
+            InvalidRequest: The worker refused it.
+            BatchLost: It was cancelled, terminated, or failed.
+            ServerUnreachable: The server is gone for long.
+        """
+        handle = self._client.get_workflow_handle_for(GradingBatch.run, batch_id)
+        return await _through_outages(handle.result, f"the batch {batch_id!r}")
+
+    async def pause(self, batch_id: str) -> None:
+        """Have a batch begin no further case.
+
+        Raises:
+            InvalidRequest: It is not running.
+        """
+        try:
+            await self._client.get_workflow_handle(batch_id).signal(GradingBatch.pause)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                raise InvalidRequest(f"the batch {batch_id!r} is not running; there is nothing to pause") from None
+            raise ServerUnreachable(f"the batch {batch_id!r} cannot be reached: {error.message}") from None
+
+    async def queue_of(self, batch_id: str) -> tuple[str, bool] | None:
+        """Return the task queue of a batch's workflow and whether it runs; None where the server has none of that id."""
+        try:
+            found = await self._client.get_workflow_handle(batch_id).describe()
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise ServerUnreachable(f"the batch {batch_id!r} cannot be reached: {error.message}") from None
+        return found.task_queue, found.status == WorkflowExecutionStatus.RUNNING
+
+    async def in_flight(self, batch_id: str) -> int | None:
+        """Return how many cases are being judged at this moment; None where nobody answers."""
+        try:
+            async with asyncio.timeout(ASKED_SECONDS):
+                progress = await self._client.get_workflow_handle(batch_id).query(GradingBatch.progress)
+                shards = [self._client.get_workflow_handle(name) for name in progress.shards]
+                counts = await asyncio.gather(*(shard.query("in_flight", result_type=int) for shard in shards), return_exceptions=True)
+        except (TimeoutError, RPCError):
+            return None
+        return sum(each for each in counts if isinstance(each, int))
+
+    async def waiting(self, batch_id: str) -> list[str]:
+        """Return the threads of a batch's cases that wait for a person."""
+        query = f"WorkflowId STARTS_WITH {quoted(f'{batch_id}/')} AND GradeloopStatus = 'waiting' AND ExecutionStatus = 'Running'"
+        try:
+            return [each.id async for each in self._client.list_workflows(query)]
+        except RPCError:
+            return []
+
+
+def chunks(batch_id: str, cases: Iterable[Case]) -> Iterator[Upload]:
+    """Yield cases in uploads of at most 1 MiB and 1,000 cases; a single case may be as large."""
+    held: list[Case] = []
+    first, size = 0, 0
+    for case in cases:
+        more = case.size()
+        if held and (size + more > UPLOAD_BYTES or len(held) >= UPLOAD_CASES):
+            yield Upload(batch_id=batch_id, first=first, cases=tuple(held))
+            first, size, held = first + len(held), 0, []
+        held.append(case)
+        size += more
+    if held:
+        yield Upload(batch_id=batch_id, first=first, cases=tuple(held))
+
+
+async def _through_outages(call: Callable[[], Awaitable[T]], what: str) -> T:
+    """Make a call, again and again while the server is gone.
+
+    Raises:
+        InvalidRequest: The worker refused it.
+        BatchLost: Its workflow ended without a result.
+        ServerUnreachable: The server is gone for long.
+    """
+    outage = Outage()
+    while True:
+        outage.ask()
+        try:
+            return await call()
+        except WorkflowFailureError as error:
+            cause = error.cause
+            if isinstance(cause, ApplicationError) and cause.type == InvalidRequest.__name__:
+                raise InvalidRequest(cause.message) from None
+            raise BatchLost(str(cause)) from None
+        except RPCError as error:
+            if error.status not in LOST or outage.is_too_long():
+                raise ServerUnreachable(f"{what}: the server does not answer: {error.message}") from None
+            await asyncio.sleep(PAUSE_SECONDS)

@@ -1,0 +1,175 @@
+"""What `gradeloop eval` does, apart from the terminal's flags."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from gradeloop.attendance import OURS
+from gradeloop.batches.attend import Attendance
+from gradeloop.batches.batch_request import BatchRequest
+from gradeloop.batches.board import Board
+from gradeloop.batches.case_result import BatchSummary, CaseResult
+from gradeloop.batches.client import BatchClient
+from gradeloop.batches.ending import code_of, results_line
+from gradeloop.batches.json_files import json_line
+from gradeloop.batches.order import Order
+from gradeloop.batches.outputs import Outputs
+from gradeloop.batches.reader import BatchReader
+from gradeloop.batches.spool import Spool
+from gradeloop.batches.suite_file import read_suite
+from gradeloop.batches.table import result_lines
+from gradeloop.connection import Connection, connect, find, is_embedded
+from gradeloop.departure import STOPPED
+from gradeloop.errors import InvalidRequest
+from gradeloop.settings_file import config_file
+from gradeloop.store import VARIABLE, Store, store_url
+from gradeloop.task_flags import existing
+from gradeloop.worker_process import WorkerSpec, ensure_worker, ensure_worker_of
+
+
+class Evaluation:
+    """One call of the command."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
+        self._reader = own_reader()
+
+    async def run(self) -> int:
+        """Run a suite, or follow a batch, and return the exit code.
+
+        Raises:
+            GradeloopError: With one sentence for the user.
+        """
+        if self._order.suite is not None:
+            return await self._new(self._order.suite)
+        return await self._known(self._order.batch)
+
+    async def _new(self, path: Path) -> int:
+        order = self._order
+        suite = read_suite(path, order.flags)
+        outputs = Outputs([*suite.outputs, *order.outputs])
+        spool = Spool(suite.cases())
+        request = order.request(suite, spool.total)
+        existing(suite.tools, "--tools")
+        existing((suite.scripted,) if suite.scripted else (), "--scripted")
+        for note in suite.notes:
+            self._console.print(note, style="dim", soft_wrap=True) if not order.as_json else None
+        await self._reader.open()
+        connection = await find()
+        client = await connect(connection)
+        task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
+            WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=config_file((), os.environ)), connection
+        )
+        batches = BatchClient(client, task_queue)
+        await batches.upload(request.batch_id, spool)
+        spool.close()
+        return await self._started(batches, request, outputs, connection, task_queue)
+
+    async def _started(self, batches: BatchClient, request: BatchRequest, outputs: Outputs, connection: Connection, task_queue: str) -> int:
+        """Start a batch, or have it go on, and follow it."""
+        await batches.start(request)
+        if OURS.fullmatch(task_queue):
+            await ensure_worker_of(task_queue, connection)  # once more: it may have ended itself before the batch began
+        if self._order.detach:
+            self._tell(f"left running; look with: gradeloop eval --attach {request.batch_id}")
+            return 0
+        await self._seen(request.batch_id)
+        return await self._followed(batches, request.batch_id, outputs, connection, task_queue)
+
+    async def _seen(self, batch_id: str) -> None:
+        """Wait until the batch stands in the store, and say what is wrong where it never does.
+
+        Raises:
+            InvalidRequest: The worker writes into another store.
+        """
+        for _ in range(100):
+            if await self._reader.has(batch_id):
+                return
+            await asyncio.sleep(0.1)
+        raise InvalidRequest(f"the batch {batch_id!r} runs, and its worker writes into another store; set {VARIABLE} here as it is there")
+
+    async def _known(self, name: str) -> int:
+        """Look at a batch that was started before, or have it go on."""
+        order, outputs = self._order, Outputs(self._order.outputs)
+        summary = await self._reader.summary(name)
+        connection = await find()
+        client = await connect(connection)
+        there = await BatchClient(client, "").queue_of(summary.batch_id)
+        if there is None and order.goes_on:
+            words = f"the server knows no batch {summary.batch_id!r} any more; run the suite again, its verdicts come from the cache"
+            raise InvalidRequest(words)
+        task_queue, running = there or ("", False)
+        batches = BatchClient(client, task_queue)
+        if running and order.goes_on:
+            raise InvalidRequest(f"the batch {summary.batch_id!r} is running; look with: gradeloop eval --attach {summary.batch_id}")
+        if order.goes_on:
+            if OURS.fullmatch(task_queue):
+                await ensure_worker_of(task_queue, connection)
+            known = BatchRequest.model_validate_json(await self._reader.request(summary.batch_id))
+            return await self._started(batches, order.going_on(known), outputs, connection, task_queue)
+        if running:
+            return await self._followed(batches, summary.batch_id, outputs, connection, task_queue)
+        stopped = {"status": "stopped", "reason": "its workflow has ended; go on with --resume"}
+        return await self._ended(summary.model_copy(update=stopped) if summary.status == "running" else summary, outputs, first=True)
+
+    async def _followed(self, batches: BatchClient, batch_id: str, outputs: Outputs, connection: Connection, task_queue: str) -> int:
+        summary = await self._reader.summary(batch_id)
+        board = Board(self._console, summary.total)
+        lines = _print_line if self._order.as_json else None
+        attendance = Attendance(batch_id, batches, self._reader, outputs, board, lines)
+        self._tell(f"batch {batch_id}: {summary.total:,} cases; Ctrl-C leaves it running")
+        try:
+            ended = await attendance.attend(task_queue, connection)
+        finally:
+            board.close()
+        if ended is None:
+            self._tell(f"left running; look with: gradeloop eval --attach {batch_id}")
+            return STOPPED
+        if attendance.waiting:
+            self._tell(f"cases wait for people: {', '.join(attendance.waiting)}; say what with: gradeloop decide")
+        return await self._ended(ended, outputs)
+
+    async def _ended(self, summary: BatchSummary, outputs: Outputs, *, first: bool = False) -> int:
+        """Write the outputs, tell the end, and return the exit code."""
+        why = f"not run: {summary.reason or summary.status}"
+        if first:
+            await asyncio.to_thread(self._told_again, summary, outputs)
+        await asyncio.to_thread(outputs.close, summary, lambda: self._reader.results(summary.batch_id, why))
+        if not self._order.as_json:
+            for line in await asyncio.to_thread(self._table, summary, why):
+                self._console.print(line)
+        rate = self._order.limits.pass_rate
+        self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
+        if summary.status in {"paused", "stopped"}:
+            self._tell(f"go on with: gradeloop eval --resume {summary.batch_id}")
+        return code_of(summary, allow_errors=self._order.allow_errors, pass_rate=rate)
+
+    def _told_again(self, summary: BatchSummary, outputs: Outputs) -> None:
+        for result in self._reader.results(summary.batch_id):
+            if result.status not in {"queued", "waiting"}:
+                outputs.finished(result)
+                if self._order.as_json:
+                    _print_line(result)
+
+    def _table(self, summary: BatchSummary, why: str) -> list[object]:
+        return list(result_lines(self._reader.results(summary.batch_id, why), self._console.width))
+
+    def _tell(self, words: str) -> None:
+        print(words, file=sys.stderr)  # noqa: T201 - beside what the command prints
+
+
+def own_reader() -> BatchReader:
+    """Return the batches of the store that the environment names, else of the one in the state folder.
+
+    Raises:
+        InvalidRequest: A server is named and no store.
+    """
+    return BatchReader(Store(store_url(embedded=is_embedded())))
+
+
+def _print_line(result: CaseResult) -> None:
+    print(json_line(result), end="", flush=True)  # noqa: T201 - what was asked for

@@ -1,0 +1,130 @@
+"""What the command reads of batches in the store: where each stands, and what its cases came to."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from gradeloop.batches.case import Case
+from gradeloop.batches.case_result import BatchSummary, CaseResult
+from gradeloop.batches.outcome import ended
+from gradeloop.batches.records import summary_of
+from gradeloop.errors import InvalidRequest
+from gradeloop.store import Store
+from gradeloop.store_tables import table
+from gradeloop.strict import clip, did_you_mean
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, RowMapping, Select
+
+PAGE = 500
+LATEST = "latest"
+
+
+class BatchReader:
+    """The batches of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def open(self) -> None:
+        """Open the store.
+
+        Raises:
+            StoreUnavailable: It cannot be used.
+        """
+        await self._store.read(lambda _: None)
+
+    async def summary(self, batch_id: str) -> BatchSummary:
+        """Return where a batch stands; `latest` is the newest one.
+
+        Raises:
+            InvalidRequest: There is none.
+        """
+        from sqlalchemy import select
+
+        batches = table("batches")
+        asked = select(batches).order_by(batches.c.created.desc(), batches.c.id.desc()).limit(1)
+        asked = asked if batch_id == LATEST else asked.where(batches.c.id == batch_id)
+        row = await self._store.read(lambda connection: connection.execute(asked).mappings().first())
+        if row is None:
+            known = [each.batch_id for each in await self.summaries(20)]
+            hint = did_you_mean(batch_id, known) if known else " The store has none yet."
+            raise InvalidRequest(f"there is no batch {clip(batch_id)} in the store.{hint}")
+        return summary_of(dict(row))
+
+    async def has(self, batch_id: str) -> bool:
+        """Tell whether a batch stands in the store."""
+        from sqlalchemy import select
+
+        batches = table("batches")
+        asked = select(batches.c.id).where(batches.c.id == batch_id)
+        return await self._store.read(lambda connection: connection.execute(asked).first() is not None)
+
+    async def summaries(self, most: int) -> list[BatchSummary]:
+        """Return where the newest batches stand."""
+        from sqlalchemy import select
+
+        batches = table("batches")
+        asked = select(batches).order_by(batches.c.created.desc(), batches.c.id.desc()).limit(most)
+        rows = await self._store.read(lambda connection: connection.execute(asked).mappings().all())
+        return [summary_of(dict(row)) for row in rows]
+
+    async def request(self, batch_id: str) -> str:
+        """Return the request that a batch was started with last, as JSON."""
+        from sqlalchemy import select
+
+        batches = table("batches")
+        asked = select(batches.c.request).where(batches.c.id == batch_id)
+        return await self._store.read(lambda connection: connection.execute(asked).scalar_one())
+
+    async def ended_since(self, batch_id: str, after: int) -> tuple[list[CaseResult], int]:
+        """Return results in the order in which they came, and how far they go: 500 at most, from behind `after`."""
+        from sqlalchemy import select
+
+        cases = table("cases")
+        asked = select(cases.c.result, cases.c.settled).where(cases.c.batch_id == batch_id, cases.c.settled > after)
+        asked = asked.order_by(cases.c.settled).limit(PAGE)
+        rows = await self._store.read(lambda connection: connection.execute(asked).all())
+        return [CaseResult.model_validate_json(each.result) for each in rows], rows[-1].settled if rows else after
+
+    def results(self, batch_id: str, why: str = "not run") -> Iterator[CaseResult]:
+        """Yield every case in its order, read from this thread; one that has not ended is `queued`, with why as its error."""
+        from sqlalchemy import select
+
+        cases, after = table("cases"), -1
+        while True:
+            asked = select(cases).where(cases.c.batch_id == batch_id, cases.c.position > after).order_by(cases.c.position).limit(PAGE)
+            rows = self._store.do(_rows(asked))
+            for row in rows:
+                yield _result(row, why)
+            if len(rows) < PAGE:
+                return
+            after = rows[-1]["position"]
+
+    async def case(self, batch_id: str, name: str) -> CaseResult:
+        """Return a case's result by its id.
+
+        Raises:
+            InvalidRequest: There is none of that id.
+        """
+        from sqlalchemy import select
+
+        cases = table("cases")
+        rows = await self._store.read(_rows(select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id == name)))
+        if rows:
+            return _result(rows[0], "not run")
+        asked = select(cases.c.case_id).where(cases.c.batch_id == batch_id).order_by(cases.c.position).limit(PAGE)
+        known = await self._store.read(lambda connection: list(connection.execute(asked).scalars()))
+        raise InvalidRequest(f"the batch {batch_id!r} has no case {clip(name)}.{did_you_mean(name, known[:20])}")
+
+
+def _rows(asked: "Select[Any]") -> "Callable[[Connection], list[RowMapping]]":
+    return lambda connection: list(connection.execute(asked).mappings())
+
+
+def _result(row: "RowMapping", why: str) -> CaseResult:
+    """Return what a case came to, or what is known of it."""
+    if row["result"] is not None:
+        return CaseResult.model_validate_json(row["result"])
+    case = Case.model_validate_json(row["spec"])
+    known = ended(case, row["status"], output=row["draft"] or case.output, error=why)
+    return known.model_copy(update={"index": row["position"], "attempt": row["attempt"], "finished": None})

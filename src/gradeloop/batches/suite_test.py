@@ -1,0 +1,119 @@
+"""A test of a suite, and what holds for all that do not say otherwise."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, WithJsonSchema, model_validator
+
+from gradeloop.batches.case import CaseId
+from gradeloop.modelspec import ModelSpec
+from gradeloop.request import MAX_ITERATIONS, Grader
+from gradeloop.rubric import Rubric
+from gradeloop.strict import Strict, clip
+from gradeloop.text_check_arguments import KINDS
+from gradeloop.transcript import ToolCall
+from gradeloop.units import Threshold
+
+
+def _grader(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+    return {"model": value} if isinstance(value, str) or (isinstance(value, dict) and "id" in value) else value
+
+
+def one_line(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+    """Refuse a name that could not be told from another one, or not be typed."""
+    if isinstance(value, str) and (not value or value != value.strip() or len(value.splitlines()) > 1):
+        raise ValueError(f"{clip(value)} is no name; write one line without white space around it")
+    return value
+
+
+GraderSetting = Annotated[Grader, BeforeValidator(_grader, json_schema_input_type=ModelSpec | Grader)]
+"""A model as text or object, or all that a thread's grader may have."""
+
+Assertions = Annotated[
+    tuple[JsonValue, ...],
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "type": {"enum": ["llm-rubric", "not-llm-rubric", "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS)]},
+                    "value": {"description": "What is looked for; of llm-rubric the criterion."},
+                    "assert": {"type": "array", "description": "The members of an assert-set."},
+                    "threshold": {"type": "number"},
+                    "weight": {"type": "number", "minimum": 0, "description": "In the score; 0: reported only."},
+                    "metric": {"type": "string", "description": "The criterion's id."},
+                    "provider": {"description": "The model that judges this one."},
+                    "rubricPrompt": {"description": "The grader's prompt, with {{ output }} in it."},
+                },
+                "required": ["type"],
+            },
+        }
+    ),
+]
+"""promptfoo's assertions; what each of them may say is known where they become criteria."""
+
+
+class Said(Strict):
+    """A message of a prompt, or of the conversation that a test brings along."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    role: Literal["system", "user", "assistant", "tool"]
+    """`system` at the beginning only: it becomes the generator's system prompt."""
+    content: str = ""
+    name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+class Options(Strict):
+    """How the assertions of type `llm-rubric` are judged."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    provider: JsonValue = None
+    """The model that judges them."""
+    rubric_prompt: JsonValue = Field(default=None, alias="rubricPrompt")
+    """The grader's prompt, with `{{ output }}` in it."""
+
+
+class Defaults(Strict):
+    """What holds for all tests that do not say otherwise."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    vars: dict[str, JsonValue] = Field(default_factory=dict)
+    """What `{{ name }}` stands for in prompts, messages, rubric and assertions."""
+    rubric: Rubric | None = None
+    """What done looks like: text with a criterion a line, an object, or `file://` a file of either."""
+    assertions: Assertions = Field(default=(), alias="assert")
+    """promptfoo's assertions instead of a rubric; those of the defaults come before a test's own."""
+    threshold: Threshold | None = None
+    """On the score: beside a rubric's own gate, but instead of it where there are assertions."""
+    messages: tuple[Said, ...] = ()
+    """The conversation, instead of the prompts."""
+    loop: bool | None = None
+    """True: the generator revises its draft by the grader's feedback."""
+    max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
+    """Drafts at most, with `loop`."""
+    grader: GraderSetting | None = None
+    """Who judges, instead of the suite's."""
+    options: Options = Options()
+    """How the assertions of type `llm-rubric` are judged."""
+
+    @model_validator(mode="after")
+    def _is_judged_one_way(self) -> "Defaults":
+        if self.rubric is not None and self.assertions:
+            raise ValueError("rubric and assert exclude each other; keep one, criteria can be assertions of type llm-rubric")
+        return self
+
+
+class SuiteTest(Defaults):
+    """A test: what is asked or was answered, and how it is judged."""
+
+    id: Annotated[CaseId | None, BeforeValidator(one_line, json_schema_input_type=CaseId | None)] = None
+    """By default made from description, vars and messages."""
+    description: Annotated[str, Field(max_length=1000)] | None = None
+    """Shown beside the id."""
+    output: str | None = None
+    """What is judged as it is; without it a generator drafts."""

@@ -1,0 +1,125 @@
+"""What batches keep, on SQLite and on a real PostgreSQL: counted once whoever ends a case, and brought up to date."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect, text
+from temporalio.client import Client
+
+from gradeloop.batches.batch_request import BatchRequest, Upload
+from gradeloop.batches.case import Case
+from gradeloop.batches.ledger import Ledger
+from gradeloop.batches.outcome import ended
+from gradeloop.batches.reader import BatchReader
+from gradeloop.batches.unit import Unit
+from gradeloop.errors import InvalidRequest
+from gradeloop.store import Store
+from gradeloop.usage import Usage
+from gradeloop.verdict import Verdict
+from tests.batches import batching, case, fails, passes
+from tests.threads import row, verdict
+
+PAID = Usage(input=90, output=10, calls=1, attempts=1, seconds=0.1, cost_usd=0.5)
+
+
+def cases(count: int) -> tuple[Case, ...]:
+    return tuple(Case.model_validate(case(f"c{at}")) for at in range(count))
+
+
+async def ledger(store: Store, count: int = 1) -> Ledger:
+    """Return the ledger of a batch that has begun."""
+    made = Ledger(store)
+    await made.add(Upload(batch_id="b", first=0, cases=cases(count)))
+    await made.open(BatchRequest(batch_id="b", total=count))
+    return made
+
+
+async def test_a_batch_runs_on_either_database(client: Client, tmp_path: Path, url: str) -> None:
+    groups = {"criteria": ["it is good", {"description": "it is short", "grader": "scripted:other", "votes": 3}]}
+    votes = [{"role": "grader", "group": 1, "sample": at, "verdict": verdict(row("c2"))} for at in range(3)]
+    async with batching(client, tmp_path, passes(), fails("of c7."), *votes, url=url) as batches:
+        summary, results = await batches.run([case(f"c{at}", rubric=groups) for at in range(25)], at_once=40)
+        again, _ = await batches.run([case(f"c{at}", rubric=groups) for at in range(25)])
+
+    assert (summary.passed, summary.failed, summary.usage.calls) == (24, 1, 100)
+    assert [each.index for each in results] == list(range(25))
+    assert (again.passed, again.cached, again.usage.calls) == (24, 25, 0)
+
+
+async def test_a_case_ends_once_however_many_end_it(url: str) -> None:
+    store = Store(url)
+    made, result = await ledger(store), ended(cases(1)[0], "passed", output="x", attempt=0)
+
+    told = await asyncio.gather(*(made.settle("b", 0, result.model_copy(update={"score": at / 10}), PAID) for at in range(8)))
+    summary = await BatchReader(store).summary("b")
+    store.close()
+
+    assert set(told) == {"passed"}
+    assert (summary.passed, summary.usage.calls, summary.usage.cost_usd) == (1, 8, 4.0)  # eight were paid for, all of them are counted
+
+
+async def test_the_last_of_several_answers_sees_all_of_them(url: str) -> None:
+    store = Store(url)
+    made, count = await ledger(store), 12
+    said = Verdict.model_validate(verdict(row("c1")))
+
+    seen = await asyncio.gather(*(made.keep("b", (0, 0, at), Unit(verdict=said), PAID, f"key-{at % 3}") for at in range(count)))
+    known = [(await made.standing("b", (0, 0, 0), f"key-{at}")).verdict for at in range(4)]
+    store.close()
+
+    assert sorted(len(each) for each in seen) == list(range(1, count + 1))
+    assert [each is not None for each in known] == [True, True, True, False]
+
+
+async def test_results_come_in_the_order_in_which_cases_ended(url: str) -> None:
+    store = Store(url)
+    made, reader = await ledger(store, 5), BatchReader(store)
+    for at in (3, 0, 4):
+        await made.settle("b", at, ended(cases(5)[at], "passed", attempt=0), PAID)
+    first, after = await reader.ended_since("b", 0)
+    await made.settle("b", 1, ended(cases(5)[1], "error", attempt=0, error="away"), PAID)
+    second, _ = await reader.ended_since("b", after)
+    whole = [(each.index, each.status) for each in reader.results("b")]
+    store.close()
+
+    assert [each.index for each in first] == [3, 0, 4]
+    assert [each.index for each in second] == [1]
+    assert whole == [(0, "passed"), (1, "error"), (2, "queued"), (3, "passed"), (4, "passed")]
+
+
+async def test_a_batch_or_case_that_is_not_there_is_told_with_what_is(url: str) -> None:
+    store = Store(url)
+    reader = BatchReader(store)
+    with pytest.raises(InvalidRequest, match=r"there is no batch 'x' in the store. The store has none yet."):
+        await reader.summary("x")
+    await ledger(store)
+    with pytest.raises(InvalidRequest, match=r"there is no batch 'bb' in the store. Did you mean 'b'\?"):
+        await reader.summary("bb")
+    with pytest.raises(InvalidRequest, match=r"the batch 'b' has no case 'c'. Did you mean 'c0'\?"):
+        await reader.case("b", "c")
+    assert (await reader.summary("latest")).batch_id == "b"
+    store.close()
+
+
+async def test_a_store_of_before_batches_gets_their_tables_and_keeps_what_it_has(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE schema_version (version INTEGER PRIMARY KEY)"))
+        connection.execute(text("INSERT INTO schema_version VALUES (1)"))
+        connection.execute(text("CREATE TABLE judgements (id VARCHAR(100) PRIMARY KEY, result TEXT)"))
+        connection.execute(text("INSERT INTO judgements VALUES ('old', 'kept')"))
+
+    stores = [Store(url), Store(url), Store(url)]
+    await asyncio.gather(*(store.read(lambda _: None) for store in stores))
+    with engine.connect() as connection:
+        version = connection.execute(text("SELECT version FROM schema_version")).scalars().all()
+        kept = connection.execute(text("SELECT result FROM judgements")).scalars().all()
+    tables = set(inspect(engine).get_table_names())
+    engine.dispose()
+    for store in stores:
+        store.close()
+
+    assert (version, kept) == ([2], ["kept"])
+    assert {"batches", "cases", "case_units", "verdicts"} <= tables

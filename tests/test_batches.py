@@ -1,0 +1,351 @@
+"""Batches on the real server, with a real store: every case judged once, errors as errors, limits that pause, and nothing lost."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from activities.case_desk import CaseDesk
+from gradeloop.batches.contract import GradingBatch
+from tests.batches import JUDGE, Batches, batching, breaks, case, drafted, fails, passes
+from tests.threads import row, verdict
+from workflows import batch_shard, grading_batch
+
+
+def many(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [case(f"c{at}", **more) for at in range(count)]
+
+
+async def test_every_case_is_judged_and_told_in_its_order(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, passes(), fails("of b.")) as batches:
+        summary, results = await batches.run([case("a"), case("b"), case("c")])
+
+    assert (summary.status, summary.passed, summary.failed, summary.errors) == ("finished", 2, 1, 0)
+    assert [(each.index, each.id, each.status) for each in results] == [(0, "a", "passed"), (1, "b", "failed"), (2, "c", "passed")]
+    assert results[1].criteria[0].gap == "it is not"
+
+
+async def test_what_cannot_be_judged_is_an_error_and_no_failure(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, passes(), breaks("of b.")) as batches:
+        summary, results = await batches.run([case("a"), case("b")])
+
+    assert (summary.passed, summary.failed, summary.errors) == (1, 0, 1)
+    assert results[1].error == "auth: scripted:judge: as it was told to"
+    assert results[1].score is None
+
+
+async def test_a_case_without_an_output_is_drafted_first(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, {"role": "generator", "text": "a fine text"}, passes("a fine text")) as batches:
+        summary, results = await batches.run([drafted("a")])
+
+    assert (summary.passed, results[0].output) == (1, "a fine text")
+    assert results[0].usage.calls == summary.usage.calls == 2
+
+
+async def test_a_draft_that_fails_is_an_error(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, breaks(role="generator"), passes()) as batches:
+        summary, results = await batches.run([drafted("a")])
+
+    assert (summary.errors, results[0].status, results[0].output) == (1, "error", None)
+
+
+async def test_criteria_with_judges_of_their_own_and_votes_are_asked_side_by_side(client: Client, tmp_path: Path) -> None:
+    rubric = {"criteria": ["it is good", {"description": "it is short", "grader": "scripted:other", "votes": 3}]}
+    said = [
+        passes(),
+        *({"role": "grader", "group": 1, "sample": at, "verdict": verdict(row("c2", None if at else "too long"))} for at in range(3)),
+    ]
+    async with batching(client, tmp_path, *said) as batches:
+        summary, results = await batches.run([case("a", rubric=rubric), case("b", rubric=rubric)])
+
+    assert (summary.passed, summary.usage.calls) == (2, 8)
+    assert [each.contested for each in results[0].criteria] == [False, True]
+    assert [vote.passed for vote in results[0].criteria[1].votes] == [False, True, True]
+
+
+async def test_an_answer_that_is_no_verdict_is_mended_in_a_call_of_its_own(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, {"role": "grader", "text": "It is good!"}, passes(step=1)) as batches:
+        summary, results = await batches.run([case("a")])
+        asked = batches.desk.models.of("grader")
+
+    assert (summary.passed, results[0].usage.calls) == (1, 2)
+    assert [len(each.messages) for each in asked] == [2, 4]
+
+
+async def test_one_that_is_never_mended_is_an_error(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, *({"role": "grader", "step": at, "text": "Good!"} for at in range(3))) as batches:
+        summary, results = await batches.run([case("a")])
+
+    assert summary.errors == 1
+    assert str(results[0].error).startswith("malformed_verdict: after 2 repairs:")
+    assert results[0].usage.calls == 3
+
+
+async def test_checks_on_the_text_ask_nobody(client: Client, tmp_path: Path) -> None:
+    greets = {"tool": "text_check", "arguments": {"kind": "contains", "value": "Hello"}}
+    rubric = {"criteria": [{"description": "it greets", "check": greets}]}
+    async with batching(client, tmp_path) as batches:
+        summary, results = await batches.run([case("a", "Hello you", rubric=rubric), case("b", "Go away", rubric=rubric)])
+        asked = list(batches.desk.models.asked)
+
+    assert [each.status for each in results] == ["passed", "failed"]
+    assert (summary.usage.calls, asked) == (0, [])
+
+
+async def test_a_check_that_could_never_decide_is_refused_at_the_upload(client: Client, tmp_path: Path) -> None:
+    broken = {"description": "it fits", "check": {"tool": "text_check", "arguments": {"kind": "regex", "value": "("}}}
+    async with batching(client, tmp_path, passes()) as batches:
+        with pytest.raises(WorkflowFailureError) as refused:
+            await batches.upload("never", [case("a"), case("b", rubric={"criteria": ["it is good", broken]})])
+
+    assert "the case 'b': the check text_check of c2 could not decide: " in str(refused.value.cause)
+
+
+async def test_a_case_with_loop_is_a_thread_of_its_own(client: Client, tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = [
+        {"role": "generator", "text": "a draft"},
+        {"role": "generator", "iteration": 1, "text": "a better draft"},
+        fails(),
+        passes(iteration=1),
+    ]
+    async with batching(client, tmp_path, *said) as batches:
+        summary, results = await batches.run([drafted("a", loop=True)], batch_id="looping")
+        state = await client.get_workflow_handle("looping/a").query("state")
+
+    assert (summary.passed, results[0].output, results[0].iterations) == (1, "a better draft", 2)
+    assert results[0].thread_id == "looping/a"
+    assert (state["status"], results[0].usage.calls) == ("idle", 4)
+
+
+async def test_a_case_whose_grader_has_tools_is_a_judgement_of_its_own(client: Client, tmp_path: Path) -> None:
+    def look(draft: str) -> str:
+        """Look at it."""
+        return f"{len(draft)} characters"
+
+    said: list[dict[str, Any]] = [{"role": "grader", "tool_calls": [{"name": "look"}]}, passes(step=1)]
+    async with batching(client, tmp_path, *said, tools=[look]) as batches:
+        summary, results = await batches.run([case("a", grader=JUDGE | {"tools": ["look"]})], batch_id="tooled")
+
+    assert (summary.passed, results[0].status, results[0].thread_id) == (1, "passed", "tooled/a")
+
+
+async def test_a_verdict_that_was_paid_for_is_not_paid_again(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, passes(), fails("of b."), breaks("of c.")) as batches:
+        cases = [case("a"), case("b"), case("c")]
+        first, _ = await batches.run(cases)
+        again, results = await batches.run(cases)
+        anew, _ = await batches.run(cases, cache=False)
+        other, _ = await batches.run([case("a", rubric="- it is bad")])
+
+    assert (first.usage.calls, first.cached) == (2, 0)
+    assert (again.usage.calls, again.cached, again.errors) == (0, 2, 1)  # an error is asked for again
+    assert [(each.cached, each.usage.calls, each.status) for each in results] == [
+        (True, 0, "passed"),
+        (True, 0, "failed"),
+        (False, 0, "error"),
+    ]
+    assert results[0].criteria[0].by == "cached"
+    assert (anew.usage.calls, anew.cached, other.usage.calls) == (2, 0, 1)
+
+
+async def test_each_repetition_of_a_case_is_judged_on_its_own(client: Client, tmp_path: Path) -> None:
+    cases = [case(f"a/{at + 1}", "the same", repeat=at) for at in range(3)]
+    async with batching(client, tmp_path, passes()) as batches:
+        first, _ = await batches.run(cases)
+        again, _ = await batches.run(cases)
+
+    assert (first.usage.calls, first.cached, again.usage.calls, again.cached) == (3, 0, 0, 3)
+
+
+async def test_a_call_that_was_paid_and_written_down_is_not_made_again_when_its_worker_dies(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle, died = CaseDesk.settle, list[object]()
+
+    async def settle_and_die(self: CaseDesk, *given: Any, **named: Any) -> Any:
+        told = await settle(self, *given, **named)
+        if not died:
+            died.append(told)
+            raise ConnectionError("the worker died before Temporal heard of it")
+        return told
+
+    monkeypatch.setattr(CaseDesk, "settle", settle_and_die)
+    async with batching(client, tmp_path, passes()) as batches:
+        summary, results = await batches.run([case("a")], cache=False)
+        asked = len(batches.desk.models.asked)
+
+    assert died
+    assert (summary.passed, summary.total, asked) == (1, 1, 1)
+    assert (summary.usage.calls, results[0].usage.calls) == (1, 1)
+
+
+async def test_too_many_errors_pause_a_batch_and_it_goes_on_where_it_stood(client: Client, tmp_path: Path) -> None:
+    cases = many(30)
+    async with batching(client, tmp_path, passes(), breaks("the output of c1")) as batches:  # c1 and c10 to c19
+        paused, before = await batches.run(cases, batch_id="sick", max_errors=3, at_once=1)
+    async with batching(client, tmp_path, passes()) as batches:
+        finished = await (await batches.start("sick", 30, again="errors")).result()
+        asked = len(batches.desk.models.asked)
+
+    assert (paused.status, paused.errors, paused.failed) == ("paused", 3, 0)
+    assert paused.reason == "3 cases ended in an error, 3 is the most that is borne (max_errors)"
+    assert Counter(each.status for each in before) == {"passed": paused.passed, "error": 3, "queued": 27 - paused.passed}
+    assert (finished.status, finished.passed, finished.errors) == ("finished", 30, 0)
+    assert asked == 30 - paused.passed
+
+
+async def test_the_share_of_errors_counts_from_twenty_cases_on(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, breaks("the output of c"), passes("never")) as batches:
+        summary, _ = await batches.run(many(30), max_error_rate=0.5, at_once=1)
+
+    assert (summary.status, summary.errors) == ("paused", 20)
+
+
+async def test_a_budget_that_is_used_up_pauses_and_a_larger_one_goes_on(client: Client, tmp_path: Path) -> None:
+    paid = passes(usage={"input": 90, "output": 10})
+    async with batching(client, tmp_path, paid) as batches:
+        paused, _ = await batches.run(many(10), batch_id="dear", budget={"max_tokens": 300}, at_once=1)
+        finished = await (await batches.start("dear", 10, budget={"max_tokens": 5000}, at_once=1)).result()
+
+    assert (paused.status, paused.reason) == ("paused", "the budget is used up: 300 of 300 tokens are used")
+    assert (paused.passed, paused.open, paused.usage.tokens) == (3, 7, 300)
+    assert (finished.status, finished.passed, finished.usage.tokens) == ("finished", 10, 1000)
+
+
+async def test_a_budget_in_money_needs_prices(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with batching(client, tmp_path, passes()) as batches:
+        monkeypatch.setattr(batches.desk.models, "cost", lambda *_: None)
+        with pytest.raises(WorkflowFailureError) as refused:
+            await batches.run(many(2), batch_id="unpriced", budget={"max_cost_usd": 1})
+        summary = await batches.reader.summary("unpriced")
+        asked = list(batches.desk.models.asked)
+
+    cause = refused.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert (cause.type, "the price of 'scripted:judge' is not known" in cause.message) == ("InvalidRequest", True)
+    assert (summary.status, summary.errors, asked) == ("stopped", 0, [])
+
+
+async def test_failures_are_asked_anew_and_passes_stay(client: Client, tmp_path: Path) -> None:
+    cases = [case("a"), case("b"), case("c")]
+    async with batching(client, tmp_path, passes(), fails("of b."), breaks("of c.")) as batches:
+        await batches.run(cases, batch_id="twice")
+    async with batching(client, tmp_path, passes()) as batches:
+        summary = await (await batches.start("twice", 3, again="failures")).result()
+        results, asked = list(batches.reader.results("twice")), len(batches.desk.models.asked)
+
+    assert (summary.passed, summary.failed, summary.errors, asked) == (3, 0, 0, 2)
+    assert [(each.attempt, each.cached) for each in results] == [(0, False), (1, False), (1, False)]
+
+
+async def test_a_batch_that_a_person_pauses_ends_what_is_in_flight(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, passes()) as batches:
+        gate = batches.desk.models.gate("grader")
+        await batches.upload("calm", many(100))
+        handle = await batches.start("calm", 100, at_once=2)
+        await asyncio.wait_for(gate.reached.wait(), 10)
+        await handle.signal(GradingBatch.pause)
+        gate.opened.set()
+        summary = await handle.result()
+        finished = await (await batches.start("calm", 100)).result()
+
+    assert (summary.status, summary.reason) == ("paused", "paused by a person")
+    assert 1 <= summary.passed < 100
+    assert (finished.status, finished.passed) == ("finished", 100)
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate"])
+async def test_a_batch_that_is_stopped_goes_on_when_it_is_started_again(client: Client, tmp_path: Path, how: str) -> None:
+    async with batching(client, tmp_path, passes()) as batches:
+        gate = batches.desk.models.gate("grader")
+        await batches.upload(f"cut-{how}", many(10))
+        handle = await batches.start(f"cut-{how}", 10, at_once=2)
+        await asyncio.wait_for(gate.reached.wait(), 10)
+        await getattr(handle, how)()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        gate.opened.set()
+        stopped = await batches.reader.summary(f"cut-{how}")
+        finished = await (await batches.start(f"cut-{how}", 10)).result()
+
+    assert how == "terminate" or stopped.status == "stopped"
+    assert (finished.status, finished.passed, finished.errors) == ("finished", 10, 0)
+
+
+async def test_a_long_batch_goes_on_in_new_runs_and_a_long_shard_in_new_shards(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradeloop.batches.ledger_work.SHARD", 20)
+    monkeypatch.setattr(grading_batch, "EVENTS", 20)
+    monkeypatch.setattr(batch_shard, "HISTORY_EVENTS", 40)
+    async with batching(client, tmp_path, passes(), fails("of c7.")) as batches:
+        summary, results = await batches.run(many(100), batch_id="long", at_once=4)
+        runs = [each async for each in client.list_workflows("WorkflowId = 'long'")]
+        shards = [each async for each in client.list_workflows("WorkflowType = 'BatchShard' AND WorkflowId STARTS_WITH 'shard/long/'")]
+
+    assert (summary.status, summary.passed, summary.failed) == ("finished", 99, 1)
+    assert [each.index for each in results] == list(range(100))
+    assert len(runs) > 1
+    assert len(shards) > 5
+
+
+async def test_what_is_not_uploaded_whole_is_refused(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, passes()) as batches:
+        await batches.upload("half", many(2))
+        refused = await _refusal(batches, "half", 3)
+
+    assert refused == "the batch 'half': 2 of its 3 cases are in the store; upload the others first, each once"
+
+
+async def test_an_upload_may_come_twice_and_an_id_may_not(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, passes()) as batches:
+        stored = [await batches.upload("b", many(2)), await batches.upload("b", many(2))]
+        with pytest.raises(WorkflowFailureError, match="failed") as double:
+            await batches.upload("b", [case("c1")], first=2)
+        with pytest.raises(WorkflowFailureError, match="failed") as other:
+            await batches.upload("b", [case("c9")], first=1)
+
+    assert stored == [2, 2]
+    assert "two cases have the id 'c1'; give each its own" in str(double.value.cause)
+    assert "position 1 holds another case than 'c9'" in str(other.value.cause)
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        (None, "the request is no object; send one JSON object with batch_id and total"),
+        ({"batch_id": "x y", "total": 1}, "batch_id: String should match pattern"),
+        ({"batch_id": "x"}, "total: Field required"),
+        ({"batch_id": "x", "total": 1, "max_error": 2}, "Did you mean 'max_errors'?"),
+        ({"batch_id": "x", "total": 200_000}, "total: Input should be less than or equal to 100000"),
+    ],
+)
+async def test_a_request_that_is_none_is_refused_for_good(client: Client, tmp_path: Path, argument: object, words: str) -> None:
+    async with batching(client, tmp_path) as batches:
+        handle = await client.start_workflow("GradingBatch", argument, id=f"odd-{id(argument)}", task_queue=batches.desk.queue)
+        with pytest.raises(WorkflowFailureError) as refused:
+            await asyncio.wait_for(handle.result(), 10)
+
+    cause = refused.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert cause.type == "InvalidRequest"
+    assert words in cause.message
+
+
+async def test_what_the_worker_cannot_serve_is_refused_at_the_upload(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, passes()) as batches:
+        with pytest.raises(WorkflowFailureError) as refused:
+            await batches.upload("keyless", [case("a"), case("b", grader={"model": "openai:gpt-5"})])
+
+    assert "the case 'b': OPENAI_API_KEY is not set in the worker's environment" in str(refused.value.cause)
+
+
+async def _refusal(batches: Batches, batch_id: str, total: int) -> str:
+    with pytest.raises(WorkflowFailureError) as refused:
+        await (await batches.start(batch_id, total)).result()
+    assert isinstance(refused.value.cause, ApplicationError)
+    return refused.value.cause.message

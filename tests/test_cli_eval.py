@@ -1,0 +1,284 @@
+"""`gradeloop eval` as its users run it: the gate's exit codes, outputs, an outage, Ctrl-C, the store, and every mistake in a sentence."""
+
+import json
+import os
+import re
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from gradeloop.store import FILE
+from tests.batches import breaks, fails, passes
+from tests.cli import CommandLine, Done, line_of
+
+JUDGE = "scripted:judge"
+
+
+@pytest.fixture(scope="module")
+def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """Return the command with a folder of its own."""
+    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
+    yield command
+    command.end()
+
+
+def suite(gradeloop: CommandLine, name: str, replies: list[dict[str, Any]], outputs: list[str], **more: Any) -> str:
+    """Write a suite of outputs that a scripted judge judges, and return the file's name."""
+    (gradeloop.folder / f"{name}.replies.yaml").write_text(json.dumps({"replies": replies}))
+    tests = [{"id": f"case-{at}", "output": output} for at, output in enumerate(outputs)]
+    told = {"name": name, "grader": JUDGE, "scripted": f"{name}.replies.yaml", "rubric": "- it is good", "tests": tests}
+    (gradeloop.folder / f"{name}.yaml").write_text(json.dumps(told | more))
+    return f"{name}.yaml"
+
+
+def batch_of(done: Done) -> str:
+    """Return the batch's id, which the command tells first."""
+    found = re.search(r"batch (\S+): \d", done.err)
+    assert found, done.err
+    return found[1]
+
+
+MIXED = [passes(), fails("bad"), breaks("odd")]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "flags", "code", "results"),
+    [
+        (["good"], (), 0, "1 passed of 1"),
+        (["good", "bad"], (), 1, "1 passed, 1 failed of 2"),
+        (["good", "bad"], ("--pass-rate", "0.5"), 0, "1 passed, 1 failed of 2"),
+        (["good", "odd"], (), 3, "1 passed, 1 error of 2"),
+        (["good", "odd"], ("--allow-errors", "0.5"), 0, "1 passed, 1 error of 2"),
+        (["bad", "odd"], ("--allow-errors", "0.5"), 1, "1 failed, 1 error of 2"),
+        (["odd"], ("--allow-errors", "1"), 3, "1 error of 1"),
+    ],
+)
+def test_the_exit_code_is_the_gate(gradeloop: CommandLine, outputs: list[str], flags: tuple[str, ...], code: int, results: str) -> None:
+    done = gradeloop("eval", suite(gradeloop, "gate", MIXED, outputs), *flags)
+
+    assert done.code == code, done.err
+    assert f"Results: {results}" in done.out
+
+
+def test_results_go_to_files_of_every_kind_and_to_the_store(gradeloop: CommandLine) -> None:
+    names = [f"out.{suffix}" for suffix in ("json", "jsonl", "csv", "xml")]
+    given = [flag for name in names for flag in ("-o", name)]
+
+    done = gradeloop("eval", suite(gradeloop, "files", MIXED, ["good", "bad", "odd"]), *given)
+    batch, files = batch_of(done), [gradeloop.folder / name for name in names]
+    exported = gradeloop("batches", "export", batch, "-o", "again.json", "-o", "again.xml")
+
+    told = json.loads(files[0].read_text())
+    assert [each["status"] for each in told["cases"]] == ["passed", "failed", "error"]
+    assert {json.loads(line)["id"] for line in files[1].read_text().splitlines()} == {"case-0", "case-1", "case-2"}
+    assert files[2].read_text().count("\n") == 4
+    whole = ET.parse(files[3]).getroot()
+    assert [whole.get(name) for name in ("tests", "failures", "errors")] == ["3", "1", "1"]
+    assert exported.code == 0, exported.err
+    assert json.loads((gradeloop.folder / "again.json").read_text()) == told
+    assert (gradeloop.folder / "again.xml").read_text() == files[3].read_text()
+    with sqlite3.connect(gradeloop.state / FILE) as store:
+        assert store.execute("SELECT count(*) FROM cases WHERE batch_id = ?", (batch,)).fetchone() == (3,)
+
+
+def test_batches_are_listed_and_shown_down_to_a_case(gradeloop: CommandLine) -> None:
+    batch = batch_of(gradeloop("eval", suite(gradeloop, "seen", MIXED, ["good", "bad"])))
+
+    listed, whole = gradeloop("batches", "list", "--json"), gradeloop("batches", "show", batch)
+    one, as_json = gradeloop("batches", "show", "latest", "case-1"), gradeloop("batches", "show", batch, "case-1", "--json")
+
+    assert json.loads(listed.out)[0]["batch_id"] == batch
+    assert "Results: 1 passed, 1 failed of 2" in whole.out
+    assert "gap: it is not" in one.out
+    assert as_json.result["criteria"][0]["gap"] == "it is not"
+
+
+def test_a_verdict_is_paid_for_once_and_asked_anew_where_that_is_wanted(gradeloop: CommandLine) -> None:
+    name = suite(gradeloop, "paid", MIXED, ["a good thing", "a bad thing"])
+    gradeloop("eval", name)
+    suite(gradeloop, "paid", [breaks()], ["a good thing", "a bad thing"])
+
+    again, anew = gradeloop("eval", name), gradeloop("eval", name, "--no-cache")
+
+    assert "1 passed, 1 failed of 2 (50% of 2 judged, 100% wanted); 2 cached" in again.out
+    assert "2 errors of 2" in anew.out
+
+
+def test_an_outage_pauses_the_batch_counts_nobody_as_failed_and_it_ends_once_it_is_over(gradeloop: CommandLine) -> None:
+    name = suite(gradeloop, "outage", [passes(), breaks("number 1", kind="server")], [f"number {at}" for at in range(60)], retries=0)
+
+    broken = gradeloop("eval", name, "--max-errors", "3", "--at-once", "2", "-o", "outage.xml")
+    batch, whole = batch_of(broken), ET.parse(gradeloop.folder / "outage.xml").getroot()
+    seen = gradeloop("eval", "--attach", batch)
+    suite(gradeloop, "outage", [passes()], [])  # the provider is well again: the same file, which its worker reads at its next start
+    gradeloop.kill_workers()
+    resumed = gradeloop("eval", "--resume", batch)
+
+    assert broken.code == seen.code == 3, broken.err
+    assert "0 failed" not in broken.out
+    assert " failed" not in broken.out
+    assert re.search(r"Results: \d+ passed, [34] errors, \d+ not run of 60 .*; paused: [34] cases ended in an error", broken.out)
+    assert f"go on with: gradeloop eval --resume {batch}" in broken.err
+    assert whole.get("failures") == "0"
+    assert int(whole.get("errors") or 0) == len(whole.findall(".//error")) > 3
+    assert resumed.code == 0, resumed.err
+    assert "Results: 60 passed of 60" in resumed.out
+
+
+def test_errors_and_failures_are_run_again(gradeloop: CommandLine) -> None:
+    batch = batch_of(gradeloop("eval", suite(gradeloop, "again", MIXED, ["good", "bad", "odd"])))
+    suite(gradeloop, "again", [passes(), fails("bad")], [])
+    gradeloop.kill_workers()
+
+    errors = gradeloop("eval", "--retry", "errors")
+    suite(gradeloop, "again", [passes()], [])
+    gradeloop.kill_workers()
+    failures = gradeloop("eval", "--attach", batch, "--retry", "failures")
+
+    assert (errors.code, failures.code) == (1, 0), errors.err + failures.err
+    assert "Results: 2 passed, 1 failed of 3" in errors.out
+    assert "Results: 3 passed of 3" in failures.out
+
+
+def test_ctrl_c_leaves_the_batch_running_and_it_can_be_attached(gradeloop: CommandLine) -> None:
+    name = suite(gradeloop, "slow", [passes(delay=0.4)], [f"slow number {at}" for at in range(20)], at_once=2)
+    process = gradeloop.start("eval", name, "--json")
+    first = json.loads(line_of(process))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+
+    attached = gradeloop("eval", "--attach", "latest", "--json")
+
+    assert first["status"] == "passed"
+    assert process.returncode == 130
+    assert "left running; look with: gradeloop eval --attach slow-" in err
+    assert attached.code == 0, attached.err
+    assert {each["id"] for each in attached.lines} == {f"case-{at}" for at in range(20)}
+
+
+def test_a_batch_is_started_and_left_and_paused(gradeloop: CommandLine) -> None:
+    name = suite(gradeloop, "left", [passes(delay=0.5)], [f"left number {at}" for at in range(20)], at_once=1)
+
+    left = gradeloop("eval", name, "--detach")
+    paused = gradeloop("batches", "pause", "latest")
+    seen = gradeloop("eval", "--attach", "latest")
+    resumed = gradeloop("eval", "--resume", "latest", "--at-once", "20")
+    again = gradeloop("batches", "pause", "latest")
+
+    assert (left.code, paused.code, seen.code, resumed.code) == (0, 0, 3, 0), left.err + paused.err + seen.err + resumed.err
+    assert "paused: paused by a person" in seen.out
+    assert "Results: 20 passed of 20" in resumed.out
+    assert again.code == 2
+    assert "is not running; there is nothing to pause" in again.err
+
+
+def test_a_case_that_waits_for_a_person_ends_the_command_and_not_the_case(gradeloop: CommandLine) -> None:
+    rubric = {"criteria": ["it is good", {"description": "it may go out", "human": True}]}
+    replies = [{"role": "generator", "text": "a letter"}, passes()]
+    told = {"prompts": ["Write a letter."], "generators": ["scripted:writer"], "tests": [{"id": "letter"}], "loop": True, "rubric": rubric}
+    name = suite(gradeloop, "person", replies, [], **told)
+
+    waiting = gradeloop("eval", name)
+    batch = batch_of(waiting)
+    listed = gradeloop("list", "--status", "waiting", "--json")
+    decided = gradeloop("decide", f"{batch}/letter", "c2", "--pass", "--by", "ann")
+    ended = gradeloop("eval", "--attach", batch)
+
+    assert waiting.code == 3, waiting.err
+    assert "1 waiting of 1" in waiting.out
+    assert f"{batch}/letter" in listed.out, listed.err
+    assert decided.code == 0, decided.err
+    assert ended.code == 0, ended.out + ended.err
+
+
+def test_on_a_terminal_the_batch_is_a_live_view(gradeloop: CommandLine) -> None:
+    name = suite(
+        gradeloop, "live", [passes(delay=0.3), fails("live number 3", delay=0.3)], [f"live number {at}" for at in range(8)], at_once=2
+    )
+
+    terminal = gradeloop.terminal("eval", name)
+    terminal.until("of 8 done")
+    terminal.until("Results:")
+
+    assert terminal.code() == 1
+    assert "failed  case-3  c1: it is not" in terminal.text
+    assert "Results: 7 passed, 1 failed of 8" in terminal.text
+
+
+REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
+    ({"tests": []}, (), "tests"),
+    ({"tests": [{"id": "a", "output": "x"}, {"id": "a", "output": "y"}]}, (), "'a'"),
+    ({"tests": [{"id": "a", "output": "x" * 1_100_000}]}, (), "'a'"),
+    ({"tests": "none.csv"}, (), "none.csv"),
+    ({"test": []}, (), "Did you mean 'tests'?"),
+    ({}, ("--only", "nothing-like-it"), "selects no case"),
+    ({}, ("-o", "out.docx"), ".docx"),
+    ({}, ("-o", "no/such/folder/out.json"), "make it first"),
+    ({"grader": "openai:gpt-5", "scripted": None}, (), "OPENAI_API_KEY"),
+]
+
+
+@pytest.mark.parametrize(("more", "flags", "words"), REFUSED)
+def test_a_mistake_is_one_sentence_and_nothing_is_run(
+    gradeloop: CommandLine, more: dict[str, Any], flags: tuple[str, ...], words: str
+) -> None:
+    done = gradeloop("eval", suite(gradeloop, "wrong", [passes()], ["good"], **more), *flags)
+
+    assert done.code == 2, done.out
+    assert words in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+def test_a_dataset_in_another_encoding_is_told_with_its_place(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "latin.csv").write_bytes("id,output\na,caf\xe9\n".encode("latin-1"))
+
+    done = gradeloop("eval", suite(gradeloop, "latin", [passes()], [], tests="latin.csv"))
+
+    assert done.code == 2
+    assert "latin.csv" in done.err
+    assert "line 2" in done.err
+    assert "0xe9" in done.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ((), "there is no suite; name its file, or a batch with --attach or --resume"),
+        (("--attach", "nosuch"), "there is no batch 'nosuch' in the store."),
+        (("--attach", "a", "--resume", "b"), "--attach and --resume both name a batch; keep one"),
+        (("--resume", "a", "--grader", "openai:x"), "are for a suite; a batch that was started has its own"),
+        (("none.yaml",), "does not exist"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(gradeloop: CommandLine, flags: tuple[str, ...], words: str) -> None:
+    done = gradeloop("eval", *flags)
+
+    assert done.code == 2
+    assert words in done.err
+
+
+def test_a_worker_with_another_store_is_found_out(gradeloop: CommandLine, tmp_path: Path) -> None:
+    name = suite(gradeloop, "astray", [passes()], ["good"])
+    batch = batch_of(gradeloop("eval", name))
+    queue = next(iter(gradeloop.workers()))
+
+    done = gradeloop("eval", name, GRADELOOP_STORE=f"sqlite:///{tmp_path}/other.db", GRADELOOP_TASK_QUEUE=queue)
+
+    assert batch
+    assert done.code == 2
+    assert "its worker writes into another store; set GRADELOOP_STORE here as it is there" in done.err
+
+
+def test_without_a_server_it_says_so(gradeloop: CommandLine) -> None:
+    store = f"sqlite:///{gradeloop.folder / 'away.db'}"
+    done = gradeloop("eval", suite(gradeloop, "away", [passes()], ["good"]), TEMPORAL_ADDRESS="127.0.0.1:1", GRADELOOP_STORE=store)
+
+    assert done.code == 4
+    assert "No Temporal server answers" in done.err
+    assert os.environ.get("GRADELOOP_STORE") is None
