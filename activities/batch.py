@@ -18,9 +18,9 @@ from activities.thread_view import Brief
 from gradeloop.batches.batch_request import BatchRequest, Upload
 from gradeloop.batches.case import Case
 from gradeloop.batches.case_plan import checks_of, judging_of, thread_of
-from gradeloop.batches.case_result import BatchSummary
+from gradeloop.batches.case_result import BatchSummary, ended
 from gradeloop.batches.ledger import Ledger
-from gradeloop.batches.outcome import ended, of_judging, of_thread
+from gradeloop.batches.outcome import of_judging, of_thread
 from gradeloop.contracts import RunResult
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.judge_result import JudgeResult

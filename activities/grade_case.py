@@ -13,9 +13,10 @@ from activities.heartbeat import Pulse, heartbeats
 from activities.providers.model import Step
 from gradeloop.answer import read
 from gradeloop.batches.case_plan import checks_of, log_of, units_of
+from gradeloop.batches.case_result import ended
 from gradeloop.batches.ledger import HeldCase
 from gradeloop.batches.ledger_work import Standing
-from gradeloop.batches.outcome import ended, judged
+from gradeloop.batches.outcome import judged
 from gradeloop.batches.unit import Unit
 from gradeloop.call_groups import CallGroup
 from gradeloop.evaluation import CheckOutcome

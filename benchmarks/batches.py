@@ -115,8 +115,9 @@ class Gradeloop:
         self._worker = WorkerProcess(engine, QUEUE, judge)
 
     async def start(self) -> None:
-        """Start the worker."""
+        """Start the worker, and have it load what it needs for its first call."""
         await self._worker.start()
+        await self.round(1)
 
     async def round(self, runs: int = RUNS) -> Measured:
         """Run the suite, past the cache."""

@@ -9,8 +9,8 @@ from temporalio.client import Client
 
 from gradeloop.batches.batch_request import BatchRequest, Upload
 from gradeloop.batches.case import Case
+from gradeloop.batches.case_result import ended
 from gradeloop.batches.ledger import Ledger
-from gradeloop.batches.outcome import ended
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.unit import Unit
 from gradeloop.errors import InvalidRequest

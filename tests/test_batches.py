@@ -1,6 +1,7 @@
 """Batches on the real server, with a real store: every case judged once, errors as errors, limits that pause, and nothing lost."""
 
 import asyncio
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
+from activities.case_call import CaseTold
 from activities.case_desk import CaseDesk
 from gradeloop.batches.contract import GradingBatch
 from tests.batches import JUDGE, Batches, batching, breaks, case, drafted, fails, passes
-from tests.threads import row, verdict
+from tests.threads import row, serving, verdict
 from workflows import batch_shard, grading_batch
 
 
@@ -150,6 +152,17 @@ async def test_a_verdict_that_was_paid_for_is_not_paid_again(client: Client, tmp
     ]
     assert results[0].criteria[0].by == "cached"
     assert (anew.usage.calls, anew.cached, other.usage.calls) == (2, 0, 1)
+
+
+async def test_every_case_is_fenced_by_a_code_of_its_own(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, passes(step=1), {"role": "grader", "text": "?"}) as batches:
+        await batches.run(many(3))
+        asked = batches.desk.models.of("grader")
+    codes = [re.findall(r"=== end of records (\w+) ===", "".join(message.content for message in each.messages)) for each in asked]
+
+    assert len(asked) == 6
+    assert len({code for (code,) in codes}) == 3  # one a case, the same when an answer is mended
+    assert all(len(code) == 32 for (code,) in codes)
 
 
 async def test_each_repetition_of_a_case_is_judged_on_its_own(client: Client, tmp_path: Path) -> None:
@@ -349,3 +362,30 @@ async def _refusal(batches: Batches, batch_id: str, total: int) -> str:
         await (await batches.start(batch_id, total)).result()
     assert isinstance(refused.value.cause, ApplicationError)
     return refused.value.cause.message
+
+
+async def test_a_shard_in_which_nothing_ends_is_not_opened_for_ever(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: Any, **__: Any) -> CaseTold:
+        return CaseTold()
+
+    monkeypatch.setattr(CaseDesk, "settle", nothing)
+    async with batching(client, tmp_path, passes()) as batches:
+        await batches.upload("vain", many(3))
+        with pytest.raises(WorkflowFailureError) as lost:
+            await (await batches.start("vain", 3)).result()
+        summary = await batches.reader.summary("vain")
+
+    assert isinstance(lost.value.cause, ApplicationError)
+    assert (lost.value.cause.type, lost.value.cause.message) == ("ShardLost", "of the cases 0 to 2 none comes to an end")
+    assert (summary.status, summary.open) == ("stopped", 3)
+
+
+async def test_a_worker_without_a_store_refuses_batches_with_the_cure(client: Client) -> None:
+    async with serving(client, passes()) as desk:
+        handle = await client.start_workflow("GradingBatch", {"batch_id": "x", "total": 1}, id="storeless", task_queue=desk.queue)
+        with pytest.raises(WorkflowFailureError) as refused:
+            await handle.result()
+
+    assert "this worker has no store, in which a batch's cases are kept; set GRADELOOP_STORE to sqlite:" in str(refused.value.cause)

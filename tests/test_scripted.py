@@ -48,6 +48,25 @@ async def test_a_reply_is_found_by_every_part_of_its_address(tmp_path: Path) -> 
     assert (await ask(replies, role="generator")).message.content == "first"
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a cab drove by", "for cab"),
+        ('{"text": "say \\"grüß dich\\""}', "for a greeting"),
+        ("=== records 00cab00000000000000000000000cab0 === <verdict-cab0000000000cab>", "for anything"),
+        ("nothing of it", "for anything"),
+    ],
+)
+async def test_a_reply_may_be_for_what_holds_a_text_alone_the_codes_of_fences_aside(tmp_path: Path, content: str, said: str) -> None:
+    rows = [("for anything", None), ("for cab", "cab"), ("for a greeting", 'say "grüß dich"')]
+    replies = [{"role": "grader", "text": text} | ({"when": when} if when else {}) for text, when in rows]
+    request = ModelRequest(spec=ModelSpec(id="scripted:any"), step=Step(role="grader"), messages=(Message(role="user", content=content),))
+
+    reply = await Providers(Environment(), script(tmp_path, json.dumps({"replies": replies}))).complete(request)
+
+    assert reply.message.content == said
+
+
 async def test_a_retry_gets_the_same_reply(tmp_path: Path) -> None:
     replies = script(tmp_path, "replies: [{role: grader, tool_calls: [{name: look, arguments: {n: 1}}, {name: look}]}]")
 

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 from temporalio import workflow
 from temporalio.common import Priority, RawValue
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, is_cancelled_exception
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureError, is_cancelled_exception
 from temporalio.workflow import ChildWorkflowHandle
 
 from workflows.batch_shard import BatchShard, ShardEnded, ShardRequest
@@ -118,7 +119,7 @@ class GradingBatchWorkflow(GradingBatch):
             if task in self._open:
                 self._open[task] = handle
             if self._held:
-                await handle.signal(BatchShard.hold, self._held)
+                await _hold(handle, self._held)
             ended = await handle
         except ChildWorkflowError as error:
             if is_cancelled_exception(error):
@@ -127,8 +128,22 @@ class GradingBatchWorkflow(GradingBatch):
             return
         self._ended.append(ended)
         self._held = self._held or ended.held
-        if ended.left:
+        if ended.left and not (self._held or ended.passed or ended.failed or ended.errors):
+            self._note_vain(stretch)
+        elif ended.left:
             self._due.append(stretch)
+
+    def _note_vain(self, stretch: tuple[int, int]) -> None:
+        """Have a shard in which nothing came to an end opened again.
+
+        Raises:
+            ApplicationError: That has happened again and again.
+        """
+        self._lost[stretch] = self._lost.get(stretch, 0) + 1
+        if self._lost[stretch] > LOST:
+            words = f"of the cases {stretch[0]} to {stretch[1] - 1} none comes to an end"
+            raise ApplicationError(words, type=SHARD_LOST, non_retryable=True)
+        self._due.append(stretch)
 
     def _note_lost(self, stretch: tuple[int, int], error: ChildWorkflowError) -> None:
         """Have a shard that was lost opened again.
@@ -154,7 +169,7 @@ class GradingBatchWorkflow(GradingBatch):
         self._held = self._held or "paused by a person"
         for handle in list(self._open.values()):
             if handle is not None:
-                await handle.signal(BatchShard.hold, self._held)
+                await _hold(handle, self._held)
 
     @workflow.query
     def progress(self) -> BatchProgress:
@@ -166,6 +181,11 @@ class GradingBatchWorkflow(GradingBatch):
             failed=sum(each.failed for each in self._ended),
             errors=sum(each.errors for each in self._ended),
         )
+
+
+async def _hold(shard: ChildWorkflowHandle[Any, ShardEnded], why: str) -> None:
+    with suppress(FailureError):  # it has ended meanwhile
+        await shard.signal(BatchShard.hold, why)
 
 
 def _parsed(read: Callable[[], Parsed]) -> Parsed:

@@ -12,7 +12,7 @@ from activities.providers.anthropic_stream import MessageAssembly
 from activities.providers.capabilities import capability
 from activities.providers.model import ModelReply, ModelRequest, Step, completion_cap, raisable
 from activities.providers.reading import reply_body, waiting
-from activities.providers.wire import JsonObject, call_id, count, opaque, reported, tool_call
+from activities.providers.wire import JsonObject, as_it_is, call_id, count, opaque, reported, tool_call
 from gradeloop.transcript import Message, ToolCall
 from gradeloop.usage import Usage
 
@@ -43,8 +43,9 @@ class AnthropicMessages:
         extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})
         # Only the older protocol takes a temperature, of the older models that have one.
         headers = {} if config.temperature is None else {"anthropic-version": "2023-06-01"}
-        call = self._client.messages.with_streaming_response.create
-        async with call(**body, stream=streamed, extra_body=extra, extra_headers=headers, timeout=waiting(streamed=streamed)) as response:
+        call, sent = self._client.messages.with_streaming_response.create, as_it_is(body, extra)
+        known, wait = {"model": body["model"], "max_tokens": body["max_tokens"]}, waiting(streamed=streamed)
+        async with call(**known, messages=[], stream=streamed, extra_body=sent, extra_headers=headers, timeout=wait) as response:
             return model_reply(await reply_body(response.http_response, MessageAssembly()), request)
 
 

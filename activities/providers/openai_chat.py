@@ -14,7 +14,7 @@ from activities.providers.capabilities import capability
 from activities.providers.model import ModelReply, ModelRequest, ToolSpec, completion_cap, raisable
 from activities.providers.openai_chat_stream import ChatAssembly
 from activities.providers.reading import reply_body, waiting
-from activities.providers.wire import JsonObject, call_id, count, opaque, reported, tool_call
+from activities.providers.wire import JsonObject, as_it_is, call_id, count, opaque, reported, tool_call
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
 
@@ -36,8 +36,8 @@ class OpenAIChat:
         """Make one call; see `Provider`."""
         body, streamed = wire_request(request), capability(request.spec).stream
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
-        call = self._client.chat.completions.with_streaming_response.create
-        async with call(**body, extra_body=request.spec.config.extra, timeout=waiting(streamed=streamed)) as response:
+        call, sent = self._client.chat.completions.with_streaming_response.create, as_it_is(body, request.spec.config.extra)
+        async with call(model=body["model"], messages=[], extra_body=sent, timeout=waiting(streamed=streamed)) as response:
             return model_reply(await reply_body(response.http_response, ChatAssembly()), request)
 
 

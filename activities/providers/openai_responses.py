@@ -11,7 +11,7 @@ from activities.failures import ModelFault
 from activities.providers.capabilities import capability
 from activities.providers.model import ModelReply, ModelRequest, completion_cap, raisable
 from activities.providers.reading import reply_body, waiting
-from activities.providers.wire import JsonObject, call_id, count, objects, opaque, reported, tool_call
+from activities.providers.wire import JsonObject, as_it_is, call_id, count, objects, opaque, reported, tool_call
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
 
@@ -30,8 +30,8 @@ class OpenAIResponses:
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
         body, streamed = wire_request(request), capability(request.spec).stream
-        call = self._client.responses.with_streaming_response.create
-        async with call(**body, stream=streamed, extra_body=request.spec.config.extra, timeout=waiting(streamed=streamed)) as response:
+        call, sent = self._client.responses.with_streaming_response.create, as_it_is(body, request.spec.config.extra)
+        async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=waiting(streamed=streamed)) as response:
             return model_reply(await reply_body(response.http_response, ResponseAssembly()), request)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +15,9 @@ from gradeloop.strict import Strict
 from gradeloop.transcript import Message, ToolCall
 from gradeloop.usage import Usage
 from gradeloop.yaml_file import read_yaml
+
+_CODES = re.compile(r"\b(verdict-)?[0-9a-f]{16,32}\b")
+"""The random codes of fences and tags, in which any short text may stand."""
 
 
 class ScriptedCall(Strict):
@@ -149,7 +153,8 @@ class Scripted:
 def _holds(request: ModelRequest, text: str) -> bool:
     """Tell whether a text stands in what is asked, as it is or as JSON writes it."""
     written = json.dumps(text, ensure_ascii=False)[1:-1]
-    return any(text in message.content or written in message.content for message in request.messages)
+    contents = [_CODES.sub("", message.content) for message in request.messages]
+    return any(text in content or written in content for content in contents)
 
 
 def _said(step: Step) -> str:

@@ -1,6 +1,7 @@
 """What the wire formats have in common: reading replies that may be anything, and ids that a server left out."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
@@ -11,6 +12,14 @@ from activities.symptoms import conceal
 from gradeloop.transcript import ToolCall
 
 JsonObject = dict[str, JsonValue]
+
+
+def as_it_is(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request's body with the user's own settings, to be sent as the SDK's `extra_body`.
+
+    It is on the wire's terms already; as arguments the SDK would walk through all of it to make it so, a sixth of a short call's CPU.
+    """
+    return {**body, **extra}
 
 
 def json_object(body: bytes) -> JsonObject:

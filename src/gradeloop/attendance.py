@@ -4,10 +4,10 @@ import asyncio
 import re
 import signal
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from gradeloop.client import GradingClient
 from gradeloop.connection import Connection
@@ -98,10 +98,8 @@ async def _served(client: GradingClient, thread_id: str, screen: Screen, connect
 async def _looked_after(client: GradingClient, thread_id: str, connection: Connection) -> None:
     """Start the thread's worker again whenever it is gone; end at once where the worker is none of ours."""
     task_queue = await client.task_queue_of(thread_id)
-    while OURS.fullmatch(task_queue):
-        await asyncio.sleep(WORKER_POLL_SECONDS)
-        if not serving(task_queue):
-            await ensure_worker_of(task_queue, connection)
+    if OURS.fullmatch(task_queue):
+        await looked_after(task_queue, connection)
 
 
 async def _first_of(*work: Awaitable[object]) -> None:
@@ -112,6 +110,28 @@ async def _first_of(*work: Awaitable[object]) -> None:
     finally:
         for task in tasks[1:]:
             task.cancel()
+
+
+async def looked_after(task_queue: str, connection: Connection) -> None:
+    """Start the worker of a queue of ours again whenever it is gone; never ends."""
+    while True:
+        await asyncio.sleep(WORKER_POLL_SECONDS)
+        if OURS.fullmatch(task_queue) and not serving(task_queue):
+            await ensure_worker_of(task_queue, connection)
+
+
+async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
+    """Do the work unless the other thing ends first, and say whether it was done; what either raises is raised."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(other)
+    try:
+        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await (working if working.done() else waiting)
+        return working.done()
+    finally:
+        for task in (working, waiting):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """What a case came to, and what a batch comes to."""
 
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 from pydantic import Field, JsonValue
 
-from gradeloop.batches.case import CaseStatus
+from gradeloop.batches.case import Case, CaseStatus
 from gradeloop.budget import Budget
 from gradeloop.evaluation import CriterionRow
 from gradeloop.strict import Strict
@@ -100,3 +101,11 @@ class BatchSummary(Strict):
     def open(self) -> int:
         """Cases without an end, those that wait for a person left out."""
         return self.total - self.done - self.waiting
+
+
+def ended(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
+    """Return a result with what is known of its case."""
+    told = {"description": case.description, "prompt": case.prompt, "label": case.label, "vars": case.vars}
+    more = {"usage": Usage()} | more
+    finished = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return CaseResult(index=0, id=case.id, status=status, finished=finished, **told, **more)

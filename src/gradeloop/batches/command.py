@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -37,6 +38,8 @@ class Evaluation:
         self._order = order
         self._console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
         self._reader = own_reader()
+        self._waiting: frozenset[str] = frozenset()
+        """Threads of cases that wait for people."""
 
     async def run(self) -> int:
         """Run a suite, or follow a batch, and return the exit code.
@@ -130,17 +133,17 @@ class Evaluation:
             self._tell(f"left running; look with: gradeloop eval --attach {batch_id}")
             return STOPPED
         if attendance.waiting:
+            self._waiting = frozenset(attendance.waiting)
             self._tell(f"cases wait for people: {', '.join(attendance.waiting)}; say what with: gradeloop decide")
         return await self._ended(ended, outputs)
 
     async def _ended(self, summary: BatchSummary, outputs: Outputs, *, first: bool = False) -> int:
         """Write the outputs, tell the end, and return the exit code."""
-        why = f"not run: {summary.reason or summary.status}"
         if first:
             await asyncio.to_thread(self._told_again, summary, outputs)
-        await asyncio.to_thread(outputs.close, summary, lambda: self._reader.results(summary.batch_id, why))
+        await asyncio.to_thread(outputs.close, summary, lambda: self._results(summary))
         if not self._order.as_json:
-            for line in await asyncio.to_thread(self._table, summary, why):
+            for line in await asyncio.to_thread(lambda: list(result_lines(self._results(summary), self._console.width))):
                 self._console.print(line)
         rate = self._order.limits.pass_rate
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
@@ -155,8 +158,12 @@ class Evaluation:
                 if self._order.as_json:
                     _print_line(result)
 
-    def _table(self, summary: BatchSummary, why: str) -> list[object]:
-        return list(result_lines(self._reader.results(summary.batch_id, why), self._console.width))
+    def _results(self, summary: BatchSummary) -> Iterator[CaseResult]:
+        """Yield all cases, and say of those that have not ended why."""
+        for result in self._reader.results(summary.batch_id, f"not run: {summary.reason or summary.status}"):
+            thread = f"{summary.batch_id}/{result.id}"
+            waits = {"status": "waiting", "error": "it waits for a person", "thread_id": thread}
+            yield result.model_copy(update=waits) if thread in self._waiting else result
 
     def _tell(self, words: str) -> None:
         print(words, file=sys.stderr)  # noqa: T201 - beside what the command prints

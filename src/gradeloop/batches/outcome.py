@@ -1,20 +1,18 @@
 """What a case came to: from its graders' answers and its checks, from its thread, or from its judgement."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from gradeloop.batches.case import Case, CaseStatus
 from gradeloop.batches.case_plan import checks_of, units_of
-from gradeloop.batches.case_result import CaseResult
+from gradeloop.batches.case_result import CaseResult, ended
 from gradeloop.batches.unit import Unit
 from gradeloop.contracts import RunResult
 from gradeloop.evaluation import CheckOutcome, CriterionRow, Judgement, result_of, score_of, shortened
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.tally import Found, tally
-from gradeloop.usage import Usage
 
 _ROWS = TypeAdapter(tuple[CriterionRow, ...])
 
@@ -91,11 +89,3 @@ def of_judging(case: Case, output: str, result: JudgeResult) -> CaseResult:
         grader=result.model,
         thread_id=result.id,
     )
-
-
-def ended(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
-    """Return a result with what is known of its case."""
-    told = {"description": case.description, "prompt": case.prompt, "label": case.label, "vars": case.vars}
-    more = {"usage": Usage()} | more
-    finished = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return CaseResult(index=0, id=case.id, status=status, finished=finished, **told, **more)

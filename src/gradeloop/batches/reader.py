@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gradeloop.batches.case import Case
-from gradeloop.batches.case_result import BatchSummary, CaseResult
-from gradeloop.batches.outcome import ended
+from gradeloop.batches.case_result import BatchSummary, CaseResult, ended
 from gradeloop.batches.records import summary_of
 from gradeloop.errors import InvalidRequest
 from gradeloop.store import Store

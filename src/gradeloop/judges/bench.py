@@ -2,17 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from gradeloop.attendance import OURS, WORKER_POLL_SECONDS
+from gradeloop.attendance import done_before, looked_after
 from gradeloop.connection import Connection
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
-from gradeloop.worker_process import ensure_worker_of, serving
 
 AT_ONCE = 50
 """Judgements that are open at once by default; the worker has limits of its own."""
@@ -62,31 +59,9 @@ class Bench:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def looked_after(task_queue: str, connection: Connection) -> None:
-    """Start the worker of a queue of ours again whenever it is gone; never ends."""
-    while True:
-        await asyncio.sleep(WORKER_POLL_SECONDS)
-        if OURS.fullmatch(task_queue) and not serving(task_queue):
-            await ensure_worker_of(task_queue, connection)
-
-
 async def attended(bench: Bench, task_queue: str, connection: Connection, told: Callable[[JudgeResult, int], None]) -> None:
     """Judge all runs, with an eye on the worker."""
     await done_before(bench.judge_all(told), looked_after(task_queue, connection))
-
-
-async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
-    """Do the work unless the other thing ends first, and say whether it was done; what either raises is raised."""
-    working, waiting = asyncio.create_task(work), asyncio.create_task(other)
-    try:
-        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
-        await (working if working.done() else waiting)
-        return working.done()
-    finally:
-        for task in (working, waiting):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
 
 
 def reference(text: str) -> tuple[str, str, int | None] | None:

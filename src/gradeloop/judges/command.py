@@ -8,11 +8,11 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gradeloop.attendance import ctrl_c
+from gradeloop.attendance import ctrl_c, done_before
 from gradeloop.connection import Connection, connect, find, is_embedded
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.agreement import Agreement, agreement
-from gradeloop.judges.bench import Bench, attended, done_before
+from gradeloop.judges.bench import Bench, attended
 from gradeloop.judges.config import JudgeConfig
 from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
