@@ -47,17 +47,12 @@ NO_TEMPLATE = Difference(
 )
 THRESHOLD_KEPT = Difference(
     "threshold kept",
-    "`llm-rubric(0.8): ...` in a table has a threshold, or is refused. There the number is dropped in silence.",
-    frozenset({"failed", "error", "refused"}),
-)
-NO_COUNTERPART = Difference(
-    "no counterpart",
-    "A setting without a counterpart is refused by name, before anything is paid for.",
-    frozenset({"refused"}),
+    "`llm-rubric(0.8): ...` in a table has a threshold. There the number is dropped in silence.",
+    frozenset({"failed"}),
 )
 NOTHING_DECIDES = Difference(
     "nothing decides",
-    "A test in which nothing is asked, or in which nothing decides, is refused. There it passes.",
+    "A test in which nothing decides is refused. There it passes.",
     frozenset({"refused"}),
 )
 
@@ -83,9 +78,6 @@ KNOWN: Mapping[str, Difference] = {
     "literal/an object with spaces": AS_WRITTEN,
     "nested_template/a sum in braces": NO_TEMPLATE,
     "table_threshold/a threshold that is missed": THRESHOLD_KEPT,
-    "table_config/threshold met": NO_COUNTERPART,
-    "table_config/threshold missed": NO_COUNTERPART,
-    "unvalued/no value, threshold 0": NOTHING_DECIDES,
     "weightless/weight 0 alone": NOTHING_DECIDES,
 }
 """By the suite's file and the test's description."""

@@ -188,7 +188,9 @@ def test_what_has_no_counterpart_is_refused_by_name_and_line(tmp_path: Path, tex
     [
         ("javascript: output.length", "assert[0]: the type 'javascript' has no counterpart"),
         ("fn: x", "the type 'javascript' has no counterpart"),
-        ("similar(0.8): hello", "line 2: __expected: 'similar(0.8): hello': a threshold in a cell has no counterpart"),
+        ("similar(0.8): hello", "the type 'similar' has no counterpart"),
+        ("contains(0.8): hello", "'threshold' has no counterpart"),
+        ("llm-rubric", "assert[0]: the assertion has no value; write what must hold"),
         ("cost", "the type 'cost' has no counterpart"),
         ("contains:", "contains has no value"),
     ],
@@ -204,3 +206,23 @@ def test_a_column_without_a_counterpart_is_refused(tmp_path: Path) -> None:
     assert "line 2: the column '__prefix' has no counterpart" in refusal(
         tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv="q,__prefix\nx,y\n"
     )
+
+
+def test_a_threshold_in_a_table_counts_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    rows = "q,__expected1,__expected2,__config:__expected1:threshold\nx,llm-rubric: good,llm-rubric(0.8): short,0.5\n"
+    (case,) = cases(tmp_path, ECHO + "defaultTest: {options: {provider: openai:gpt-5}}\ntests: t.csv", name=NAME, t_csv=rows)
+
+    assert [each.scale.threshold for each in case.rubric.criteria if each.scale] == [0.5, 0.8]
+    assert "a threshold for __expected3, and nothing is expected there" in refusal(
+        tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv=rows.replace("__config:__expected1", "__config:__expected3")
+    )
+
+
+def test_a_judge_with_a_prompt_needs_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    judged = "{type: llm-rubric, rubricPrompt: 'Is it kind? {{ output }}', provider: openai:gpt-5}"
+    (case,) = cases(tmp_path, asserting(judged), name=NAME)
+
+    assert case.rubric.criteria[0].text == "What the rubricPrompt asks for"
+    assert case.rubric.criteria[0].prompt is not None

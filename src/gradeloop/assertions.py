@@ -21,6 +21,9 @@ from gradeloop.yaml_file import read_yaml
 
 JUDGED = {"llm-rubric": False, "not-llm-rubric": True}
 
+BY_PROMPT = "What the rubricPrompt asks for"
+"""The criterion of an assertion that has a prompt, and no value."""
+
 _NAMES = (*JUDGED, "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS))
 
 
@@ -76,12 +79,15 @@ def _criterion(value: JsonValue, where: Spot, options: Mapping[str, JsonValue], 
 
 def _judged(told: Mapping[str, JsonValue], kind: str, where: Spot, options: Mapping[str, JsonValue]) -> dict[str, Any]:
     refuse_others(told, {"type", "value", "threshold", "provider", "rubricPrompt", "weight", "metric"}, where)
+    asked = told.get("rubricPrompt", options.get("rubricPrompt"))
+    if told.get("value") is None and asked is None:
+        raise InvalidRequest(f"{where}: the assertion has no value; write what must hold")
     scale: dict[str, Any] = {"min": 0, "max": 1} | ({"threshold": told["threshold"]} if "threshold" in told else {})
-    criterion: dict[str, Any] = {"description": told.get("value"), "form": "pass_score", "score": scale}
+    criterion: dict[str, Any] = {"description": told.get("value", BY_PROMPT), "form": "pass_score", "score": scale}
     criterion |= {"negate": True} if JUDGED[kind] else {}
-    provider, prompt = told.get("provider", options.get("provider")), told.get("rubricPrompt", options.get("rubricPrompt"))
+    provider = told.get("provider", options.get("provider"))
     criterion |= {"grader": model_of(provider, where)} if provider is not None else {}
-    return criterion | ({"prompt": prompt} if prompt is not None else {})
+    return criterion | ({"prompt": asked} if asked is not None else {})
 
 
 def _checked(told: Mapping[str, JsonValue], kind: str, where: Spot, variables: Mapping[str, JsonValue]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from gradeloop.batches.client import BatchClient
 from gradeloop.batches.ending import code_of, results_line
 from gradeloop.batches.json_files import json_line
 from gradeloop.batches.order import Order
-from gradeloop.batches.outputs import Outputs
+from gradeloop.batches.outputs import SUFFIXES, Outputs
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.spool import Spool
 from gradeloop.batches.suite_file import read_suite
@@ -54,13 +54,15 @@ class Evaluation:
     async def _new(self, path: Path) -> int:
         order = self._order
         suite = read_suite(path, order.flags)
-        outputs = Outputs([*suite.outputs, *order.outputs])
+        known = [path for path in suite.outputs if path.suffix.lower() in SUFFIXES]
+        outputs = Outputs([*known, *order.outputs])
         spool = Spool(suite.cases())
         request = order.request(suite, spool.total)
         existing(suite.tools, "--tools")
         existing((suite.scripted,) if suite.scripted else (), "--scripted")
-        for note in suite.notes:
-            self._console.print(note, style="dim", soft_wrap=True) if not order.as_json else None
+        unknown = [f"outputPath {path.name}: no file of that kind is written" for path in suite.outputs if path not in known]
+        for note in (*suite.notes, *unknown) if not order.as_json else ():
+            self._console.print(note, style="dim", soft_wrap=True)
         await self._reader.open()
         connection = await find()
         client = await connect(connection)

@@ -4,16 +4,17 @@ Facts of their shapes: promptfoo 0.123.1, `src/csv.ts`.
 """
 
 import re
+from collections.abc import Iterator
 
 from pydantic import JsonValue
 
 from gradeloop.batches.datasets import Row, number_of
 from gradeloop.errors import InvalidRequest
-from gradeloop.promptfoo_models import as_object
 from gradeloop.spot import Spot
 from gradeloop.strict import clip
 
 _EXPECTED = re.compile(r"__expected\d*")
+_CONFIG = re.compile(r"__config:(?P<column>__expected\d*):threshold")
 _ASSERTION = re.compile(r"(?P<type>(?:not-)?[a-z][a-z-]*)(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>.*))?", re.DOTALL)
 _OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
 _TYPES = {
@@ -37,13 +38,16 @@ def test_of_cells(row: Row) -> dict[str, JsonValue]:
     """
     told: dict[str, JsonValue] = {"vars": {}}
     variables: dict[str, JsonValue] = {}
-    asserted: list[JsonValue] = []
+    asserted: dict[str, dict[str, JsonValue]] = {}
+    thresholds: dict[str, JsonValue] = {}
     metric: dict[str, JsonValue] = {}
     for name, cell in ((name, str(cell)) for name, cell in row.value.items()):
         if not name.startswith("__"):
             variables[name] = cell
         elif _EXPECTED.fullmatch(name):
-            asserted += [_assertion(cell.strip(), row.spot.at(name))] if cell.strip() else []
+            asserted |= {name: _assertion(cell.strip(), row.spot.at(name))} if cell.strip() else {}
+        elif found := _CONFIG.fullmatch(name):
+            thresholds |= {found["column"]: number_of(cell, row.spot.at(name))} if cell.strip() else {}
         elif name in {"__description", "__providerOutput"}:
             told |= {name.removeprefix("__"): cell} if cell else {}
         elif name == "__threshold":
@@ -52,17 +56,27 @@ def test_of_cells(row: Row) -> dict[str, JsonValue]:
             metric = {"metric": cell} if cell else {}
         elif not name.startswith("__metadata"):
             raise InvalidRequest(f"{row.spot}: the column {clip(name)} has no counterpart; leave it out")
-    return told | {"vars": variables, "assert": [as_object(each, row.spot) | metric for each in asserted]}
+    return told | {"vars": variables, "assert": list(_configured(asserted, thresholds, row.spot, metric))}
 
 
-def _assertion(text: str, where: Spot) -> JsonValue:
+def _configured(
+    asserted: dict[str, dict[str, JsonValue]], thresholds: dict[str, JsonValue], where: Spot, metric: dict[str, JsonValue]
+) -> Iterator[JsonValue]:
+    """Yield the assertions, each with the threshold that a column of its own gives it."""
+    names = ("__expected", "__expected1")  # two names of one column
+    for column, told in asserted.items():
+        own = next((thresholds.pop(name) for name in (column, *(names if column in names else ())) if name in thresholds), None)
+        yield told | metric | ({} if own is None else {"threshold": own})
+    if left := next(iter(thresholds), None):
+        raise InvalidRequest(f"{where}: a threshold for {left}, and nothing is expected there; leave it out, or write what is")
+
+
+def _assertion(text: str, where: Spot) -> dict[str, JsonValue]:
     """Return what a cell says, `contains: 5 days`; a text without a type is what the output has to equal."""
     found = _ASSERTION.fullmatch(text)
     kind = _OTHER_NAMES.get(found["type"], found["type"]) if found else ""
     if found is None or kind.removeprefix("not-") not in _TYPES:
         return {"type": "equals", "value": text}
-    if found["threshold"] is not None:
-        raise InvalidRequest(f"{where}: {clip(text)}: a threshold in a cell has no counterpart; leave it out")
     value = (found["value"] or "").strip()
-    told: dict[str, JsonValue] = {"type": kind}
-    return told | ({"value": value} if value else {})
+    threshold = {} if found["threshold"] is None else {"threshold": number_of(found["threshold"], where)}
+    return {"type": kind, **({"value": value} if value else {}), **threshold}
