@@ -19,10 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
-from aiohttp.test_utils import TestServer
-
-from benchmarks.judging_storm import Paid
+from benchmarks.judging_storm import Judges, Paid
 from gradeloop.batches.case_result import BatchSummary, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.departure import leave
@@ -64,37 +61,19 @@ class Report:
     """Exit codes of the command: left by Ctrl-C, then attached to the end."""
 
 
-class CountingJudge:
-    """A provider whose verdict depends on the case alone, and who counts."""
+class CaseJudge(Judges):
+    """A provider whose verdict depends on the case alone."""
 
-    def __init__(self, delay: float) -> None:
-        self.calls: list[Paid] = []
-        self._delay = delay
-        app = web.Application(client_max_size=2**26)
-        app.router.add_post("/v1/chat/completions", self._answer)
-        self._server = TestServer(app)
+    def named(self, body: dict[str, Any]) -> str:
+        """Return the case's number."""
+        found = re.search(r"case number (\d+)", json.dumps(body["messages"]))
+        return found.group(1) if found else "?"
 
-    async def start(self) -> str:
-        """Listen, and return the address."""
-        await self._server.start_server()
-        return str(self._server.make_url("")).rstrip("/")
-
-    async def close(self) -> None:
-        """Answer nobody any more."""
-        await self._server.close()
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        found = re.search(r"case number (\d+)", json.dumps((await request.json())["messages"]))
-        call = Paid(found.group(1) if found else "?", time.monotonic())
-        self.calls.append(call)
-        await asyncio.sleep(self._delay)
-        call.answered = time.monotonic()
-        passed = found is not None and is_good(int(found.group(1)))
-        row = {"id": "c1", "reason": f"as told to {call.name}", "passed": passed, "gap": None if passed else "it is not"}
-        said = {"criteria": [row], "explanation": "so it is", "result": "satisfied" if passed else "needs_revision"}
-        choice = {"index": 0, "message": {"role": "assistant", "content": json.dumps(said)}, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-        return web.json_response({"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage})
+    def said(self, name: str) -> dict[str, Any]:
+        """Return the verdict."""
+        passed = is_good(int(name))
+        row = {"id": "c1", "reason": f"as told to {name}", "passed": passed, "gap": None if passed else "it is not"}
+        return {"criteria": [row], "explanation": "so it is", "result": "satisfied" if passed else "needs_revision"}
 
 
 def is_good(case: int) -> bool:
@@ -114,7 +93,7 @@ def suite_of(plan: Plan, url: str, folder: Path) -> Path:
 
 async def storm(plan: Plan, folder: Path) -> Report:
     """Run the batch through the kills, and look at what it came to."""
-    judge, report = CountingJudge(plan.delay), Report()
+    judge, report = CaseJudge(plan.delay), Report()
     url = await judge.start()
     store = f"sqlite:///{folder / 'results.db'}"
     os.environ["GRADELOOP_STORE"] = store  # of the workers, which are started with this environment
@@ -140,10 +119,12 @@ async def _command(engine: Engine, store: str, *arguments: str, ctrl_c_after: fl
     """Run the command line, perhaps not to its end, and return its exit code."""
     own = {"TEMPORAL_ADDRESS": engine.address, "GRADELOOP_STORE": store, "GRADELOOP_TASK_QUEUE": QUEUE}
     own["GRADELOOP_STATE_DIR"] = str(engine.folder)
-    command = [str(Path(sys.executable).parent / "gradeloop"), *arguments]
-    with (engine.folder / "command.log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(*command, env=os.environ | own, stdout=log, stderr=log)
+    command, log = [str(Path(sys.executable).parent / "gradeloop"), *arguments], engine.folder / f"command-{time.time_ns()}.log"
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(*command, env=os.environ | own, stdout=file, stderr=file)
     if ctrl_c_after is not None:
+        while process.returncode is None and b"Ctrl-C leaves it running" not in await asyncio.to_thread(log.read_bytes):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
         await asyncio.wait([asyncio.create_task(process.wait())], timeout=ctrl_c_after)
         if process.returncode is None:
             process.send_signal(signal.SIGINT)

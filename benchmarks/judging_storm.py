@@ -88,17 +88,23 @@ class Judges:
         await self._server.close()
 
     async def _answer(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        found = re.search(r"run number (\d+)", json.dumps(body["messages"]))
-        call = Paid(f"{found.group(1) if found else '?'}/{body.get('seed')}", time.monotonic())
+        call = Paid(self.named(await request.json()), time.monotonic())
         self.calls.append(call)
         await asyncio.sleep(self._delay)
         call.answered = time.monotonic()
-        label = "match" if int(hashlib.sha256(call.name.encode()).hexdigest(), 16) % 3 else "no match"
-        said = json.dumps({"label": label, "explanation": f"as told to {call.name} [T0B0]"})
-        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+        choice = {"index": 0, "message": {"role": "assistant", "content": json.dumps(self.said(call.name))}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         return web.json_response({"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage})
+
+    def named(self, body: dict[str, Any]) -> str:
+        """Return what a call is told apart by: the run and the rollout."""
+        found = re.search(r"run number (\d+)", json.dumps(body["messages"]))
+        return f"{found.group(1) if found else '?'}/{body.get('seed')}"
+
+    def said(self, name: str) -> dict[str, Any]:
+        """Return the answer to a call."""
+        label = "match" if int(hashlib.sha256(name.encode()).hexdigest(), 16) % 3 else "no match"
+        return {"label": label, "explanation": f"as told to {name} [T0B0]"}
 
 
 def runs_of(count: int) -> list[AgentRun]:

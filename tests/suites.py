@@ -6,9 +6,9 @@ from textwrap import dedent
 import pytest
 
 from gradeloop.batches.case import Case
-from gradeloop.batches.suite_file import read_suite
-from gradeloop.batches.suite_run import SuiteFlags
 from gradeloop.errors import InvalidRequest
+from gradeloop.suites.suite_file import read_suite
+from gradeloop.suites.suite_run import SuiteFlags
 
 PLAIN = SuiteFlags()
 REPLIES = "replies: [{role: grader, text: x}]"

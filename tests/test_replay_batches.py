@@ -62,7 +62,7 @@ STORIES = {
 
 async def told(client: Client, folder: Path, name: str) -> dict[str, WorkflowHistory]:
     """Run a story and return the histories of its workflows: batches, shards, uploads, but not those of cases."""
-    story, batch_id = STORIES[name], f"recorded-{name}"
+    story, batch_id = STORIES[name], f"recorded-batch-{name}"
     with pytest.MonkeyPatch.context() as patch:
         if name == "rolled":
             patch.setattr("gradeloop.batches.ledger_work.SHARD", 2)

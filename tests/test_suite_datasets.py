@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradeloop.batches.csv_rows import csv_rows
-from gradeloop.batches.json_rows import json_rows, jsonl_rows
-from gradeloop.batches.suite_file import read_suite
+from gradeloop.suites.csv_rows import csv_rows
+from gradeloop.suites.json_rows import json_rows, jsonl_rows
+from gradeloop.suites.suite_file import read_suite
 from tests.suites import cases, refusal, written
 
 GIVEN = "grader: scripted:j\nscripted: replies.yaml\nrubric: '- it is kind'\n"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gradeloop.batches.suite_file import read_suite
-from gradeloop.batches.suite_run import SuiteFlags
+from gradeloop.suites.suite_file import read_suite
+from gradeloop.suites.suite_run import SuiteFlags
 from tests.suites import cases, refusal, written
 
 NAME = "promptfooconfig.yaml"

@@ -7,12 +7,12 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from gradeloop.batches import suite_run
-from gradeloop.batches.suite import SuiteFile
-from gradeloop.batches.suite_file import read_suite
-from gradeloop.batches.suite_run import SuiteFlags
-from gradeloop.batches.suite_test import SuiteTest
 from gradeloop.schemas import schemas_of
+from gradeloop.suites import suite_run
+from gradeloop.suites.fields import SuiteTest
+from gradeloop.suites.suite import SuiteFile
+from gradeloop.suites.suite_file import read_suite
+from gradeloop.suites.suite_run import SuiteFlags
 from gradeloop.text_check import KINDS
 from gradeloop.yaml_file import read_yaml
 from tests.suites import cases, refusal, written

@@ -55,7 +55,7 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
     """Run a suite as a batch that loses nothing, as a gate in CI."""
     from gradeloop.batches.command import Evaluation
     from gradeloop.batches.order import Limits, Order
-    from gradeloop.batches.suite_run import SuiteFlags
+    from gradeloop.suites.suite_run import SuiteFlags
     from gradeloop.task_flags import budget_of
 
     budget = budget_of(budget_tokens, budget_usd)

@@ -6,7 +6,6 @@ from pydantic import BaseModel
 
 from gradeloop.batches.batch_request import BatchRequest, Upload
 from gradeloop.batches.case_result import BatchSummary, CaseResult
-from gradeloop.batches.suite import SuiteFile
 from gradeloop.contracts import RunResult, ThreadState
 from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import Evaluation
@@ -18,6 +17,7 @@ from gradeloop.request import ThreadRequest
 from gradeloop.rubric import Rubric
 from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, InvokeRequest, OverrideRequest
 from gradeloop.strict import clip, did_you_mean
+from gradeloop.suites.suite import SuiteFile
 from gradeloop.tool_elsewhere import ToolElsewhere
 from gradeloop.transcript import Message
 from gradeloop.verdict import verdict_schema

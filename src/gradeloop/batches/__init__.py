@@ -1,1 +1,1 @@
-"""Many cases at once: suites, the cases they come to, what is kept of them, and how they are told."""
+"""Many cases at once: what they are, what is kept of them, what they came to, and how that is told."""

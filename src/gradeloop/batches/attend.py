@@ -15,7 +15,7 @@ from gradeloop.connection import Connection
 READ_SECONDS = 0.25
 """Between two looks into the store."""
 
-STILL_SECONDS = 5.0
+STILL_SECONDS = 3.0
 """Without a case that ends, after which the batch is asked whether all of it waits for people."""
 
 ASK_SECONDS = 1.0

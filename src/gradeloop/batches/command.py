@@ -20,15 +20,18 @@ from gradeloop.batches.order import Order
 from gradeloop.batches.outputs import SUFFIXES, Outputs
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.spool import Spool
-from gradeloop.batches.suite_file import read_suite
 from gradeloop.batches.table import result_lines
 from gradeloop.connection import Connection, connect, find, is_embedded
 from gradeloop.departure import STOPPED
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, WorkerFailed
 from gradeloop.settings_file import config_file
 from gradeloop.store import VARIABLE, Store, store_url
+from gradeloop.suites.suite_file import read_suite
 from gradeloop.task_flags import existing
 from gradeloop.worker_process import WorkerSpec, ensure_worker, ensure_worker_of
+
+BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
+"""How long a batch may take to begin: a minute, in which its worker may be started again."""
 
 
 class Evaluation:
@@ -72,6 +75,9 @@ class Evaluation:
         batches = BatchClient(client, task_queue)
         await batches.upload(request.batch_id, spool)
         spool.close()
+        if await self._reader.stored(request.batch_id) != request.total:
+            words = f"its worker writes into another store; set {VARIABLE} here as it is there"
+            raise InvalidRequest(f"the cases of {request.batch_id!r} were sent, and are not in the store: {words}")
         return await self._started(batches, request, outputs, connection, task_queue)
 
     async def _started(self, batches: BatchClient, request: BatchRequest, outputs: Outputs, connection: Connection, task_queue: str) -> int:
@@ -86,16 +92,12 @@ class Evaluation:
         return await self._followed(batches, request.batch_id, outputs, connection, task_queue)
 
     async def _seen(self, batch_id: str) -> None:
-        """Wait until the batch stands in the store, and say what is wrong where it never does.
-
-        Raises:
-            InvalidRequest: The worker writes into another store.
-        """
-        for _ in range(100):
+        """Wait until the batch has begun, which is when it stands in the store."""
+        for _ in range(BEGIN_TRIES):
             if await self._reader.has(batch_id):
                 return
-            await asyncio.sleep(0.1)
-        raise InvalidRequest(f"the batch {batch_id!r} runs, and its worker writes into another store; set {VARIABLE} here as it is there")
+            await asyncio.sleep(BEGIN_SECONDS)
+        raise WorkerFailed(f"the batch {batch_id!r} does not begin; look at its worker, then: gradeloop eval --attach {batch_id}")
 
     async def _known(self, name: str) -> int:
         """Look at a batch that was started before, or have it go on."""

@@ -8,9 +8,9 @@ from typing import Literal
 from uuid import uuid4
 
 from gradeloop.batches.batch_request import BatchRequest
-from gradeloop.batches.suite_run import Suite, SuiteFlags
 from gradeloop.budget import Budget
 from gradeloop.errors import InvalidRequest
+from gradeloop.suites.suite_run import Suite, SuiteFlags
 
 NAME_CHARACTERS = 60
 

@@ -58,6 +58,14 @@ class BatchReader:
         asked = select(batches.c.id).where(batches.c.id == batch_id)
         return await self._store.read(lambda connection: connection.execute(asked).first() is not None)
 
+    async def stored(self, batch_id: str) -> int:
+        """Return how many cases of a batch are in the store."""
+        from sqlalchemy import func, select
+
+        cases = table("cases")
+        asked = select(func.count()).select_from(cases).where(cases.c.batch_id == batch_id)
+        return int(await self._store.read(lambda connection: connection.execute(asked).scalar_one()))
+
     async def summaries(self, most: int) -> list[BatchSummary]:
         """Return where the newest batches stand."""
         from sqlalchemy import select

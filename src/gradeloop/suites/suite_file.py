@@ -5,17 +5,17 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.batches.case_rubrics import CaseRubrics
-from gradeloop.batches.datasets import Tested, files_of, read_rows, refuse_number, tested
-from gradeloop.batches.plan import Asked, Drafter, Plan, refuse_twins
-from gradeloop.batches.promptfoo_suite import is_promptfoos, promptfoo_suite
-from gradeloop.batches.roles import Roles
-from gradeloop.batches.suite import SuiteFile, SuiteSettings
-from gradeloop.batches.suite_files import followed_test, prompts_of, with_rubric
-from gradeloop.batches.suite_run import Suite, SuiteFlags, grader_of
-from gradeloop.batches.suite_test import SuiteTest
 from gradeloop.errors import InvalidRequest
 from gradeloop.spot import Spot, refused
+from gradeloop.suites.case_rubrics import CaseRubrics
+from gradeloop.suites.datasets import Tested, files_of, read_rows, refuse_number, tested
+from gradeloop.suites.fields import SuiteTest
+from gradeloop.suites.plan import Asked, Drafter, Plan, refuse_twins
+from gradeloop.suites.promptfoo_suite import is_promptfoos, promptfoo_suite
+from gradeloop.suites.roles import Roles
+from gradeloop.suites.suite import SuiteFile, SuiteSettings
+from gradeloop.suites.suite_files import followed_test, prompts_of, with_rubric
+from gradeloop.suites.suite_run import Suite, SuiteFlags, grader_of
 from gradeloop.task_flags import existing
 from gradeloop.yaml_file import read_placed
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.batches.csv_rows import csv_rows
-from gradeloop.batches.json_rows import json_rows, jsonl_rows
-from gradeloop.batches.suite_test import SuiteTest
 from gradeloop.errors import InvalidRequest
 from gradeloop.spot import Spot, refused
 from gradeloop.strict import clip, did_you_mean
+from gradeloop.suites.csv_rows import csv_rows
+from gradeloop.suites.fields import SuiteTest
+from gradeloop.suites.json_rows import json_rows, jsonl_rows
 from gradeloop.yaml_file import read_placed
 
 SPECIAL = ("id", "description", "output", "rubric", "threshold")

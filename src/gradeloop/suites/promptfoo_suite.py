@@ -9,17 +9,17 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.batches.case_rubrics import CaseRubrics
-from gradeloop.batches.plan import Plan
-from gradeloop.batches.promptfoo_prompts import drafters_in, prompts_in
-from gradeloop.batches.promptfoo_tests import Reader
-from gradeloop.batches.roles import Roles
-from gradeloop.batches.suite import SuiteSettings
-from gradeloop.batches.suite_run import Suite, SuiteFlags, grader_of
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.promptfoo_models import as_object, refuse_others
 from gradeloop.spot import Spot
 from gradeloop.strict import clip
+from gradeloop.suites.case_rubrics import CaseRubrics
+from gradeloop.suites.plan import Plan
+from gradeloop.suites.promptfoo_prompts import drafters_in, prompts_in
+from gradeloop.suites.promptfoo_tests import Reader
+from gradeloop.suites.roles import Roles
+from gradeloop.suites.suite import SuiteSettings
+from gradeloop.suites.suite_run import Suite, SuiteFlags, grader_of
 from gradeloop.task_flags import existing
 
 _OWN = {"providers", "targets", "defaultTest", "evaluateOptions", "scenarios", "assertionTemplates", "outputPath"}

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
-from gradeloop.batches.datasets import Row, number_of
 from gradeloop.errors import InvalidRequest
 from gradeloop.spot import Spot
 from gradeloop.strict import clip
+from gradeloop.suites.datasets import Row, number_of
 
 _EXPECTED = re.compile(r"__expected\d*")
 _CONFIG = re.compile(r"__config:(?P<column>__expected\d*):threshold")

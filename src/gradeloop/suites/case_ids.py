@@ -5,10 +5,10 @@ import json
 import re
 from collections import Counter
 
-from gradeloop.batches.suite_test import SuiteTest
 from gradeloop.errors import InvalidRequest
 from gradeloop.spot import Spot
 from gradeloop.strict import clip
+from gradeloop.suites.fields import SuiteTest
 
 SLUG_CHARACTERS = 32
 """Of a made id, before its ten hexadecimal digits: enough to tell what the case is about."""

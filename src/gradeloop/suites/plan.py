@@ -7,18 +7,18 @@ from itertools import product
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.batches.case import CASE_BYTES, Case
-from gradeloop.batches.case_ids import CaseIds
-from gradeloop.batches.case_rubrics import CaseRubrics
-from gradeloop.batches.conversation import Conversation, of_messages, of_prompt
-from gradeloop.batches.datasets import Tested
-from gradeloop.batches.roles import Roles
-from gradeloop.batches.suite import Prompt
-from gradeloop.batches.suite_test import Defaults
 from gradeloop.errors import InvalidRequest
 from gradeloop.request import Generator, Grader
 from gradeloop.rubric import Rubric
 from gradeloop.spot import Spot, refused
 from gradeloop.strict import clip
+from gradeloop.suites.case_ids import CaseIds
+from gradeloop.suites.case_rubrics import CaseRubrics
+from gradeloop.suites.conversation import Conversation, of_messages, of_prompt
+from gradeloop.suites.datasets import Tested
+from gradeloop.suites.fields import Defaults
+from gradeloop.suites.roles import Roles
+from gradeloop.suites.suite import Prompt
 
 
 @dataclass(frozen=True)

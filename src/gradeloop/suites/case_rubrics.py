@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.assertions import Asserted, spotted
-from gradeloop.batches.datasets import Tested
-from gradeloop.batches.suite_test import Defaults
 from gradeloop.errors import InvalidRequest
 from gradeloop.rubric import Rubric
 from gradeloop.spot import Spot, refused
+from gradeloop.suites.datasets import Tested
+from gradeloop.suites.fields import Defaults
 from gradeloop.templates import filled, is_template
 
 _KEPT = 1000

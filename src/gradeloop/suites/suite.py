@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from gradeloop.batches.suite_test import Defaults, GraderSetting, Said, SuiteTest, one_line
 from gradeloop.budget import Budget
 from gradeloop.request import MAX_ITERATIONS, Generator
 from gradeloop.rubric import Rubric
 from gradeloop.strict import OrText, Strict
+from gradeloop.suites.fields import Defaults, GraderSetting, Said, SuiteTest, one_line
 
 RETRIES = 7
 """Of a model call by default: with doubling pauses they outlast two minutes of a provider's trouble."""

@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.batches.datasets import Tested, files_of, read_rows, refuse_number
-from gradeloop.batches.promptfoo_cells import test_of_cells
-from gradeloop.batches.suite_files import followed, is_file
-from gradeloop.batches.suite_test import Defaults, SuiteTest
 from gradeloop.errors import InvalidRequest
 from gradeloop.promptfoo_models import as_list, as_object, refuse_others
 from gradeloop.spot import Spot, refused
 from gradeloop.strict import clip
+from gradeloop.suites.datasets import Tested, files_of, read_rows, refuse_number
+from gradeloop.suites.fields import Defaults, SuiteTest
+from gradeloop.suites.promptfoo_cells import test_of_cells
+from gradeloop.suites.suite_files import followed, is_file
 from gradeloop.templates import is_template
 
 _DEFAULTS = {"vars", "assert", "threshold", "options", "metadata"}

@@ -8,12 +8,12 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from gradeloop.batches.case import Case
-from gradeloop.batches.plan import Plan
-from gradeloop.batches.suite import SuiteSettings
-from gradeloop.batches.suite_test import GraderSetting
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.request import Grader
 from gradeloop.strict import clip
+from gradeloop.suites.fields import GraderSetting
+from gradeloop.suites.plan import Plan
+from gradeloop.suites.suite import SuiteSettings
 
 MAX_CASES = 100_000
 """Of one batch: some hours of judging even with a hundred cases in flight; what is more is several batches."""

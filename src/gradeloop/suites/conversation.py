@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.batches.suite import Prompt
-from gradeloop.batches.suite_test import Said
 from gradeloop.errors import InvalidRequest
 from gradeloop.request import Generator
 from gradeloop.spot import Spot, refused
+from gradeloop.suites.fields import Said
+from gradeloop.suites.suite import Prompt
 from gradeloop.templates import fill_text
 from gradeloop.transcript import MESSAGE_BYTES, Message
 

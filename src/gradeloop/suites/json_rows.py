@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from gradeloop.batches.csv_rows import foreign
 from gradeloop.errors import InvalidRequest
 from gradeloop.strict import clip
 from gradeloop.strict_json import leading_json
+from gradeloop.suites.csv_rows import foreign
 
 LINE_BYTES = 8 * 1024 * 1024
 """Of one line of JSONL: six times what a case may have, as escapes may take six bytes for one."""
