@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from temporalio.exceptions import ApplicationError
 
 from activities.case_call import CaseTold
 from activities.case_desk import CaseDesk
+from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import GradingBatch
+from gradeloop.client import GradingClient
+from gradeloop.errors import GradeloopError, InvalidRequest
 from tests.batches import JUDGE, Batches, batching, breaks, case, drafted, fails, passes
 from tests.threads import row, serving, verdict
 from workflows import batch_shard, grading_batch
@@ -271,6 +275,11 @@ async def test_a_batch_that_a_person_pauses_ends_what_is_in_flight(client: Clien
     assert (finished.status, finished.passed) == ("finished", 100)
 
 
+async def test_a_batch_that_does_not_run_cannot_be_paused(client: Client) -> None:
+    with pytest.raises(InvalidRequest, match="the batch 'nobody' is not running; there is nothing to pause"):
+        await BatchClient(client, "x").pause("nobody")
+
+
 @pytest.mark.parametrize("how", ["cancel", "terminate"])
 async def test_a_batch_that_is_stopped_goes_on_when_it_is_started_again(client: Client, tmp_path: Path, how: str) -> None:
     async with batching(client, tmp_path, passes()) as batches:
@@ -389,3 +398,33 @@ async def test_a_worker_without_a_store_refuses_batches_with_the_cure(client: Cl
             await handle.result()
 
     assert "this worker has no store, in which a batch's cases are kept; set GRADELOOP_STORE to sqlite:" in str(refused.value.cause)
+
+
+async def test_cases_that_wait_for_people_are_told_and_hold_up_what_comes_behind_them(client: Client, tmp_path: Path) -> None:
+    rubric = {"criteria": ["it is good", {"description": "it may go out", "human": True}]}
+    said: list[dict[str, Any]] = [{"role": "generator", "text": "a letter"}, passes()]
+    async with batching(client, tmp_path, *said) as batches:
+        await batches.upload("human", [drafted(f"c{at}", loop=True, rubric=rubric) for at in range(3)])
+        handle = await batches.start("human", 3, at_once=2)
+        asked = BatchClient(client, batches.desk.queue)
+        async with asyncio.timeout(20):
+            while len(await asked.waiting("human")) < 2:
+                await asyncio.sleep(0.1)
+        in_flight = await asked.in_flight("human")
+        for at in (0, 1, 2):
+            await _decide(client, f"human/c{at}")
+        summary = await handle.result()
+
+    assert in_flight == 2
+    assert (summary.status, summary.passed) == ("finished", 3)
+
+
+async def _decide(client: Client, thread: str) -> None:
+    """Decide the criterion of a thread once it waits for that."""
+    people = GradingClient(client)
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(GradeloopError):
+                await people.decide(thread, "c2", passed=True, by="ann")
+                return
+            await asyncio.sleep(0.1)

@@ -72,7 +72,6 @@ class BatchShard:
         self._children = asyncio.Semaphore(CHILDREN)
         self._nonce = f"{workflow.random().getrandbits(NONCE_BITS):032x}"
         self._ended: dict[int, str] = {}
-        self._running = 0
         self._held: str | None = None
 
     @workflow.run
@@ -101,11 +100,7 @@ class BatchShard:
         """Run one case after the other."""
         while due and self._held is None and not self._is_long():
             case = due.popleft()
-            self._running += 1
-            try:
-                found = await CaseRun(case, self._call(case), self._calls, self._children, self._priority).end()
-            finally:
-                self._running -= 1
+            found = await CaseRun(case, self._call(case), self._calls, self._children, self._priority).end()
             if found.held:
                 self.hold(found.held)
             if found.status in {"passed", "failed", "error"}:
@@ -128,5 +123,5 @@ class BatchShard:
 
     @workflow.query
     def in_flight(self) -> int:
-        """Return how many cases have begun and not ended."""
-        return self._running
+        """Return how many calls are under way, and workflows of cases."""
+        return self._calls.in_flight

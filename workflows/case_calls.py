@@ -1,6 +1,8 @@
 """Calls about the cases of a shard: so many at once, behind those of threads, and what failed for good said as that."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -70,7 +72,8 @@ class CaseCalls:
         while True:
             try:
                 async with self._slots:
-                    return await self._counted(activity, call, self._options, summary)
+                    with self.under_way():
+                        return await _started(activity, call, CaseTold, self._options, self._priority, summary)
             except ActivityError as error:
                 if is_cancelled_exception(error):
                     raise
@@ -93,10 +96,12 @@ class CaseCalls:
         """
         return await call_store(activity, argument, result, self._priority, summary)
 
-    async def _counted(self, activity: str, call: CaseCall, options: ActivityConfig, summary: str) -> CaseTold:
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Count what is done inside as in flight."""
         self.in_flight += 1
         try:
-            return await _started(activity, call, CaseTold, options, self._priority, summary)
+            yield
         finally:
             self.in_flight -= 1
 

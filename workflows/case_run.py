@@ -77,8 +77,9 @@ class CaseRun:
                 return await self._failed(self._call, "case", CaseFailed(error.message, self._call.carried))
             name = f"{self._call.batch_id}/{self._due.id}"
             try:
-                handle = await self._started(name, request)
-                await handle
+                with self._calls.under_way():
+                    handle = await self._started(name, request)
+                    await handle
             except ChildWorkflowError as error:
                 if is_cancelled_exception(error):
                     raise

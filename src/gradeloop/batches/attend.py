@@ -106,12 +106,12 @@ class Attendance:
             await asyncio.sleep(ASK_SECONDS)
 
     async def _waits(self) -> bool:
-        """Tell whether all that is left waits for people; the summary then says so."""
+        """Tell whether all that has begun waits for people, so that nothing else begins; the summary then says so."""
         summary = self.summary
-        if summary is None or not summary.open or self._running < summary.open:
+        if summary is None or not summary.open or not self._running:
             return False
         found = await self.client.waiting(self.batch_id)
-        if len(found) < summary.open:
+        if len(found) < self._running:
             return False
         self.waiting = tuple(found)
         self.summary = summary.model_copy(update={"waiting": len(found)})
