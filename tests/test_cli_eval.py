@@ -251,6 +251,9 @@ def test_a_dataset_in_another_encoding_is_told_with_its_place(gradeloop: Command
         (("--attach", "a", "--resume", "b"), "--attach and --resume both name a batch; keep one"),
         (("--resume", "a", "--grader", "openai:x"), "are for a suite; a batch that was started has its own"),
         (("none.yaml",), "does not exist"),
+        ((".",), "is no YAML file"),
+        (("gate.yaml", "--budget-usd", "0"), "--budget: max_cost_usd: Input should be greater than 0"),
+        (("gate.yaml", "--pass-rate", "1.5"), "--pass-rate"),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(gradeloop: CommandLine, flags: tuple[str, ...], words: str) -> None:
@@ -279,3 +282,17 @@ def test_without_a_server_it_says_so(gradeloop: CommandLine) -> None:
     assert done.code == 4
     assert "No Temporal server answers" in done.err
     assert os.environ.get("GRADELOOP_STORE") is None
+
+
+def test_what_only_the_worker_knows_is_told_as_a_mistake_too(gradeloop: CommandLine) -> None:
+    model = {"id": "openai_compatible:x", "config": {"base_url": "http://127.0.0.1:9/v1"}}
+    allowed = {"GRADELOOP_BASE_URLS": "http://127.0.0.1:9"}
+    name = suite(gradeloop, "dear", [], ["good"], grader=model)
+
+    unpriced = gradeloop("eval", name, "--budget-usd", "1", **allowed)
+    elsewhere = gradeloop("eval", name)
+
+    assert (unpriced.code, elsewhere.code) == (2, 2), unpriced.err + elsewhere.err
+    assert "budget.max_cost_usd: the price of 'openai_compatible:x' is not known on this worker" in unpriced.err
+    assert "is not allowed on this worker; add it to the worker's GRADELOOP_BASE_URLS" in elsewhere.err
+    assert "Traceback" not in unpriced.err + elsewhere.err

@@ -30,9 +30,10 @@ def words_of(ending: "Ending") -> str | None:
 
 def code_of_error(error: Exception) -> int:
     """Return the exit code of what a command raised."""
-    from gradeloop.errors import ServerUnreachable, ThreadClosed
+    from gradeloop.errors import BatchLost, ServerUnreachable, ThreadClosed
 
-    return UNREACHABLE if isinstance(error, ServerUnreachable) else NO_VERDICT if isinstance(error, ThreadClosed) else BAD_INPUT
+    lost = isinstance(error, ThreadClosed | BatchLost)
+    return UNREACHABLE if isinstance(error, ServerUnreachable) else NO_VERDICT if lost else BAD_INPUT
 
 
 def fail(sentence: str, code: int) -> NoReturn:

@@ -9,7 +9,8 @@ GradeloopError
 ├── ServerUnreachable     no Temporal server answers
 ├── WorkerFailed          the worker that a command needs did not start
 ├── ThreadNotFound        no thread of that id
-└── ThreadClosed          the thread ended without a result: cancelled, terminated, timed out
+├── ThreadClosed          the thread ended without a result: cancelled, terminated, timed out
+└── BatchLost             the batch, or an upload of its cases, ended without a result
 """
 
 from collections.abc import Sequence
@@ -58,6 +59,10 @@ class ThreadNotFound(GradeloopError):
 
 class ThreadClosed(GradeloopError):
     """The thread was cancelled, terminated or timed out, so it has no result."""
+
+
+class BatchLost(GradeloopError):
+    """A batch or an upload was cancelled, terminated or failed; what had ended is in the store. The message says how."""
 
 
 PROBLEMS_TOLD = 20

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from gradeloop.attendance import ctrl_c, done_before, looked_after
 from gradeloop.batches.board import Board
 from gradeloop.batches.case_result import BatchSummary, CaseResult
-from gradeloop.batches.client import BatchClient, BatchLost
+from gradeloop.batches.client import BatchClient
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.reader import PAGE, BatchReader
 from gradeloop.connection import Connection
+from gradeloop.errors import BatchLost
 
 READ_SECONDS = 0.25
 """Between two looks into the store."""

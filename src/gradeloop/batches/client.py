@@ -13,7 +13,7 @@ from gradeloop.batches.batch_request import UPLOAD_BYTES, UPLOAD_CASES, BatchReq
 from gradeloop.batches.case import Case
 from gradeloop.batches.case_result import BatchSummary
 from gradeloop.batches.contract import GradingBatch, StoreCases
-from gradeloop.errors import InvalidRequest, ServerUnreachable
+from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable
 from gradeloop.listing import quoted
 from gradeloop.outage import Outage
 from gradeloop.thread_handle import LOST
@@ -27,10 +27,6 @@ ASKED_SECONDS = 5.0
 
 
 T = TypeVar("T")
-
-
-class BatchLost(Exception):
-    """The batch's workflow ended without a result; its cases are in the store. The message says how it ended."""
 
 
 class BatchClient:
@@ -191,7 +187,7 @@ async def _through_outages(call: Callable[[], Awaitable[T]], what: str) -> T:
             cause = error.cause
             if isinstance(cause, ApplicationError) and cause.type == InvalidRequest.__name__:
                 raise InvalidRequest(cause.message) from None
-            raise BatchLost(str(cause)) from None
+            raise BatchLost(cause.message if isinstance(cause, ApplicationError) else f"{what} ended without a result: {cause}") from None
         except RPCError as error:
             if error.status not in LOST or outage.is_too_long():
                 raise ServerUnreachable(f"{what}: the server does not answer: {error.message}") from None

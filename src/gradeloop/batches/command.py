@@ -26,6 +26,7 @@ from gradeloop.departure import STOPPED
 from gradeloop.errors import InvalidRequest, WorkerFailed
 from gradeloop.settings_file import config_file
 from gradeloop.store import VARIABLE, Store, store_url
+from gradeloop.story import counted
 from gradeloop.suites.suite_file import read_suite
 from gradeloop.task_flags import existing
 from gradeloop.worker_process import WorkerSpec, ensure_worker, ensure_worker_of
@@ -88,15 +89,26 @@ class Evaluation:
         if self._order.detach:
             self._tell(f"left running; look with: gradeloop eval --attach {request.batch_id}")
             return 0
-        await self._seen(request.batch_id)
+        await self._seen(batches, request.batch_id)
         return await self._followed(batches, request.batch_id, outputs, connection, task_queue)
 
-    async def _seen(self, batch_id: str) -> None:
-        """Wait until the batch has begun, which is when it stands in the store."""
-        for _ in range(BEGIN_TRIES):
-            if await self._reader.has(batch_id):
-                return
-            await asyncio.sleep(BEGIN_SECONDS)
+    async def _seen(self, batches: BatchClient, batch_id: str) -> None:
+        """Wait until the batch has begun, which is when it stands in the store.
+
+        Raises:
+            GradeloopError: It ended before that, or does not begin.
+        """
+        ending = asyncio.create_task(batches.result(batch_id))
+        try:
+            for _ in range(BEGIN_TRIES):
+                if await self._reader.has(batch_id):
+                    return
+                await asyncio.wait([ending], timeout=BEGIN_SECONDS)
+                if ending.done():
+                    ending.result()
+        finally:
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
         raise WorkerFailed(f"the batch {batch_id!r} does not begin; look at its worker, then: gradeloop eval --attach {batch_id}")
 
     async def _known(self, name: str) -> int:
@@ -128,7 +140,7 @@ class Evaluation:
         board = Board(self._console, summary.total)
         lines = _print_line if self._order.as_json else None
         attendance = Attendance(batch_id, batches, self._reader, outputs, board, lines)
-        self._tell(f"batch {batch_id}: {summary.total:,} cases; Ctrl-C leaves it running")
+        self._tell(f"batch {batch_id}: {counted(summary.total, 'case')}; Ctrl-C leaves it running")
         try:
             ended = await attendance.attend(task_queue, connection)
         finally:

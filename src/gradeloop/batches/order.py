@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
+from pydantic import ValidationError
+
 from gradeloop.batches.batch_request import BatchRequest
 from gradeloop.budget import Budget
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, explain
 from gradeloop.suites.suite_run import Suite, SuiteFlags
 
 NAME_CHARACTERS = 60
@@ -77,11 +79,18 @@ class Order:
             raise InvalidRequest(f"{flags} are for a suite; a batch that was started has its own")
 
     def request(self, suite: Suite, total: int) -> BatchRequest:
-        """Return what a suite's batch is started with."""
+        """Return what a suite's batch is started with.
+
+        Raises:
+            InvalidRequest: A limit is out of range.
+        """
         name, told = suite.name or suite.path.stem, suite.settings
         own = {each: getattr(told, each) for each in vars(self.limits) if getattr(told, each) is not None}
         given = {"batch_id": batch_name(name), "total": total, "name": name[:200], "cache": told.cache and self.cache}
-        return BatchRequest.model_validate(given | own | self.limits.told())
+        try:
+            return BatchRequest.model_validate(given | own | self.limits.told())
+        except ValidationError as error:
+            raise InvalidRequest(explain(error)) from None
 
     def going_on(self, known: BatchRequest) -> BatchRequest:
         """Return what a batch goes on with: as it was, but for what the flags say."""
