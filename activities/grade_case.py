@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.case_call import CaseCall, CaseTold, Failed
 from activities.case_desk import CaseDesk, is_over, told
@@ -63,8 +64,10 @@ class GradeCase:
                 return told(held.status)
             if held.output is None:  # drafted since it was read
                 held = await self._desk.views.again(call.batch_id, call.position)
+            if held.output is None:
+                raise ApplicationError("the case has no draft", type="case", non_retryable=True)
             try:
-                checks = checks_of(held.case, held.output or "")
+                checks = checks_of(held.case, held.output)
             except ValueError as error:
                 return await self._desk.settle(call, held, ended(held.case, "error", output=held.output, error=str(error)), Usage())
             if not units_of(held.case):

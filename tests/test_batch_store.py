@@ -17,7 +17,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.store import Store
 from gradeloop.usage import Usage
 from gradeloop.verdict import Verdict
-from tests.batches import batching, case, fails, passes
+from tests.batches import batching, case, drafted, fails, passes
 from tests.threads import row, verdict
 
 PAID = Usage(input=90, output=10, calls=1, attempts=1, seconds=0.1, cost_usd=0.5)
@@ -45,6 +45,16 @@ async def test_a_batch_runs_on_either_database(client: Client, tmp_path: Path, u
     assert (summary.passed, summary.failed, summary.usage.calls) == (24, 1, 100)
     assert [each.index for each in results] == list(range(25))
     assert (again.passed, again.cached, again.usage.calls) == (24, 25, 0)
+
+
+async def test_any_text_that_a_model_writes_is_kept_as_it_is(client: Client, tmp_path: Path, url: str) -> None:
+    said = "a \x00 zero, \x1b[31m red, \u202e turned, 😀 and {{ braces }}"
+    replies = [{"role": "generator", "text": said}, fails(gap=said)]
+    async with batching(client, tmp_path, *replies, url=url) as batches:
+        _, (result,) = await batches.run([drafted("a")])
+
+    assert result.output == said
+    assert result.criteria[0].gap == said
 
 
 async def test_a_case_ends_once_however_many_end_it(url: str) -> None:

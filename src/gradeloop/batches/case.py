@@ -13,7 +13,7 @@ from gradeloop.transcript import Message
 CASE_BYTES = 1024 * 1024
 """The largest case as JSON: it is uploaded in one payload."""
 
-CaseId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
+CaseId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?$")]
 
 CaseStatus = Literal["queued", "waiting", "passed", "failed", "error"]
 """`queued` is every case without a verdict that may still get one; `waiting` is one for a person."""

@@ -1,5 +1,6 @@
 """What workers write of batches into the store: cases, what each came to, and what all of it cost."""
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -118,7 +119,7 @@ class Ledger:
         def write(connection: "Connection") -> None:
             work.spend(connection, batch_id, usage)
             mine = (cases.c.batch_id == batch_id, cases.c.position == position, cases.c.attempt == attempt, cases.c.status == "queued")
-            connection.execute(cases.update().where(*mine).values(draft=draft, spent=usage.model_dump_json()))
+            connection.execute(cases.update().where(*mine).values(draft=json.dumps(draft), spent=usage.model_dump_json()))
 
         await insist(lambda: self._store.write(write))
 
@@ -182,7 +183,7 @@ def _held_case(row: "RowMapping") -> HeldCase:
         attempt=row["attempt"],
         fresh=row["fresh"],
         status=row["status"],
-        draft=row["draft"],
+        draft=None if row["draft"] is None else json.loads(row["draft"]),
         spent=Usage.model_validate_json(row["spent"]) if row["spent"] else Usage(),
     )
 

@@ -13,6 +13,7 @@ from gradeloop.batches.limits import held, request_of
 from gradeloop.batches.records import summary_of
 from gradeloop.batches.unit import Unit
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import one_line
 from gradeloop.store_tables import table
 from gradeloop.strict import clip
 from gradeloop.usage import Usage
@@ -198,6 +199,6 @@ def close(connection: "Connection", batch_id: str, why: str | None, *, stopped: 
     due = select(func.count()).select_from(cases).where(cases.c.batch_id == batch_id, cases.c.status == "queued")
     left = connection.execute(due).scalar_one()
     status = "stopped" if stopped else "paused" if left else "finished"
-    told = {"status": status, "reason": why if left else None}
+    told = {"status": status, "reason": one_line(why) if why and left else None}
     connection.execute(batches.update().where(batches.c.id == batch_id).values(**told))
     return summary_of(dict(connection.execute(select(batches).where(batches.c.id == batch_id)).mappings().one()))

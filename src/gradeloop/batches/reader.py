@@ -1,5 +1,6 @@
 """What the command reads of batches in the store: where each stands, and what its cases came to."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -133,5 +134,6 @@ def _result(row: "RowMapping", why: str) -> CaseResult:
     if row["result"] is not None:
         return CaseResult.model_validate_json(row["result"])
     case = Case.model_validate_json(row["spec"])
-    known = ended(case, row["status"], output=row["draft"] or case.output, error=why)
+    draft = None if row["draft"] is None else json.loads(row["draft"])
+    known = ended(case, row["status"], output=case.output if draft is None else draft, error=why)
     return known.model_copy(update={"index": row["position"], "attempt": row["attempt"], "finished": None})
