@@ -84,7 +84,8 @@ def test_the_limits_are_the_codes() -> None:
         "a shard's history": f"{batch_shard.HISTORY_BYTES // 1024**2} MiB, {batch_shard.HISTORY_EVENTS:,} events",
     }
     assert f"{grading_batch.SHARE:.0%}".replace("%", " %") in TEXT
-    assert f"counted from the {limits.COUNTED_FROM}th case on" in TEXT
+    assert f"half may be errors by default, counted from the {limits.COUNTED_FROM}th on" in TEXT
+    assert BatchRequest(batch_id="x", total=1).max_error_rate == 0.5
     assert f"the priority {batch_request.BEHIND.level}, behind those of threads (3)" in TEXT
     assert f"with `{case_calls.SHARD_LOST}` where a shard is lost {['', '', '', 'three', 'four'][grading_batch.LOST + 1]} times" in TEXT
     defaults = BatchRequest(batch_id="x", total=1)

@@ -217,9 +217,12 @@ async def test_too_many_errors_pause_a_batch_and_it_goes_on_where_it_stood(clien
 
 async def test_the_share_of_errors_counts_from_twenty_cases_on(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, breaks("the output of c"), passes("never")) as batches:
-        summary, _ = await batches.run(many(30), max_error_rate=0.5, at_once=1)
+        by_default, _ = await batches.run(many(30), at_once=1)
+        borne, _ = await batches.run(many(30), at_once=1, max_error_rate=1)
 
-    assert (summary.status, summary.errors) == ("paused", 20)
+    assert (by_default.status, by_default.errors) == ("paused", 20)
+    assert by_default.reason == "20 of 20 cases ended in an error, a share of 0.5 is the most that is borne (max_error_rate)"
+    assert (borne.status, borne.errors) == ("finished", 30)
 
 
 async def test_a_budget_that_is_used_up_pauses_and_a_larger_one_goes_on(client: Client, tmp_path: Path) -> None:

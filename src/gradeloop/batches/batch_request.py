@@ -37,8 +37,8 @@ class BatchRequest(Strict):
     """Of all attempts together; used up, the batch is paused."""
     max_errors: Annotated[int, Field(ge=1)] | None = None
     """Cases without a verdict at which the batch is paused."""
-    max_error_rate: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Their share of the cases that have ended, counted from the 20th on."""
+    max_error_rate: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Their share of the cases that have ended, counted from the 20th on: an outage pauses a batch. 1: never."""
     pass_rate: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Kept for whoever reads the results; it steers nothing."""
     retries: Annotated[int, Field(ge=0, le=20)] = 7

@@ -36,6 +36,6 @@ def held(row: Mapping[str, Any]) -> str | None:
     if request.max_errors is not None and errors >= request.max_errors:
         return f"{errors} cases ended in an error, {request.max_errors} is the most that is borne (max_errors)"
     rate = request.max_error_rate
-    if rate is not None and done >= COUNTED_FROM and errors > rate * done:
+    if done >= COUNTED_FROM and errors > rate * done:
         return f"{errors} of {done} cases ended in an error, a share of {rate:g} is the most that is borne (max_error_rate)"
     return None

@@ -81,16 +81,16 @@ class SuiteSettings(Strict):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     at_once: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Cases in flight."""
+    """Calls in flight at most; 50 by default."""
     budget: Budget | None = None
     """Of the whole batch."""
-    max_errors: Annotated[int, Field(ge=0)] | None = None
-    """More cases without a verdict than this pause the batch."""
+    max_errors: Annotated[int, Field(ge=1)] | None = None
+    """So many cases without a verdict pause the batch."""
     max_error_rate: Share | None = None
-    """The same as a share of the cases that ended."""
+    """So does a larger share of the cases that ended, counted from the 20th on; 0.5 by default."""
     pass_rate: Share = 1.0
     """Below which share of passed cases the batch counts as failed."""
-    retries: Annotated[int, Field(ge=0, le=100)] = RETRIES
+    retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
     """Of each model call."""
     cache: bool = True
     """False: verdicts of earlier batches are not used."""
