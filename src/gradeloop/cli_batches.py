@@ -39,9 +39,7 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
     budget_tokens: Annotated[int | None, typer.Option(help="Tokens, in and out, at which the batch is paused.")] = None,
     budget_usd: Annotated[float | None, typer.Option(help="US dollars at which the batch is paused.")] = None,
     max_errors: Annotated[int | None, typer.Option(min=1, help="Errors at which the batch is paused.")] = None,
-    max_error_rate: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Their share that is borne; 0.5 by default.")
-    ] = None,
+    max_error_rate: Annotated[float | None, typer.Option(min=0, max=1, help="Their share that is borne; 0.5 by default.")] = None,
     pass_rate: Annotated[float | None, typer.Option(min=0, max=1, help="Exit 1 where less than this passes; 1.0 by default.")] = None,
     allow_errors: Annotated[float, typer.Option(min=0, max=1, help="The share of errors that is borne.")] = 0.0,
     retries: Annotated[int | None, typer.Option(min=0, max=20, help="Of a call that fails in passing; 7 by default.")] = None,
