@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.admit import Desk
 from activities.batch_views import CaseViews
-from activities.case_call import CaseCall, CaseTold, ChildEnded, ChildRequest, Closing, Opened, ShardOpened, Stretch
+from activities.case_call import NO_OUTPUT, CaseCall, CaseTold, ChildEnded, ChildRequest, Closing, Opened, ShardOpened, Stretch
 from activities.case_desk import CaseDesk, is_over, told
 from activities.draft_case import DraftCase
 from activities.grade_case import GradeCase
@@ -55,7 +55,7 @@ class Batch:
                 raise _refused(str(error)) from None
 
     def _refuse_unservable(self, case: Case, seen: set[str]) -> None:
-        brief = Brief(generator=case.generator or NOBODY, grader=case.grader, rubric=case.rubric)
+        brief = _brief(case)
         if (sha256 := brief.sha256()) in seen:
             return
         seen.add(sha256)
@@ -94,20 +94,26 @@ class Batch:
 
     @activity.defn(name="case_workflow")
     async def case_workflow(self, call: CaseCall) -> ChildRequest:
-        """Return what the workflow of a case is started with.
+        """Return what the workflow of a case is started with, or why it is not.
 
         Raises:
-            ApplicationError: The case cannot be judged so.
+            ApplicationError: Of type `NO_OUTPUT`; `InvalidRequest` where the batch has a budget in money and a model no price.
         """
         held = await self._desk.views.again(call.batch_id, call.position)
+        if is_over(held, call):
+            return ChildRequest(known=told(held.status))
         batch = await self._desk.ledger.standing(call.batch_id, (call.position, call.attempt, 0))
+        if batch.held:
+            return ChildRequest(known=CaseTold(held=batch.held))
+        if batch.request.budget is not None and batch.request.budget.max_cost_usd is not None:
+            self._desk.desk.refuse_unservable(_brief(held.case, priced=True))
         try:
             if held.plan.kind == "thread":
                 thread = thread_of(held.case, batch.request.priority)
                 return ChildRequest(type="GradingThread", argument=thread.model_dump(mode="json"))
             judging = judging_of(held.case, held.output or "", batch.request.priority)
         except ValueError as error:
-            raise ApplicationError(str(error), type="case", non_retryable=True) from None
+            raise ApplicationError(str(error), type=NO_OUTPUT, non_retryable=True) from None
         return ChildRequest(type="Judging", argument=judging.model_dump(mode="json"))
 
     @activity.defn(name="settle_case")
@@ -126,6 +132,10 @@ class Batch:
         else:
             result = of_thread(held.case, found) if isinstance(found, RunResult) else of_judging(held.case, held.output or "", found)
         return await self._desk.settle(call, held, result, result.usage)
+
+
+def _brief(case: Case, *, priced: bool = False) -> Brief:
+    return Brief(generator=case.generator or NOBODY, grader=case.grader, rubric=case.rubric, priced=priced)
 
 
 class NoStore:

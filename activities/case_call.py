@@ -8,6 +8,9 @@ from gradeloop.batches.ledger import Due
 from gradeloop.strict import Recorded, Strict
 from gradeloop.usage import Usage
 
+NO_OUTPUT = "no_output"
+"""The type of the failure of a call about a case that has nothing to judge."""
+
 
 def _absent(value: object) -> bool:
     return value is None or value is False
@@ -74,8 +77,10 @@ class Closing(Strict):
 class ChildRequest(Recorded):
     """What the workflow of a case is started with."""
 
-    type: Literal["GradingThread", "Judging"]
-    argument: dict[str, Any]
+    type: Literal["GradingThread", "Judging"] | None = None
+    argument: dict[str, Any] = Field(default_factory=dict)
+    known: CaseTold | None = Field(default=None, exclude_if=_absent)
+    """Why none is started: a limit holds the batch, or the case has ended."""
 
 
 class Failed(Strict):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.case_call import CaseCall, CaseTold, Failed
+from activities.case_call import NO_OUTPUT, CaseCall, CaseTold, Failed
 from activities.case_desk import CaseDesk, is_over, told
 from activities.generate import sized
 from activities.grader_request import Asking, answer_form, answer_tag, grader_request, seeded
@@ -65,7 +65,7 @@ class GradeCase:
             if held.output is None:  # drafted since it was read
                 held = await self._desk.views.again(call.batch_id, call.position)
             if held.output is None:
-                raise ApplicationError("the case has no draft", type="case", non_retryable=True)
+                raise ApplicationError("the case has no draft", type=NO_OUTPUT, non_retryable=True)
             try:
                 checks = checks_of(held.case, held.output)
             except ValueError as error:

@@ -82,6 +82,38 @@ async def test_the_last_of_several_answers_sees_all_of_them(url: str) -> None:
     assert [each is not None for each in known] == [True, True, True, False]
 
 
+async def test_a_batch_is_cut_into_stretches_of_which_each_is_named_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradeloop.batches.ledger_work.SHARD", 4)
+    store = Store(url)
+    made = Ledger(store)
+    await made.add(Upload(batch_id="b", first=0, cases=cases(10)))
+    whole = await made.open(BatchRequest(batch_id="b", total=10))
+    for at in (4, 5, 6, 7, 9):
+        await made.settle("b", at, ended(cases(10)[at], "passed", attempt=0), PAID)
+    rest = await made.open(BatchRequest(batch_id="b", total=10))
+    store.close()
+
+    assert whole == [(0, 4), (4, 8), (8, 10)]
+    assert rest == [(0, 4), (8, 10)]
+
+
+async def test_the_latest_batch_is_the_one_that_began_last_and_what_is_run_again_is_not_counted_as_cached(url: str) -> None:
+    store = Store(url)
+    made, reader = Ledger(store), BatchReader(store)
+    for name in ("z", "a"):  # in the same second
+        await made.add(Upload(batch_id=name, first=0, cases=cases(2)))
+        await made.open(BatchRequest(batch_id=name, total=2))
+    latest = (await reader.summary("latest")).batch_id
+    for at, status in enumerate(("passed", "failed")):
+        await made.settle("a", at, ended(cases(2)[at], status, attempt=0, cached=True), Usage())  # type: ignore[arg-type]  # two of the statuses
+    before = (await reader.summary("a")).cached
+    await made.open(BatchRequest(batch_id="a", total=2, again="failures"))
+    after = (await reader.summary("a")).cached
+    store.close()
+
+    assert (latest, before, after) == ("a", 2, 1)
+
+
 async def test_results_come_in_the_order_in_which_cases_ended(url: str) -> None:
     store = Store(url)
     made, reader = await ledger(store, 5), BatchReader(store)

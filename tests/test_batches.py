@@ -236,17 +236,52 @@ async def test_a_budget_that_is_used_up_pauses_and_a_larger_one_goes_on(client: 
     assert (finished.status, finished.passed, finished.usage.tokens) == ("finished", 10, 1000)
 
 
-async def test_a_budget_in_money_needs_prices(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_limits_hold_cases_with_workflows_of_their_own_too(client: Client, tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = [
+        {"role": "generator", "text": "a draft", "usage": {"input": 60, "output": 20}},
+        passes(usage={"input": 20}),
+    ]
+    async with batching(client, tmp_path, *said) as batches:
+        summary, results = await batches.run([drafted(f"c{at}", loop=True) for at in range(5)], budget={"max_tokens": 150}, at_once=1)
+
+    assert (summary.status, summary.reason) == ("paused", "the budget is used up: 200 of 150 tokens are used")
+    assert [each.status for each in results] == ["passed", "passed", "queued", "queued", "queued"]
+
+
+async def test_what_a_judgement_cost_that_nobody_gave_is_counted(client: Client, tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = [
+        {"role": "grader", "tool_calls": [{"name": "word_count"}], "usage": {"input": 70}},
+        breaks(step=1),
+    ]
+    async with batching(client, tmp_path, *said) as batches:
+        summary, results = await batches.run([case("a", grader=JUDGE | {"tools": ["word_count"]})], batch_id="spent")
+
+    assert (summary.errors, summary.usage.tokens, results[0].usage.tokens) == (1, 70, 70)
+    assert "as it was told to" in str(results[0].error)
+
+
+async def test_an_empty_output_is_judged_by_a_grader_and_is_nothing_for_tools(client: Client, tmp_path: Path) -> None:
+    asked = {"messages": [{"role": "user", "content": "Write."}]}
+    tooled = JUDGE | {"tools": ["word_count"]}
+    async with batching(client, tmp_path, fails(gap="nothing is there")) as batches:
+        _, results = await batches.run([case("a", "", **asked), case("b", "", grader=tooled, **asked)])
+
+    assert [each.status for each in results] == ["failed", "error"]
+    assert results[1].error == "no_output: the output is empty, and tools have nothing to look at"
+
+
+@pytest.mark.parametrize("own", [{}, {"loop": True}])
+async def test_a_budget_in_money_needs_prices(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, Any]) -> None:
     async with batching(client, tmp_path, passes()) as batches:
         monkeypatch.setattr(batches.desk.models, "cost", lambda *_: None)
         with pytest.raises(WorkflowFailureError) as refused:
-            await batches.run(many(2), batch_id="unpriced", budget={"max_cost_usd": 1})
-        summary = await batches.reader.summary("unpriced")
+            await batches.run([drafted("a", **own)], batch_id=f"unpriced{len(own)}", budget={"max_cost_usd": 1})
+        summary = await batches.reader.summary(f"unpriced{len(own)}")
         asked = list(batches.desk.models.asked)
 
     cause = refused.value.cause
     assert isinstance(cause, ApplicationError)
-    assert (cause.type, "the price of 'scripted:judge' is not known" in cause.message) == ("InvalidRequest", True)
+    assert (cause.type, "the price of 'scripted:writer' is not known" in cause.message) == ("InvalidRequest", True)
     assert (summary.status, summary.errors, asked) == ("stopped", 0, [])
 
 

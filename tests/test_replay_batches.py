@@ -50,6 +50,11 @@ STORIES = {
     "drafted_and_mended": Story((drafted("a"),), ({"role": "generator", "text": "x"}, {"role": "grader", "text": "?"}, passes(step=1))),
     "in_groups_with_votes": Story((case("a", rubric=TWO_GROUPS),), (passes(), *VOTES)),
     "looped": Story((drafted("a", loop=True),), REVISED),
+    "looped_over_budget": Story(
+        (drafted("a", loop=True), drafted("b", loop=True)),
+        ({"role": "generator", "text": "a", "usage": {"input": 9}}, passes()),
+        {"budget": {"max_tokens": 5}, "at_once": 1},
+    ),
     "with_tools": Story(
         (case("a", grader=JUDGE | {"tools": ["word_count"]}),),
         ({"role": "grader", "tool_calls": [{"name": "word_count"}]}, passes(step=1)),

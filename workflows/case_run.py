@@ -14,8 +14,10 @@ with workflow.unsafe.imports_passed_through():
     from datetime import timedelta
     from typing import Any, Literal
 
-    from activities.case_call import CaseCall, CaseTold, ChildEnded, ChildRequest, Failed
+    from activities.case_call import NO_OUTPUT, CaseCall, CaseTold, ChildEnded, ChildRequest, Failed
     from gradeloop.batches.ledger import Due
+    from gradeloop.judges.contract import usage_told
+    from gradeloop.usage import Usage
 
 TRIES = 15
 """To start a case's workflow while one of an earlier attempt is about to end."""
@@ -72,28 +74,34 @@ class CaseRun:
             try:
                 request = await self._calls.store("case_workflow", self._call, ChildRequest, f"start {self._due.id}")
             except ApplicationError as error:
-                if error.type != "case":
+                if error.type != NO_OUTPUT:
                     raise
-                return await self._failed(self._call, "case", CaseFailed(error.message, self._call.carried))
+                return await self._failed(self._call, "case", CaseFailed(error.message, Usage()))
+            if request.known is not None or request.type is None:
+                return request.known or CaseTold()
             name = f"{self._call.batch_id}/{self._due.id}"
             try:
                 with self._calls.under_way():
-                    handle = await self._started(name, request)
+                    handle = await self._started(name, request.type, request.argument)
                     await handle
             except ChildWorkflowError as error:
                 if is_cancelled_exception(error):
                     raise
-                return await self._failed(self._call, "case", CaseFailed(told(error), self._call.carried))
+                return await self._failed(self._call, "case", CaseFailed(told(error), _spent(error)))
             ended = ChildEnded(call=self._call, type=request.type, workflow_id=name, run_id=handle.first_execution_run_id or "")
             return await self._calls.store("settle_case", ended, CaseTold, f"settle {self._due.id}")
 
-    async def _started(self, name: str, request: ChildRequest) -> ChildWorkflowHandle[Any, Any]:
+    async def _started(self, name: str, kind: str, argument: dict[str, Any]) -> ChildWorkflowHandle[Any, Any]:
         """Start the case's workflow, once that of an attempt that was cut off has ended."""
         for _ in range(TRIES):
             try:
                 return await workflow.start_child_workflow(
-                    request.type, request.argument, id=name, priority=self._priority, static_summary=f"case {self._due.id}"
+                    kind, argument, id=name, priority=self._priority, static_summary=f"case {self._due.id}"
                 )
             except WorkflowAlreadyStartedError:
                 await workflow.sleep(timedelta(seconds=2))
         raise ApplicationError(f"the workflow {name!r} runs already, and is none of this batch's", type=SHARD_LOST, non_retryable=True)
+
+
+def _spent(error: ChildWorkflowError) -> Usage:
+    return usage_told(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()

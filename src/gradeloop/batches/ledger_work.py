@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gradeloop.batches import statements
@@ -89,12 +90,11 @@ def begin(connection: "Connection", request: BatchRequest) -> list[tuple[int, in
     told = {"request": request.model_dump_json(), "status": "running", "reason": None, "total": request.total}
     changed = connection.execute(batches.update().where(batches.c.id == request.batch_id).values(**told))
     if not changed.rowcount:
-        connection.execute(batches.insert().values(id=request.batch_id, **told))
+        connection.execute(batches.insert().values(id=request.batch_id, created=datetime.now(UTC), **told))
     if request.again:
         _queue_again(connection, request)
-    shard = cases.c.position / SHARD if connection.dialect.name == "postgresql" else cases.c.position // SHARD
-    due = select(func.distinct(shard)).where(mine, cases.c.status == "queued")
-    return [(at * SHARD, min((at + 1) * SHARD, request.total)) for at in sorted(int(each) for each in connection.execute(due).scalars())]
+    due = select(func.distinct(cases.c.position // SHARD)).where(mine, cases.c.status == "queued")
+    return [(at * SHARD, min((at + 1) * SHARD, request.total)) for at in sorted(connection.execute(due).scalars())]
 
 
 def _queue_again(connection: "Connection", request: BatchRequest) -> None:
@@ -103,7 +103,7 @@ def _queue_again(connection: "Connection", request: BatchRequest) -> None:
 
     batches, cases = table("batches"), table("cases")
     mine = cases.c.batch_id == request.batch_id
-    bare = {"status": "queued", "attempt": cases.c.attempt + 1, "settled": None, "result": None}
+    bare = {"status": "queued", "attempt": cases.c.attempt + 1, "settled": None, "result": None, "reused": 0}
     connection.execute(cases.update().where(mine, cases.c.status == "error").values(**bare))
     if request.again == "failures":
         anew = bare | {"fresh": cases.c.fresh + 1, "draft": None, "spent": None}
@@ -111,6 +111,7 @@ def _queue_again(connection: "Connection", request: BatchRequest) -> None:
     counted = select(cases.c.status, func.count()).where(mine).group_by(cases.c.status)
     counts: dict[str, int] = dict(connection.execute(counted).all())
     told = {"passed": counts.get("passed", 0), "failed": counts.get("failed", 0), "errors": counts.get("error", 0)}
+    told["reused"] = connection.execute(select(func.coalesce(func.sum(cases.c.reused), 0)).where(mine)).scalar_one()
     connection.execute(batches.update().where(batches.c.id == request.batch_id).values(**told))
 
 
@@ -184,7 +185,7 @@ def settle(connection: "Connection", batch_id: str, position: int, result: CaseR
     counter = {"passed": "passed", "failed": "failed", "error": "errors"}[result.status]
     settled = _count(connection, batch_id, spent, settled=1, reused=int(result.cached), **{counter: 1})
     kept = result.model_copy(update={"index": position}).model_dump_json()
-    told = {"to_status": result.status, "to_result": kept, "to_settled": settled}
+    told = {"to_status": result.status, "to_result": kept, "to_settled": settled, "to_reused": int(result.cached)}
     where = {"batch": batch_id, "at": position, "in_attempt": result.attempt}
     if not connection.execute(statements.end_case(), told | where).rowcount:
         raise AlreadyEndedError

@@ -40,7 +40,7 @@ def end_case() -> "Update":
 
     cases = table("cases")
     mine = (cases.c.batch_id == bindparam("batch"), cases.c.position == bindparam("at"), cases.c.attempt == bindparam("in_attempt"))
-    told: dict[str, Any] = {name: bindparam(f"to_{name}") for name in ("status", "result", "settled")}
+    told: dict[str, Any] = {name: bindparam(f"to_{name}") for name in ("status", "result", "settled", "reused")}
     return cases.update().where(*mine, cases.c.status == "queued").values(**told)
 
 

@@ -48,6 +48,7 @@ def _cases(tables: "MetaData") -> None:
         Column("status", String(20), nullable=False),
         _counter("attempt"),
         _counter("fresh"),
+        _counter("reused"),
         Column("draft", Text),
         Column("spent", Text),
         Column("settled", Integer),

@@ -1,9 +1,13 @@
 """The wire contract of a judgement: the typed door to the workflow `Judging`. Told in `docs/contract.md`."""
 
+from collections.abc import Sequence
+
+from pydantic import ValidationError
 from temporalio import workflow
 
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.judging_request import JudgingRequest
+from gradeloop.usage import Usage
 
 WORKFLOW = "Judging"
 
@@ -24,3 +28,12 @@ class Judging:
                 `RunTooLarge` before any paid call.
         """
         raise NotImplementedError
+
+
+def usage_told(details: Sequence[object]) -> Usage:
+    """Return what a judgement has cost that failed as `JudgeUnavailable`, as the details of its failure tell."""
+    first = details[0] if details else None
+    try:
+        return Usage.model_validate(first["usage"] if isinstance(first, dict) and "usage" in first else {})
+    except ValidationError:
+        return Usage()

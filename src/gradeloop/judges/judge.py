@@ -15,7 +15,7 @@ from gradeloop.contracts import TASK_QUEUE
 from gradeloop.errors import GradeloopError, InvalidRequest, RunTooLarge, ServerUnreachable, explain
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.config import JudgeConfig, config_of
-from gradeloop.judges.contract import UNAVAILABLE, Judging
+from gradeloop.judges.contract import UNAVAILABLE, Judging, usage_told
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.judging_request import JudgingRequest, judging_id, refuse_large
 from gradeloop.outage import Outage
@@ -126,7 +126,7 @@ class Judge:
         if isinstance(cause, ApplicationError) and kind in _REFUSALS:
             raise _REFUSALS[kind](f"{run.id}: {cause.message}") from None
         reason = cause.message if isinstance(cause, ApplicationError) else f"the judgement ended without a result: {cause}"
-        usage = _usage(cause.details[0]) if isinstance(cause, ApplicationError) and kind == UNAVAILABLE and cause.details else Usage()
+        usage = usage_told(cause.details) if isinstance(cause, ApplicationError) and kind == UNAVAILABLE else Usage()
         return JudgeResult(
             id=name,
             agent_run_id=run.id,
@@ -171,14 +171,6 @@ def run_of(value: AgentRun | Mapping[str, Any]) -> AgentRun:
         return AgentRun.model_validate(dict(value))
     except ValidationError as error:
         raise InvalidRequest(f"the run: {explain(error)}") from None
-
-
-def _usage(details: object) -> Usage:
-    told = details.get("usage") if isinstance(details, dict) else None
-    try:
-        return Usage.model_validate(told or {})
-    except ValidationError:
-        return Usage()
 
 
 async def _ride_out(error: RPCError, outage: Outage, name: str) -> None:
