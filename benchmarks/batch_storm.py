@@ -27,6 +27,8 @@ from gradeloop.store import Store
 from tests.crash_worker import Engine, WorkerProcess, engine_in
 
 QUEUE = "batch-storm"
+UNREACHABLE = 4
+"""The command's exit code where no server answers it as it begins."""
 WRITTEN_SECONDS = 0.5
 """An answer that came so shortly before a kill may not have been written down yet."""
 
@@ -44,6 +46,8 @@ class Plan:
     pause: tuple[float, float] = (3.0, 8.0)
     """Seconds between two kills, at least and at most."""
     seed: int = 1
+    longest: float = 900.0
+    """Seconds after which it is given up, with whatever still runs."""
 
 
 @dataclass
@@ -97,18 +101,19 @@ async def storm(plan: Plan, folder: Path) -> Report:
     url = await judge.start()
     store = f"sqlite:///{folder / 'results.db'}"
     os.environ["GRADELOOP_STORE"] = store  # of the workers, which are started with this environment
-    async with engine_in(folder) as engine:
+    async with engine_in(folder) as engine, asyncio.timeout(plan.longest):
         worker = await WorkerProcess(engine, QUEUE, url).start()
         suite = suite_of(plan, url, folder)
         began = time.monotonic()
         await _command(engine, store, "eval", str(suite), "--detach")
         kills: list[float] = []
-        blowing = asyncio.create_task(_blow(plan, engine, url, worker, kills, report))
-        report.codes.append(await _command(engine, store, "eval", "--attach", "latest", ctrl_c_after=plan.seconds / 4))
-        await asyncio.sleep(plan.seconds / 8)
-        report.codes.append(await _command(engine, store, "eval", "--attach", "latest", "-o", str(folder / "out.json")))
-        report.seconds = time.monotonic() - began
-        (await blowing).kill()
+        async with asyncio.TaskGroup() as group:  # where nothing is started again any more, no command waits for it
+            blowing = group.create_task(_blow(plan, engine, url, worker, kills, report))
+            report.codes.append(await _command(engine, store, "eval", "--attach", "latest", ctrl_c_after=plan.seconds / 4))
+            await asyncio.sleep(plan.seconds / 8)
+            report.codes.append(await _command(engine, store, "eval", "--attach", "latest", "-o", str(folder / "out.json")))
+            report.seconds = time.monotonic() - began
+        blowing.result().kill()
     await judge.close()
     _look_at_calls(plan, judge.calls, kills, report)
     await _look_at_results(plan, store, folder / "out.json", report)
@@ -116,19 +121,29 @@ async def storm(plan: Plan, folder: Path) -> Report:
 
 
 async def _command(engine: Engine, store: str, *arguments: str, ctrl_c_after: float | None = None) -> int:
-    """Run the command line, perhaps not to its end, and return its exit code."""
+    """Run the command line, perhaps not to its end, and return its exit code; one that began while the server was down begins again."""
     own = {"TEMPORAL_ADDRESS": engine.address, "GRADELOOP_STORE": store, "GRADELOOP_TASK_QUEUE": QUEUE}
     own["GRADELOOP_STATE_DIR"] = str(engine.folder)
-    command, log = [str(Path(sys.executable).parent / "gradeloop"), *arguments], engine.folder / f"command-{time.time_ns()}.log"
+    command = [str(Path(sys.executable).parent / "gradeloop"), *arguments]
+    while (code := await _exit_code(command, own, engine.folder / f"command-{time.time_ns()}.log", ctrl_c_after)) == UNREACHABLE:  # noqa: ASYNC110 - a server that is back tells nobody
+        await asyncio.sleep(0.5)
+    return code
+
+
+async def _exit_code(command: list[str], own: dict[str, str], log: Path, ctrl_c_after: float | None) -> int:
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(*command, env=os.environ | own, stdout=file, stderr=file)
-    if ctrl_c_after is not None:
-        while process.returncode is None and b"Ctrl-C leaves it running" not in await asyncio.to_thread(log.read_bytes):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-        await asyncio.wait([asyncio.create_task(process.wait())], timeout=ctrl_c_after)
+    try:
+        if ctrl_c_after is not None:
+            while process.returncode is None and b"Ctrl-C leaves it running" not in await asyncio.to_thread(log.read_bytes):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            await asyncio.wait([asyncio.create_task(process.wait())], timeout=ctrl_c_after)
+            if process.returncode is None:
+                process.send_signal(signal.SIGINT)
+        return await process.wait()
+    finally:
         if process.returncode is None:
-            process.send_signal(signal.SIGINT)
-    return await process.wait()
+            process.kill()
 
 
 async def _blow(plan: Plan, engine: Engine, url: str, worker: WorkerProcess, kills: list[float], report: Report) -> WorkerProcess:

@@ -43,6 +43,8 @@ class Plan:
     at_once: int = 60
     delay: float = 0.5
     """Seconds that each model call takes."""
+    longest: float = 900.0
+    """Seconds after which it is given up, with whatever still runs."""
 
 
 @dataclass
@@ -129,15 +131,15 @@ async def storm(plan: Plan, folder: Path) -> Report:
     """Judge all runs through the kills, then once more without."""
     judges, report = Judges(plan.delay), Report()
     url = await judges.start()
-    async with engine_in(folder) as engine:
+    async with engine_in(folder) as engine, asyncio.timeout(plan.longest):
         worker = await WorkerProcess(engine, QUEUE, url).start()
         client = await engine.client()
         judge = Judge(judge_of(url, plan.rollouts), client, task_queue=QUEUE)
         disturbed = Bench(judge, runs_of(plan.runs), 1, plan.at_once)
         began = time.monotonic()
-        judging = asyncio.create_task(disturbed.judge_all(lambda *_: None))
-        kills, worker = await _killed(plan, engine, url, worker, disturbed, judging)
-        await judging
+        async with asyncio.TaskGroup() as group:
+            judging = group.create_task(disturbed.judge_all(lambda *_: None))
+            kills, worker = await _killed(plan, engine, url, worker, disturbed, judging)
         report.seconds = time.monotonic() - began
         report.kills, report.calls = len(kills), len(judges.calls)
         _look_at_calls(plan, judges.calls, kills, report)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.batch_storm import Plan, storm
 
-SMALL = Plan(cases=80, at_once=20, delay=0.8, seconds=5.0, pause=(0.8, 1.6), seed=2)
+SMALL = Plan(cases=80, at_once=20, delay=0.8, seconds=5.0, pause=(0.8, 1.6), seed=2, longest=100.0)
 
 
 async def test_every_case_gets_its_verdict_and_none_is_paid_twice_but_those_in_flight(
