@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.async_api import Browser, async_playwright
 from sqlalchemy import create_engine, text
 from temporalio.client import Client
 
 from gradeloop.connection import Connection, connect
 from gradeloop.embedded import ServerInfo, ensure_server, stop_server
 from gradeloop.store import FILE
+from tests.browser import FLAGS, executable
 
 PRIVATE = (
     "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN", "TEMPORAL_",
@@ -127,3 +129,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         connection.execute(text(f"CREATE DATABASE {name}"))
     engine.dispose()
     return f"{server}/{name}"
+
+
+@pytest.fixture(scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """Run one headless Chromium for all the tests that look at pages, or skip where there is none."""
+    if executable() is None:
+        pytest.skip("Chromium is not installed (Debian, Ubuntu: apt install chromium)")
+    async with async_playwright() as playwright:
+        running = await playwright.chromium.launch(executable_path=executable(), args=list(FLAGS))
+        yield running
+        await running.close()

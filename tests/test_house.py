@@ -253,13 +253,13 @@ def test_the_lock_file_answers_every_requirement_of_the_project() -> None:
 def test_the_readmes_two_commands_are_targets_and_ci_runs_its_test_command() -> None:
     blocks = "\n".join(re.findall(r"^```(?:bash|sh|console)\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL))
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    steps = (ROOT / ".ci/run").read_text().splitlines()
+    steps = re.findall(r"^(?:if ! )?(make [a-z]+)", (ROOT / ".ci/run").read_text(), flags=re.MULTILINE)
 
     assert re.search(r"^(\$ )?make demo\b", blocks, flags=re.MULTILINE)
     assert re.search(r"^(\$ )?make test\b", blocks, flags=re.MULTILINE)
     assert {"demo", "test", "check", "bench"} <= set(targets)
     assert (ROOT / "benchmarks/overhead.py").is_file()
-    assert [step.split(" ||")[0] for step in steps if step.startswith("make")] == ["make check", "make test"]
+    assert steps == ["make check", "make test"]
 
 
 def test_make_says_what_is_missing_where_there_is_no_python(tmp_path: Path) -> None:

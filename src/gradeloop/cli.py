@@ -14,6 +14,7 @@ import typer
 
 from gradeloop.cli_batches import batch_app, batches_app
 from gradeloop.cli_judge import judge_app, rubrics_app
+from gradeloop.cli_reports import report_app
 from gradeloop.cli_rubric import people_app, rubric_app
 from gradeloop.cli_threads import Json, ThreadId, thread_app
 from gradeloop.departure import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of, code_of_error, fail, leave, words_of
@@ -41,6 +42,7 @@ app.add_typer(thread_app)
 app.add_typer(judge_app)
 app.add_typer(batch_app)
 app.add_typer(batches_app, name="batches")
+app.add_typer(report_app)
 app.add_typer(rubric_app, name="rubric")
 app.add_typer(rubrics_app, name="rubrics")
 app.add_typer(people_app)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from gradeloop.folding import folded
 from gradeloop.records import records, visible
 from gradeloop.transcript import Message
 from gradeloop.verdict import Quote, Verdict
@@ -29,11 +30,6 @@ def verified(verdict: Verdict, messages: Sequence[Message]) -> Verdict:
     return verdict.model_copy(update={"criteria": tuple(rows)})
 
 
-def folded(text: str) -> str:
-    """Return the text with every run of white space as one blank."""
-    return " ".join(text.split())
-
-
 def _stands(quote: Quote, texts: Sequence[str]) -> bool:
     if not 0 <= quote.record < len(texts):
         return False
@@ -45,14 +41,18 @@ def _stands(quote: Quote, texts: Sequence[str]) -> bool:
 
 def _nearly(wanted: str, text: str) -> bool:
     """True where a long quote stands there with small differences, and with the same numbers."""
+    span = nearest(wanted, text)
+    return span is not None and _DIGITS.findall(wanted) == _DIGITS.findall(_widened(text, *span))
+
+
+def nearest(wanted: str, text: str) -> tuple[int, int] | None:
+    """Return where the passage stands that a long quote is close to; both with white space folded."""
     if not FUZZY_CHARACTERS <= len(wanted) <= LONGEST_FUZZY:
-        return False
+        return None
     from rapidfuzz import fuzz
 
     place = fuzz.partial_ratio_alignment(wanted, text, score_cutoff=SIMILARITY)
-    if place is None or place.score < SIMILARITY:
-        return False
-    return _DIGITS.findall(wanted) == _DIGITS.findall(_widened(text, place.dest_start, place.dest_end))
+    return None if place is None or place.score < SIMILARITY else (place.dest_start, place.dest_end)
 
 
 def _widened(text: str, start: int, stop: int) -> str:

@@ -29,6 +29,8 @@ class CaseResult(Strict):
     """Position in the batch, from 0."""
     id: str
     """The case's."""
+    repeat: int = Field(default=0, exclude_if=lambda value: value == 0)
+    """Which repetition of the same case, from 0."""
     description: str | None = Field(default=None, exclude_if=_absent)
     prompt: str | None = Field(default=None, exclude_if=_absent)
     label: str | None = Field(default=None, exclude_if=_absent)
@@ -105,7 +107,7 @@ class BatchSummary(Strict):
 
 def ended(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
     """Return a result with what is known of its case."""
-    told = {"description": case.description, "prompt": case.prompt, "label": case.label, "vars": case.vars}
+    told = {"repeat": case.repeat, "description": case.description, "prompt": case.prompt, "label": case.label, "vars": case.vars}
     more = {"usage": Usage()} | more
     finished = datetime.now(UTC).isoformat(timespec="milliseconds")
     return CaseResult(index=0, id=case.id, status=status, finished=finished, **told, **more)

@@ -96,14 +96,23 @@ class BatchReader:
 
     def results(self, batch_id: str, why: str = "not run") -> Iterator[CaseResult]:
         """Yield every case in its order, read from this thread; one that has not ended is `queued`, with why as its error."""
+        for row in self._paged(batch_id):
+            yield _result(row, why)
+
+    def told(self, batch_id: str) -> Iterator[tuple[Case, CaseResult]]:
+        """Yield every case in its order, as it was sent and what it came to, read from this thread."""
+        for row in self._paged(batch_id):
+            yield Case.model_validate_json(row["spec"]), _result(row, "not run")
+
+    def _paged(self, batch_id: str) -> Iterator["RowMapping"]:
+        """Yield the rows of a batch's cases, in order."""
         from sqlalchemy import select
 
         cases, after = table("cases"), -1
         while True:
             asked = select(cases).where(cases.c.batch_id == batch_id, cases.c.position > after).order_by(cases.c.position).limit(PAGE)
             rows = self._store.do(_rows(asked))
-            for row in rows:
-                yield _result(row, why)
+            yield from rows
             if len(rows) < PAGE:
                 return
             after = rows[-1]["position"]

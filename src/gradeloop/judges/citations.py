@@ -2,14 +2,14 @@
 
 import json
 import re
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Any, Literal
 
 from pydantic import Field, JsonValue
 
+from gradeloop.folding import Folded
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.blocks import Block, blocks
 from gradeloop.strict import Strict
@@ -144,7 +144,7 @@ class Cited:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self._folded: _Folded | None = None
+        self._folded: Folded | None = None
 
     def located(self, quote: str) -> tuple[int, int] | None:
         """Return where a quote stands in the block, white space folded; one copied with JSON's escapes is read without them too."""
@@ -153,31 +153,10 @@ class Cited:
             at = text.find(wanted) if wanted.strip() else -1
             if at >= 0:
                 return at, at + len(wanted)
-            self._folded = self._folded or _Folded(text)
+            self._folded = self._folded or Folded(text)
             if span := self._folded.span(wanted):
                 return span
         return None
-
-
-class _Folded:
-    """A text with every run of white space as one blank, and the way back to the text as it stands."""
-
-    def __init__(self, text: str) -> None:
-        words = [(word.start(), word.group()) for word in re.finditer(r"\S+", text)]
-        self._text = " ".join(word for _, word in words)
-        self._starts = [start for start, _ in words]
-        self._begun = list(accumulate((len(word) + 1 for _, word in words), initial=0))
-
-    def span(self, wanted: str) -> tuple[int, int] | None:
-        """Return where a quote stands, in characters of the text as it is."""
-        needle = " ".join(wanted.split())
-        at = self._text.find(needle) if needle else -1
-        return None if at < 0 else (self._place(at), self._place(at + len(needle) - 1) + 1)
-
-    def _place(self, offset: int) -> int:
-        """Return the place in the text of a character of its folded form, which is never a blank at a quote's end."""
-        word = bisect_right(self._begun, offset) - 1
-        return self._starts[word] + offset - self._begun[word]
 
 
 def _unescaped(quote: str) -> Iterator[str]:

@@ -4,13 +4,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gradeloop.attendance import ctrl_c, done_before
 from gradeloop.connection import Connection, connect, find, is_embedded
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest
 from gradeloop.judges.agreement import Agreement, agreement
 from gradeloop.judges.bench import Bench, attended
 from gradeloop.judges.config import JudgeConfig
@@ -20,6 +19,7 @@ from gradeloop.judges.judged_table import Rule, result_table, sum_line
 from gradeloop.judges.labels import read_labels
 from gradeloop.judges.readers import THREAD
 from gradeloop.judges.registry import Registry
+from gradeloop.judges.results_file import read_results
 from gradeloop.judges.run_sources import is_file, judge_named, runs_named, with_model
 from gradeloop.settings_file import config_file
 from gradeloop.store import Store, store_url
@@ -153,20 +153,5 @@ async def agreed(judge: str, labels: Path, results: Path | None) -> Agreement:
     config = await judge_named(judge, registry or Registry(Store("")))
     held = read_labels(labels, config)
     if results is not None:
-        return agreement(config, held, _read_results(results))
+        return agreement(config, held, read_results(results))
     return agreement(config, held, await (registry or own_registry()).judgements(config))
-
-
-def _read_results(path: Path) -> list[JudgeResult]:
-    found = []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the results {str(path)!r} cannot be read: {error}") from None
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                found.append(JudgeResult.model_validate_json(line))
-            except ValidationError as error:
-                raise InvalidRequest(f"{path}, line {number}: {explain(error)}") from None
-    return found

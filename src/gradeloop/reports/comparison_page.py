@@ -1,0 +1,131 @@
+"""A comparison as a page: one file, with every case whose verdict is another one, and what its criteria came to on both sides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradeloop.reports.comparison import CaseRow, CaseSide, Comparison, CriterionChange, CriterionSide, Outcome
+from gradeloop.reports.comparison_wording import beside, came_to, counts_line, overall_lines, passed_of, scores, why, word
+from gradeloop.reports.document import document
+
+MOST_SAME = 5_000
+"""Rows of cases that came to the same, on a page that a browser opens at once; `--json` has all."""
+
+_TILES: dict[Outcome, str] = {"regressed": "failed", "lost": "error", "improved": "passed"}
+_FILTERS = {
+    "regressed": "regressed",
+    "lost": "lost",
+    "improved": "improved",
+    "gained": "gained",
+    "one": "only in one",
+    "noise": "within noise",
+}
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A verdict as it is shown."""
+
+    kind: str
+    word: str
+
+
+@dataclass(frozen=True)
+class ChangeView:
+    """A criterion that came to something else."""
+
+    change: CriterionChange
+    word: str
+    a: str
+    b: str
+    """What is said against it, or that it passed."""
+
+
+@dataclass(frozen=True)
+class RowView:
+    """A case as a row."""
+
+    number: int
+    row: CaseRow
+    word: str
+    flags: tuple[str, ...]
+    a: Badge | None
+    b: Badge | None
+    scores: str
+    moved: float | None
+    """By how much the score changed."""
+    why: str
+    changes: tuple[ChangeView, ...]
+
+
+def comparison_page(found: Comparison) -> str:
+    """Return the page: one HTML document that needs nothing else."""
+    same = [row for row in found.cases if row.outcome == "same"]
+    left_out = {row.id for row in same[MOST_SAME:]}
+    rows = [_row(number, row) for number, row in enumerate(found.cases) if row.id not in left_out]
+    return document(
+        "diff.html",
+        title=f"{found.a.source} and {found.b.source} · gradeloop",
+        scripts=("cases.js",),
+        found=found,
+        sum_line=counts_line(found.counts, len(found.cases)),
+        overall=list(overall_lines(found.overall)) if found.overall else [],
+        tiles=[(number, word(outcome), _TILES.get(outcome, "")) for outcome, number in found.counts.items()],
+        batches=_batches(found),
+        filters=_filters(rows),
+        rows=rows,
+        left_out=len(left_out),
+        criteria=[(each, passed_of(each.a), passed_of(each.b)) for each in found.criteria if each.counts.keys() - {"same", "unjudged"}],
+    )
+
+
+def _batches(found: Comparison) -> list[tuple[str, dict[str, str]]]:
+    """Return what is told of each batch, without what neither has."""
+    a, b = beside(found.a), beside(found.b)
+    shown = [name for name in a if a[name] or b[name]]
+    return [(letter, {name: told[name] for name in shown}) for letter, told in (("A", a), ("B", b))]
+
+
+def _filters(rows: Sequence[RowView]) -> list[tuple[str, str, int]]:
+    counts = {flag: sum(flag in row.flags for row in rows) for flag in _FILTERS}
+    return [(flag, words, counts[flag]) for flag, words in _FILTERS.items() if counts[flag]]
+
+
+def _row(number: int, row: CaseRow) -> RowView:
+    flags = [row.outcome, *(["one"] if row.outcome in {"added", "removed"} else []), *(["noise"] if row.noise else [])]
+    moved = None if row.a is None or row.b is None or row.a.score is None or row.b.score is None else row.b.score - row.a.score
+    return RowView(
+        number=number,
+        row=row,
+        word=word(row.outcome),
+        flags=tuple(flags),
+        a=_badge(row.a),
+        b=_badge(row.b),
+        scores=scores(row),
+        moved=moved,
+        why=why(row),
+        changes=tuple(ChangeView(each, word(each.outcome), _said(each.a), _said(each.b)) for each in row.changes),
+    )
+
+
+def _badge(side: CaseSide | None) -> Badge | None:
+    if side is None:
+        return None
+    kinds = {"passed": "passed", "failed": "failed", "error": "error", "waiting": "waiting", None: _kind(side)}
+    return Badge(kinds.get(side.status, "none"), came_to(side))
+
+
+def _kind(side: CaseSide) -> str:
+    """Return how several runs are coloured: as what all of them came to."""
+    if not side.judged:
+        return "error"
+    return "passed" if side.passed == side.judged else "none" if side.passed else "failed"
+
+
+def _said(side: CriterionSide | None) -> str:
+    if side is None:
+        return "not asked"
+    if not side.judged:
+        return "no verdict"
+    passed = "passed" if side.judged == 1 else f"{passed_of(side)} passed"
+    told = passed if side.passed else "not passed" if side.judged == 1 else passed
+    return f"{told}{', a person says' if side.overridden else ''}{f': {side.gap}' if side.gap else ''}"

@@ -1,0 +1,68 @@
+"""The batch that a name stands for: one of the store, or a file that its results were written to."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from gradeloop.batches.case_result import BatchSummary
+from gradeloop.batches.reader import BatchReader
+from gradeloop.errors import InvalidRequest
+from gradeloop.reports.batch_source import BatchSource
+from gradeloop.reports.compared_case import compared_case
+from gradeloop.reports.comparison import Cost
+from gradeloop.reports.export_file import read_export
+from gradeloop.strict import clip, did_you_mean
+
+SUFFIXES = (".json", ".jsonl")
+"""Of the files that have all of a case; CSV and JUnit leave out what its criteria came to."""
+
+_OTHERS = (".csv", ".xml", ".html")
+_NEWEST = re.compile(r"latest(?:~(\d{1,4}))?")
+
+
+def named_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
+    """Return a batch by its id, as `latest` or `latest~N`, the Nth before the newest, or from a file.
+
+    A name with a slash or with a file's suffix is a file's: ids have no slash.
+
+    Args:
+        named: As the user wrote it.
+        reader: The store's batches, asked for only where it takes a store.
+
+    Raises:
+        InvalidRequest: It is neither, or the file holds no results; the message names file, line and cure.
+        StoreUnavailable: The store cannot be used.
+    """
+    suffix = Path(named).suffix.lower()
+    if suffix in SUFFIXES or "/" in named:
+        return read_export(Path(named))
+    if suffix in _OTHERS:
+        hint = "write its results to a .json or .jsonl file: gradeloop batches export BATCH -o results.json"
+        raise InvalidRequest(f"{clip(named)}: a {suffix} file leaves out what the criteria came to; {hint}")
+    return _stored(named, reader())
+
+
+def _stored(named: str, reader: BatchReader) -> BatchSource:
+    summary = asyncio.run(_summary(named, reader))
+    return BatchSource(
+        source=summary.batch_id,
+        cases=tuple(compared_case(result) for result in reader.results(summary.batch_id)),
+        batch_id=summary.batch_id,
+        suite=summary.name,
+        created=summary.created,
+        status=summary.status,
+        cost=Cost(tokens=summary.usage.tokens, cost_usd=summary.usage.cost_usd),
+    )
+
+
+async def _summary(named: str, reader: BatchReader) -> BatchSummary:
+    asked = _NEWEST.fullmatch(named)
+    if asked is None:
+        return await reader.summary(named)
+    before = int(asked[1] or 0)
+    found = await reader.summaries(before + 1)
+    if len(found) <= before:
+        known = did_you_mean(named, [each.batch_id for each in found[:20]]) if found else ""
+        raise InvalidRequest(f"there is no batch {clip(named)}: the store has {len(found) or 'none'}.{known}")
+    return found[before]

@@ -1,0 +1,198 @@
+"""What `gradeloop report` is asked to tell of: a batch, a thread, or judgements, by whatever it is called."""
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from gradeloop.attendance import OURS
+from gradeloop.batches.case_result import BatchSummary, CaseResult
+from gradeloop.batches.client import BatchClient
+from gradeloop.batches.command import own_reader
+from gradeloop.client import GradingClient
+from gradeloop.connection import connect, find
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
+from gradeloop.judges.bench import reference
+from gradeloop.judges.judge_result import JudgeResult
+from gradeloop.judges.results_file import read_results
+from gradeloop.judges.run_sources import runs_named
+from gradeloop.listing import LATEST, threads
+from gradeloop.reports.batch_report import BatchReport, batch_page, batch_report, head_of
+from gradeloop.reports.export_file import read_export
+from gradeloop.reports.judgement_report import JudgementReport, judgement_page
+from gradeloop.reports.judgement_results import judgements_named
+from gradeloop.reports.judgement_stories import judgement_stories
+from gradeloop.reports.pages import run_page
+from gradeloop.reports.thread_story import thread_story
+from gradeloop.strict import clip
+from gradeloop.usage import Usage
+from gradeloop.worker_process import ensure_worker_of
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+Kind = Literal["thread", "batch", "judgements"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is told of.
+
+    Args:
+        name: As the user wrote it.
+        kind: What it is, where the user says so; found out otherwise.
+        runs: Files of runs that were judged, for their transcripts.
+    """
+
+    name: str
+    kind: Kind | None = None
+    runs: tuple[str, ...] = ()
+
+    async def page(self) -> str:
+        """Return the page of it.
+
+        Raises:
+            GradeloopError: There is none, or it cannot be read; with one sentence for the user.
+        """
+        kind = self.kind or await self._kind()
+        if kind == "thread":
+            return await self._thread()
+        return await (self._batch() if kind == "batch" else self._judgements())
+
+    async def _kind(self) -> Kind:
+        """Find out what the name stands for: a file, a batch of the store, a thread of the server, a judge's judgements."""
+        if self._is_file():
+            return "judgements" if _holds_judgements(Path(self.name)) else "batch"
+        if self.name == LATEST:
+            return "batch" if await _is_newest(await _stored(LATEST)) else "thread"
+        if await _stored(self.name) is not None:
+            return "batch"
+        if await _is_thread(self.name):
+            return "thread"
+        if reference(self.name) is not None:
+            return "judgements"
+        words = "is no file, no batch of the store, no thread of the server and no judge's rubric"
+        raise InvalidRequest(f"{clip(self.name)} {words}; `gradeloop batches list` and `gradeloop list` show what there is")
+
+    def _is_file(self) -> bool:
+        return Path(self.name).suffix.lower() in {".json", ".jsonl"} or Path(self.name).is_file()
+
+    async def _thread(self) -> str:
+        from gradeloop.terminal import opened
+
+        client, thread_id, _ = await opened(self.name)
+        return run_page(await thread_story(client, thread_id))
+
+    async def _batch(self) -> str:
+        if self._is_file():
+            return batch_page(_of_file(Path(self.name)))
+        return batch_page(await batch_report(own_reader(), self.name, _threads_of))
+
+    async def _judgements(self) -> str:
+        title, results = await self._results()
+        runs = {run.id: run for run in await runs_named(self.runs, None)} if self.runs else {}
+        at_hand = all(each.agent_run_id in runs for each in results)
+        stories = await judgement_stories(results, runs, None if at_hand else await _temporal())
+        about = {"judge": title, "judgements": f"{len(results):,}"}
+        return judgement_page(JudgementReport(title, stories, about))
+
+    async def _results(self) -> tuple[str, Sequence[JudgeResult]]:
+        if self._is_file():
+            results = read_results(Path(self.name))
+            judges = {f"{each.rubric_id}, version {each.rubric_version}" for each in results}
+            return " and ".join(sorted(judges)), results
+        kept = await judgements_named(self.name)
+        return kept.name, kept.results
+
+
+async def _stored(name: str) -> BatchSummary | None:
+    """Return a batch of the store; None where there is none of that name, or no store."""
+    try:
+        reader = own_reader()
+        return await reader.summary(name) if name == LATEST or await reader.has(name) else None
+    except (InvalidRequest, StoreUnavailable):
+        return None
+
+
+async def _is_newest(batch: BatchSummary | None) -> bool:
+    """True where a batch was begun after the newest thread that is none of its own."""
+    if batch is None:
+        return False
+    with contextlib.suppress(GradeloopError):
+        async for each in threads(await connect(await find()), limit=1):
+            return each.thread_id.startswith(f"{batch.batch_id}/") or each.started < datetime.fromisoformat(batch.created)
+    return True
+
+
+async def _is_thread(name: str) -> bool:
+    """True where the server knows a thread of that name.
+
+    Raises:
+        ServerUnreachable: It does not answer, and the name can stand for nothing else.
+    """
+    try:
+        await GradingClient(await connect(await find())).task_queue_of(name)
+    except ServerUnreachable:
+        if reference(name) is None:
+            raise
+        return False
+    except GradeloopError:
+        return False
+    return True
+
+
+async def _threads_of(batch_id: str) -> GradingClient:
+    """Connect to a batch's threads, with a worker that answers for them."""
+    connection = await find()
+    client = await connect(connection)
+    there = await BatchClient(client, "").queue_of(batch_id)
+    if there is not None and OURS.fullmatch(there[0]):
+        await ensure_worker_of(there[0], connection)
+    return GradingClient(client)
+
+
+async def _temporal() -> "Client | None":
+    """Return a connection to where the judgements ran; None where nobody answers there."""
+    with contextlib.suppress(GradeloopError):
+        return await connect(await find())
+    return None
+
+
+def _of_file(path: Path) -> BatchReport:
+    """Return the report of a batch's results as `-o` wrote them.
+
+    Raises:
+        InvalidRequest: It is no such file; the message names the place.
+    """
+    source = read_export(path)
+    text = path.read_text(encoding="utf-8-sig")
+    whole = None if source.batch_id is None else json.loads(text)
+    cases = whole["cases"] if whole else [json.loads(line) for line in text.split("\n") if line.strip()]
+    results = [CaseResult.model_validate({name: value for name, value in each.items() if name != "schema"}) for each in cases]
+    summary = BatchSummary.model_validate(whole["summary"]) if whole else _counted(path, results)
+    head = replace(head_of(summary, source.notes), batch_id=None)
+    return BatchReport(head, [(None, result) for result in results], repeated=any(each.repeat for each in results))
+
+
+def _counted(path: Path, results: Sequence[CaseResult]) -> BatchSummary:
+    """Return what the cases of a file come to that holds nothing else."""
+    counts = Counter(each.status for each in results)
+    started = min((each.finished for each in results if each.finished), default="")
+    usage = sum((each.usage for each in results), Usage())
+    told = {"batch_id": path.stem, "created": started, "status": "finished", "total": len(results), "usage": usage}
+    numbers = {"passed": counts["passed"], "failed": counts["failed"], "errors": counts["error"], "waiting": counts["waiting"]}
+    return BatchSummary.model_validate(told | numbers | {"cached": sum(each.cached for each in results)})
+
+
+def _holds_judgements(path: Path) -> bool:
+    """True for a file whose first line is a judgement."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            first = json.loads(file.readline())
+    except (OSError, ValueError):
+        return False
+    return isinstance(first, dict) and "agent_run_id" in first

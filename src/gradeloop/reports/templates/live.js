@@ -1,0 +1,208 @@
+"use strict";
+(() => {
+  const QUICK = 1000, SLOW = 4000, RESTING = 15000, PATIENCE = 12000;
+  const CALM_AFTER = 30; // looks without a change
+  const token = document.querySelector("meta[name='gradeloop-token']").content;
+  const main = document.getElementById("main");
+  const about = () => main.querySelector("#live");
+  let tag = about()?.dataset.tag || null, calm = 0, failed = 0, timer = 0, looking = false, composing = false, held = null;
+
+  const line = document.createElement("p"), spoken = document.createElement("p");
+  line.id = "live-line";
+  spoken.className = "sr";
+  spoken.setAttribute("role", "status");
+  spoken.setAttribute("aria-live", "polite");
+  document.querySelector("header.bar").insertBefore(line, document.getElementById("theme"));
+  line.after(spoken);
+  // A run changes every second; whoever listens to the page hears of it when its status does, or when something is wrong.
+  const tell = (words, mood = "", aloud = words) => {
+    if (line.textContent !== words) line.textContent = words;
+    if (spoken.textContent !== aloud) spoken.textContent = aloud;
+    line.dataset.mood = mood;
+  };
+
+  // What somebody has begun to write is never taken away.
+  const fields = (form) => [...form.elements].filter((each) => each.name && each.type !== "hidden" && each.tagName !== "BUTTON" && each.tagName !== "OUTPUT");
+  const touched = (each) => (each.type === "radio" || each.type === "checkbox" ? each.checked !== each.defaultChecked : each.value !== each.defaultValue && !("remembered" in each.dataset));
+  const busy = (form) => form.contains(document.activeElement) || form.dataset.sending === "yes" || fields(form).some(touched) || Boolean(form.querySelector(".said")?.textContent);
+  const written = () => [...main.querySelectorAll("form[id]")].filter((form) => fields(form).some(touched));
+
+  // The way to an element: from the next one above it that has an id, by places among children.
+  const way = (element) => {
+    const steps = [];
+    let at = element;
+    for (; at !== main && !at.id; at = at.parentElement) steps.unshift([...at.parentElement.children].indexOf(at));
+    return [at.id, steps];
+  };
+  const arrived = ([id, steps], before) => {
+    let at = document.getElementById(id);
+    for (const step of steps) at = at?.children[step];
+    return at && at.tagName === before.tagName ? at : null;
+  };
+
+  const adopt = (fresh, soon) => {
+    const missing = written().some((form) => !fresh.querySelector(`form[id="${CSS.escape(form.id)}"]`));
+    if (composing || (missing && !soon)) {
+      held = fresh;
+      tell("Something has changed; it is shown when you are done writing.");
+      const now = document.createElement("button");
+      now.type = "button";
+      now.textContent = "Show it now";
+      now.addEventListener("click", () => { if (held) adopt(held, true); });
+      line.append(now);
+      return;
+    }
+    held = null;
+    const focused = document.activeElement, inside = main.contains(focused) && focused !== main;
+    const range = inside && "selectionStart" in focused ? [focused.selectionStart, focused.selectionEnd] : null;
+    const folded = new Map([...main.querySelectorAll("details[id]")].map((each) => [each.id, each.open]));
+    const scrolled = new Map([...main.querySelectorAll("[tabindex='0'][aria-label]")].filter((each) => each.scrollTop || each.scrollLeft).map((each) => [each.getAttribute("aria-label"), [each.scrollTop, each.scrollLeft]]));
+    const [left, top] = [scrollX, scrollY];
+    for (const each of fresh.querySelectorAll("details[id]")) if (folded.has(each.id)) each.open = folded.get(each.id);
+    const steps = inside ? way(focused) : null;
+    for (const form of main.querySelectorAll("form[id]")) {
+      if (busy(form)) fresh.querySelector(`form[id="${CSS.escape(form.id)}"]`)?.replaceWith(form);
+    }
+    main.replaceChildren(...fresh.childNodes);
+    remembered();
+    document.dispatchEvent(new CustomEvent("part"));
+    for (const [label, [y, x]] of scrolled) main.querySelector(`[aria-label="${CSS.escape(label)}"]`)?.scrollTo(x, y);
+    if (inside) {
+      const target = focused.isConnected ? focused : arrived(steps, focused) || main;
+      target.focus({ preventScroll: true });
+      if (range && range[0] !== null && target.tagName === focused.tagName) try { target.setSelectionRange(...range); } catch { /* a field without a cursor */ }
+    }
+    scrollTo(left, top);
+    const word = about()?.dataset.word;
+    tell(`${word ? `${word}; ` : ""}changed at ${new Date().toLocaleTimeString()}`, "", word ? `Now: ${word}` : "");
+  };
+
+  const parsed = (text) => document.adoptNode(new DOMParser().parseFromString(text, "text/html").querySelector("main"));
+
+  const look = async () => {
+    if (looking) return;
+    looking = true;
+    clearTimeout(timer);
+    const giving = new AbortController(), limit = setTimeout(() => giving.abort(), PATIENCE);
+    try {
+      const answer = await fetch(`${location.pathname}?part=1`, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store", signal: giving.signal });
+      if (answer.status === 304) {
+        calm += 1;
+        if (failed) tell("Up to date again.");
+      } else if (answer.ok) {
+        const text = await answer.text(), first = tag === null;
+        tag = answer.headers.get("ETag");
+        calm = 0;
+        const fresh = parsed(text);
+        if (!first || fresh.innerHTML !== main.innerHTML) adopt(fresh, false);
+      } else {
+        tell((await answer.json()).error, "bad");
+        failed += 1;
+        return;
+      }
+      failed = 0;
+    } catch {
+      failed += 1;
+      tell("gradeloop dev does not answer; what you see may be old.", "bad");
+    } finally {
+      clearTimeout(limit);
+      looking = false;
+      again();
+    }
+  };
+  const again = () => {
+    clearTimeout(timer);
+    const resting = document.hidden || about()?.dataset.open === "no";
+    const pause = resting ? RESTING : failed ? Math.min(QUICK * 2 ** failed, RESTING) : calm > CALM_AFTER ? SLOW : QUICK;
+    timer = setTimeout(look, pause);
+  };
+
+  // Forms: what is said goes to the server as JSON, and its answer stands beside the button.
+  const valued = (each) => {
+    if (each.dataset.kind === "number") return Number(each.value);
+    return each.dataset.kind === "boolean" ? each.value === "true" : each.value;
+  };
+  const put = (body, name, value) => {
+    const [outer, inner] = name.split(".");
+    if (inner) (body[outer] ||= {})[inner] = value;
+    else body[outer] = value;
+  };
+  const body_of = (form, button, denies) => {
+    const body = {};
+    for (const each of form.elements) {
+      if (!each.name || each.tagName === "BUTTON" || each.tagName === "OUTPUT" || (each.type === "radio" && !each.checked)) continue;
+      if ((each.dataset.only && !denies) || (each.value.trim() === "" && each.type !== "hidden")) continue;
+      put(body, each.name, valued(each));
+    }
+    if (button?.name) put(body, button.name, valued(button));
+    return body;
+  };
+  const say = (form, words, mood) => {
+    const place = form.querySelector(".said");
+    place.textContent = words;
+    place.dataset.mood = mood;
+  };
+  const send = async (form, button) => {
+    const to = button?.dataset.to || form.dataset.to;
+    form.dataset.sending = "yes";
+    for (const each of form.querySelectorAll("button")) each.disabled = true;
+    say(form, "…", "");
+    try {
+      const answer = await fetch(to, {
+        method: "POST",
+        headers: { "Content-Type": "application/json", "X-Gradeloop-Token": token },
+        body: JSON.stringify(body_of(form, button, Boolean(button?.dataset.to))),
+      });
+      const told = await answer.json();
+      if (answer.ok) {
+        form.reset();
+        say(form, "", "");
+        remembered();
+        tell("Said.");
+      } else {
+        say(form, told.error, "bad");
+      }
+    } catch {
+      say(form, "gradeloop dev does not answer; say it again when it does.", "bad");
+    } finally {
+      form.dataset.sending = "no";
+      for (const each of form.querySelectorAll("button")) each.disabled = false;
+    }
+    calm = 0;
+    look();
+  };
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.matches("form[data-to]")) return;
+    event.preventDefault();
+    keep(form);
+    send(form, event.submitter);
+  });
+
+  // Enter in a field would press the first of several buttons, which is to be a person's choice.
+  document.addEventListener("keydown", (event) => {
+    const form = event.key === "Enter" && event.target.matches("form[data-to] input") && event.target.form;
+    if (form && form.querySelectorAll("button").length > 1) event.preventDefault();
+  });
+
+  // A person's name is asked for once.
+  const KEY = "gradeloop-";
+  const keep = (form) => {
+    for (const each of form.querySelectorAll("[data-remembered]")) try { localStorage.setItem(KEY + each.dataset.remembered, each.value); } catch { /* private windows keep nothing */ }
+  };
+  const remembered = () => {
+    for (const each of document.querySelectorAll("[data-remembered]")) {
+      let known = null;
+      try { known = localStorage.getItem(KEY + each.dataset.remembered); } catch { /* as above */ }
+      if (known && !each.value) each.value = known;
+    }
+  };
+
+  document.addEventListener("compositionstart", () => { composing = true; });
+  document.addEventListener("compositionend", () => { composing = false; if (held) adopt(held, false); });
+  document.addEventListener("focusout", () => { setTimeout(() => { if (held && !written().length) adopt(held, false); }); });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
+  addEventListener("beforeunload", (event) => { if (written().length) event.preventDefault(); });
+  remembered();
+  again();
+})();

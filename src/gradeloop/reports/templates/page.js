@@ -1,0 +1,35 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const theme = document.getElementById("theme");
+  const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const named = () => { theme.textContent = dark() ? "Light" : "Dark"; };
+  theme.hidden = false;
+  named();
+  theme.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; named(); });
+
+  // What a link leads to is shown, wherever it is folded away.
+  const reveal = (target) => {
+    for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
+    for (const hit of document.querySelectorAll("mark.hit")) hit.classList.remove("hit");
+    const mark = target.closest("mark");
+    if (mark) mark.classList.add("hit");
+    (mark || target).scrollIntoView({ block: "center" });
+  };
+  const follow = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (target) reveal(target);
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href^='#']");
+    const target = link && document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1)));
+    if (!target || !target.closest("dialog")) return;
+    event.preventDefault(); // inside of a case the page's own address stays that of the case
+    reveal(target);
+    target.closest("[tabindex]")?.focus({ preventScroll: true });
+  });
+  addEventListener("hashchange", follow);
+  follow();
+  // Paper cannot be unfolded.
+  addEventListener("beforeprint", () => { for (const each of document.querySelectorAll("main details")) each.open = true; });
+})();

@@ -1,0 +1,80 @@
+"""A real browser: headless Chromium, driven by Playwright, and what it sees of a page."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from axe_playwright_python.base import AXE_SCRIPT  # type: ignore[import-untyped]  # it has no types
+from playwright.async_api import Dialog, Page
+from playwright.sync_api import Browser, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+)
+"""As root and without a screen; and nothing that it looks up on its own."""
+
+
+def executable() -> str | None:
+    """Return the browser that is installed here; None where there is none."""
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run the browser, with a new empty profile."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable(), args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass
+class Seen:
+    """What a page did that nobody asked it for."""
+
+    dialogs: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    """But for the page itself."""
+    complaints: list[str] = field(default_factory=list)
+    """Errors of its script, and what its policy kept out."""
+
+
+def watch(page: Page) -> Seen:
+    """Take note of what a page does from now on."""
+    seen = Seen()
+
+    async def dismiss(dialog: Dialog) -> None:
+        seen.dialogs.append(dialog.message)
+        await dialog.dismiss()
+
+    page.on("dialog", dismiss)
+    page.on("request", lambda request: None if request.is_navigation_request() else seen.requests.append(request.url))
+    page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    page.on("console", lambda message: seen.complaints.append(message.text) if message.type in {"error", "warning"} else None)
+    return seen
+
+
+async def serious(page: Page) -> list[str]:
+    """Return what axe-core finds of serious and critical issues, a line each."""
+    await page.evaluate(AXE_SCRIPT)
+    found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{each['impact']}: {each['id']}: {each['help']}: {node['html'][:200]}"
+        for each in found["violations"]
+        if each["impact"] in {"serious", "critical"}
+        for node in each["nodes"]
+    ]
+
+
+async def too_wide(page: Page) -> int:
+    """Return by how many pixels a page is wider than its window."""
+    return int(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))

@@ -1,0 +1,143 @@
+"""`gradeloop report` as its users run it: threads, batches, judgements and files of them, and every mistake in a sentence."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.batches import drafted, fails, passes
+from tests.cli import CommandLine
+from tests.judging import FRANCE, MATCH, PARIS, answers
+from tests.test_cli_eval import suite
+from tests.threads import row, verdict
+
+RUN: list[dict[str, Any]] = [
+    {"role": "generator", "iteration": 0, "text": "The first draft."},
+    {"role": "generator", "iteration": 1, "text": "The second draft, which is good."},
+    {"role": "grader", "iteration": 0, "verdict": verdict(row("c1", "it is too short"))},
+    {"role": "grader", "iteration": 1, "verdict": verdict(row("c1"))},
+]
+
+
+@pytest.fixture(scope="module")
+def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """Return the command with a thread, a batch and judgements."""
+    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
+    assert command("run", command.task("story", RUN), "--thread", "story-1").code == 0
+    assert (
+        command("eval", suite(command, "refunds", [passes(), fails("bad")], ["good", "bad"]), "-o", "out.json", "-o", "out.jsonl").code == 1
+    )
+    (command.folder / "judge.yaml").write_text(json.dumps(FRANCE))
+    (command.folder / "replies.yaml").write_text(json.dumps({"replies": [answers(MATCH)]}))
+    (command.folder / "runs.jsonl").write_text("\n".join(json.dumps({**PARIS, "id": name}) for name in ("a", "b")))
+    assert command("rubrics", "create", "geography", "judge.yaml").code == 0
+    judged = command("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "judged.jsonl")
+    assert judged.code == 0, judged.err
+    yield command
+    command.end()
+
+
+def page(gradeloop: CommandLine, *arguments: str) -> str:
+    """Return the page that a report writes."""
+    done = gradeloop("report", *arguments, "-o", "page.html")
+    assert done.code == 0, done.err
+    assert re.fullmatch(r"wrote page\.html \(\d+ KB\)\n", done.out)
+    return (gradeloop.folder / "page.html").read_text()
+
+
+def test_a_thread_is_told_draft_by_draft(gradeloop: CommandLine) -> None:
+    told = page(gradeloop, "story-1")
+
+    assert "<h1>story-1</h1>" in told
+    assert "it is too short" in told
+    assert "<ins>second</ins>" in told
+    assert "mended in the next draft" in told
+
+
+def test_the_newest_of_all_is_what_no_name_means(gradeloop: CommandLine) -> None:
+    assert "<h1>refunds</h1>" in page(gradeloop)
+    assert "<h1>story-1</h1>" in page(gradeloop, "latest", "--kind", "thread")
+    assert gradeloop("run", gradeloop.task("later", RUN), "--thread", "later-1").code == 0
+    assert "<h1>later-1</h1>" in page(gradeloop, "latest")
+    assert "<h1>refunds</h1>" in page(gradeloop, "latest", "--kind", "batch")
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.jsonl"])
+def test_a_batch_is_told_from_the_file_that_it_was_written_to_without_server_or_store(gradeloop: CommandLine, name: str) -> None:
+    elsewhere = {"GRADELOOP_STATE_DIR": str(gradeloop.folder / "nowhere"), "TEMPORAL_ADDRESS": "127.0.0.1:9"}
+    done = gradeloop("report", name, "-o", "file.html", **elsewhere)
+
+    assert done.code == 0, done.err
+    assert "case-1" in (gradeloop.folder / "file.html").read_text()
+
+
+def test_judgements_are_told_from_a_file_and_from_the_store(gradeloop: CommandLine) -> None:
+    told = page(gradeloop, "judged.jsonl", "--runs", "runs.jsonl")
+
+    assert "2 judgements" in told
+    assert "label: match" in told
+    assert "2 judgements" in page(gradeloop, "judged.jsonl")
+    kept = gradeloop("rubrics", "list", "geography").out.split()[0]
+    assert "2 judgements" in page(gradeloop, f"geography/{kept}")
+
+
+def test_the_threads_of_cases_that_loop_are_told_whole_and_a_persons_word_is_in_the_next_report(gradeloop: CommandLine) -> None:
+    looped = [{**each, "when": "parcel"} for each in RUN]
+    more = {"prompts": ["Write of {{ what }}."], "generators": ["scripted:writer"], "loop": True, "max_iterations": 1}
+    tests = [{"id": "parcel", "vars": {"what": "parcel"}}]
+    done = gradeloop("eval", suite(gradeloop, "looping", looped, [], **more, tests=tests))
+    assert done.code == 1, done.out + done.err
+    batch = json.loads(gradeloop("batches", "list", "--json").out)[0]["batch_id"]
+    thread = f"{batch}/parcel"
+
+    assert "overridden" not in page(gradeloop, batch).split("<tbody>")[-1]
+    assert gradeloop("override", thread, "c1", "--pass", "--why", "It is long enough.", "--by", "Ada").code == 0
+
+    told = page(gradeloop, batch)
+    assert '<span class="tag person">overridden</span>' in told
+    assert "It is long enough." in page(gradeloop, thread)
+
+
+MISTAKES = {
+    "a name of nothing": (("nobody",), "'nobody' is no file, no batch of the store, no thread of the server and no judge's rubric"),
+    "a batch that is none": (("nobody", "--kind", "batch"), "there is no batch 'nobody' in the store"),
+    "a thread that is none": (("nobody", "--kind", "thread"), "nobody"),
+    "a rubric that is none": (("nobody/x",), "there is no rubric 'x' in the collection 'nobody'"),
+    "a file that is not there": (("missing.json",), "there is no file 'missing.json'"),
+    "a file of something else": (("judge.yaml",), "judge.yaml, line 1: it holds no results of a batch"),
+    "a page of another kind": (("latest", "-o", "page.pdf"), "'page.pdf'"),
+    "a folder that is not there": (("latest", "-o", "nowhere/page.html"), "there is no folder"),
+    "runs that are not there": (("judged.jsonl", "--runs", "none.jsonl"), "the run 'none.jsonl' does not exist"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_in_a_sentence(gradeloop: CommandLine, name: str) -> None:
+    arguments, words = MISTAKES[name]
+    done = gradeloop("report", *arguments)
+
+    assert done.code == 2, done.out + done.err
+    assert words in done.err
+    assert "Traceback" not in done.err
+
+
+def test_an_older_page_stays_where_the_new_one_cannot_be_written(gradeloop: CommandLine) -> None:
+    folder = gradeloop.folder / "full"
+    folder.mkdir()
+    (folder / "page.html").write_text("the older page")
+    assert gradeloop("report", "nobody", "-o", "full/page.html").code == 2
+
+    assert (folder / "page.html").read_text() == "the older page"
+    assert [each.name for each in Path(folder).iterdir()] == ["page.html"]
+
+
+def test_a_case_drafted_once_has_a_page(gradeloop: CommandLine) -> None:
+    spec = drafted("a haiku")
+    replies = [passes(), {"role": "generator", "text": "An old silent pond."}]
+    more = {"generators": ["scripted:writer"], "tests": [{"id": "haiku", "messages": spec["messages"]}]}
+    assert gradeloop("eval", suite(gradeloop, "drafted", replies, [], **more)).code == 0
+
+    assert "1 case" in page(gradeloop, "latest", "--kind", "batch")
