@@ -1,51 +1,105 @@
-"""`gradeloop dev`: the embedded server, its UI and a worker for services that are being written."""
+"""`gradeloop dev`: the embedded server, its UI, the live page and a worker for services that are being written."""
 
 import asyncio
 import os
 import signal
+import socket
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
 
+from gradeloop.batches.reader import BatchReader
+from gradeloop.client import GradingClient
+from gradeloop.connection import Connection, connect
 from gradeloop.contracts import TASK_QUEUE
-from gradeloop.embedded import ensure_server, running_server, stop_server
+from gradeloop.embedded import NAMESPACE, ServerInfo, ensure_server, running_server, stop_server
 from gradeloop.errors import WorkerFailed
+from gradeloop.live.port import asked_port, listening
 from gradeloop.state_folder import Resident, state_folder
+from gradeloop.store import Store, store_url
 from gradeloop.worker_process import application_folder
 
 WORKER_GRACE = 5.0
 """Seconds for a background worker to end; its calls go on with the next one."""
 
+WITHOUT_PAGE = "not served; get it with: pip install 'gradeloop[embedded]'"
+
 
 async def develop(tools: tuple[Path, ...], scripted: Path | None, console: Console) -> int:
-    """Serve the queue `gradeloop` in the foreground until Ctrl-C; a server that was not there before ends with it."""
-    found = running_server() is not None
-    server = await ensure_server()
-    console.print(f"Temporal  {server.address}   (export TEMPORAL_ADDRESS={server.address})\nUI        {server.ui}\nQueue     {TASK_QUEUE}")
+    """Serve the queue `gradeloop` and the live page in the foreground until Ctrl-C; a server that was not there before ends with it.
+
+    Raises:
+        InvalidRequest: The page cannot have the port that the environment names.
+        ServerUnreachable: The server is missing, or does not start.
+    """
+    with listening(asked_port()) as socket_of_page:
+        found = running_server() is not None
+        server = await ensure_server()
+        try:
+            async with _page(server, socket_of_page) as page:
+                pressed = _presses()
+                console.print(f"Temporal  {server.address}   (export TEMPORAL_ADDRESS={server.address})\nUI        {server.ui}")
+                console.print(f"Queue     {TASK_QUEUE}\nPage      {page}", soft_wrap=True)
+                return await _until_stopped(await _worker(server, tools, scripted), pressed)
+        finally:
+            if not found:
+                await stop_server()
+
+
+async def _worker(server: ServerInfo, tools: tuple[Path, ...], scripted: Path | None) -> asyncio.subprocess.Process:
     flags = [flag for path in tools for flag in ("--tools", str(path))] + (["--scripted", str(scripted)] if scripted else [])
     command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", TASK_QUEUE, *flags]
-    environment = {**os.environ, "TEMPORAL_ADDRESS": server.address, "TEMPORAL_NAMESPACE": "default"}
-    worker = await asyncio.create_subprocess_exec(*command, env=environment, start_new_session=True)
+    environment = {**os.environ, "TEMPORAL_ADDRESS": server.address, "TEMPORAL_NAMESPACE": NAMESPACE}
+    return await asyncio.create_subprocess_exec(*command, env=environment, start_new_session=True)
+
+
+@asynccontextmanager
+async def _page(server: ServerInfo, socket_of_page: socket.socket) -> AsyncIterator[str]:
+    """Serve the live page, and yield its address; where what it takes is not installed, how to get it."""
     try:
-        return await _until_stopped(worker)
+        from gradeloop.live.server import live_page, new_token
+        from gradeloop.live.site import Site
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn"}:
+            raise
+        yield WITHOUT_PAGE
+        return
+    connection = Connection(server.address, NAMESPACE, embedded=True, ui=server.ui)
+    store = Store(store_url(embedded=True))
+    client = GradingClient(await connect(connection))
+    try:
+        async with live_page(Site(client, connection, BatchReader(store), new_token()), socket_of_page) as page:
+            yield page
     finally:
-        if not found:
-            await stop_server()
+        store.close()
 
 
-async def _until_stopped(worker: asyncio.subprocess.Process) -> int:
-    """Wait for the worker; Ctrl-C lets it finish its calls in flight, a second one does not."""
-    pressed = iter((worker.terminate, worker.kill))
-
-    def stop() -> None:
-        with suppress(ProcessLookupError):
-            next(pressed, worker.kill)()
-
+def _presses() -> "asyncio.Queue[None]":
+    """Return a queue in which each Ctrl-C is from now on: one that came before the worker was there is not lost."""
+    pressed = asyncio.Queue[None]()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
-    return await worker.wait()
+        asyncio.get_running_loop().add_signal_handler(number, pressed.put_nowait, None)
+    return pressed
+
+
+async def _until_stopped(worker: asyncio.subprocess.Process, pressed: "asyncio.Queue[None]") -> int:
+    """Wait for the worker; Ctrl-C lets it finish its calls in flight, a second one does not."""
+    stopping = asyncio.create_task(_stopped(worker, pressed))
+    try:
+        code = await worker.wait()
+        return 0 if code == -signal.SIGTERM else code  # it was told to stop before it could listen
+    finally:
+        stopping.cancel()
+
+
+async def _stopped(worker: asyncio.subprocess.Process, pressed: "asyncio.Queue[None]") -> None:
+    for end in (worker.terminate, worker.kill):
+        await pressed.get()
+        with suppress(ProcessLookupError):
+            end()
 
 
 async def stop_all() -> str:

@@ -1,0 +1,111 @@
+"""The live page's lifetime: an application on a socket of this machine alone, for as long as `gradeloop dev` runs."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from gradeloop.errors import GradeloopError
+from gradeloop.live.answers import refused
+from gradeloop.live.batch_pages import BatchPages
+from gradeloop.live.guard import Guard
+from gradeloop.live.index import Index
+from gradeloop.live.site import Site
+from gradeloop.live.thread_pages import ThreadPages
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+GRACE_SECONDS = 1
+"""For answers that are under way when the page ends."""
+
+TOKEN_BYTES = 32
+
+logger = logging.getLogger(__name__)
+
+
+def new_token() -> str:
+    """Return a token that nobody guesses."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+@contextlib.asynccontextmanager
+async def live_page(site: Site, listening: socket.socket) -> AsyncIterator[str]:
+    """Serve the pages of a site on a listening socket, and yield their address."""
+    port = listening.getsockname()[1]
+    server = _Server(_config(Guard(_by_raw_path(application(site)), port, site.token)))
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        await asyncio.gather(serving, return_exceptions=True)
+        listening.close()
+        await site.close()
+
+
+def application(site: Site) -> Starlette:
+    """Return the pages and what can be said from them, without their guard."""
+    index, threads, batches = Index(site), ThreadPages(site), BatchPages(site)
+    routes = [
+        Route("/", index.show, methods=["GET"]),
+        Route("/threads/{thread:path}/{action}", threads.act, methods=["POST"]),
+        Route("/threads/{thread:path}", threads.show, methods=["GET"]),
+        Route("/batches/{batch}/pause", batches.pause, methods=["POST"]),
+        Route("/batches/{batch}/cases/{case:path}", batches.show_case, methods=["GET"]),
+        Route("/batches/{batch}", batches.show, methods=["GET"]),
+    ]
+
+    async def told(request: "Request", error: Exception) -> "Response":
+        if not isinstance(error, (GradeloopError, HTTPException)):
+            logger.error("the live page failed at %s", request.url.path, exc_info=error)
+        return refused(request, error, site.token)
+
+    made = Starlette(routes=routes, exception_handlers={GradeloopError: told, HTTPException: told, Exception: told})
+    made.router.redirect_slashes = False
+    return made
+
+
+def _by_raw_path(app: "ASGIApp") -> "ASGIApp":
+    """Have paths be read as they were sent, so that a `/` that belongs to an id is none that divides."""
+
+    async def routed(scope: "Scope", receive: "Receive", send: "Send") -> None:
+        await app({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, send)
+
+    return routed
+
+
+def _config(app: "ASGIApp") -> uvicorn.Config:
+    """Return uvicorn's settings: quiet, since what fails is logged by us, and without anything that believes a header."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        http="h11",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the program that it is a part of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
