@@ -99,6 +99,16 @@ def _own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+def _let_go(process: "subprocess.Popen[Any]") -> None:
+    """Read what a command that has ended still had to say; what it started may hold its streams open for ever."""
+    try:
+        process.communicate(timeout=5)
+    except subprocess.TimeoutExpired:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
 @dataclass(frozen=True)
 class CommandLine:
     """The command `gradeloop`, with one state folder."""
@@ -140,8 +150,9 @@ class CommandLine:
         for process in self._started:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
         self.kill_workers()
+        for process in self._started:
+            _let_go(process)
         self("dev", "stop")
 
     def under(self, *prefix: str) -> "CommandLine":

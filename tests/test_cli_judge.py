@@ -213,7 +213,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "nobody judged": (("agreement", "unjudged.yaml", "good_labels.jsonl"), "none of the labelled runs has a judgement; judge them first"),
     "bad results": (
         ("agreement", "judge.yaml", "good_labels.jsonl", "--results", "bad_labels.jsonl"),
-        "bad_labels.jsonl, line 1: id: Field",
+        "bad_labels.jsonl, line 1: this is no judgement: id: Field",
     ),
     "a taken name": (("rubrics", "create", "taken", "unjudged.yaml"), "the rubric 'x' exists in 'taken' already"),
 }

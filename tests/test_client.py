@@ -19,6 +19,7 @@ from gradeloop.embedded import ServerInfo, ensure_server, stop_server
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
 from gradeloop.evaluation import Evaluation
 from gradeloop.event import Event
+from gradeloop.listing import resolved, threads
 from gradeloop.transcript import Message
 from tests.turns import SECONDS, Models, Served, a_thread, failing_until, history_length, serving, start
 
@@ -52,7 +53,7 @@ class Watched:
 
     async def ended(self) -> list[Event]:
         """Return all that was seen once the thread is closed."""
-        await asyncio.wait_for(self._task, SECONDS)
+        await asyncio.wait_for(self._task, 3 * SECONDS)  # a query that a killed server took along is given up after 20 s
         return self.events
 
 
@@ -327,3 +328,20 @@ async def test_a_worker_that_lost_step_with_the_history_is_asked_again(served: S
 
     assert (await served.client.state(thread)).status == "idle"
     assert next(answers, "asked twice") == "asked twice"
+
+
+async def test_threads_are_listed_by_their_start_whether_they_are_open_or_not(served: Served) -> None:
+    names = [a_thread() for _ in range(4)]
+    for at, name in enumerate(names):
+        idle = 60 if at % 2 == 0 else 0
+        await served.client.start(start(messages=[{"role": "user", "content": "Write."}], rubric=None, idle_timeout=idle), thread_id=name)
+        if not idle:
+            await served.client.result(name)
+
+    async with asyncio.timeout(SECONDS):
+        while (seen := [each.thread_id async for each in threads(served.client.temporal, limit=4)]) != names[::-1]:
+            await asyncio.sleep(0.1)  # the server's list is a moment behind
+    assert [each.thread_id async for each in threads(served.client.temporal, limit=1)] == [names[3]]
+    assert await resolved(served.client.temporal, "latest") == names[3] == seen[0]
+    for name in (names[0], names[2]):
+        await served.client.close(name)

@@ -566,6 +566,10 @@ def gradeloop(tmp_path: Path) -> Iterator[CommandLine]:
     """Return the command with a server of its own, and end whatever it leaves."""
     command = CommandLine(tmp_path / "state", tmp_path)
     yield command
+    for process in command._started:
+        if process.poll() is None:  # of a test that failed: its worker would hold the pipes that are read at the end
+            process.terminate()
+            process.communicate(timeout=SECONDS)
     command.end()
 
 
@@ -590,7 +594,7 @@ def stopped(dev: subprocess.Popen[str], printed: str) -> float:
 class TestDev:
     def test_ctrl_c_ends_page_worker_and_server_and_frees_the_port(self, gradeloop: CommandLine) -> None:
         dev, printed, address = begun(gradeloop)
-        with httpx2.Client(trust_env=False) as http:
+        with httpx2.Client(trust_env=False, timeout=SECONDS) as http:
             page = http.get(address)
             took = stopped(dev, printed)
             with pytest.raises(httpx2.ConnectError):
@@ -603,7 +607,7 @@ class TestDev:
     def test_two_at_once_have_pages_of_their_own_and_neither_takes_the_others_word(self, gradeloop: CommandLine) -> None:
         one, first, here = begun(gradeloop)
         two, second, there = begun(gradeloop)
-        with httpx2.Client(trust_env=False) as http:
+        with httpx2.Client(trust_env=False, timeout=SECONDS) as http:
             pages = [http.get(address) for address in (here, there)]
             tokens = [re.findall(r'name="gradeloop-token" content="([^"]+)"', page.text)[0] for page in pages]
             said = [http.post(f"{there}/threads/x/interrupt", json={}, headers={"X-Gradeloop-Token": token}) for token in tokens]

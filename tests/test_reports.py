@@ -15,7 +15,7 @@ from gradeloop.batches.case import Case
 from gradeloop.batches.case_result import CaseResult
 from gradeloop.reports.batch_report import BatchReport, batch_page, entries, head_of
 from gradeloop.reports.case_rows import CaseRow, columns, filters, matrix, row_of, with_differences
-from gradeloop.reports.case_stories import case_story, with_thread
+from gradeloop.reports.case_stories import case_story, thread_of, with_thread
 from gradeloop.reports.charts import Criteria, histogram
 from gradeloop.reports.collection import Entry, Head, collection_page
 from gradeloop.reports.document import data, shown
@@ -275,9 +275,17 @@ def test_a_case_that_was_not_run_or_ended_in_an_error_has_no_verdict() -> None:
 def test_a_case_with_a_thread_tells_the_threads_whole_story() -> None:
     story = with_thread(case(0, "failed", iterations=2, thread_id="b/1", description="Refunds"), mended())
 
-    assert (story.name, story.kind, story.verdict) == ("case-0", "case", "passed")
-    assert story.about["description"] == "Refunds"
+    assert (story.name, story.kind, story.verdict, story.word) == ("case-0", "case", "failed", "failed")
+    assert (story.about["description"], story.about["thread now"]) == ("Refunds", "satisfied")
     assert len(story.evaluations) == 2
+
+
+def test_a_case_that_waits_for_a_person_is_told_by_its_thread() -> None:
+    waiting = case(0, "waiting")
+    story = with_thread(waiting, mended().model_copy(update={"verdict": "waiting", "word": "waiting"}))
+
+    assert thread_of(waiting, "batch-1") == "batch-1/case-0"
+    assert (story.verdict, story.word, "thread now" in story.about) == ("waiting", "waiting", False)
 
 
 def test_what_people_said_is_in_the_table() -> None:

@@ -14,6 +14,9 @@ from gradeloop.strict import Strict
 LATEST = "latest"
 """Stands for the thread that was started last, wherever an id is expected."""
 
+BETWEEN = 1_000
+"""Threads that ended before those that ended last, and began after one of them: above that, a list may lack some."""
+
 _STATUS, _RUN, _RUBRIC = (SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
 
 
@@ -51,10 +54,29 @@ async def threads(client: Client, *, status: str | None = None, limit: int = 20)
         raise InvalidRequest(f"status {status!r} is no status of a run; write satisfied, failed, interrupted, ...")
     query = f"WorkflowType = '{WORKFLOW}'" + (f" AND GradeloopStatus = '{status}'" if status else "")
     try:
-        async for execution in client.list_workflows(query, limit=limit):
-            yield _listed(execution)
+        found = await _newest(client, query, limit)
     except RPCError as error:
         raise ServerUnreachable(f"the threads cannot be listed: {error.message}") from None
+    for listed in found[:limit]:
+        yield listed
+
+
+async def _newest(client: Client, query: str, limit: int) -> list[Listed]:
+    """Return threads by their start, the newest first, each once; the server has open ones first, and the others by their end."""
+    found: dict[str, Listed] = {}
+
+    async def take(more: str, most: int) -> list[Listed]:
+        async for execution in client.list_workflows(query + more, limit=most):
+            listed = _listed(execution)
+            if listed.thread_id not in found or found[listed.thread_id].started < listed.started:
+                found[listed.thread_id] = listed
+        return sorted(found.values(), key=lambda each: each.started, reverse=True)
+
+    await take(" AND ExecutionStatus = 'Running'", limit)
+    newest = await take(" AND ExecutionStatus != 'Running'", limit)
+    if len(newest) < limit:
+        return newest
+    return await take(f" AND StartTime > '{newest[limit - 1].started.isoformat()}'", limit + BETWEEN)
 
 
 async def resolved(client: Client, thread_id: str) -> str:

@@ -123,12 +123,20 @@ class BatchReader:
         Raises:
             InvalidRequest: There is none of that id.
         """
+        return (await self.told_case(batch_id, name))[1]
+
+    async def told_case(self, batch_id: str, name: str) -> tuple[Case, CaseResult]:
+        """Return a case by its id, as it was sent and what it came to.
+
+        Raises:
+            InvalidRequest: There is none of that id.
+        """
         from sqlalchemy import select
 
         cases = table("cases")
         rows = await self._store.read(_rows(select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id == name)))
         if rows:
-            return _result(rows[0], "not run")
+            return Case.model_validate_json(rows[0]["spec"]), _result(rows[0], "not run")
         asked = select(cases.c.case_id).where(cases.c.batch_id == batch_id).order_by(cases.c.position).limit(PAGE)
         known = await self._store.read(lambda connection: list(connection.execute(asked).scalars()))
         raise InvalidRequest(f"the batch {batch_id!r} has no case {clip(name)}.{did_you_mean(name, known[:20])}")

@@ -50,15 +50,14 @@ class BatchPages:
     async def show_case(self, request: Request) -> Response:
         """Answer with the page of a case; of one that is a thread of its own, with the thread's story."""
         batch_id, case_id = read_id(request.path_params["batch"]), read_id(request.path_params["case"])
-        result = await self._site.batches.case(batch_id, case_id)
+        case, result = await self._site.batches.told_case(batch_id, case_id)
         tag = tag_of(result.model_dump_json())
-        own = _thread_of(batch_id, result)
+        own = thread_of(result, batch_id)
         path, thread = case_path(batch_id, case_id), thread_path(own) if own else None
         unsettled = result.status in {"queued", "waiting"}
         live = Steered(token=self._site.token, path=path, thread=thread, open=unsettled, tag=tag)
 
         async def html() -> str:
-            case = await asyncio.to_thread(self._case, batch_id, result)
             return await asyncio.to_thread(run_page, await self._case_story(result, case, own), live=live)
 
         return await answer(request, tag, html)
@@ -68,11 +67,7 @@ class BatchPages:
         await self._site.batch_client.pause(read_id(request.path_params["batch"]))
         return JSONResponse({"ok": True})
 
-    def _case(self, batch_id: str, result: CaseResult) -> Case | None:
-        """Return a case as it was sent."""
-        return next((case for case, told in self._site.batches.told(batch_id) if told.id == result.id), None)
-
-    async def _case_story(self, result: CaseResult, case: Case | None, thread_id: str | None) -> RunStory:
+    async def _case_story(self, result: CaseResult, case: Case, thread_id: str | None) -> RunStory:
         story = case_story(result, case)
         if thread_id is None:
             return story
@@ -81,8 +76,3 @@ class BatchPages:
             return with_thread(result, await thread_story(self._site.client, thread_id))
         except GradeloopError as error:
             return story.model_copy(update={"notes": (*story.notes, f"its thread cannot be read now: {error}")})
-
-
-def _thread_of(batch_id: str, result: CaseResult) -> str | None:
-    """Return the thread of a case, before its end too."""
-    return f"{batch_id}/{result.id}" if result.status == "waiting" else thread_of(result)

@@ -69,7 +69,7 @@ def entries(report: BatchReport) -> Iterator[Entry]:
     """Yield the cases as runs, each with its place among tests and generators."""
     for case, result in report.cases:
         story = case_story(result, case)
-        thread = report.threads.get(thread_of(result) or "")
+        thread = report.threads.get(thread_of(result, report.head.batch_id) or "")
         label = result.label or ""
         yield Entry(with_thread(result, thread) if thread else story, _test(result, case, repeated=report.repeated), label)
 
@@ -148,7 +148,7 @@ def _threads(reader: BatchReader, batch_id: str) -> tuple[list[str], bool]:
     repeated = False
     for case, result in reader.told(batch_id):
         repeated |= case.repeat > 0
-        if (name := thread_of(result)) is not None:
+        if (name := thread_of(result, batch_id)) is not None:
             found.append((result.status == "passed", name))
     return [name for _, name in sorted(found, key=lambda pair: pair[0])], repeated
 

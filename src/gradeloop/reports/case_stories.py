@@ -15,6 +15,9 @@ from gradeloop.verdict import VerdictResult
 
 COLOURS: dict[CaseStatus, Verdict] = {"passed": "passed", "failed": "failed", "error": "error", "waiting": "waiting", "queued": "none"}
 
+OPEN: frozenset[CaseStatus] = frozenset({"queued", "waiting"})
+"""Of which a batch has not counted anything yet."""
+
 VALUE_CHARACTERS = 2_000
 """Of a variable, among the facts about a case: what it fills is in the messages."""
 
@@ -30,7 +33,7 @@ def case_story(result: CaseResult, case: Case | None = None) -> RunStory:
         kind="case",
         verdict=COLOURS[result.status],
         word=VERDICTS[result.status][0],
-        thread_id=thread_of(result),
+        thread_id=thread_of(result, None),
         about=about(result),
         score=result.score,
         error=result.error if result.status == "error" else None,
@@ -45,14 +48,20 @@ def case_story(result: CaseResult, case: Case | None = None) -> RunStory:
 
 
 def with_thread(result: CaseResult, thread: RunStory) -> RunStory:
-    """Return the story of a case whose thread could be read: the whole way to its last draft."""
-    facts = {"kind": "case", "name": result.id, "about": about(result) | thread.about}
-    kept = {} if thread.evaluations else {"verdict": COLOURS[result.status], "word": VERDICTS[result.status][0], "error": result.error}
-    return thread.model_copy(update=facts | kept)
+    """Return the story of a case whose thread could be read: the whole way to its last draft.
+
+    What counts is what the batch counted; a thread that went on since then says so among the facts.
+    """
+    now = {"thread now": thread.word.replace("_", " ")} if thread.verdict != COLOURS[result.status] else {}
+    told = {"kind": "case", "name": result.id, "about": about(result) | now | thread.about}
+    counted = {} if result.status in OPEN else {"verdict": COLOURS[result.status], "word": VERDICTS[result.status][0]}
+    return thread.model_copy(update=told | counted)
 
 
-def thread_of(result: CaseResult) -> str | None:
-    """Return the thread that drafted and judged a case; None where it had none, or a judgement of its own."""
+def thread_of(result: CaseResult, batch_id: str | None) -> str | None:
+    """Return the thread that drafts and judges a case, before its end too; None where it had none, or a judgement of its own."""
+    if result.status == "waiting" and batch_id is not None:
+        return f"{batch_id}/{result.id}"
     return result.thread_id if result.iterations is not None else None
 
 
@@ -77,7 +86,7 @@ def _cut(value: JsonValue) -> str:
 
 
 def _evaluation(result: CaseResult, draft: int) -> Evaluation | None:
-    if result.status in {"queued", "waiting"} or (result.status == "error" and not result.criteria and not result.explanation):
+    if result.status in OPEN or (result.status == "error" and not result.criteria and not result.explanation):
         return None
     words: dict[CaseStatus, VerdictResult] = {"passed": "satisfied", "failed": "needs_revision"}
     came_to = words.get(result.status, "grader_error")

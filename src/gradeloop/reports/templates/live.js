@@ -40,9 +40,10 @@
     return at && at.tagName === before.tagName ? at : null;
   };
 
+  const disturbs = (fresh) => composing || written().some((form) => !fresh.querySelector(`form[id="${CSS.escape(form.id)}"]`));
+  const release = () => { if (held && !disturbs(held)) adopt(held, true); };
   const adopt = (fresh, soon) => {
-    const missing = written().some((form) => !fresh.querySelector(`form[id="${CSS.escape(form.id)}"]`));
-    if (composing || (missing && !soon)) {
+    if (!soon && disturbs(fresh)) {
       held = fresh;
       tell("Something has changed; it is shown when you are done writing.");
       const now = document.createElement("button");
@@ -89,6 +90,7 @@
       if (answer.status === 304) {
         calm += 1;
         if (failed) tell("Up to date again.");
+        release();
       } else if (answer.ok) {
         const text = await answer.text(), first = tag === null;
         tag = answer.headers.get("ETag");
@@ -169,6 +171,7 @@
       for (const each of form.querySelectorAll("button")) each.disabled = false;
     }
     calm = 0;
+    release();
     look();
   };
   document.addEventListener("submit", (event) => {
@@ -199,8 +202,8 @@
   };
 
   document.addEventListener("compositionstart", () => { composing = true; });
-  document.addEventListener("compositionend", () => { composing = false; if (held) adopt(held, false); });
-  document.addEventListener("focusout", () => { setTimeout(() => { if (held && !written().length) adopt(held, false); }); });
+  document.addEventListener("compositionend", () => { composing = false; release(); });
+  document.addEventListener("focusout", () => setTimeout(release));
   document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
   addEventListener("beforeunload", (event) => { if (written().length) event.preventDefault(); });
   remembered();
