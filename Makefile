@@ -23,7 +23,7 @@ demo: $(VENV)/.ready-demo
 
 # Two processes: most tests wait for a server or a child.
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --max-worker-restart 2 $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 2 $(ARGS)
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -24,6 +25,19 @@ PRIVATE = (
 """How the environment variables begin that would tie a test to the machine it runs on, or let it pay."""
 
 ROOT = Path(__file__).parent.parent
+
+SLOW = (
+    "wheel", "storm", "crash", "batch_storm", "provider_storm", "judging_storm", "aimock", "sandboxes", "cli_eval", "cli_report", "cli",
+    "cli_errors", "cli_judge", "report_browser", "live", "live_browser", "worker_settings", "recording", "benchmarks", "examples", "protocols",
+)  # fmt: skip
+"""Files that take longest, those first: with several processes none of them is left for the end, when the others have nothing to do."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have slow files run first, and then those with the most tests."""
+    sizes = Counter(item.path for item in items)
+    places = {f"test_{name}.py": at for at, name in enumerate(SLOW)}
+    items.sort(key=lambda item: (places.get(item.path.name, len(SLOW)), -sizes[item.path]))
 
 
 @pytest.fixture(autouse=True)

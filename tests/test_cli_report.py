@@ -101,6 +101,17 @@ def test_the_threads_of_cases_that_loop_are_told_whole_and_a_persons_word_is_in_
     assert "It is long enough." in page(gradeloop, thread)
 
 
+def test_a_batch_writes_its_page_as_one_of_its_outputs(gradeloop: CommandLine) -> None:
+    named = suite(gradeloop, "paged", [passes(), fails("bad")], ["good", "bad"])
+    assert gradeloop("eval", named, "-o", "eval.html", "-o", "eval.json").code == 1
+    assert gradeloop("batches", "export", "latest", "-o", "export.html").code == 0
+
+    for name in ("eval.html", "export.html"):
+        told = (gradeloop.folder / name).read_text()
+        assert "<h1>paged</h1>" in told
+        assert "case-1" in told
+
+
 MISTAKES = {
     "a name of nothing": (("nobody",), "'nobody' is no file, no batch of the store, no thread of the server and no judge's rubric"),
     "a batch that is none": (("nobody", "--kind", "batch"), "there is no batch 'nobody' in the store"),

@@ -20,7 +20,7 @@ batches_app = typer.Typer(
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or `latest`.")]
 CaseId = Annotated[str | None, typer.Argument(metavar="[CASE]", help="One case, by its id.")]
 Outputs = Annotated[
-    list[Path] | None, typer.Option("--output", "-o", help="Write the results there: .json, .jsonl, .csv, .xml; repeatable.")
+    list[Path] | None, typer.Option("--output", "-o", help="Write the results there: .json, .jsonl, .csv, .xml, .html; repeatable.")
 ]
 Again = Literal["errors", "failures"]
 
@@ -106,7 +106,7 @@ def show(
 @batches_app.command()
 def export(batch: BatchId, *, output: Outputs = None) -> None:
     """Write a batch's results to files."""
-    from gradeloop.batches.command import own_reader
+    from gradeloop.batches.command import own_reader, write_pages
     from gradeloop.batches.outputs import Outputs as Files
     from gradeloop.errors import InvalidRequest
 
@@ -118,6 +118,7 @@ def export(batch: BatchId, *, output: Outputs = None) -> None:
         if result.status not in {"queued", "waiting"}:
             files.finished(result)
     files.close(summary, lambda: reader.results(summary.batch_id))
+    asyncio.run(write_pages(files.pages, reader, summary.batch_id))
     typer.echo(f"wrote {', '.join(map(str, output))}")
 
 

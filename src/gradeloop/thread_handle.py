@@ -1,6 +1,7 @@
 """One thread on the server: started, asked, signalled, waited for."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 from pydantic import JsonValue
@@ -28,6 +29,11 @@ POLL_SECONDS = 0.2
 
 QUERY_SECONDS = 20.0
 """A query needs a live worker on the thread's queue; longer than a worker's start."""
+
+ASKED_SECONDS = 5.0
+"""After which a query is asked anew: one that meets the end of a workflow's run, or a worker's, is sometimes never answered."""
+
+SILENT = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 
 LOST = {
     RPCStatusCode.UNAVAILABLE,
@@ -80,10 +86,15 @@ class ThreadHandle:
             raise failure(error, self.thread_id) from None
 
     async def _answer(self, name: str, arguments: tuple[object, ...], run_id: str | None) -> dict[str, JsonValue]:
-        """Return the answer; a worker that has lost step with the history begins at its start, and is asked again."""
+        """Return the answer; a worker that has lost step with the history begins at its start, and is asked again, as a silent one is."""
         while True:
             try:
-                answer: dict[str, JsonValue] = await self.handle(run_id).query(name, args=list(arguments), result_type=dict[str, JsonValue])
+                answer: dict[str, JsonValue] = await self.handle(run_id).query(
+                    name, args=list(arguments), result_type=dict[str, JsonValue], rpc_timeout=timedelta(seconds=ASKED_SECONDS)
+                )
+            except RPCError as error:
+                if error.status not in SILENT:
+                    raise
             except WorkflowQueryFailedError as error:
                 if OUT_OF_STEP not in str(error):
                     raise

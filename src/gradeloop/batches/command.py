@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -158,6 +158,7 @@ class Evaluation:
         if first:
             await asyncio.to_thread(self._told_again, summary, outputs)
         await asyncio.to_thread(outputs.close, summary, lambda: self._results(summary))
+        await write_pages(outputs.pages, self._reader, summary.batch_id)
         if not self._order.as_json:
             for line in await asyncio.to_thread(lambda: list(result_lines(self._results(summary), self._console.width))):
                 self._console.print(line)
@@ -192,6 +193,23 @@ def own_reader() -> BatchReader:
         InvalidRequest: A server is named and no store.
     """
     return BatchReader(Store(store_url(embedded=is_embedded())))
+
+
+async def write_pages(paths: Sequence[Path], reader: BatchReader, batch_id: str) -> None:
+    """Write a batch's page to files, if any are named.
+
+    Raises:
+        OSError: One cannot be written.
+    """
+    if not paths:
+        return
+    from gradeloop.reports.batch_report import batch_page, batch_report
+    from gradeloop.reports.batch_threads import threads_of
+    from gradeloop.reports.page_file import write_page
+
+    page = await asyncio.to_thread(batch_page, await batch_report(reader, batch_id, threads_of))
+    for path in paths:
+        write_page(path, page)
 
 
 def _print_line(result: CaseResult) -> None:

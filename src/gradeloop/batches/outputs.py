@@ -17,8 +17,8 @@ from gradeloop.batches.survey import Survey
 from gradeloop.errors import InvalidRequest
 from gradeloop.strict import clip, did_you_mean
 
-LINES = ".jsonl"
-SUFFIXES = (".csv", ".json", LINES, ".xml")
+LINES, PAGE = ".jsonl", ".html"
+SUFFIXES = (".csv", PAGE, ".json", LINES, ".xml")
 
 
 class _Writer(Protocol):
@@ -28,7 +28,7 @@ class _Writer(Protocol):
 
 
 class Outputs:
-    """Where the results go: `.jsonl` as cases finish, `.json`, `.csv` and JUnit's `.xml` whole, at the end.
+    """Where the results go: `.jsonl` as cases finish, `.json`, `.csv` and JUnit's `.xml` whole, at the end; `pages` are left to others.
 
     Raises:
         InvalidRequest: A suffix is not known, or a file could not be written. Nothing has been written then.
@@ -39,7 +39,8 @@ class Outputs:
         for at, path in enumerate(found):
             if path in found[:at]:
                 raise InvalidRequest(f"the output {_shown(paths[at])} is named twice; name it once")
-        self._whole = [path for path in found if path.suffix.lower() != LINES]
+        self.pages = [path for path in found if path.suffix.lower() == PAGE]
+        self._whole = [path for path in found if path.suffix.lower() not in {LINES, PAGE}]
         self._lines = [path for path in found if path.suffix.lower() == LINES]
         self._open: list[TextIOWrapper] | None = None
 

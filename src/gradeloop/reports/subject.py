@@ -9,9 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from gradeloop.attendance import OURS
 from gradeloop.batches.case_result import BatchSummary, CaseResult
-from gradeloop.batches.client import BatchClient
 from gradeloop.batches.command import own_reader
 from gradeloop.client import GradingClient
 from gradeloop.connection import connect, find
@@ -22,6 +20,7 @@ from gradeloop.judges.results_file import read_results
 from gradeloop.judges.run_sources import runs_named
 from gradeloop.listing import LATEST, threads
 from gradeloop.reports.batch_report import BatchReport, batch_page, batch_report, head_of
+from gradeloop.reports.batch_threads import threads_of
 from gradeloop.reports.export_file import read_export
 from gradeloop.reports.judgement_report import JudgementReport, judgement_page
 from gradeloop.reports.judgement_results import judgements_named
@@ -30,7 +29,6 @@ from gradeloop.reports.pages import run_page
 from gradeloop.reports.thread_story import thread_story
 from gradeloop.strict import clip
 from gradeloop.usage import Usage
-from gradeloop.worker_process import ensure_worker_of
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -90,7 +88,7 @@ class Subject:
     async def _batch(self) -> str:
         if self._is_file():
             return batch_page(_of_file(Path(self.name)))
-        return batch_page(await batch_report(own_reader(), self.name, _threads_of))
+        return batch_page(await batch_report(own_reader(), self.name, threads_of))
 
     async def _judgements(self) -> str:
         title, results = await self._results()
@@ -143,16 +141,6 @@ async def _is_thread(name: str) -> bool:
     except GradeloopError:
         return False
     return True
-
-
-async def _threads_of(batch_id: str) -> GradingClient:
-    """Connect to a batch's threads, with a worker that answers for them."""
-    connection = await find()
-    client = await connect(connection)
-    there = await BatchClient(client, "").queue_of(batch_id)
-    if there is not None and OURS.fullmatch(there[0]):
-        await ensure_worker_of(there[0], connection)
-    return GradingClient(client)
 
 
 async def _temporal() -> "Client | None":
