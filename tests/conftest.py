@@ -28,7 +28,8 @@ ROOT = Path(__file__).parent.parent
 
 SLOW = (
     "wheel", "storm", "crash", "batch_storm", "provider_storm", "judging_storm", "aimock", "sandboxes", "cli_eval", "cli_report", "cli",
-    "cli_errors", "cli_judge", "report_browser", "live", "live_browser", "worker_settings", "recording", "benchmarks", "examples", "protocols",
+    "cli_errors", "cli_judge", "report_browser", "live", "live_browser", "worker_settings", "recording",
+    "benchmarks", "examples", "protocols",
 )  # fmt: skip
 """Files that take longest, those first: with several processes none of them is left for the end, when the others have nothing to do."""
 

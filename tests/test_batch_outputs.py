@@ -232,7 +232,7 @@ def test_junit_shortens_outputs_and_replaces_what_xml_cannot_hold() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("out.yml", "its suffix names no format. Did you mean '.xml'? Known: .csv, .json, .jsonl, .xml."),
+        ("out.yml", "its suffix names no format. Did you mean '.xml'? Known: .csv, .html, .json, .jsonl, .xml."),
         ("out.jsonn", "Did you mean '.json"),
         ("out", "its suffix names no format"),
         ("missing/out.json", "there is no folder"),
