@@ -14,11 +14,11 @@ from gradeloop.batches.case_result import CaseResult, ended
 from gradeloop.batches.ledger import Ledger
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.reader import BatchReader
+from gradeloop.comparisons.comparing import compared
+from gradeloop.comparisons.comparison import Comparison
+from gradeloop.comparisons.export_file import read_export
+from gradeloop.comparisons.named_batch import named_batch
 from gradeloop.errors import InvalidRequest
-from gradeloop.reports.comparing import compared
-from gradeloop.reports.comparison import Comparison
-from gradeloop.reports.export_file import read_export
-from gradeloop.reports.named_batch import named_batch
 from gradeloop.store import Store
 from gradeloop.usage import Usage
 from tests.batch_results import HOSTILE, case, row, summary_of

@@ -14,17 +14,17 @@ from rich.table import Table
 
 from gradeloop.batches.case import Case
 from gradeloop.batches.case_result import CaseResult, ended
+from gradeloop.comparisons.alignment import aligned, grouped
+from gradeloop.comparisons.batch_source import BatchSource, total_cost
+from gradeloop.comparisons.compared_case import GAP_CHARACTERS, ComparedCase, compared_case
+from gradeloop.comparisons.comparing import compared
+from gradeloop.comparisons.comparison import OUTCOMES, CaseRow, Comparison, Cost
+from gradeloop.comparisons.comparison_lines import ROWS, comparison_lines
+from gradeloop.comparisons.comparison_page import MOST_SAME, comparison_page
+from gradeloop.comparisons.comparison_wording import chance, points
+from gradeloop.comparisons.gate import Gate
+from gradeloop.comparisons.interval import Interval, by_chance, difference, paired_difference, wilson
 from gradeloop.errors import InvalidRequest
-from gradeloop.reports.alignment import aligned, grouped
-from gradeloop.reports.batch_source import BatchSource, total_cost
-from gradeloop.reports.compared_case import GAP_CHARACTERS, ComparedCase, compared_case
-from gradeloop.reports.comparing import compared
-from gradeloop.reports.comparison import OUTCOMES, CaseRow, Comparison, Cost
-from gradeloop.reports.comparison_lines import ROWS, comparison_lines
-from gradeloop.reports.comparison_page import MOST_SAME, comparison_page
-from gradeloop.reports.comparison_wording import chance, points
-from gradeloop.reports.gate import Gate
-from gradeloop.reports.interval import Interval, by_chance, difference, paired_difference, wilson
 from tests.batch_results import HOSTILE, case, row
 from tests.batches import case as asked
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from gradeloop.cli_threads import Json, show_lines
+from gradeloop.comparisons.gate import Gate
 from gradeloop.departure import NO_VERDICT
-from gradeloop.reports.gate import Gate
 
 report_app = typer.Typer(rich_markup_mode=None)
 
@@ -25,8 +25,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Write one HTML page that explains every verdict."""
-    from gradeloop.reports.diff_command import checked_page
-    from gradeloop.reports.page_file import write_page
+    from gradeloop.reports.page_file import checked_page, write_page
     from gradeloop.reports.subject import Subject
 
     checked_page(output)
@@ -49,14 +48,15 @@ def diff(
     import shutil
 
     from gradeloop.batches.json_files import as_json as told_as_json
-    from gradeloop.reports.comparison_lines import comparison_lines
-    from gradeloop.reports.comparison_wording import gate_line
-    from gradeloop.reports.diff_command import checked_page, code_of, comparison_of
+    from gradeloop.comparisons.comparison_lines import comparison_lines
+    from gradeloop.comparisons.comparison_wording import gate_line
+    from gradeloop.comparisons.diff_command import code_of, comparison_of
+    from gradeloop.reports.page_file import checked_page
 
     checked_page(output)
     found = comparison_of(a, b)
     if output is not None:
-        from gradeloop.reports.comparison_page import comparison_page
+        from gradeloop.comparisons.comparison_page import comparison_page
         from gradeloop.reports.page_file import write_page
 
         write_page(output, comparison_page(found))

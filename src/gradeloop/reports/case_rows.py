@@ -70,7 +70,7 @@ def row_of(number: int, story: RunStory, *, test: str, column: str) -> CaseRow:
         score=story.score,
         worst=worst.id if worst else "",
         why=why[:GAP_CHARACTERS],
-        about=story.about.get("description") or "",
+        about=(story.about.get("description") or "")[:GAP_CHARACTERS],
         test=test,
         column=column,
         usage=story.usage,

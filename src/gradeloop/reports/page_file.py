@@ -4,7 +4,23 @@ import os
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from gradeloop.errors import InvalidRequest
+from gradeloop.strict import clip
+
+PAGE = ".html"
 MEGABYTE = 1_000_000
+
+
+def checked_page(path: Path | None) -> None:
+    """Refuse an output that is no page, before anything is read.
+
+    Raises:
+        InvalidRequest: Its suffix is another one, or it has no folder.
+    """
+    if path is not None and path.suffix.lower() != PAGE:
+        raise InvalidRequest(f"the output {clip(str(path))}: pages are HTML; name one, such as report{PAGE}")
+    if path is not None and not path.absolute().parent.is_dir():
+        raise InvalidRequest(f"the output {clip(str(path))}: there is no folder {clip(str(path.parent))}; make it first")
 
 
 def write_page(path: Path, page: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from gradeloop.batches.case_result import BatchSummary, CaseResult
 from gradeloop.batches.command import own_reader
 from gradeloop.client import GradingClient
+from gradeloop.comparisons.export_file import read_export
 from gradeloop.connection import connect, find
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
 from gradeloop.judges.bench import reference
@@ -21,7 +22,6 @@ from gradeloop.judges.run_sources import runs_named
 from gradeloop.listing import LATEST, threads
 from gradeloop.reports.batch_report import BatchReport, batch_page, batch_report, head_of
 from gradeloop.reports.batch_threads import threads_of
-from gradeloop.reports.export_file import read_export
 from gradeloop.reports.judgement_report import JudgementReport, judgement_page
 from gradeloop.reports.judgement_results import judgements_named
 from gradeloop.reports.judgement_stories import judgement_stories

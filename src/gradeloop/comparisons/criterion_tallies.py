@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from gradeloop.reports.comparison import OUTCOMES, CriterionSide, CriterionTally, Outcome
+from gradeloop.comparisons.comparison import OUTCOMES, CriterionSide, CriterionTally, Outcome
 
 _TEXTS = 1_000
 """Texts of a criterion that are told apart: with variables in them each case has one of its own."""

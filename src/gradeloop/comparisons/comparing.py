@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from gradeloop.reports.alignment import Pair, aligned, grouped
-from gradeloop.reports.batch_source import BatchSource
-from gradeloop.reports.cautions import cautions, refuse_strangers
-from gradeloop.reports.compared_case import ComparedCase, Mark
-from gradeloop.reports.comparison import (
+from gradeloop.comparisons.alignment import Pair, aligned, grouped
+from gradeloop.comparisons.batch_source import BatchSource
+from gradeloop.comparisons.cautions import cautions, refuse_strangers
+from gradeloop.comparisons.compared_case import ComparedCase, Mark
+from gradeloop.comparisons.comparison import (
     OUTCOMES,
     BatchFacts,
     CaseRow,
@@ -19,8 +19,8 @@ from gradeloop.reports.comparison import (
     Overall,
     PassRate,
 )
-from gradeloop.reports.criterion_tallies import Tallies
-from gradeloop.reports.interval import Interval, by_chance, difference, mean, paired_difference, wilson
+from gradeloop.comparisons.criterion_tallies import Tallies
+from gradeloop.comparisons.interval import Interval, by_chance, difference, mean, paired_difference, wilson
 
 EPSILON = 1e-9
 """By which a score must move to count as moved: sums of decimal weights are not exact."""

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.batches.case_result import SCHEMA
+from gradeloop.comparisons.batch_source import BatchSource, total_cost
+from gradeloop.comparisons.compared_case import ComparedCase, compared_case
+from gradeloop.comparisons.comparison import Cost
+from gradeloop.comparisons.exported_case import ExportedCase, ExportedSummary, ExportHead
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.reports.batch_source import BatchSource, total_cost
-from gradeloop.reports.compared_case import ComparedCase, compared_case
-from gradeloop.reports.comparison import Cost
-from gradeloop.reports.exported_case import ExportedCase, ExportedSummary, ExportHead
 from gradeloop.story import counted
 from gradeloop.strict import clip
 

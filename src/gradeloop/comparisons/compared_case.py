@@ -6,8 +6,8 @@ from sys import intern
 
 from gradeloop.batches.case import CaseStatus
 from gradeloop.batches.case_result import CaseResult
+from gradeloop.comparisons.exported_case import ExportedCase, ExportedRow
 from gradeloop.evaluation import CriterionRow
-from gradeloop.reports.exported_case import ExportedCase, ExportedRow
 
 GAP_CHARACTERS = 300
 """Kept of what is said against a criterion: 100,000 cases fit into memory, and a table shows less."""

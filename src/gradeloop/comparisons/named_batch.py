@@ -7,11 +7,11 @@ from pathlib import Path
 
 from gradeloop.batches.case_result import BatchSummary
 from gradeloop.batches.reader import BatchReader
+from gradeloop.comparisons.batch_source import BatchSource
+from gradeloop.comparisons.compared_case import compared_case
+from gradeloop.comparisons.comparison import Cost
+from gradeloop.comparisons.export_file import read_export
 from gradeloop.errors import InvalidRequest
-from gradeloop.reports.batch_source import BatchSource
-from gradeloop.reports.compared_case import compared_case
-from gradeloop.reports.comparison import Cost
-from gradeloop.reports.export_file import read_export
 from gradeloop.strict import clip, did_you_mean
 
 SUFFIXES = (".json", ".jsonl")

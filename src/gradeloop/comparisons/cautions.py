@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from gradeloop.comparisons.batch_source import BatchSource
 from gradeloop.errors import InvalidRequest
-from gradeloop.reports.batch_source import BatchSource
 from gradeloop.story import counted
 from gradeloop.strict import clip
 

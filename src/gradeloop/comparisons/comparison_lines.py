@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gradeloop.batches.table import GAP, LEAST_NAME, NAME_CHARACTERS, WHY_CHARACTERS, WIDE
+from gradeloop.comparisons.comparison import CaseRow, Comparison, CriterionTally, Outcome
+from gradeloop.comparisons.comparison_wording import beside, came_to, counts_line, overall_lines, passed_of, scores, why, word
 from gradeloop.printable import one_line
-from gradeloop.reports.comparison import CaseRow, Comparison, CriterionTally, Outcome
-from gradeloop.reports.comparison_wording import beside, came_to, counts_line, overall_lines, passed_of, scores, why, word
 
 ROWS = 20
 """Of each kind, shown on a terminal; `--json` and the page have all."""

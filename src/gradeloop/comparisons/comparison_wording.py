@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from gradeloop.batches.wording import VERDICTS
+from gradeloop.comparisons.comparison import BatchFacts, CaseRow, CaseSide, Comparison, CriterionSide, Outcome, Overall, PassRate
+from gradeloop.comparisons.gate import Gate
+from gradeloop.comparisons.interval import Interval
 from gradeloop.printable import one_line
-from gradeloop.reports.comparison import BatchFacts, CaseRow, CaseSide, Comparison, CriterionSide, Outcome, Overall, PassRate
 from gradeloop.reports.filters import percent
-from gradeloop.reports.gate import Gate
-from gradeloop.reports.interval import Interval
 from gradeloop.story import counted
 
 WORDS: dict[Outcome, str] = {"added": "only in B", "removed": "only in A", "unjudged": "judged in neither"}

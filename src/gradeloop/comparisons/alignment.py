@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gradeloop.reports.compared_case import ComparedCase
+from gradeloop.comparisons.compared_case import ComparedCase
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradeloop.reports.comparison import CaseRow, CaseSide, Comparison, CriterionChange, CriterionSide, Outcome
-from gradeloop.reports.comparison_wording import beside, came_to, counts_line, overall_lines, passed_of, scores, why, word
+from gradeloop.comparisons.comparison import CaseRow, CaseSide, Comparison, CriterionChange, CriterionSide, Outcome
+from gradeloop.comparisons.comparison_wording import beside, came_to, counts_line, overall_lines, passed_of, scores, why, word
 from gradeloop.reports.document import document
 
 MOST_SAME = 5_000

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from gradeloop.batches.case import CaseStatus
 from gradeloop.batches.case_result import SCHEMA, BatchStatus
-from gradeloop.reports.comparison import Cost
+from gradeloop.comparisons.comparison import Cost
 from gradeloop.strict import Recorded
 
 

@@ -6,8 +6,8 @@ from pydantic import ConfigDict, Field
 
 from gradeloop.batches.case import CaseStatus
 from gradeloop.batches.case_result import BatchStatus
-from gradeloop.reports.gate import Gate
-from gradeloop.reports.interval import Interval
+from gradeloop.comparisons.gate import Gate
+from gradeloop.comparisons.interval import Interval
 from gradeloop.strict import Strict
 
 SCHEMA: Literal["gradeloop.diff/1"] = "gradeloop.diff/1"

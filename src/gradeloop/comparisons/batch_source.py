@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gradeloop.batches.case_result import BatchStatus
-from gradeloop.reports.compared_case import ComparedCase
-from gradeloop.reports.comparison import Cost
+from gradeloop.comparisons.compared_case import ComparedCase
+from gradeloop.comparisons.comparison import Cost
 
 
 @dataclass(frozen=True)
