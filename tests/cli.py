@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -101,12 +102,11 @@ def _own_terminal() -> None:
 
 def _let_go(process: "subprocess.Popen[Any]") -> None:
     """Read what a command that has ended still had to say; what it started may hold its streams open for ever."""
-    try:
+    with suppress(subprocess.TimeoutExpired, ValueError):
         process.communicate(timeout=5)
-    except subprocess.TimeoutExpired:
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,10 @@ class CommandLine:
         """Return the pids of the workers that were started, by task queue."""
         return {file.stem: json.loads(file.read_text())["pid"] for file in (self.state / "workers").glob("*.json")}
 
+    def living_worker(self) -> str:
+        """Return the task queue of a worker that runs; records of those that were killed stay."""
+        return next(queue for queue, pid in self.workers().items() if Path(f"/proc/{pid}").exists())
+
     def kill_workers(self) -> None:
         """Kill every worker, as a crash would."""
         for pid in self.workers().values():
@@ -192,12 +196,19 @@ class CommandLine:
 
 
 def ended(process: subprocess.Popen[str], *before: str) -> Done:
-    """Wait for a command's end; `before` are the lines that were read of it already."""
+    """Wait for a command's end; `before` are the lines that were read of it already. One that does not end is killed."""
     assert process.stdout
     assert process.stderr
-    with process:
+    overdue = threading.Timer(SECONDS, process.kill)
+    overdue.start()
+    try:
         out, err = process.stdout.read(), process.stderr.read()
-    return Done(process.wait(SECONDS), "".join(before) + out, err)
+        return Done(process.wait(SECONDS), "".join(before) + out, err)
+    finally:
+        overdue.cancel()
+        if process.poll() is None:
+            process.kill()
+        _let_go(process)
 
 
 def line_of(process: subprocess.Popen[str]) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from gradeloop.store import FILE
 from tests.batches import breaks, fails, passes
-from tests.cli import CommandLine, Done, line_of
+from tests.cli import CommandLine, Done, ended, line_of
 
 JUDGE = "scripted:judge"
 
@@ -266,13 +266,34 @@ def test_flags_that_do_not_go_together_are_refused(gradeloop: CommandLine, flags
 def test_a_worker_with_another_store_is_found_out(gradeloop: CommandLine, tmp_path: Path) -> None:
     name = suite(gradeloop, "astray", [passes()], ["good"])
     batch = batch_of(gradeloop("eval", name))
-    queue = next(iter(gradeloop.workers()))
+    queue = gradeloop.living_worker()
 
     done = gradeloop("eval", name, GRADELOOP_STORE=f"sqlite:///{tmp_path}/other.db", GRADELOOP_TASK_QUEUE=queue)
 
     assert batch
     assert done.code == 2
     assert "its worker writes into another store; set GRADELOOP_STORE here as it is there" in done.err
+
+
+def test_a_worker_of_ours_that_has_ended_is_started_again_to_take_the_cases(gradeloop: CommandLine) -> None:
+    name = suite(gradeloop, "ended", [passes()], ["good"])
+    assert gradeloop("eval", name).code == 0
+    queue = gradeloop.living_worker()
+    gradeloop.kill_workers()
+
+    done = gradeloop("eval", name, GRADELOOP_TASK_QUEUE=queue)
+
+    assert done.code == 0, done.err
+
+
+def test_where_no_worker_takes_the_cases_it_says_which_is_missing(gradeloop: CommandLine) -> None:
+    waiting = gradeloop.start("eval", suite(gradeloop, "alone", [passes()], ["good"]), GRADELOOP_TASK_QUEUE="nobodys")
+    assert waiting.stderr
+    told = waiting.stderr.readline()
+    waiting.send_signal(signal.SIGINT)
+
+    assert told == "no worker has taken the cases so far; start one: gradeloop worker --task-queue nobodys\n"
+    assert ended(waiting).code == 130
 
 
 def test_without_a_server_it_says_so(gradeloop: CommandLine) -> None:

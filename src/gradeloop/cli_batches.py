@@ -106,7 +106,7 @@ def show(
 @batches_app.command()
 def export(batch: BatchId, *, output: Outputs = None) -> None:
     """Write a batch's results to files."""
-    from gradeloop.batches.command import own_reader, write_pages
+    from gradeloop.batches.command import own_reader
     from gradeloop.batches.outputs import Outputs as Files
     from gradeloop.errors import InvalidRequest
 
@@ -118,7 +118,10 @@ def export(batch: BatchId, *, output: Outputs = None) -> None:
         if result.status not in {"queued", "waiting"}:
             files.finished(result)
     files.close(summary, lambda: reader.results(summary.batch_id))
-    asyncio.run(write_pages(files.pages, reader, summary.batch_id))
+    if files.pages:
+        from gradeloop.reports.batch_files import write_pages
+
+        asyncio.run(write_pages(files.pages, reader, summary.batch_id))
     typer.echo(f"wrote {', '.join(map(str, output))}")
 
 

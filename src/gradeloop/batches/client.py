@@ -34,7 +34,7 @@ class BatchClient:
 
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client = client
-        self._task_queue = task_queue
+        self.task_queue = task_queue
 
     async def upload(self, batch_id: str, cases: Iterable[Case], told: Callable[[int], None] = lambda _: None) -> int:
         """Store a batch's cases through its worker, and return how many they are.
@@ -72,7 +72,7 @@ class BatchClient:
                 StoreCases.run,
                 upload,
                 id=name,
-                task_queue=self._task_queue,
+                task_queue=self.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             )
@@ -93,7 +93,7 @@ class BatchClient:
                 GradingBatch.run,
                 request,
                 id=request.batch_id,
-                task_queue=self._task_queue,
+                task_queue=self.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 static_summary=f"{request.total} cases",

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -19,6 +19,7 @@ from gradeloop.batches.json_files import json_line
 from gradeloop.batches.order import Order
 from gradeloop.batches.outputs import SUFFIXES, Outputs
 from gradeloop.batches.reader import BatchReader
+from gradeloop.batches.sending import sent
 from gradeloop.batches.spool import Spool
 from gradeloop.batches.table import result_lines
 from gradeloop.connection import Connection, connect, find, is_embedded
@@ -74,7 +75,7 @@ class Evaluation:
             WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=config_file((), os.environ)), connection
         )
         batches = BatchClient(client, task_queue)
-        await batches.upload(request.batch_id, spool)
+        await sent(batches, request.batch_id, spool, connection, self._tell)
         spool.close()
         if await self._reader.stored(request.batch_id) != request.total:
             words = f"its worker writes into another store; set {VARIABLE} here as it is there"
@@ -158,7 +159,10 @@ class Evaluation:
         if first:
             await asyncio.to_thread(self._told_again, summary, outputs)
         await asyncio.to_thread(outputs.close, summary, lambda: self._results(summary))
-        await write_pages(outputs.pages, self._reader, summary.batch_id)
+        if outputs.pages:
+            from gradeloop.reports.batch_files import write_pages
+
+            await write_pages(outputs.pages, self._reader, summary.batch_id)
         if not self._order.as_json:
             for line in await asyncio.to_thread(lambda: list(result_lines(self._results(summary), self._console.width))):
                 self._console.print(line)
@@ -193,23 +197,6 @@ def own_reader() -> BatchReader:
         InvalidRequest: A server is named and no store.
     """
     return BatchReader(Store(store_url(embedded=is_embedded())))
-
-
-async def write_pages(paths: Sequence[Path], reader: BatchReader, batch_id: str) -> None:
-    """Write a batch's page to files, if any are named.
-
-    Raises:
-        OSError: One cannot be written.
-    """
-    if not paths:
-        return
-    from gradeloop.reports.batch_report import batch_page, batch_report
-    from gradeloop.reports.batch_threads import threads_of
-    from gradeloop.reports.page_file import write_page
-
-    page = await asyncio.to_thread(batch_page, await batch_report(reader, batch_id, threads_of))
-    for path in paths:
-        write_page(path, page)
 
 
 def _print_line(result: CaseResult) -> None:
