@@ -21,9 +21,9 @@ help:
 demo: $(VENV)/.ready-demo
 	@$(BIN)/gradeloop demo
 
-# Two processes: most tests wait for a server or a child.
+# Three processes, also on two cores: most tests wait for a server or a child.
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 2 $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 2 $(ARGS)
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
