@@ -112,6 +112,20 @@ def test_a_batch_writes_its_page_as_one_of_its_outputs(gradeloop: CommandLine) -
         assert "case-1" in told
 
 
+def test_a_file_of_a_later_version_is_told_as_far_as_it_is_known_or_refused_in_a_sentence(gradeloop: CommandLine) -> None:
+    line = {"schema": "gradeloop.batch/1", "id": "a", "index": 0, "status": "passed"}
+    (gradeloop.folder / "later.jsonl").write_text(json.dumps(line | {"weather": "fine"}) + "\n" + json.dumps(line | {"status": "failed"}))
+    row_of_later = {"id": "c1", "name": "x", "passed": True, "reason": "", "weather": "fine"}
+    (gradeloop.folder / "deeper.jsonl").write_text(json.dumps(line | {"criteria": [row_of_later]}))
+    (gradeloop.folder / "deep.json").write_text("[" * 100_000)
+
+    assert page(gradeloop, "later.jsonl").count('<tr id="case-') == 1
+    for name, words in {"deeper.jsonl": "deeper.jsonl, case 1: it cannot be told", "deep.json": "it holds no results"}.items():
+        done = gradeloop("report", name)
+        assert (done.code, "Traceback" in done.err) == (2, False)
+        assert words in done.err
+
+
 MISTAKES = {
     "a name of nothing": (("nobody",), "'nobody' is no file, no batch of the store, no thread of the server and no judge's rubric"),
     "a batch that is none": (("nobody", "--kind", "batch"), "there is no batch 'nobody' in the store"),

@@ -10,7 +10,7 @@ from gradeloop.cli import app
 from gradeloop.comparisons.comparison import OUTCOMES
 from gradeloop.comparisons.gate import Gate
 from gradeloop.live.port import DEFAULT, VARIABLE
-from gradeloop.reports import batch_report, collection
+from gradeloop.reports import batch_report, table
 from gradeloop.reports.document import FOLDER
 from gradeloop.reports.standing import MARKS
 from tests.test_docs import rows
@@ -49,7 +49,7 @@ def test_the_marks_are_those_of_a_page() -> None:
 def test_the_limits_are_the_codes() -> None:
     assert f"{batch_report.THREADS:,} at most" in TEXT
     assert f"port {DEFAULT}, or `{VARIABLE}`" in TEXT
-    assert collection.PACKED_BYTES + collection.TABLE_BYTES < 20_000_000
+    assert table.PACKED_BYTES + table.TABLE_BYTES < 20_000_000
 
 
 def test_the_keys_are_those_of_the_script() -> None:

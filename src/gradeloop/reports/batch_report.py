@@ -89,7 +89,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
         ("tokens", f"{summary.usage.tokens:,}", None, bool(summary.usage.tokens)),
         ("cost", money(summary.usage), None, bool(summary.usage.cost_usd)),
     ]
-    about = {"batch": summary.batch_id, "started": summary.created[:19].replace("T", " ") + " UTC"}
+    about = {"batch": summary.batch_id} | ({"started": summary.created} if summary.created else {})
     return Head(
         name=summary.name or summary.batch_id,
         word=summary.status + (f": {summary.reason}" if summary.reason else ""),
@@ -155,5 +155,6 @@ def _threads(reader: BatchReader, batch_id: str) -> tuple[list[str], bool]:
 
 def _test(result: CaseResult, case: Case | None, *, repeated: bool) -> str:
     """Return a case's id without what tells its repetition and its generator apart."""
-    base = result.id.removesuffix(f"/{(case.repeat if case else 0) + 1}") if repeated else result.id
+    repeat = case.repeat if case else result.repeat
+    base = result.id.removesuffix(f"/{repeat + 1}") if repeated else result.id
     return base.removesuffix(f"/{result.label}") if result.label else base

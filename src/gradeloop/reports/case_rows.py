@@ -10,9 +10,6 @@ from gradeloop.reports.run_story import RunStory, Verdict
 from gradeloop.reports.standing import stands
 from gradeloop.usage import Usage
 
-WORST = 10
-"""Criteria that are shown as the worst."""
-
 GAP_CHARACTERS = 400
 """Of what a row of the table says."""
 
@@ -43,7 +40,7 @@ class CaseRow:
     why: str
     """The error, or what is said against that criterion."""
     about: str
-    """Description, or where there is none the prompt's and the generator's label."""
+    """The case's description."""
     test: str
     """The case's id without the generator's label and the repetition: what the rows of a matrix are."""
     column: str

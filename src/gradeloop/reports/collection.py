@@ -1,27 +1,14 @@
 """Many runs on one page: a table of them, what can be seen across them, and each one's own page inside."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gradeloop.reports.case_rows import CaseRow, columns, filters, matrix, row_of, with_differences
+from gradeloop.reports.case_rows import columns, filters, matrix, row_of, with_differences
 from gradeloop.reports.charts import Criteria, histogram
 from gradeloop.reports.document import Live, document
-from gradeloop.reports.packing import Packer
-from gradeloop.reports.pages import LIVE_SCRIPTS, LIVE_STYLES, run_part
+from gradeloop.reports.pages import LIVE_SCRIPTS, LIVE_STYLES
 from gradeloop.reports.run_story import RunStory, Verdict
-
-PACKED_BYTES = 11_500_000
-"""Of all that is folded away: with the table of 5,000 cases, below the 20 MB that mail takes."""
-
-TABLE_BYTES = 7_500_000
-"""Of all rows of the table, their cells in the matrix included: some 5,000 cases that passed, and 4,000 that did not."""
-
-ROW_BYTES = 700
-"""Of a row without its texts."""
-
-PASSING = 0.55
-"""The part of the table that cases may have that passed; the rest is for what did not."""
+from gradeloop.reports.table import Table
 
 WORST = 10
 """Criteria that are shown as the worst."""
@@ -67,42 +54,21 @@ class Head:
 
 def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None = None) -> str:
     """Return the page of many runs; on a live one, each run has a page of its own instead of being inside."""
-    rows: list[CaseRow] = []
-    packer, criteria = Packer(PACKED_BYTES), Criteria()
-    left_out = Counter[str]()
-    closed = spent = 0
+    table, criteria = Table(is_open=live is None), Criteria()
     for number, entry in enumerate(entries):
-        row = row_of(number, entry.story, test=entry.test, column=entry.column)
+        table.take(row_of(number, entry.story, test=entry.test, column=entry.column), entry.story)
         criteria.take(entry.story.evaluations[-1].criteria if entry.story.evaluations else ())
-        urgent = row.flags != {"passed"}
-        size = ROW_BYTES + len(row.id) + len(row.why) + len(row.about)
-        if spent + size > TABLE_BYTES * (1.0 if urgent else PASSING):
-            left_out[row.word] += 1
-            continue
-        spent += size
-        if live is None and packer.takes(urgent=urgent):
-            row = replace(row, place=packer.add(run_part(entry.story, key=f"c{number}")))
-        closed += live is None and row.place is None
-        rows.append(row)
-    packer.close()
+    everyone = with_differences(table.everyone)
+    rows = [row for row in everyone if row.number in table.listed]
     context = {
-        "head": replace(head, notes=(*head.notes, *_notes(left_out, closed))),
-        "rows": (rows := with_differences(rows)),
+        "head": replace(head, notes=(*head.notes, *table.notes)),
+        "rows": rows,
         "filters": filters(rows),
-        "columns": columns(rows),
+        "columns": columns(everyone),
         "matrix": matrix(rows),
-        "bars": histogram([row.score for row in rows if row.score is not None]),
+        "bars": histogram([row.score for row in everyone if row.score is not None]),
         "worst": criteria.worst(WORST),
-        "packs": packer.packs,
+        "packs": table.packed(),
     }
     scripts, styles = (("cases.js", *LIVE_SCRIPTS), LIVE_STYLES) if live else (("cases.js",), ())
     return document("collection.html", title=f"{head.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
-
-
-def _notes(left_out: Mapping[str, int], closed: int) -> list[str]:
-    more = ", ".join(f"{number:,} {word}" for word, number in left_out.items())
-    told = {
-        f"More are counted but not listed here: {more}.": bool(left_out),
-        f"{closed:,} cannot be opened here, so that the file stays below 20 MB; shown by: gradeloop batches show BATCH CASE": closed > 0,
-    }
-    return [words for words, holds in told.items() if holds]

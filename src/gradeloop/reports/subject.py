@@ -2,17 +2,15 @@
 
 import contextlib
 import json
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from gradeloop.batches.case_result import BatchSummary, CaseResult
+from gradeloop.batches.case_result import BatchSummary
 from gradeloop.batches.command import own_reader
 from gradeloop.client import GradingClient
-from gradeloop.comparisons.export_file import read_export
 from gradeloop.connection import connect, find
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
 from gradeloop.judges.bench import reference
@@ -20,7 +18,8 @@ from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.results_file import read_results
 from gradeloop.judges.run_sources import runs_named
 from gradeloop.listing import LATEST, threads
-from gradeloop.reports.batch_report import BatchReport, batch_page, batch_report, head_of
+from gradeloop.reports.batch_file import report_of_file
+from gradeloop.reports.batch_report import batch_page, batch_report
 from gradeloop.reports.batch_threads import threads_of
 from gradeloop.reports.judgement_report import JudgementReport, judgement_page
 from gradeloop.reports.judgement_results import judgements_named
@@ -28,7 +27,6 @@ from gradeloop.reports.judgement_stories import judgement_stories
 from gradeloop.reports.pages import run_page
 from gradeloop.reports.thread_story import thread_story
 from gradeloop.strict import clip
-from gradeloop.usage import Usage
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -87,7 +85,7 @@ class Subject:
 
     async def _batch(self) -> str:
         if self._is_file():
-            return batch_page(_of_file(Path(self.name)))
+            return batch_page(report_of_file(Path(self.name)))
         return batch_page(await batch_report(own_reader(), self.name, threads_of))
 
     async def _judgements(self) -> str:
@@ -150,37 +148,11 @@ async def _temporal() -> "Client | None":
     return None
 
 
-def _of_file(path: Path) -> BatchReport:
-    """Return the report of a batch's results as `-o` wrote them.
-
-    Raises:
-        InvalidRequest: It is no such file; the message names the place.
-    """
-    source = read_export(path)
-    text = path.read_text(encoding="utf-8-sig")
-    whole = None if source.batch_id is None else json.loads(text)
-    cases = whole["cases"] if whole else [json.loads(line) for line in text.split("\n") if line.strip()]
-    results = [CaseResult.model_validate({name: value for name, value in each.items() if name != "schema"}) for each in cases]
-    summary = BatchSummary.model_validate(whole["summary"]) if whole else _counted(path, results)
-    head = replace(head_of(summary, source.notes), batch_id=None)
-    return BatchReport(head, [(None, result) for result in results], repeated=any(each.repeat for each in results))
-
-
-def _counted(path: Path, results: Sequence[CaseResult]) -> BatchSummary:
-    """Return what the cases of a file come to that holds nothing else."""
-    counts = Counter(each.status for each in results)
-    started = min((each.finished for each in results if each.finished), default="")
-    usage = sum((each.usage for each in results), Usage())
-    told = {"batch_id": path.stem, "created": started, "status": "finished", "total": len(results), "usage": usage}
-    numbers = {"passed": counts["passed"], "failed": counts["failed"], "errors": counts["error"], "waiting": counts["waiting"]}
-    return BatchSummary.model_validate(told | numbers | {"cached": sum(each.cached for each in results)})
-
-
 def _holds_judgements(path: Path) -> bool:
     """True for a file whose first line is a judgement."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             first = json.loads(file.readline())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(first, dict) and "agent_run_id" in first
