@@ -13,6 +13,7 @@ from playwright.async_api import Browser, async_playwright
 from sqlalchemy import create_engine, text
 from temporalio.client import Client
 
+from gradeloop import embedded
 from gradeloop.connection import Connection, connect
 from gradeloop.embedded import ServerInfo, ensure_server, stop_server
 from gradeloop.store import FILE
@@ -25,6 +26,9 @@ PRIVATE = (
 """How the environment variables begin that would tie a test to the machine it runs on, or let it pay."""
 
 ROOT = Path(__file__).parent.parent
+
+SUGGESTED_AT = 60
+"""Events of history after which the server of `impatient` suggests a new run, instead of 4,096."""
 
 SLOW = (
     "wheel", "storm", "crash", "batch_storm", "provider_storm", "judging_storm", "aimock", "sandboxes", "cli_eval", "cli_report", "cli",
@@ -73,6 +77,24 @@ async def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIter
 async def client(temporal_server: ServerInfo) -> Client:
     """Connect to the test run's server as every part of gradeloop does."""
     return await connect(Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui))
+
+
+@pytest.fixture(scope="module")
+async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """Run a server of its own that suggests a new run early."""
+    folder = str(tmp_path_factory.mktemp("impatient"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADELOOP_STATE_DIR", folder)
+        early = f"limit.historyCount.suggestContinueAsNew={SUGGESTED_AT}"
+        patch.setattr(embedded, "DYNAMIC_CONFIG", (*embedded.DYNAMIC_CONFIG, early))
+        server = await ensure_server()
+        client = await connect(Connection(server.address, "default", embedded=True, ui=server.ui))
+    try:
+        yield client
+    finally:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GRADELOOP_STATE_DIR", folder)
+            await stop_server()
 
 
 def _shared_folder() -> Path:

@@ -8,34 +8,10 @@ from functools import partial
 import pytest
 from temporalio.client import Client
 
-from gradeloop import embedded
-from gradeloop.connection import Connection, connect
 from gradeloop.contracts import ThreadState
-from gradeloop.embedded import ensure_server, stop_server
 from gradeloop.errors import InvalidRequest
 from gradeloop.event import Event
 from tests.turns import SECONDS, Served, a_thread, failing_until, replay, runs_of, scheduled, serving, start
-
-SUGGESTED_AT = 60
-"""Events of history after which the server suggests a new run, instead of 4,096."""
-
-
-@pytest.fixture(scope="module")
-async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    """Run a server of its own that suggests a new run early."""
-    folder = str(tmp_path_factory.mktemp("impatient"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRADELOOP_STATE_DIR", folder)
-        early = f"limit.historyCount.suggestContinueAsNew={SUGGESTED_AT}"
-        patch.setattr(embedded, "DYNAMIC_CONFIG", (*embedded.DYNAMIC_CONFIG, early))
-        server = await ensure_server()
-        client = await connect(Connection(server.address, "default", embedded=True, ui=server.ui))
-    try:
-        yield client
-    finally:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("GRADELOOP_STATE_DIR", folder)
-            await stop_server()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A thread's story: what its page is made of, read from the thread itself and from all that Temporal keeps of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -14,10 +13,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from gradeloop import embedded
 from gradeloop.client import GradingClient
-from gradeloop.connection import Connection, connect
-from gradeloop.embedded import ensure_server, stop_server
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
 from gradeloop.evidence import EVIDENCE_BYTES
 from gradeloop.reports.recorded_activity import LOST
@@ -388,23 +384,6 @@ async def test_a_call_whose_run_was_ended_under_it_is_told_as_lost(client: Clien
 
     assert [(each.failed, each.output, each.seconds) for each in open_uses] == [(False, "", None)]
     assert [(each.failed, each.output, each.seconds) for each in closed_uses] == [(True, LOST, None)]
-
-
-@pytest.fixture(scope="module")
-async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    """Run a server of its own that suggests a new run of the workflow after 60 events."""
-    folder = str(tmp_path_factory.mktemp("impatient"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRADELOOP_STATE_DIR", folder)
-        patch.setattr(embedded, "DYNAMIC_CONFIG", (*embedded.DYNAMIC_CONFIG, "limit.historyCount.suggestContinueAsNew=60"))
-        server = await ensure_server()
-        client = await connect(Connection(server.address, "default", embedded=True, ui=server.ui))
-    try:
-        yield client
-    finally:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("GRADELOOP_STATE_DIR", folder)
-            await stop_server()
 
 
 async def test_a_thread_that_went_through_several_temporal_runs_has_all_its_evidence(impatient: Client) -> None:

@@ -1,13 +1,10 @@
 """The files that a batch's results are written to, each in the format that its suffix names."""
 
-import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Protocol
-from uuid import uuid4
 
 from gradeloop.batches.case_result import BatchSummary, CaseResult
 from gradeloop.batches.csv_file import CsvFile
@@ -15,9 +12,9 @@ from gradeloop.batches.json_files import JsonFile, json_line
 from gradeloop.batches.junit import JunitFile
 from gradeloop.batches.survey import Survey
 from gradeloop.errors import InvalidRequest
-from gradeloop.strict import clip, did_you_mean
+from gradeloop.output_file import PAGE, replacing, shown, writable
 
-LINES, PAGE = ".jsonl", ".html"
+LINES = ".jsonl"
 SUFFIXES = (".csv", PAGE, ".json", LINES, ".xml")
 
 
@@ -35,10 +32,10 @@ class Outputs:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        found = [_checked(path) for path in paths]
+        found = [writable(path, SUFFIXES) for path in paths]
         for at, path in enumerate(found):
             if path in found[:at]:
-                raise InvalidRequest(f"the output {_shown(paths[at])} is named twice; name it once")
+                raise InvalidRequest(f"the output {shown(paths[at])} is named twice; name it once")
         self.pages = [path for path in found if path.suffix.lower() == PAGE]
         self._whole = [path for path in found if path.suffix.lower() not in {LINES, PAGE}]
         self._lines = [path for path in found if path.suffix.lower() == LINES]
@@ -68,7 +65,7 @@ class Outputs:
         needs_survey = any(path.suffix.lower() != ".json" for path in self._whole)
         survey = Survey.of(results()) if needs_survey else Survey()
         with ExitStack() as files:
-            writers = [_writer(path, files.enter_context(_replacing(path)), summary, survey) for path in self._whole]
+            writers = [_writer(path, files.enter_context(replacing(path)), summary, survey) for path in self._whole]
             for result in results():
                 for writer in writers:
                     writer.write(result)
@@ -85,48 +82,3 @@ def _writer(path: Path, file: TextIOWrapper, summary: BatchSummary, survey: Surv
     if path.suffix.lower() == ".csv":
         return CsvFile(file, survey.names)
     return JunitFile(file, summary, survey) if path.suffix.lower() == ".xml" else JsonFile(file, summary)
-
-
-def _checked(given: Path) -> Path:
-    """Return the file that a path leads to, if it could be written."""
-    suffix = given.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InvalidRequest(f"the output {_shown(given)}: its suffix names no format.{did_you_mean(suffix, list(SUFFIXES))}")
-    try:
-        path = given.resolve()
-        if path.exists() and not path.is_file():
-            raise InvalidRequest(f"the output {_shown(given)} is no file; name one, such as results{suffix}")
-        if not path.parent.is_dir():
-            raise InvalidRequest(f"the output {_shown(given)}: there is no folder {_shown(path.parent)}; make it first")
-        if path.exists() and not os.access(path, os.W_OK):
-            raise InvalidRequest(f"the output {_shown(given)} may not be written; change its permissions, or name another")
-        probe = _temporary(path)
-        probe.touch(exist_ok=False)
-        probe.unlink()
-    except (OSError, RuntimeError) as error:
-        raise InvalidRequest(f"the output {_shown(given)} cannot be written: {error}; name another") from None
-    return path
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".gradeloop-{uuid4().hex}")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[TextIOWrapper]:
-    """Yield a new file that takes the place of `path` when all is written, and disappears where something fails."""
-    temporary = _temporary(path)
-    try:
-        with temporary.open("x", encoding="utf-8", newline="") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            shutil.copymode(path, temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _shown(path: Path) -> str:
-    return clip(str(path), 200)
