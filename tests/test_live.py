@@ -183,7 +183,7 @@ class TestThreadPage:
         async with opened(GradingClient(client), tmp_path) as browser:
             async with turns.serving(client) as served:
                 await served.client.invoke(thread_id, "hello", start=start())
-                await served.client.close(thread_id)
+                await served.client.close_thread(thread_id)
                 await served.client.result(thread_id)
                 tag = await settled(browser, thread_path(thread_id))
             same = await browser.part(thread_path(thread_id), tag)
@@ -296,7 +296,7 @@ class TestSteering:
             turn = await served.begun(thread_id, "generator")
             await served.client.interrupt(thread_id)
             await turn
-            await served.client.close(thread_id)
+            await served.client.close_thread(thread_id)
             await served.client.result(thread_id)
             page = await browser.get(thread_path(thread_id))
             served.models.release()
@@ -419,7 +419,7 @@ class TestSteering:
             thread_id = a_thread()
             path = thread_path(thread_id)
             result = await served.client.invoke(thread_id, "hello", start=start(max_iterations=1))
-            await served.client.close(thread_id)
+            await served.client.close_thread(thread_id)
             await served.client.result(thread_id)
             page = (await browser.get(path)).text
             tag = await settled(browser, path)

@@ -108,7 +108,7 @@ async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browse
             await page.wait_for_selector("h1 + .sum .badge:has-text('satisfied')")
             assert await serious(page) == []
             assert (seen.dialogs, seen.complaints) == ([], [])
-        await served.client.close(thread)
+        await served.client.close_thread(thread)
 
 
 @pytest.mark.parametrize("width", [360, 1280])

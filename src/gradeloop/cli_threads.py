@@ -82,7 +82,7 @@ def cancel(thread: ThreadId) -> None:
 @thread_app.command()
 def close(thread: ThreadId) -> None:
     """Serve what is queued, then close the thread."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.close(thread_id)))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.close_thread(thread_id)))
     typer.echo("closing", err=True)
 
 

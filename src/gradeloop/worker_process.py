@@ -125,9 +125,21 @@ async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> 
         if _serves(resident, ready, connection):
             return
         await resident.stop(STOP_SECONDS)
-        ready.unlink(missing_ok=True)
-        resident.start(_command(task_queue, spec, ready), _child_environment(connection), _facts(spec, connection))
-        readiness = await resident.until(lambda: _written(ready), START_SECONDS)
+        await launch(resident, task_queue, spec, _child_environment(connection), _facts(spec, connection))
+
+
+async def launch(
+    resident: Resident, task_queue: str, spec: WorkerSpec, environment: Mapping[str, str], facts: Mapping[str, JsonValue]
+) -> None:
+    """Start a worker's process, and return once it serves its queue.
+
+    Raises:
+        GradeloopError: It does not start; the message is its own.
+    """
+    ready = resident.file.with_suffix(".ready")
+    ready.unlink(missing_ok=True)
+    resident.start(_command(task_queue, spec, ready), environment, facts)
+    readiness = await resident.until(lambda: _written(ready), START_SECONDS)
     if not readiness.ok:
         failure = KINDS.get(readiness.kind, WorkerFailed)
         raise failure(readiness.error or f"The worker does not start; its log: {resident.log}")

@@ -49,7 +49,7 @@ async def _interrupt(site: Site, thread_id: str, _body: Body) -> None:
 
 
 async def _close(site: Site, thread_id: str, _body: Body) -> None:
-    await site.client.close(thread_id)
+    await site.client.close_thread(thread_id)
 
 
 async def _resume(site: Site, thread_id: str, body: Body) -> None:
