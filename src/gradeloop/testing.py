@@ -407,6 +407,7 @@ async def worker(
     *,
     tools: Sequence[Path | str] = (),
     server: Connection | None = None,
+    queue: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[WorkerProcess]:
     """Run a worker whose `openai_compatible` models are scripted, in a process of its own.
@@ -417,6 +418,7 @@ async def worker(
         models: What its models answer.
         tools: Python files of tools, evidence tools and checks.
         server: Its Temporal server, for example from `temporal_server()`; by default one of its own, which ends with it.
+        queue: The task queue, for a service that names one; a new one by default.
         environment: Further variables of the process.
 
     Raises:
@@ -426,7 +428,7 @@ async def worker(
     spec = WorkerSpec(tools=existing([Path(file) for file in tools], "tools"))
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(temporal_server()) if server is None else server
-        folder, queue = stack.enter_context(TemporaryDirectory(prefix="gradeloop-")), f"test-{uuid4()}"
+        folder, queue = stack.enter_context(TemporaryDirectory(prefix="gradeloop-")), queue or f"test-{uuid4()}"
         stack.enter_context(models)
         client = GradingClient(await connect(connection), task_queue=queue)
         stack.push_async_callback(client.close)
