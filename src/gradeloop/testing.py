@@ -52,6 +52,9 @@ MODEL = "openai_compatible:scripted"
 SECONDS = 60.0
 """How long a gate waits for its call."""
 
+IDLE_SECONDS = 3600.0
+"""A worker whose test process was killed ends itself after so long without an open workflow."""
+
 STOP_SECONDS = 40.0
 """What a restart leaves to the calls in flight: above the 30 seconds that the worker gives them."""
 
@@ -215,7 +218,7 @@ class ScriptedModels:
             if role == call.role and iteration in {None, call.iteration}:
                 gate.wait()
         with self._lock:
-            fault = next((each for each in self._faults if each.role in {None, call.role}), None)
+            fault = next((fault for fault in self._faults if fault.role in {None, call.role}), None)
             if fault is not None:
                 self._faults.remove(fault)
         if fault is not None:
@@ -306,7 +309,7 @@ def _read_call(body: Mapping[str, Any]) -> ModelCall:
     return ModelCall(
         role="grader",
         iteration=sum(record["role"] == "assistant" and record["type"] == "text" for record in earlier),
-        step=sum(each > at for each in own),
+        step=sum(place > at for place in own),
         messages=messages,
         criteria=tuple(question["ids"].split(", ")),
         draft=draft,
@@ -398,7 +401,7 @@ class WorkerProcess:
             WorkerFailed: It does not start.
         """
         await self._resident.stop(STOP_SECONDS)
-        await launch(self._resident, self.queue, self._spec, self._environment, {})
+        await launch(self._resident, self.queue, self._spec, self._environment, {}, IDLE_SECONDS)
 
 
 @asynccontextmanager
