@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from gradeloop.errors import InvalidRequest, StoreUnavailable
-from gradeloop.state_folder import state_folder
+from gradeloop.paths import state_folder
 from gradeloop.store_tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:

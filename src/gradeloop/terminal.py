@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from rich.console import Console
 
-from gradeloop.attendance import Ending, attend, wake
+from gradeloop.attendance import Ending, attend
 from gradeloop.budget import Budget
 from gradeloop.client import GradingClient
 from gradeloop.connection import Connection, connect, find
@@ -15,7 +15,7 @@ from gradeloop.rubric import Rubric
 from gradeloop.rubric_lines import rubric_lines
 from gradeloop.screen import JsonScreen, LiveScreen, PlainScreen, Screen, print_line
 from gradeloop.task_file import Task
-from gradeloop.worker_process import ensure_worker
+from gradeloop.worker_process import ensure_worker, wake
 
 
 def screen_of(console: Console, rubric: Rubric | None, *, as_json: bool) -> Screen:
@@ -84,7 +84,7 @@ async def opened(thread_id: str) -> tuple[GradingClient, str, Connection]:
     connection = await find()
     client = await GradingClient.connect(connection)
     thread_id = await resolved(client.temporal, thread_id)
-    await wake(client, thread_id, connection)
+    await wake(await client.task_queue_of(thread_id), connection)
     return client, thread_id, connection
 
 

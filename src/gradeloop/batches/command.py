@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gradeloop.attendance import OURS
 from gradeloop.batches.attend import Attendance
 from gradeloop.batches.batch_request import BatchRequest
 from gradeloop.batches.board import Board
@@ -30,7 +29,7 @@ from gradeloop.store import VARIABLE, Store, store_url
 from gradeloop.story import counted
 from gradeloop.suites.suite_file import read_suite
 from gradeloop.task_flags import existing
-from gradeloop.worker_process import WorkerSpec, ensure_worker, ensure_worker_of
+from gradeloop.worker_process import OURS, WorkerSpec, ensure_worker, ensure_worker_of
 
 BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
 """How long a batch may take to begin: a minute, in which its worker may be started again."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gradeloop.attendance import ctrl_c, done_before
+from gradeloop.attendance import ctrl_c
 from gradeloop.connection import Connection, connect, find, is_embedded
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.agreement import Agreement, agreement
@@ -17,15 +17,14 @@ from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.judged_table import Rule, result_table, sum_line
 from gradeloop.judges.labels import read_labels
-from gradeloop.judges.readers import THREAD
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.results_file import read_results
-from gradeloop.judges.run_sources import is_file, judge_named, runs_named, with_model
+from gradeloop.judges.run_sources import THREAD, is_file, judge_named, runs_named, with_model
 from gradeloop.settings_file import config_file
 from gradeloop.store import Store, store_url
 from gradeloop.task_flags import existing
 from gradeloop.thread_reader import ThreadReader
-from gradeloop.worker_process import WorkerSpec, ensure_worker
+from gradeloop.worker_process import WorkerSpec, done_before, ensure_worker
 
 
 @dataclass(frozen=True)
