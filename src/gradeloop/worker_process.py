@@ -1,5 +1,6 @@
 """The worker that `gradeloop run` has of its own: a detached process on a task queue named from what it serves."""
 
+import asyncio
 import hashlib
 import importlib.metadata
 import json
@@ -19,6 +20,13 @@ from gradeloop.connection import Connection
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.settings_file import SETTINGS
 from gradeloop.state_folder import Resident, state_folder
+
+WORKER_POLL_SECONDS = 2.0
+"""How often the worker of a followed thread is looked after."""
+
+OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
+"""Task queues whose workers `gradeloop run` starts."""
+
 
 IDLE_SECONDS = 60
 """The worker ends itself when its queue has had no open workflow for so long."""
@@ -211,3 +219,17 @@ def _sha256(file: Path) -> str:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
         raise InvalidRequest(f"{str(file)!r} cannot be read ({error.strerror}); correct the path") from error
+
+
+async def wake(task_queue: str, connection: Connection) -> None:
+    """Start the worker of a queue of ours, where it has ended."""
+    if OURS.fullmatch(task_queue):
+        await ensure_worker_of(task_queue, connection)
+
+
+async def looked_after(task_queue: str, connection: Connection) -> None:
+    """Start the worker of a queue of ours again whenever it is gone; never ends."""
+    while True:
+        await asyncio.sleep(WORKER_POLL_SECONDS)
+        if OURS.fullmatch(task_queue) and not serving(task_queue):
+            await ensure_worker_of(task_queue, connection)

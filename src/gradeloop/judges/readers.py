@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import JsonValue
+
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.agent_run import AgentRun, RunMessage, RunTranscript
+from gradeloop.judges.config import JudgeConfig, config_of
 from gradeloop.judges.json_place import line_of
 from gradeloop.judges.message_forms import Unreadable, is_message
 from gradeloop.judges.run_forms import inspect_sample, read_runs_in
+from gradeloop.rubric_file import YAML_SUFFIXES, read_rubric_file, refuse_bad, with_prompts
 from gradeloop.strict_json import strict_json
+from gradeloop.yaml_file import read_placed
 
 if TYPE_CHECKING:
     from gradeloop.thread_reader import ThreadReader
@@ -177,3 +182,32 @@ def refuse_twins(runs: list[AgentRun]) -> None:
             what = "the same content, too" if seen[run.id] == sha256 else "another content"
             raise InvalidRequest(f"two runs have the id {run.id!r} ({what}); give each its own, or leave one out")
         seen[run.id] = sha256
+
+
+def read_judge(path: Path) -> JudgeConfig:
+    """Read a judge from YAML, JSON (Docent's too), or a rubric as plain text.
+
+    Raises:
+        InvalidRequest: It is none; the message names the file, and the place where one is known.
+    """
+    if not path.is_file():
+        if path.is_dir():
+            raise InvalidRequest(f"the judge {str(path)!r} is a folder; name a file in it")
+        raise InvalidRequest(f"the judge {str(path)!r} does not exist; name a file, or COLLECTION/RUBRIC of the registry")
+    if path.suffix not in YAML_SUFFIXES:
+        return _config_in(path, {"rubric": read_rubric_file(path)})
+    value, placed = read_placed(path, "the judge")
+    if isinstance(value, dict) and value.get("rubric") is not None:
+        value["rubric"] = with_prompts(value["rubric"], path.parent)
+        refuse_bad(value["rubric"], placed, ("rubric",), f"the judge {str(path)!r}")
+    elif isinstance(value, dict) and "criteria" in value:
+        value = with_prompts(value, path.parent)
+        refuse_bad(value, placed, (), f"the judge {str(path)!r}")
+    return _config_in(path, value)
+
+
+def _config_in(path: Path, value: JsonValue) -> JudgeConfig:
+    try:
+        return config_of(value)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{path}: {error}") from None

@@ -10,8 +10,8 @@ from gradeloop.default_model import KEYS, named_default
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.bench import reference
-from gradeloop.judges.config import CriteriaJudge, JudgeConfig, read_judge
-from gradeloop.judges.readers import THREAD, read_file, read_thread, refuse_twins
+from gradeloop.judges.config import CriteriaJudge, JudgeConfig
+from gradeloop.judges.readers import THREAD, read_file, read_judge, read_thread, refuse_twins
 from gradeloop.judges.registry import Registry
 from gradeloop.modelspec import ModelSpec
 from gradeloop.request import Grader
