@@ -4,17 +4,17 @@ import asyncio
 import os
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.envconfig import ClientConfig, ClientConnectConfig
+from temporalio.envconfig import ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.embedded import NAMESPACE, ensure_server, running_server
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.namespace import client_runtime
 from gradeloop.paths import state_folder
+from gradeloop.settings_file import configured
 from gradeloop.storage import VARIABLE, converter
 
 CONNECT_SECONDS = 10.0
@@ -44,7 +44,7 @@ async def find() -> Connection:
         InvalidRequest: The environment or the profile is malformed.
         ServerUnreachable: The embedded server is missing or does not start.
     """
-    options = _configured()
+    options = configured()
     address = options.pop("target_host", None)
     namespace = options.pop("namespace", NAMESPACE)
     if address is None:
@@ -54,15 +54,6 @@ async def find() -> Connection:
     if not re.fullmatch(r"[^\s/]+:\d+", address):
         raise InvalidRequest(f"Temporal's address {address!r} is malformed; write host:port, for example '127.0.0.1:7233'")
     return Connection(address, namespace, embedded=False, ui=None, options=options)
-
-
-def is_embedded() -> bool:
-    """Tell whether neither Temporal's environment nor a profile names a server.
-
-    Raises:
-        InvalidRequest: The environment or the profile is malformed.
-    """
-    return _configured().get("target_host") is None
 
 
 async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> Client:
@@ -105,21 +96,6 @@ async def _dial(connection: Connection) -> Client:
     )
     await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=connection.namespace))
     return client
-
-
-def _configured() -> ClientConnectConfig:
-    file = os.environ.get("TEMPORAL_CONFIG_FILE")
-    if file and not Path(file).exists():
-        raise InvalidRequest(f"TEMPORAL_CONFIG_FILE names {file!r}, which does not exist; correct or unset it")
-    try:
-        return ClientConfig.load_client_connect_config()
-    except (RuntimeError, ValueError, TypeError, OSError) as error:
-        raise InvalidRequest(f"Temporal's environment or profile is malformed: {_sentence(error)}") from error
-
-
-def _sentence(error: Exception) -> str:
-    """Join the lines of a report without its drawing, which quotes the file and so perhaps a key."""
-    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip() and "|" not in line)
 
 
 def _refuse_half_configured(namespace: str, options: ClientConnectConfig) -> None:

@@ -4,22 +4,52 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from gradeloop.default_model import KEYS, named_default
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.agent_run import AgentRun, RunMessage
 from gradeloop.judges.bench import reference
-from gradeloop.judges.config import CriteriaJudge, JudgeConfig, read_judge
+from gradeloop.judges.config import CriteriaJudge, JudgeConfig, config_of
 from gradeloop.judges.readers import read_file, refuse_twins
 from gradeloop.judges.registry import Registry
 from gradeloop.modelspec import ModelSpec
 from gradeloop.request import Grader
-from gradeloop.rubric_file import YAML_SUFFIXES
+from gradeloop.rubric_file import YAML_SUFFIXES, read_rubric_file, refuse_bad, with_prompts
 from gradeloop.thread_reader import ThreadReader
+from gradeloop.yaml_file import read_placed
 
 THREAD = "thread:"
 """How a thread's id begins where runs are named."""
+
+
+def read_judge(path: Path) -> JudgeConfig:
+    """Read a judge from YAML, JSON (Docent's too), or a rubric as plain text.
+
+    Raises:
+        InvalidRequest: It is none; the message names the file, and the place where one is known.
+    """
+    if not path.is_file():
+        if path.is_dir():
+            raise InvalidRequest(f"the judge {str(path)!r} is a folder; name a file in it")
+        raise InvalidRequest(f"the judge {str(path)!r} does not exist; name a file, or COLLECTION/RUBRIC of the registry")
+    if path.suffix not in YAML_SUFFIXES:
+        return _config_in(path, {"rubric": read_rubric_file(path)})
+    value, placed = read_placed(path, "the judge")
+    if isinstance(value, dict) and value.get("rubric") is not None:
+        value["rubric"] = with_prompts(value["rubric"], path.parent)
+        refuse_bad(value["rubric"], placed, ("rubric",), f"the judge {str(path)!r}")
+    elif isinstance(value, dict) and "criteria" in value:
+        value = with_prompts(value, path.parent)
+        refuse_bad(value, placed, (), f"the judge {str(path)!r}")
+    return _config_in(path, value)
+
+
+def _config_in(path: Path, value: JsonValue) -> JudgeConfig:
+    try:
+        return config_of(value)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{path}: {error}") from None
 
 
 async def judge_named(name: str, registry: Registry) -> JudgeConfig:
