@@ -3,10 +3,7 @@
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    pass
+from typing import NoReturn
 
 SATISFIED, CAPPED, BAD_INPUT, NO_VERDICT, UNREACHABLE, STOPPED, BROKEN_PIPE = 0, 1, 2, 3, 4, 130, 141
 """Exit codes of commands that wait for a run."""
