@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,9 @@ SDKS = ("anthropic", "openai", "google.genai", "temporalio", "rich", "workflows"
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command with a server of this module's own, which ends with it."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
-    yield command
-    command.end()
+    return commands
 
 
 def test_the_demo_is_satisfied_after_two_iterations_and_names_the_test_that_failed_first(gradeloop: CommandLine) -> None:
