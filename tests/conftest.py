@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from playwright.async_api import Browser, async_playwright
 from sqlalchemy import create_engine, text
 from temporalio.client import Client
@@ -27,6 +28,10 @@ PRIVATE = (
     "GRADELOOP_TASK_QUEUE", "GRADELOOP_BASE_URLS", "GRADELOOP_PRICES",
 )  # fmt: skip
 """How the environment variables begin that would tie a test to the machine it runs on, or let it pay."""
+
+settings.register_profile("quick", max_examples=25, deadline=None)
+settings.register_profile("thorough", max_examples=200, deadline=None)
+settings.load_profile("quick")
 
 ROOT = Path(__file__).parent.parent
 

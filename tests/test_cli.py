@@ -196,6 +196,7 @@ def test_ctrl_c_in_a_pipe_says_so_on_stderr_alone(gradeloop: CommandLine) -> Non
     assert f"gradeloop resume {done.lines[0]['thread_id']}" in done.err
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_after_its_worker_was_killed(gradeloop: CommandLine) -> None:
     process = gradeloop.start("run", patient(gradeloop, "orphan"), "--json")
     told = [json.loads(line_of(process)) for _ in range(6)]

@@ -304,6 +304,7 @@ def test_ctrl_c_leaves_the_judgements_to_go_on_and_the_same_command_reads_them(g
     assert len(again.lines) == 4
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_meanwhile_is_started_again(gradeloop: CommandLine) -> None:
     slow = write(gradeloop, "killed.yaml", FRANCE | {"rubric_text": "Through a kill."})
     replies = write(gradeloop, "killed.replies.yaml", {"replies": [answers(MATCH, delay=1.5)]})
