@@ -262,7 +262,7 @@ def test_the_contracts_fields_handlers_types_and_columns_are_the_codes() -> None
     assert names_in(rows(CONTRACT, "Start a thread")) == set(ThreadRequest.model_fields)
     assert names_in(rows(CONTRACT, "Further turns")) == set(InvokeRequest.model_fields)
     for kind, handlers in kinds.items():
-        assert names_in([row for row in rows(CONTRACT, "Read and steer it") if row[1] == kind]) == set(handlers), kind
+        assert names_in([row for row in rows(CONTRACT, "Read and steer a thread") if row[1] == kind]) == set(handlers), kind
     assert all(f"`{name}`" in text for name in (*modelspec.PROVIDERS, *contracts.SEARCH_ATTRIBUTES))
     assert f"`{contracts.WORKFLOW}` on the task queue `{contracts.TASK_QUEUE}`" in text
     assert all(f"`{kind}`" in text for kind in (*failures.RETRYABLE, *failures.PERMANENT))
@@ -453,13 +453,13 @@ def test_the_limits_are_the_codes() -> None:
         "`idle_timeout`": f"{most(ThreadRequest, 'idle_timeout') // 86_400} days",
         "tool calls of one conversation": f"{options.TOOL_CALLS}",
         "turns of one conversation": f"{options.TURNS}",
-        "turns to mend a verdict": f"{REPAIRS}",
+        "turns to repair a verdict": f"{REPAIRS}",
         "a tool's output": f"{EVIDENCE_BYTES // 1024} KiB",
-        "a tool elsewhere: its `parameters`": f"{tool_elsewhere.PARAMETERS_BYTES // 1024} KiB",
+        "the `parameters` of a remote tool": f"{tool_elsewhere.PARAMETERS_BYTES // 1024} KiB",
         "the arguments of a call that a person approves": f"{tool_calls.APPROVED_BYTES // 1024} KiB",
         "a tool's time": f"{evidence.TOOL_SECONDS:.0f} s",
         "one model call": f"{model.DEADLINE:.0f} s",
-        "a stream that says nothing": f"{model.IDLE_TIMEOUT:.0f} s",
+        "a stream without data": f"{model.IDLE_TIMEOUT:.0f} s",
         "a reply": f"{transport.BODY_BYTES // 1024**2} MiB, unpacked",
         "a generator of your own": foreign_limits(),
         "events kept": f"{thread_state.EVENTS_KEPT:,}",
