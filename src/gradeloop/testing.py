@@ -40,10 +40,10 @@ from gradeloop.judges.run_sources import with_model
 from gradeloop.printable import one_line
 from gradeloop.prompts import prompt
 from gradeloop.rubric import Rubric
+from gradeloop.rubric_file import existing
 from gradeloop.settings_file import config_file
 from gradeloop.state_folder import Resident, state_folder
 from gradeloop.storage import VARIABLE as STORAGE
-from gradeloop.task_flags import existing
 from gradeloop.worker_process import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch
 
 MODEL = "openai_compatible:scripted"
