@@ -80,7 +80,7 @@ def test_the_limits_are_the_codes() -> None:
         "a case, as JSON": f"{CASE_BYTES // 1024**2} MiB",
         "cases of a shard": f"{ledger_work.SHARD}",
         "calls in flight": f"{BatchRequest.model_fields['at_once'].metadata[1].le:,}",
-        "threads and judgements of cases, open at once in a shard": f"{batch_shard.CHILDREN}, those that wait for people too",
+        "threads and judgements of cases, open at once in a shard": f"{case_calls.CHILDREN}, those that wait for people too",
         "a shard's history": f"{batch_shard.HISTORY_BYTES // 1024**2} MiB, {batch_shard.HISTORY_EVENTS:,} events",
     }
     assert f"{grading_batch.SHARE:.0%}".replace("%", " %") in TEXT
