@@ -126,4 +126,4 @@ def test_the_commands_are_the_command_lines() -> None:
     group: Any = typer.main.get_command(app)
     named = {re.split(r"[A-Z]", name)[0].strip() for row in rows(PAGE, "The store") for name in re.findall(r"`([^`]+)`", row[0])}
 
-    assert named == {"judge", "agreement", *(f"rubrics {name}" for name in group.commands["rubrics"].commands)}
+    assert named == {"judge", "agreement", *(f"registry {name}" for name in group.commands["registry"].commands)}
