@@ -252,7 +252,7 @@ def test_a_dataset_in_another_encoding_is_told_with_its_place(gradeloop: Command
         (("--resume", "a", "--grader", "openai:x"), "need a suite; a batch keeps the ones it was started with"),
         (("none.yaml",), "does not exist"),
         ((".",), "is no YAML file"),
-        (("gate.yaml", "--budget-usd", "0"), "--budget: max_cost_usd: Input should be greater than 0"),
+        (("gate.yaml", "--budget-usd", "0"), "--budget-usd: Input should be greater than 0"),
         (("gate.yaml", "--pass-rate", "1.5"), "--pass-rate"),
     ],
 )
@@ -272,7 +272,7 @@ def test_a_worker_with_another_store_is_found_out(gradeloop: CommandLine, tmp_pa
 
     assert batch
     assert done.code == 2
-    assert "its worker writes into another store; set GRADELOOP_STORE here as it is there" in done.err
+    assert "its worker uses another store; set GRADELOOP_STORE here to the worker's value" in done.err
 
 
 def test_a_worker_of_ours_that_has_ended_is_started_again_to_take_the_cases(gradeloop: CommandLine) -> None:

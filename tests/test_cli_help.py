@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,7 +127,7 @@ def test_the_shell_completes_commands_and_flags_without_loading_anything_heavy()
 
 def test_the_completion_script_is_printed_for_a_shell() -> None:
     given = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    command = [sys.executable, BIN / "gradeloop", "--show-completion", "bash"]
+    command = [str(BIN / "gradeloop"), "--show-completion", "bash"]
     done = subprocess.run(command, env=os.environ | given, capture_output=True, text=True, check=True)
 
     assert "_GRADELOOP_COMPLETE=complete_bash" in done.stdout

@@ -197,7 +197,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "an unknown key": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "lable=match"), "Did you mean 'label'? Known: label."),
     "an unknown value": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=yes"), "no judgement has that value."),
-    "a rate of nothing": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass-rate", "1"), "say it with --pass KEY=VALUE"),
+    "a rate of nothing": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass-rate", "1"), "add --pass KEY=VALUE"),
     "a rate above 1": (
         ("judge", "judge.yaml", "runs.jsonl", "--pass-rate", "90"),
         "'--pass-rate': Input should be less than or equal to 1",
@@ -302,7 +302,7 @@ def test_ctrl_c_leaves_the_judgements_to_go_on_and_the_same_command_reads_them(g
 
     assert json.loads(first)["output"] == MATCH
     assert process.returncode == 130, err
-    assert "stopped; the judgements that were begun go on" in err
+    assert "stopped; judgements in flight continue" in err
     assert again.code == 0, again.err
     assert len(again.lines) == 4
 

@@ -17,8 +17,8 @@ from gradeloop.cli_help import GroupedCommands, codes_help
 from gradeloop.cli_judge import judge_app, registry_app
 from gradeloop.cli_reports import report_app
 from gradeloop.cli_rubric import people_app, rubric_app
-from gradeloop.cli_threads import Grader, Json, Scripted, ThreadId, Tools, thread_app
-from gradeloop.departure import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of, code_of_error, fail, leave, words_of
+from gradeloop.cli_threads import Grader, Json, Scripted, ThreadId, Tools, code_of, thread_app, words_of
+from gradeloop.departure import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of_error, fail, leave
 
 if TYPE_CHECKING:
     from rich.console import Console

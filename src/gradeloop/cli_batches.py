@@ -78,10 +78,11 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
 @batches_app.command("list")
 def list_batches(*, limit: Limit = 20, as_json: Json = False) -> None:
     """List the batches, newest first."""
-    from gradeloop.batches.command import own_reader
     from gradeloop.batches.listing import batch_table
+    from gradeloop.batches.reader import BatchReader
+    from gradeloop.store import own_store
 
-    found = asyncio.run(own_reader().summaries(limit))
+    found = asyncio.run(BatchReader(own_store()).summaries(limit))
     width = shutil.get_terminal_size().columns
     told = [each.model_dump(mode="json") for each in found]
     show_lines(told, [batch_table(found, width)] if found else ["no batches yet"], as_json=as_json)
@@ -95,11 +96,12 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a batch's results, or one of its cases in full."""
-    from gradeloop.batches.command import own_reader
     from gradeloop.batches.ending import results_line
+    from gradeloop.batches.reader import BatchReader
     from gradeloop.batches.table import result_lines
+    from gradeloop.store import own_store
 
-    reader = own_reader()
+    reader = BatchReader(own_store())
     summary = asyncio.run(reader.summary(batch))
     if case is not None:
         from gradeloop.batches.case_story import case_lines
@@ -115,13 +117,14 @@ def show(
 @batches_app.command()
 def export(batch: BatchId, *, output: Outputs = None) -> None:
     """Write a batch's results to files."""
-    from gradeloop.batches.command import own_reader
     from gradeloop.batches.outputs import Outputs as Files
+    from gradeloop.batches.reader import BatchReader
     from gradeloop.errors import InvalidRequest
+    from gradeloop.store import own_store
 
     if not output:
         raise InvalidRequest("No output file is named; name one with --output, its suffix sets the format")
-    files, reader = Files(output), own_reader()
+    files, reader = Files(output), BatchReader(own_store())
     summary = asyncio.run(reader.summary(batch))
     for result in reader.results(summary.batch_id):
         if result.status not in {"queued", "waiting"}:
@@ -138,11 +141,12 @@ def export(batch: BatchId, *, output: Outputs = None) -> None:
 def pause(batch: BatchId) -> None:
     """Pause a running batch: cases in flight finish, no further case begins."""
     from gradeloop.batches.client import BatchClient
-    from gradeloop.batches.command import own_reader
+    from gradeloop.batches.reader import BatchReader
     from gradeloop.connection import connect, find
+    from gradeloop.store import own_store
 
     async def work() -> str:
-        summary = await own_reader().summary(batch)
+        summary = await BatchReader(own_store()).summary(batch)
         await BatchClient(await connect(await find()), "").pause(summary.batch_id)
         return summary.batch_id
 

@@ -1,7 +1,7 @@
 """The reference of the command line, docs/cli.md, written from the commands themselves: `make docs`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 import typer
@@ -102,7 +102,7 @@ def _short_help(command: Any) -> str:  # noqa: ANN401 - as above
     return text
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

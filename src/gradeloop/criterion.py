@@ -9,7 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from gradeloop.judge import Judge, judge_of
 from gradeloop.own_prompt import OwnPrompt
-from gradeloop.strict import OrText, Strict, clip, close_to
+from gradeloop.printable import clip, close_to
+from gradeloop.strict import OrText, Strict
 
 VOTES = 99
 """Samples of one grader at most; a pass has at most 500 conversations."""

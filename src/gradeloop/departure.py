@@ -3,10 +3,7 @@
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from gradeloop.attendance import Ending
+from typing import NoReturn
 
 SATISFIED, CAPPED, BAD_INPUT, NO_VERDICT, UNREACHABLE, STOPPED, BROKEN_PIPE = 0, 1, 2, 3, 4, 130, 141
 """Exit codes of all commands; `CODES` has their meanings by command."""
@@ -57,22 +54,6 @@ CODES: dict[str, dict[int, str]] = {
     "": _ALL | {SATISFIED: "done", NO_VERDICT: "the thread or batch was closed"},
 }
 """The exit codes of commands, with their meanings; those of any other command stand under the empty name."""
-
-_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
-
-
-def code_of(ending: "Ending") -> int:
-    """Return the exit code of a run that a command followed."""
-    if ending.how == "ended" and ending.result is not None:
-        return _CODES.get(ending.result.status, NO_VERDICT)
-    return {"detached": SATISFIED, "interrupted": NO_VERDICT}.get(ending.how, STOPPED)
-
-
-def words_of(ending: "Ending") -> str | None:
-    """Return the command that resumes or follows the run; None if it ended."""
-    if ending.how in {"interrupted", "stopped"}:
-        return f"interrupted; resume it with: gradeloop resume {ending.thread_id}"
-    return None if ending.how == "ended" else f"still running; follow it with: gradeloop watch {ending.thread_id}"
 
 
 def code_of_error(error: Exception) -> int:

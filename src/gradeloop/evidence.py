@@ -6,8 +6,9 @@ from typing import Any
 from pydantic import Field, JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from gradeloop.evaluation import CheckOutcome, shortened
-from gradeloop.strict import Recorded, clip
+from gradeloop.evaluation import CheckOutcome
+from gradeloop.printable import clip, shortened
+from gradeloop.strict import Recorded
 from gradeloop.transcript import Message
 
 EVIDENCE_BYTES = 64 * 1024

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from gradeloop.strict import OrText, Strict, clip, did_you_mean
+from gradeloop.printable import clip, did_you_mean
+from gradeloop.strict import OrText, Strict
 
 Provider = Literal["anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted"]
 PROVIDERS: tuple[str, ...] = get_args(Provider)

@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.strict import OrText, Strict, clip
+from gradeloop.printable import clip
+from gradeloop.strict import OrText, Strict
 
 PROMPT_CHARACTERS = 65_536
 

@@ -9,8 +9,9 @@ from gradeloop.budget import Budget
 from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
 from gradeloop.judge import Elsewhere
 from gradeloop.modelspec import ModelSpec
+from gradeloop.printable import clip
 from gradeloop.rubric import Rubric
-from gradeloop.strict import Strict, clip
+from gradeloop.strict import Strict
 from gradeloop.tool_elsewhere import OfferedTool, refuse_twins
 from gradeloop.transcript import MESSAGE_BYTES, Message
 
@@ -118,20 +119,7 @@ class ThreadRequest(Strict):
     @model_validator(mode="after")
     def _is_workable(self) -> "ThreadRequest":
         refuse_foreign_end(self.messages)
-        self.filled_rubric()
         return self
-
-    def filled_rubric(self) -> Rubric | None:
-        """Return the rubric with the variables in its texts, if there are any.
-
-        Raises:
-            InvalidRequest: It names one that is not there.
-        """
-        if self.vars is None:
-            return self.rubric
-        from gradeloop.templates import fill
-
-        return fill(self.rubric, self.vars)
 
 
 def refuse_foreign_end(messages: Sequence[Message]) -> None:

@@ -12,8 +12,9 @@ from gradeloop.criterion import Criterion, absent
 from gradeloop.nesting import flat
 from gradeloop.own_prompt import OwnPrompt, reached
 from gradeloop.phrases import Feedback, Phrases, languages, phrases
+from gradeloop.printable import clip, did_you_mean
 from gradeloop.rubric_text import parse
-from gradeloop.strict import OrText, Strict, clip, did_you_mean
+from gradeloop.strict import OrText, Strict
 from gradeloop.units import Group, Threshold, Unit, units
 
 RUBRIC_BYTES = 64 * 1024

@@ -1,6 +1,5 @@
 """The base of every model at the trust boundary: frozen, and closed to unknown keys."""
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,23 +7,7 @@ from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validato
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-
-def close_to(word: str, known: list[str]) -> str | None:
-    """Return the known word that comes closest to `word`; None where none does."""
-    return next(iter(difflib.get_close_matches(word, known, n=1)), None)
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """Say which known word comes closest to `word`, and list them all."""
-    close = close_to(word, known)
-    hint = f" Did you mean {close!r}?" if close else ""
-    return f"{hint} Known: {', '.join(known)}."
-
-
-def clip(text: str, limit: int = 80) -> str:
-    """Quote a value for a message, cut to `limit` characters."""
-    quoted = repr(text)
-    return quoted if len(quoted) <= limit else f"{quoted[: limit - 1]}… ({len(text)} characters)"
+from gradeloop.printable import clip, did_you_mean
 
 
 def without_nulls(model: type[BaseModel], value: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The flags that describe a task, and the files that they name."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +38,7 @@ def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
     try:
         return Budget.model_validate(given) if any(value is not None for value in given.values()) else None
     except ValidationError as error:
-        raise InvalidRequest(f"--budget-tokens, --budget-usd: {explain(error)}") from None
+        raise InvalidRequest(explain(error).replace("max_tokens", "--budget-tokens").replace("max_cost_usd", "--budget-usd")) from None
 
 
 def read_rubric(flag: str) -> JsonValue:
@@ -54,18 +53,6 @@ def read_rubric(flag: str) -> JsonValue:
             raise InvalidRequest(f"--rubric: the file {flag!r} does not exist; correct the path, or give the rubric's text")
         return flag
     return read_rubric_file(path)
-
-
-def existing(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
-    """Return the paths of files that must exist.
-
-    Raises:
-        InvalidRequest: A path names no file.
-    """
-    for path in paths:
-        if not path.is_file():
-            raise InvalidRequest(f"{field}: {str(path)!r} {'is not a file' if path.exists() else 'does not exist'}; name a file")
-    return tuple(paths)
 
 
 def absent(record: Path | None) -> Path | None:

@@ -3,8 +3,8 @@
 from pydantic import BaseModel, ConfigDict
 
 from gradeloop.call_groups import CallGroup
-from gradeloop.evaluation import row_characters
 from gradeloop.mending import NoVerdict, mend, whole
+from gradeloop.scoring import row_characters
 from gradeloop.tally import Answer, curtailed
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
@@ -22,6 +22,9 @@ from gradeloop.outage import Outage
 from gradeloop.request import Priority
 from gradeloop.thread_handle import LOST
 from gradeloop.usage import Usage
+
+if TYPE_CHECKING:
+    from gradeloop.judges.registry import Registry
 
 PAUSE_SECONDS = 0.5
 
@@ -43,6 +46,37 @@ class Judge:
         self._client = client
         self._task_queue = task_queue
         self._priority = priority
+
+    @classmethod
+    async def from_registry(
+        cls,
+        collection: str,
+        rubric_id: str,
+        version: int | None = None,
+        *,
+        registry: "Registry | None" = None,
+        client: Client | None = None,
+        task_queue: str = TASK_QUEUE,
+    ) -> "Judge":
+        """Return the judge of a registered rubric, to be called on runs.
+
+        Args:
+            collection: Where the rubric is registered.
+            rubric_id: Its id there.
+            version: The newest by default.
+            registry: By default that of the store which the environment names, else of the one in the state folder.
+            client: As of `build_judge`.
+            task_queue: Where a worker serves it.
+
+        Raises:
+            InvalidRequest: There is none, or a server is named and no store.
+            StoreUnavailable: The store cannot be reached, or is not one of ours.
+        """
+        from gradeloop.judges.registry import Registry
+        from gradeloop.store import own_store
+
+        found = await (registry or Registry(own_store())).get_rubric(collection, rubric_id, version)
+        return cls(found, client, task_queue=task_queue)
 
     async def __call__(self, agent_run: AgentRun | Mapping[str, Any], *, repeat: int = 0) -> JudgeResult:
         """Judge a run and return the result; one that is finished is read, and not paid for again.

@@ -10,9 +10,10 @@ from pydantic import Field, field_validator, model_validator
 from gradeloop.judges.output_schema import refuse_schema
 from gradeloop.judges.template import PromptTemplate, refuse_templates
 from gradeloop.modelspec import ModelSpec
+from gradeloop.printable import clip, did_you_mean
 from gradeloop.prompts import prompt
 from gradeloop.rubric import RUBRIC_BYTES
-from gradeloop.strict import Strict, clip, did_you_mean
+from gradeloop.strict import Strict
 
 ROLLOUTS = 25
 
