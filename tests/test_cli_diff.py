@@ -101,7 +101,7 @@ def test_a_gate_does_not_open_where_nothing_could_be_compared(gradeloop: Command
     gate, look = (gradeloop("diff", "before.json", "outage.json", *flags) for flags in (("--fail-on", "regressions"), ()))
 
     assert (gate.code, look.code) == (3, 0)
-    assert "no case has a verdict in both batches; nothing was compared" in gate.err
+    assert "no case has a verdict in both batches, so nothing was compared" in gate.err
     assert "5 lost of 5 cases" in look.out
 
 

@@ -32,7 +32,7 @@ def gradeloop(commands: CommandLine) -> CommandLine:
     (commands.folder / "judge.yaml").write_text(json.dumps(FRANCE))
     (commands.folder / "replies.yaml").write_text(json.dumps({"replies": [answers(MATCH)]}))
     (commands.folder / "runs.jsonl").write_text("\n".join(json.dumps({**PARIS, "id": name}) for name in ("a", "b")))
-    assert commands("rubrics", "create", "geography", "judge.yaml").code == 0
+    assert commands("registry", "create", "geography", "judge.yaml").code == 0
     judged = commands("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "judged.jsonl")
     assert judged.code == 0, judged.err
     return commands
@@ -78,7 +78,7 @@ def test_judgements_are_told_from_a_file_and_from_the_store(gradeloop: CommandLi
     assert "2 judgements" in told
     assert "label: match" in told
     assert "2 judgements" in page(gradeloop, "judged.jsonl")
-    kept = gradeloop("rubrics", "list", "geography").out.split()[0]
+    kept = gradeloop("registry", "list", "geography").out.split()[0]
     assert "2 judgements" in page(gradeloop, f"geography/{kept}")
 
 

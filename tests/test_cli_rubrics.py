@@ -114,11 +114,11 @@ def test_a_verdict_is_overridden_and_its_prompt_shown(gradeloop: CommandLine) ->
     as_json = json.loads(gradeloop("prompt", "second", "--json").out)
     nothing = gradeloop("prompt", "second", "--evaluation", "7")
 
-    assert done.out == "iteration 1: satisfied, with what people say needs_revision\n"
+    assert done.out == "iteration 1: satisfied, with overrides needs_revision\n"
     assert "with what people say: needs_revision" in shown.out
     assert prompt.out.startswith("call group of c3, one of 2; prompt version")
     assert (as_json["criteria"], as_json["groups"]) == (["c1"], 2)
-    assert (nothing.code, "no grader was asked there" in nothing.err) == (2, True)
+    assert (nothing.code, "this evaluation has no grader call" in nothing.err) == (2, True)
 
 
 BOOKING = '''
