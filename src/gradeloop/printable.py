@@ -13,3 +13,21 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Return the text as one printable line."""
     return " ".join(printable(text).split())
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 case`, `2,000 cases`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def money(dollars: float | None) -> str:
+    """Return an amount of US dollars with four decimals; nothing if it is unknown or zero."""
+    return f"${dollars:.4f}" if dollars else ""
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a whole percentage, but never as 100% or 0% unless it is exactly all or nothing."""
+    if share is None:
+        return ""
+    whole = round(share * 100)
+    return f"{share:.1%}" if (whole in {0, 100} and share not in {0.0, 1.0}) else f"{whole}%"

@@ -25,9 +25,9 @@ from gradeloop.batches.table import result_lines
 from gradeloop.connection import Connection, connect, find, is_embedded
 from gradeloop.departure import STOPPED
 from gradeloop.errors import InvalidRequest, WorkerFailed
+from gradeloop.printable import counted
 from gradeloop.settings_file import config_file
 from gradeloop.store import VARIABLE, Store, store_url
-from gradeloop.story import counted
 from gradeloop.suites.suite_file import read_suite
 from gradeloop.task_flags import existing
 from gradeloop.worker_process import WorkerSpec, ensure_worker, ensure_worker_of

@@ -16,7 +16,7 @@ from gradeloop.comparisons.compared_case import ComparedCase, compared_case
 from gradeloop.comparisons.comparison import Cost
 from gradeloop.comparisons.exported_case import ExportedCase, ExportedSummary, ExportHead
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.story import counted
+from gradeloop.printable import counted
 from gradeloop.strict import clip
 
 CURE = "write it with: gradeloop batches export BATCH -o results.json"

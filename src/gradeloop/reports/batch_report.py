@@ -9,13 +9,12 @@ from gradeloop.batches.case_result import BatchStatus, BatchSummary, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client import GradingClient
 from gradeloop.errors import GradeloopError
+from gradeloop.printable import counted, money, percent
 from gradeloop.reports.case_stories import case_story, thread_of, with_thread
 from gradeloop.reports.collection import Entry, Head, Tile, collection_page
 from gradeloop.reports.document import Live
-from gradeloop.reports.filters import money, percent
 from gradeloop.reports.run_story import RunStory, Verdict
 from gradeloop.reports.thread_story import thread_story
-from gradeloop.story import counted
 
 THREADS = 1_000
 """Whose whole story is read; those that did not pass first."""
@@ -87,7 +86,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
         (f"of {judged:,} judged, {percent(summary.pass_rate)} wanted", rate, None, bool(judged)),
         ("from the cache", f"{summary.cached:,}", None, bool(summary.cached)),
         ("tokens", f"{summary.usage.tokens:,}", None, bool(summary.usage.tokens)),
-        ("cost", money(summary.usage), None, bool(summary.usage.cost_usd)),
+        ("cost", money(summary.usage.cost_usd), None, bool(summary.usage.cost_usd)),
     ]
     about = {"batch": summary.batch_id} | ({"started": summary.created} if summary.created else {})
     return Head(
