@@ -410,5 +410,5 @@ def test_the_page_leaves_out_what_is_the_same_beyond_what_a_browser_opens_at_onc
     many = [case(at) for at in range(MOST_SAME + 3)]
     page = comparison_page(between(many, [case(0, "failed"), *many[1:]]))
 
-    assert "2 cases that came to the same are left out here" in page
+    assert "2 cases with the same result are not listed here" in page
     assert page.count('<tr id="case-') == MOST_SAME + 1

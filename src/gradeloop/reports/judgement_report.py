@@ -34,7 +34,7 @@ def _head(report: JudgementReport) -> Head:
         ("passed", f"{counts['passed']:,}", "passed", bool(counts["passed"])),
         ("failed", f"{counts['failed']:,}", "failed", bool(counts["failed"])),
         ("judged", f"{counts['none']:,}", None, bool(counts["none"])),
-        ("without a verdict", f"{counts['error']:,}", "error" if counts["error"] else None, True),
+        ("failures", f"{counts['error']:,}", "error" if counts["error"] else None, True),
         (f"of {len(cited):,} citations found", f"{sum(cited):,}", None, bool(cited)),
         ("tokens", f"{usage.tokens:,}", None, bool(usage.tokens)),
         ("cost", money(usage.cost_usd), None, bool(usage.cost_usd)),
