@@ -54,7 +54,7 @@ def test_a_thread_is_told_draft_by_draft(gradeloop: CommandLine) -> None:
     assert "<h1>story-1</h1>" in told
     assert "it is too short" in told
     assert "<ins>second</ins>" in told
-    assert "mended in the next draft" in told
+    assert "fixed in the next draft" in told
 
 
 def test_the_newest_of_all_is_what_no_name_means(gradeloop: CommandLine) -> None:

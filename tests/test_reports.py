@@ -133,7 +133,7 @@ def test_a_view_places_verdicts_evidence_and_what_became_of_gaps() -> None:
 
     assert [each.kind for each in view.messages] == ["said", "draft", "feedback", "draft"]
     assert (first.draft, second.draft, second.best, second.compared) == (1, 2, True, True)
-    assert first.evaluations[0].rows[0].later == "mended in the next draft"
+    assert first.evaluations[0].rows[0].later == "fixed in the next draft"
     assert [use.tool for use in first.evaluations[0].rows[1].tools] == ["word_count"]
     assert [use.tool for use in second.evaluations[0].tools] == ["opening_hours"]
     assert [part.text for part in first.text if part.marked] == ["Your chain is gone."]
