@@ -12,8 +12,7 @@ from gradeloop.judges.agreement import Agreement
 from gradeloop.judges.config import CriteriaJudge, JudgeConfig
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.schema_shape import keys_of, value_at
-from gradeloop.printable import counted, money, one_line, percent
-from gradeloop.strict import clip, did_you_mean
+from gradeloop.printable import clip, counted, did_you_mean, money, one_line, percent
 from gradeloop.terminal_table import Column, table
 
 CELL = 60
