@@ -138,7 +138,7 @@ class TestIndex:
             said = await browser.say("/threads/none/interrupt")
 
         assert [each.status_code for each in (nowhere, thread, batch, part, said)] == [404, 404, 404, 404, 404]
-        assert "there is no such page; begin at /" in nowhere.text
+        assert "page not found; start at /" in nowhere.text
         assert "there is no thread 'no<b>such'" in unescape(thread.text)
         assert "<b>such" not in thread.text
         assert "there is no batch 'none' in the store" in unescape(batch.text)
@@ -308,7 +308,7 @@ class TestSteering:
         assert result
         assert result.status == "satisfied"
         assert 'data-open="no"' in page.text
-        assert "This thread is closed; it goes on from its checkpoint" in page.text
+        assert "This thread is closed; resuming it continues from its checkpoint" in page.text
 
     async def test_a_new_rubric_is_taken_in_the_middle_of_a_run(self, client: Client, tmp_path: Path) -> None:
         models = Models()
@@ -379,7 +379,7 @@ class TestSteering:
         assert "by: " in said["decide"]
         assert "passed: " in said["override"]
         assert "call: " in said["approve"]
-        assert said["action"].startswith("action: 'explode' is none. Known: interrupt, resume, rubric")
+        assert said["action"].startswith("Unknown action 'explode'. Known: interrupt, resume, rubric")
 
     async def test_a_person_decides_what_waits(self, client: Client, tmp_path: Path) -> None:
         async with threads.serving(client, draft(), grade(), draft(1), grade(1)) as desk:
@@ -458,7 +458,7 @@ class TestSteering:
         assert (approved, denied, result.status) == (True, True, "satisfied")
         assert "why" in unexplained
         assert [each["amount"] for each in booked] == [calls[0]["arguments"]["amount"]]
-        assert page.count("wants to call") == 2
+        assert page.count("asks to call") == 2
         assert '"amount": 7' in page
 
 
@@ -511,7 +511,7 @@ class TestBatches:
 
         assert f'href="{thread_path(result.thread_id)}"' in page
         assert "shorter" in page
-        assert "Say otherwise" not in page
+        assert "Save override" not in page
         assert thread.status_code == 200
 
 
@@ -548,7 +548,7 @@ class TestLifetime:
 
         assert page.status_code == 500
         assert "a secret" not in page.text
-        assert "gradeloop itself failed here" in page.text
+        assert "gradeloop failed; its terminal shows the error" in page.text
         assert "a secret of the machine" in caplog.text
         assert browser.token not in caplog.text
 
@@ -640,7 +640,7 @@ class TestDev:
         stopped(dev, printed)
 
         assert refused.code == 2
-        assert f"GRADELOOP_PAGE_PORT is {port}, which cannot be had" in refused.err
+        assert f"GRADELOOP_PAGE_PORT is {port}, a port that cannot be opened" in refused.err
         assert address == f"http://127.0.0.1:{port}"
 
     def test_without_what_the_page_takes_the_rest_is_served_and_it_is_said_how_to_get_it(
