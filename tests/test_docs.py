@@ -405,12 +405,8 @@ async def test_the_readmes_task_runs_with_its_check_and_its_tool(client: Client,
     assert "satisfied after 2 iterations" in done.out
 
 
-def test_the_run_in_the_readme_is_what_the_demo_prints(tmp_path: Path) -> None:
-    gradeloop = CommandLine(tmp_path / "state", tmp_path)
-    try:
-        done = gradeloop("demo")
-    finally:
-        gradeloop.end()
+def test_the_run_in_the_readme_is_what_the_demo_prints(commands: CommandLine) -> None:
+    done = commands("demo")
 
     assert without_times(block(README, "text", having="$ gradeloop demo").text) == without_times(f"$ gradeloop demo\n{done.out}")
 
