@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gradeloop.attendance import Ending
+from gradeloop.cli_threads import code_of
 from gradeloop.contracts import RunResult
-from gradeloop.departure import code_of
 from gradeloop.evaluation import Status
 from gradeloop.worker_process import application_folder
 from tests.cli import CommandLine, draft, ended, line_of, verdict

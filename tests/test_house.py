@@ -32,7 +32,7 @@ TOP = {
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "requirements-dev.lock", "worker.py"),
     *("workflows", "activities", "src", "tests", "deploy", "examples", "benchmarks", "docs"),
 }
-MODULE_LINES, FUNCTION_LINES = 220, 45
+MODULE_LINES, FUNCTION_LINES = 650, 45
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
