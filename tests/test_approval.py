@@ -241,6 +241,7 @@ async def test_arguments_that_no_person_can_read_are_refused(client: Client) -> 
     assert "its arguments have 20025 bytes, 16384 at most" in desk.models.of("grader")[1].messages[-1].content
 
 
+@pytest.mark.slow
 async def test_a_tool_that_must_not_run_twice_is_told_as_uncertain_when_its_worker_falls_silent(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -278,6 +278,7 @@ def test_a_file_that_was_cut_off_is_refused_rather_than_read_in_part(tmp_path: P
         read_export(path)
 
 
+@pytest.mark.slow
 def test_large_files_are_compared_without_holding_their_outputs(tmp_path: Path) -> None:
     one = case(0, output="x" * 10_000)
     paths = [written(tmp_path / f"{name}.json", [one.model_copy(update={"id": f"c{at}"}) for at in range(3_000)]) for name in "ab"]

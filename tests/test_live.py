@@ -562,15 +562,27 @@ class TestLifetime:
 
 
 @pytest.fixture
-def gradeloop(tmp_path: Path) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> Iterator[CommandLine]:
+    """Return the command with the test run's server, and end whatever it leaves."""
+    yield commands
+    leftovers_ended(commands)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[CommandLine]:
     """Return the command with a server of its own, and end whatever it leaves."""
     command = CommandLine(tmp_path / "state", tmp_path)
     yield command
+    leftovers_ended(command)
+    command.end()
+
+
+def leftovers_ended(command: CommandLine) -> None:
+    """End the commands of a test that failed: their workers would hold the pipes that are read at the end."""
     for process in command._started:
-        if process.poll() is None:  # of a test that failed: its worker would hold the pipes that are read at the end
+        if process.poll() is None:
             process.terminate()
             process.communicate(timeout=SECONDS)
-    command.end()
 
 
 def begun(gradeloop: CommandLine, *flags: str, **variables: str) -> tuple[subprocess.Popen[str], str, str]:
@@ -592,8 +604,8 @@ def stopped(dev: subprocess.Popen[str], printed: str) -> float:
 
 
 class TestDev:
-    def test_ctrl_c_ends_page_worker_and_server_and_frees_the_port(self, gradeloop: CommandLine) -> None:
-        dev, printed, address = begun(gradeloop)
+    def test_ctrl_c_ends_page_worker_and_server_and_frees_the_port(self, alone: CommandLine) -> None:
+        dev, printed, address = begun(alone)
         with httpx2.Client(trust_env=False, timeout=SECONDS) as http:
             page = http.get(address)
             took = stopped(dev, printed)
