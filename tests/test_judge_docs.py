@@ -117,7 +117,7 @@ def test_the_limits_are_the_codes() -> None:
         "all `prompt_templates`": f"{template.TEMPLATE_CHARACTERS:,} characters",
         "rollouts": f"{schema_judge.ROLLOUTS}",
         "an answer, as JSON": f"{answer.ANSWER_BYTES // 1024} KiB",
-        "turns to mend an answer": f"{REPAIRS}",
+        "turns to repair an answer": f"{REPAIRS}",
     }
     assert output_schema.SCHEMA_BYTES == RUBRIC_BYTES
 

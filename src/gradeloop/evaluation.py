@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 from pydantic_core import to_json
 
 from gradeloop.printable import shortened
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 from gradeloop.usage import Usage
 from gradeloop.verdict import Quote, VerdictResult
 
@@ -21,15 +21,11 @@ CURTAILED_CHARACTERS = 200
 """What a full thread keeps of a gap or an explanation."""
 
 
-def _absent(value: object) -> bool:
-    return value is None or value is False or value == ()
-
-
 class Decision(Strict):
     """A person's word on a criterion."""
 
     passed: bool
-    gap: str | None = Field(default=None, exclude_if=_absent)
+    gap: Sparse[str | None] = None
     by: str
 
 
@@ -59,22 +55,22 @@ class CriterionRow(Strict):
     """The criterion's description."""
     passed: bool
     reason: str
-    gap: str | None = Field(default=None, exclude_if=_absent)
-    unverified: bool = Field(default=False, exclude_if=_absent)
+    gap: Sparse[str | None] = None
+    unverified: Sparse[bool] = False
     """True where nobody gave a verdict: neither a pass nor a confirmed fail."""
     by: Literal["model", "tool", "human", "cached"] = "model"
     """`cached`: by a model, which had answered the very same question before."""
-    score: float | None = Field(default=None, exclude_if=_absent)
+    score: Sparse[float | None] = None
     """The grader's number on the criterion's scale, as it gave it; the median of several."""
-    contested: bool = Field(default=False, exclude_if=_absent)
+    contested: Sparse[bool] = False
     """True where several graders were split."""
-    votes: tuple[Vote, ...] = Field(default=(), exclude_if=_absent)
-    quotes: tuple[Quote, ...] = Field(default=(), exclude_if=_absent)
-    metadata: dict[str, JsonValue] | None = Field(default=None, exclude_if=_absent)
+    votes: Sparse[tuple[Vote, ...]] = ()
+    quotes: Sparse[tuple[Quote, ...]] = ()
+    metadata: Sparse[dict[str, JsonValue] | None] = None
     """Whatever a grader that is not ours returned beside its verdict."""
-    grader: str | None = Field(default=None, exclude_if=_absent)
+    grader: Sparse[str | None] = None
     """Who judged, where the criterion names its own grader."""
-    override: Override | None = Field(default=None, exclude_if=_absent)
+    override: Sparse[Override | None] = None
 
 
 class Evaluation(Strict):
@@ -96,11 +92,11 @@ class Evaluation(Strict):
     """Index of the judged message in the thread."""
     grader: str | None = None
     """The grader's model; None where checks alone decided."""
-    rubric_sha256: str | None = Field(default=None, exclude_if=_absent)
+    rubric_sha256: Sparse[str | None] = None
     """Of the rubric that it was judged by, in its canonical form."""
-    prompt_version: str | None = Field(default=None, exclude_if=_absent)
+    prompt_version: Sparse[str | None] = None
     """Of the texts around it that the grader was given."""
-    overridden_result: VerdictResult | None = Field(default=None, exclude_if=_absent)
+    overridden_result: Sparse[VerdictResult | None] = None
     """What it comes to with what people overrode."""
 
     def size(self) -> int:
