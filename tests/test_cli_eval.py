@@ -293,6 +293,7 @@ def test_a_worker_of_ours_that_has_ended_is_started_again_to_take_the_cases(grad
     assert done.code == 0, done.err
 
 
+@pytest.mark.slow
 def test_where_no_worker_takes_the_cases_it_says_which_is_missing(gradeloop: CommandLine) -> None:
     waiting = gradeloop.start("eval", suite(gradeloop, "alone", [passes()], ["good"]), GRADELOOP_TASK_QUEUE="nobodys")
     assert waiting.stderr

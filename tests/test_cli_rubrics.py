@@ -160,7 +160,7 @@ def test_a_tool_call_waits_and_a_person_lets_it_go_on_or_not(gradeloop: CommandL
     denied = [gradeloop("deny", "two", call, "--why", "no") for call in calls]
 
     assert (waiting.code, approved.code, watched.code, late.code, both.code, unclear.code) == (3, 0, 0, 2, 3, 2)
-    assert 'the grader wants book {"amount": 5}\ngradeloop approve one   or deny, with --why' in waiting.out
+    assert 'the grader asks to call book {"amount": 5}\ngradeloop approve one   or deny, with --why' in waiting.out
     assert "gradeloop approve one   or deny, with --why" in state.out
     assert "approved by a person: book" in watched.out
     assert "satisfied after 1 iteration" in watched.out

@@ -180,6 +180,7 @@ async def test_three_roles_in_three_processes_serve_a_thread_and_the_evidence_wo
     assert "sk-canary" not in "".join(logs)
 
 
+@pytest.mark.slow
 async def test_a_tool_that_kills_its_own_process_has_an_end_once_a_worker_is_there_again(
     client: Client, temporal_server: ServerInfo, tmp_path: Path
 ) -> None:

@@ -49,11 +49,11 @@ def check(file: RubricFile, *, as_json: Json = False) -> None:
     """Show how a rubric is read, or what is wrong with it."""
     from gradeloop.rubric import Rubric
     from gradeloop.rubric_file import existing_rubric
-    from gradeloop.rubric_lines import rubric_lines, told_lines
+    from gradeloop.rubric_lines import gate_lines, rubric_lines
 
     read = Rubric.model_validate(existing_rubric(file))
     lines = [line.head + line.body for line in rubric_lines(read)]
-    show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *told_lines(read)], as_json=as_json)
+    show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *gate_lines(read)], as_json=as_json)
 
 
 @rubric_app.command()

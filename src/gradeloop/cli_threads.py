@@ -95,7 +95,7 @@ def cancel(thread: ThreadId) -> None:
 @thread_app.command()
 def close(thread: ThreadId) -> None:
     """Serve a thread's queued turns, then close it."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.close(thread_id)))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.close_thread(thread_id)))
     typer.echo(f"closing; look with: gradeloop state {thread}", err=True)
 
 
