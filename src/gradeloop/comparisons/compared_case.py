@@ -64,5 +64,5 @@ def _passing(name: str, text: str) -> Mark:
 
 def _cut(text: str | None) -> str:
     """Return the beginning of what is said against a case or a criterion."""
-    told = text or ""
-    return told if len(told) <= GAP_CHARACTERS else f"{told[: GAP_CHARACTERS - 1]}…"
+    whole = text or ""
+    return whole if len(whole) <= GAP_CHARACTERS else f"{whole[: GAP_CHARACTERS - 1]}…"

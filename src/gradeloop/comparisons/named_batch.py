@@ -39,7 +39,7 @@ def named_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
         return read_export(Path(named))
     if suffix in _OTHERS:
         hint = "write its results to a .json or .jsonl file: gradeloop batches export BATCH -o results.json"
-        raise InvalidRequest(f"{clip(named)}: a {suffix} file leaves out what the criteria came to; {hint}")
+        raise InvalidRequest(f"{clip(named)}: a {suffix} file has no results by criterion; {hint}")
     return _stored(named, reader())
 
 
