@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from gradeloop.judge import Judge, judge_of
 from gradeloop.own_prompt import OwnPrompt
-from gradeloop.strict import OrText, Strict, clip, close_to
+from gradeloop.strict import Items, OrText, Strict, clip, close_to
 
 VOTES = 99
 """Samples of one grader at most; a pass has at most 500 conversations."""
@@ -87,7 +87,7 @@ class Criterion(OrText):
     """Who judges this one, instead of the thread's grader."""
     votes: Annotated[int, Field(ge=1, le=VOTES, exclude_if=lambda value: value == 1)] = 1
     """Samples of the grader; a majority of them decides."""
-    panel: tuple[Judge, ...] = Field(default=(), exclude_if=absent)
+    panel: Items[Judge] = Field(default=(), exclude_if=absent)
     """Several graders, one vote each."""
     quotes: bool = Field(default=False, exclude_if=absent)
     """True: the grader quotes what it judges by, and the quotes are looked up in the conversation."""

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.strict import OrText, Strict, clip
+from gradeloop.strict import Items, OrText, Strict, clip
 
 PROMPT_CHARACTERS = 65_536
 
@@ -45,7 +45,7 @@ class PromptMessage(Strict):
 class OwnPrompt(OrText):
     """Messages for the grader, in which the rubric and the output have their places."""
 
-    messages: tuple[PromptMessage, ...]
+    messages: Items[PromptMessage]
 
     @classmethod
     def other_forms(cls) -> list[JsonSchemaValue]:

@@ -13,7 +13,7 @@ from gradeloop.nesting import flat
 from gradeloop.own_prompt import OwnPrompt, reached
 from gradeloop.phrases import Feedback, Phrases, languages, phrases
 from gradeloop.rubric_text import parse
-from gradeloop.strict import OrText, Strict, clip, did_you_mean
+from gradeloop.strict import Items, OrText, Strict, clip, did_you_mean
 from gradeloop.units import Group, Threshold, Unit, units
 
 RUBRIC_BYTES = 64 * 1024
@@ -50,10 +50,10 @@ class Rubric(OrText):
     feedback: Feedback | None = Field(default=None, exclude_if=absent)
     prompt: OwnPrompt | None = Field(default=None, exclude_if=absent)
     """The grader's, instead of ours."""
-    groups: tuple[Group, ...] = Field(default=(), exclude_if=absent)
+    groups: Items[Group] = Field(default=(), exclude_if=absent)
     criteria: tuple[Criterion, ...]
     """Empty: the rubric is cleared. On the wire also groups: `{"group": name, "criteria": [...]}`."""
-    context: tuple[Context, ...] = Field(default=(), exclude_if=absent)
+    context: Items[Context] = Field(default=(), exclude_if=absent)
 
     @classmethod
     def widen(cls, schema: JsonSchemaValue) -> None:
@@ -80,11 +80,16 @@ class Rubric(OrText):
             return flat(value)
         return flat(value) if isinstance(value, list) else value
 
+    @field_validator("criteria", mode="before")
+    @classmethod
+    def _are_few(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape, counted before it is validated
+        if isinstance(value, list | tuple) and len(value) > MAX_CRITERIA:
+            raise ValueError(f"{len(value)} criteria, {MAX_CRITERIA} at most; split the rubric over several threads")
+        return value
+
     @field_validator("criteria")
     @classmethod
     def _are_identified(cls, value: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
-        if len(value) > MAX_CRITERIA:
-            raise ValueError(f"{len(value)} criteria, {MAX_CRITERIA} at most; split the rubric over several threads")
         return _identified(value)
 
     @field_validator("groups")

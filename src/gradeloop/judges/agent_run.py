@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
 
-from gradeloop.strict import Strict
+from gradeloop.strict import FirstMistakes, Items, Strict
 from gradeloop.transcript import Message, ToolCall
 
 RUN_BYTES = 3 * 512 * 1024
@@ -16,6 +16,9 @@ STORED_RUN_BYTES = 32 * 1024 * 1024
 """The same where payloads are kept outside of Temporal."""
 
 TRANSCRIPTS = 100
+
+RUN_MESSAGES = 100_000
+"""Messages of one transcript."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 RunId = Annotated[str, Field(min_length=1, max_length=200)]
@@ -33,7 +36,7 @@ class RunMessage(Strict):
     reasoning: str | None = Field(default=None, exclude_if=_absent)
     """What the model thought before it spoke, where that was kept."""
     name: str | None = Field(default=None, exclude_if=_absent)
-    tool_calls: tuple[ToolCall, ...] = Field(default=(), exclude_if=_absent)
+    tool_calls: Items[ToolCall] = Field(default=(), exclude_if=_absent)
     tool_call_id: str | None = Field(default=None, exclude_if=_absent)
     metadata: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=_absent)
 
@@ -49,7 +52,7 @@ class RunTranscript(Strict):
 
     id: str = ""
     name: str | None = Field(default=None, exclude_if=_absent)
-    messages: tuple[RunMessage, ...] = Field(min_length=1)
+    messages: Annotated[tuple[RunMessage, ...], FirstMistakes(RUN_MESSAGES)] = Field(min_length=1)
     metadata: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=_absent)
 
 
@@ -57,7 +60,7 @@ class AgentRun(Strict):
     """What an agent did, in one conversation or several."""
 
     id: RunId
-    transcripts: tuple[RunTranscript, ...] = Field(min_length=1, max_length=TRANSCRIPTS)
+    transcripts: Annotated[tuple[RunTranscript, ...], FirstMistakes(TRANSCRIPTS)] = Field(min_length=1, max_length=TRANSCRIPTS)
     metadata: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=_absent)
     """Shown to a judge only where the judge asks for it: it may hold the answer."""
 

@@ -12,7 +12,7 @@ from gradeloop.judges.template import PromptTemplate, refuse_templates
 from gradeloop.modelspec import ModelSpec
 from gradeloop.prompts import prompt
 from gradeloop.rubric import RUBRIC_BYTES
-from gradeloop.strict import Strict, clip, did_you_mean
+from gradeloop.strict import Items, Strict, clip, did_you_mean
 
 ROLLOUTS = 25
 
@@ -55,7 +55,7 @@ class SchemaJudge(Strict):
     name: Annotated[str, Field(max_length=200)] | None = Field(default=None, exclude_if=_plain)
     rubric_text: str
     output_schema: dict[str, Any] = Field(default_factory=lambda: dict(DEFAULT_SCHEMA))
-    prompt_templates: tuple[PromptTemplate, ...] | None = None
+    prompt_templates: Items[PromptTemplate] | None = None
     """The messages that are sent; one of ours by default."""
     judge_model: ModelSpec | None = None
     """By default the first of a table for which the worker has a key."""
