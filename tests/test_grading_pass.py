@@ -15,9 +15,10 @@ from activities.admit import Offer
 from activities.grade import GradeCall, GraderTurn
 from gradeloop.answer import read
 from gradeloop.call_groups import call_groups
-from gradeloop.evaluation import Evaluation, result_of
+from gradeloop.evaluation import Evaluation
 from gradeloop.request import Generator
 from gradeloop.rubric import Rubric
+from gradeloop.scoring import result_of
 from gradeloop.transcript import Log, Message
 from gradeloop.usage import Usage
 from gradeloop.verdict import Verdict

@@ -12,6 +12,7 @@ from temporalio.workflow import ActivityConfig, ActivityHandle
 from workflows.options import ADMIT, MODEL_CALL, TAIL_BYTES
 from workflows.paid_calls import spent_of
 from workflows.run_state import Exchange
+from workflows.thread_logs import MESSAGES
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
@@ -22,8 +23,6 @@ with workflow.unsafe.imports_passed_through():
     from gradeloop.usage import Usage
 
 Result = TypeVar("Result")
-
-MESSAGES = "messages"
 
 
 class Interrupted(Exception):

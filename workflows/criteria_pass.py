@@ -11,9 +11,11 @@ from workflows.thread_state import Thread
 with workflow.unsafe.imports_passed_through():
     from typing import Any
 
-    from gradeloop.evaluation import Judgement, result_of, score_of, shortened
+    from gradeloop.evaluation import Judgement
     from gradeloop.judges.summary import Summary
+    from gradeloop.printable import shortened
     from gradeloop.rubric import Rubric
+    from gradeloop.scoring import result_of, score_of
 
 MALFORMED = "malformed_verdict"
 """How the error begins of a grader that was reached, and gave no verdict."""

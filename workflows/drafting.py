@@ -3,10 +3,11 @@
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from workflows.calls import MESSAGES, Calls, kind_of, told
+from workflows.calls import Calls, kind_of, told
 from workflows.foreign import ForeignFailed, foreign_draft
 from workflows.options import TURNS
 from workflows.run_state import Exchange
+from workflows.thread_logs import MESSAGES
 from workflows.thread_state import Thread
 from workflows.tool_calls import ToolCalls
 

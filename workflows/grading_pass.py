@@ -21,12 +21,12 @@ with workflow.unsafe.imports_passed_through():
     from activities.providers.model import Step
     from gradeloop.call_groups import CallGroup, call_groups
     from gradeloop.criterion import Criterion
-    from gradeloop.evaluation import Judgement, marks_of, row_characters
+    from gradeloop.evaluation import Judgement
     from gradeloop.judge import Elsewhere, Judge
     from gradeloop.modelspec import ModelSpec
     from gradeloop.reuse import KEPT, reuse_key
     from gradeloop.rubric import Rubric
-    from gradeloop.scoring import may_be_met
+    from gradeloop.scoring import marks_of, may_be_met, row_characters
     from gradeloop.tally import Found, curtailed, tally
     from gradeloop.transcript import Log, Message, code_of, unanswered
     from gradeloop.usage import Usage

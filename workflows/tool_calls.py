@@ -7,10 +7,11 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
-from workflows.calls import MESSAGES, Calls, Interrupted, Waiting, told
+from workflows.calls import Calls, Interrupted, Waiting, told
 from workflows.options import FOREIGN_TOOL, TOOL_CALL, TOOL_CALLS, once
 from workflows.raw import Unreadable, answered
 from workflows.run_state import Approval, Exchange, Ledger
+from workflows.thread_logs import MESSAGES
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():

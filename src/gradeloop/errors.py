@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gradeloop.strict import MISTAKES, clip
+from gradeloop.printable import clip
+from gradeloop.strict import MISTAKES
 
 
 class GradeloopError(Exception):

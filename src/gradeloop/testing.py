@@ -17,8 +17,8 @@ from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.run_sources import with_model
 from gradeloop.printable import one_line
 from gradeloop.rubric import Rubric
+from gradeloop.rubric_file import existing
 from gradeloop.settings_file import config_file
-from gradeloop.task_flags import existing
 from gradeloop.worker_process import WorkerSpec, ensure_worker
 
 

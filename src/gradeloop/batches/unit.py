@@ -3,8 +3,8 @@
 from pydantic import ConfigDict, Field
 
 from gradeloop.call_groups import CallGroup
-from gradeloop.evaluation import row_characters
 from gradeloop.mending import GraderConversation
+from gradeloop.scoring import row_characters
 from gradeloop.tally import curtailed
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
