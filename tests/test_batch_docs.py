@@ -89,7 +89,9 @@ def test_the_limits_are_the_codes() -> None:
     assert f"the priority {batch_request.BEHIND.level}, behind those of threads (3)" in TEXT
     assert f"with `{case_calls.SHARD_LOST}` where a shard is lost {['', '', '', 'three', 'four'][grading_batch.LOST + 1]} times" in TEXT
     defaults = BatchRequest(batch_id="x", total=1)
-    assert f"calls in flight, {defaults.at_once} by default; retries per call after a transient error, {defaults.retries} by default" in TEXT
+    assert (
+        f"calls in flight, {defaults.at_once} by default; retries per call after a transient error, {defaults.retries} by default" in TEXT
+    )
     assert WorkerSettings().max_concurrent_activities * grading_batch.SHARE > defaults.at_once
 
 
