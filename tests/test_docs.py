@@ -419,12 +419,8 @@ def test_the_readmes_lines_for_ollama_call_the_server_that_they_name() -> None:
     assert [Environment.read({variable: url}).endpoint(model).base_url for model in models] == [url, url]
 
 
-def test_the_table_in_the_readme_is_what_the_demo_prints(tmp_path: Path) -> None:
-    gradeloop = CommandLine(tmp_path / "state", tmp_path)
-    try:
-        done = gradeloop("demo")
-    finally:
-        gradeloop.end()
+def test_the_table_in_the_readme_is_what_the_demo_prints(commands: CommandLine) -> None:
+    done = commands("demo")
     table = block(README, "text", having="iteration  result").text.splitlines()
 
     assert [line.rstrip() for line in done.out.splitlines()][-len(table) :] == table

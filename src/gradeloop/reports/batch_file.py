@@ -44,7 +44,9 @@ def _known(model: type[M], told: Mapping[str, JsonValue], place: str) -> M:
     try:
         return model.model_validate({name: value for name, value in told.items() if name in model.model_fields})
     except ValidationError as error:
-        raise InvalidRequest(f"{place}: it cannot be told: {explain(error)}; write the file again with this gradeloop") from None
+        raise InvalidRequest(
+            f"{place}: this result cannot be read: {explain(error)}; write the file again with this version of gradeloop"
+        ) from None
 
 
 def _counted(path: Path, results: Sequence[CaseResult]) -> BatchSummary:
