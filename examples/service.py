@@ -1,4 +1,4 @@
-"""A service that has its answers vetted: it starts a thread, watches it, and takes the draft that stands.
+"""A service that has its answers graded: it starts a thread, watches it, and returns the best draft.
 
 gradeloop dev                        # in another terminal: server, worker and UI
 export TEMPORAL_ADDRESS=...          # as it prints
@@ -8,7 +8,7 @@ python examples/service.py anthropic:claude-haiku-4-5
 import asyncio
 import sys
 
-from gradeloop.client import GradingClient
+from gradeloop import GradingClient
 
 RUBRIC = """
 - the answer names a concrete next step for the customer
@@ -38,8 +38,8 @@ async def answer(client: GradingClient, question: str, model: str) -> str:
 
 async def main(model: str) -> None:
     """Answer one question."""
-    client = await GradingClient.connect()
-    print(await answer(client, "The chain of my new bike has snapped after two days. What now?", model))
+    async with GradingClient.connect() as client:
+        print(await answer(client, "The chain of my new bike has snapped after two days. What now?", model))
 
 
 if __name__ == "__main__":

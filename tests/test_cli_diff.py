@@ -2,7 +2,7 @@
 
 import json
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +57,12 @@ async def stored(store: Store, batch_id: str, statuses: Sequence[str], **facts: 
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command with a folder of its own, in which two batches lie as files."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
     for name, results in (("before", BEFORE), ("after", AFTER)):
         for suffix in (".json", ".jsonl"):
-            written(command.folder / f"{name}{suffix}", results, batch_id=name)
-    yield command
-    command.end()
+            written(commands.folder / f"{name}{suffix}", results, batch_id=name)
+    return commands
 
 
 @pytest.mark.parametrize(
@@ -72,10 +70,10 @@ def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]
     [
         ((), 0, ""),
         (("--fail-on", "regressions"), 1, "--fail-on regressions: 1 case regressed"),
-        (("--fail-on", "errors"), 1, "--fail-on errors: 1 case lost a verdict"),
-        (("--fail-on", "criteria"), 1, "--fail-on criteria: 1 criterion regressed in some case"),
-        (("--fail-on", "any"), 1, "--fail-on any: 4 findings against B"),
-        (("--fail-on", "errors", "--fail-on", "regressions"), 1, "1 case lost a verdict\n--fail-on regressions"),
+        (("--fail-on", "errors"), 1, "--fail-on errors: 1 case went from a verdict to an error"),
+        (("--fail-on", "criteria"), 1, "--fail-on criteria: 1 criterion regressed in at least one case"),
+        (("--fail-on", "any"), 1, "--fail-on any: 4 findings (regressed cases and criteria"),
+        (("--fail-on", "errors", "--fail-on", "regressions"), 1, "1 case went from a verdict to an error\n--fail-on regressions"),
         (("--fail-on", "typo"), 2, "'typo' is not one of"),
     ],
 )
@@ -93,7 +91,7 @@ def test_a_gate_holds_nothing_against_what_got_better(gradeloop: CommandLine) ->
     done = gradeloop("diff", "worse.json", "better.json", "--fail-on", "any")
 
     assert (done.code, done.err) == (0, "")
-    assert "1 improved, 1 gained of 2 cases" in done.out
+    assert "1 improved, 1 error -> verdict of 2 cases" in done.out
 
 
 def test_a_gate_does_not_open_where_nothing_could_be_compared(gradeloop: CommandLine) -> None:
@@ -102,14 +100,14 @@ def test_a_gate_does_not_open_where_nothing_could_be_compared(gradeloop: Command
     gate, look = (gradeloop("diff", "before.json", "outage.json", *flags) for flags in (("--fail-on", "regressions"), ()))
 
     assert (gate.code, look.code) == (3, 0)
-    assert "no case has a verdict in both batches; nothing was compared" in gate.err
-    assert "5 lost of 5 cases" in look.out
+    assert "no case has a verdict in both batches, so nothing was compared" in gate.err
+    assert "5 verdict -> error of 5 cases" in look.out
 
 
 def test_the_first_line_sums_up_and_each_kind_is_told(gradeloop: CommandLine) -> None:
     done = gradeloop("diff", "before.json", "after.json")
 
-    assert done.out.splitlines()[0] == "1 regressed, 1 lost, 1 improved, 1 only in B, 1 only in A, 1 same of 6 cases"
+    assert done.out.splitlines()[0] == "1 regressed, 1 verdict -> error, 1 improved, 1 only in B, 1 only in A, 1 same of 6 cases"
     assert "case-1  passed  failed  1.00 -> 0.50  c2 regressed: it says nothing" in done.out
     assert "the provider says 529" in done.out
     assert "1 only in A: case-4" in done.out
@@ -281,6 +279,7 @@ def test_a_file_that_was_cut_off_is_refused_rather_than_read_in_part(tmp_path: P
         batch_of_file(path)
 
 
+@pytest.mark.slow
 def test_large_files_are_compared_without_holding_their_outputs(tmp_path: Path) -> None:
     one = case(0, output="x" * 10_000)
     paths = [written(tmp_path / f"{name}.json", [one.model_copy(update={"id": f"c{at}"}) for at in range(3_000)]) for name in "ab"]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,19 @@ RUN: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command with a thread, a batch and judgements."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
-    assert command("run", command.task("story", RUN), "--thread", "story-1").code == 0
-    assert (
-        command("eval", suite(command, "refunds", [passes(), fails("bad")], ["good", "bad"]), "-o", "out.json", "-o", "out.jsonl").code == 1
-    )
-    (command.folder / "judge.yaml").write_text(json.dumps(FRANCE))
-    (command.folder / "replies.yaml").write_text(json.dumps({"replies": [answers(MATCH)]}))
-    (command.folder / "runs.jsonl").write_text("\n".join(json.dumps({**PARIS, "id": name}) for name in ("a", "b")))
-    assert command("rubrics", "create", "geography", "judge.yaml").code == 0
-    judged = command("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "judged.jsonl")
+    assert commands("run", commands.task("story", RUN), "--thread", "story-1").code == 0
+    time.sleep(1 - time.time() % 1)  # a batch is dated to the second, a thread to less
+    refunds = suite(commands, "refunds", [passes(), fails("bad")], ["good", "bad"])
+    assert commands("eval", refunds, "-o", "out.json", "-o", "out.jsonl").code == 1
+    (commands.folder / "judge.yaml").write_text(json.dumps(FRANCE))
+    (commands.folder / "replies.yaml").write_text(json.dumps({"replies": [answers(MATCH)]}))
+    (commands.folder / "runs.jsonl").write_text("\n".join(json.dumps({**PARIS, "id": name}) for name in ("a", "b")))
+    assert commands("registry", "create", "geography", "judge.yaml").code == 0
+    judged = commands("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "judged.jsonl")
     assert judged.code == 0, judged.err
-    yield command
-    command.end()
+    return commands
 
 
 def page(gradeloop: CommandLine, *arguments: str) -> str:
@@ -54,7 +52,7 @@ def test_a_thread_is_told_draft_by_draft(gradeloop: CommandLine) -> None:
     assert "<h1>story-1</h1>" in told
     assert "it is too short" in told
     assert "<ins>second</ins>" in told
-    assert "mended in the next draft" in told
+    assert "fixed in the next draft" in told
 
 
 def test_the_newest_of_all_is_what_no_name_means(gradeloop: CommandLine) -> None:
@@ -80,7 +78,7 @@ def test_judgements_are_told_from_a_file_and_from_the_store(gradeloop: CommandLi
     assert "2 judgements" in told
     assert "label: match" in told
     assert "2 judgements" in page(gradeloop, "judged.jsonl")
-    kept = gradeloop("rubrics", "list", "geography").out.split()[0]
+    kept = gradeloop("registry", "list", "geography").out.split()[0]
     assert "2 judgements" in page(gradeloop, f"geography/{kept}")
 
 
@@ -132,7 +130,7 @@ def test_a_file_of_a_later_version_is_told_as_far_as_it_is_known_or_refused_in_a
 
 
 MISTAKES = {
-    "a name of nothing": (("nobody",), "'nobody' is no file, no batch of the store, no thread of the server and no judge's rubric"),
+    "a name of nothing": (("nobody",), "'nobody' is not a file, a batch in the store, a thread on the server, or a registered judge"),
     "a batch that is none": (("nobody", "--kind", "batch"), "there is no batch 'nobody' in the store"),
     "a thread that is none": (("nobody", "--kind", "thread"), "nobody"),
     "a rubric that is none": (("nobody/x",), "there is no rubric 'x' in the collection 'nobody'"),

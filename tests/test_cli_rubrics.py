@@ -1,7 +1,6 @@
 """The commands about rubrics, and people's words, as they are typed."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,9 +29,8 @@ def reply(group: int, name: str, sample: int = 0, score: int | None = None, gap:
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command in a folder with a task that a person decides."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
     replies = [
         {"role": "generator", "text": "one"},
         reply(0, "c1"),
@@ -40,10 +38,9 @@ def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]
         reply(1, "c3", 1, 2, "flat"),
         reply(1, "c3", 2, 5),
     ]
-    (command.folder / "task.yaml").write_text(TASK)
-    (command.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
-    yield command
-    command.end()
+    (commands.folder / "task.yaml").write_text(TASK)
+    (commands.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
+    return commands
 
 
 def written(gradeloop: CommandLine, name: str, text: str) -> str:
@@ -117,11 +114,11 @@ def test_a_verdict_is_overridden_and_its_prompt_shown(gradeloop: CommandLine) ->
     as_json = json.loads(gradeloop("prompt", "second", "--json").out)
     nothing = gradeloop("prompt", "second", "--evaluation", "7")
 
-    assert done.out == "iteration 1: satisfied, with what people say needs_revision\n"
+    assert done.out == "iteration 1: satisfied, with overrides needs_revision\n"
     assert "with what people say: needs_revision" in shown.out
     assert prompt.out.startswith("call group of c3, one of 2; prompt version")
     assert (as_json["criteria"], as_json["groups"]) == (["c1"], 2)
-    assert (nothing.code, "no grader was asked there" in nothing.err) == (2, True)
+    assert (nothing.code, "this evaluation has no grader call" in nothing.err) == (2, True)
 
 
 BOOKING = '''
@@ -163,7 +160,7 @@ def test_a_tool_call_waits_and_a_person_lets_it_go_on_or_not(gradeloop: CommandL
     denied = [gradeloop("deny", "two", call, "--why", "no") for call in calls]
 
     assert (waiting.code, approved.code, watched.code, late.code, both.code, unclear.code) == (3, 0, 0, 2, 3, 2)
-    assert 'the grader wants book {"amount": 5}\ngradeloop approve one   or deny, with --why' in waiting.out
+    assert 'the grader asks to call book {"amount": 5}\ngradeloop approve one   or deny, with --why' in waiting.out
     assert "gradeloop approve one   or deny, with --why" in state.out
     assert "approved by a person: book" in watched.out
     assert "satisfied after 1 iteration" in watched.out

@@ -47,7 +47,7 @@ async def end(served: Served, thread: str, how: str) -> WorkflowExecutionStatus 
     elif how == "time-out":
         await TimeSkipper(served.temporal).fast_forward(handle, timedelta(hours=2))
     else:
-        await served.client.close(thread)
+        await served.client.close_thread(thread)
     async with asyncio.timeout(SECONDS):
         while (status := (await handle.describe()).status) == WorkflowExecutionStatus.RUNNING:
             await asyncio.sleep(0.02)
@@ -263,6 +263,7 @@ async def test_a_start_with_another_rubric_reads_a_checkpoint_and_judges_the_dra
     assert (result.status, result.output, result.evaluations[-1].criteria[0].name) == ("satisfied", "draft 1", "it is better")
 
 
+@pytest.mark.slow
 async def test_no_turn_is_lost_or_doubled_in_a_race_with_the_thread_closing(served: Served) -> None:
     threads = [a_thread() for _ in range(10)]
 
@@ -295,7 +296,7 @@ async def insisting(served: Served, thread: str, text: str) -> RunResult:
 async def closed(served: Served, thread: str) -> None:
     """Close a thread if it is open."""
     try:
-        await served.client.close(thread)
+        await served.client.close_thread(thread)
     except GradeloopError:
         return
 

@@ -3,10 +3,10 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from gradeloop.client import GradingClient
 from gradeloop.connection import Connection
@@ -96,20 +96,6 @@ async def _first_of(*work: Awaitable[object]) -> None:
     finally:
         for task in tasks[1:]:
             task.cancel()
-
-
-async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
-    """Do the work unless the other thing ends first, and say whether it was done; what either raises is raised."""
-    working, waiting = asyncio.create_task(work), asyncio.create_task(other)
-    try:
-        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
-        await (working if working.done() else waiting)
-        return working.done()
-    finally:
-        for task in (working, waiting):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
 
 
 @contextmanager

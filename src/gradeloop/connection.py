@@ -1,8 +1,6 @@
 """Which Temporal server to use, and the client for it."""
 
 import asyncio
-import functools
-import logging
 import os
 import re
 from dataclasses import dataclass, field
@@ -10,13 +8,13 @@ from dataclasses import dataclass, field
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.envconfig import ClientConnectConfig
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.embedded import NAMESPACE, ensure_server, running_server
 from gradeloop.errors import InvalidRequest, ServerUnreachable
+from gradeloop.namespace import client_runtime
+from gradeloop.paths import state_folder
 from gradeloop.settings_file import configured
-from gradeloop.state_folder import state_folder
 from gradeloop.storage import VARIABLE, converter
 
 CONNECT_SECONDS = 10.0
@@ -93,20 +91,11 @@ async def _dial(connection: Connection) -> Client:
         connection.address,
         namespace=connection.namespace,
         data_converter=await converter(storage_url(connection)),
-        runtime=_runtime(),
+        runtime=client_runtime(),
         **connection.options,  # type: ignore[misc]  # address and namespace were taken out
     )
     await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=connection.namespace))
     return client
-
-
-@functools.cache
-def _runtime() -> Runtime:
-    """Return the process's Temporal runtime, whose own log goes to Python's logging: stdout belongs to the command."""
-    logger = logging.getLogger("gradeloop.temporal")
-    logger.addHandler(logging.NullHandler())
-    levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding=LogForwardingConfig(logger))))
 
 
 def _refuse_half_configured(namespace: str, options: ClientConnectConfig) -> None:

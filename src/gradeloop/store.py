@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from gradeloop.errors import InvalidRequest, StoreUnavailable
+from gradeloop.paths import state_folder
 from gradeloop.settings_file import is_embedded
-from gradeloop.state_folder import state_folder
 from gradeloop.store_tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:

@@ -8,25 +8,21 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 import gradeloop
 from gradeloop.connection import Connection
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
+from gradeloop.paths import state_folder
 from gradeloop.settings_file import SETTINGS
-from gradeloop.state_folder import Resident, state_folder
-
-WORKER_POLL_SECONDS = 2.0
-"""How often the worker of a followed thread is looked after."""
-
-OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
-"""Task queues whose workers `gradeloop run` starts."""
-
+from gradeloop.state_folder import Resident
 
 IDLE_SECONDS = 60
 """The worker ends itself when its queue has had no open workflow for so long."""
@@ -40,6 +36,12 @@ PROVIDER_VARIABLES = (
 )  # fmt: skip
 
 KINDS: dict[str, type[GradeloopError]] = {kind.__name__: kind for kind in (InvalidRequest, ServerUnreachable, WorkerFailed)}
+
+WORKER_POLL_SECONDS = 2.0
+"""How often the worker of a followed thread or batch is looked after."""
+
+OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
+"""Task queues whose workers `gradeloop run` starts."""
 
 logger = logging.getLogger(__name__)
 
@@ -133,9 +135,34 @@ async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> 
         if _serves(resident, ready, connection):
             return
         await resident.stop(STOP_SECONDS)
-        ready.unlink(missing_ok=True)
-        resident.start(_command(task_queue, spec, ready), _child_environment(connection), _facts(spec, connection))
-        readiness = await resident.until(lambda: _written(ready), START_SECONDS)
+        await launch(resident, task_queue, spec, _child_environment(connection), _facts(spec, connection))
+
+
+async def launch(
+    resident: Resident,
+    task_queue: str,
+    spec: WorkerSpec,
+    environment: Mapping[str, str],
+    facts: Mapping[str, JsonValue],
+    idle_seconds: float | None = None,
+) -> None:
+    """Start a worker's process, and return once it serves its queue.
+
+    Args:
+        resident: The process.
+        task_queue: Its queue.
+        spec: What it serves.
+        environment: Its variables.
+        facts: What is noted about it.
+        idle_seconds: How long its queue may have no open workflow before it ends itself; `IDLE_SECONDS` by default.
+
+    Raises:
+        GradeloopError: It does not start; the message is its own.
+    """
+    ready = resident.file.with_suffix(".ready")
+    ready.unlink(missing_ok=True)
+    resident.start(_command(task_queue, spec, ready, idle_seconds or IDLE_SECONDS), environment, facts)
+    readiness = await resident.until(lambda: _written(ready), START_SECONDS)
     if not readiness.ok:
         failure = KINDS.get(readiness.kind, WorkerFailed)
         raise failure(readiness.error or f"The worker does not start; its log: {resident.log}")
@@ -153,7 +180,7 @@ def _serves(resident: Resident, ready: Path, connection: Connection) -> bool:
     return same and resident.alive() and readiness is not None and readiness.ok
 
 
-def _command(task_queue: str, spec: WorkerSpec, ready: Path) -> list[str]:
+def _command(task_queue: str, spec: WorkerSpec, ready: Path, idle_seconds: float) -> list[str]:
     command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", task_queue]
     for file in spec.tools:
         command += ["--tools", str(file.absolute())]
@@ -163,7 +190,7 @@ def _command(task_queue: str, spec: WorkerSpec, ready: Path) -> list[str]:
         command += ["--record", str(spec.record.absolute())]
     if spec.config:
         command += ["--config", str(spec.config.absolute()), "--role", "all"]
-    return [*command, "--until-idle", str(IDLE_SECONDS), "--ready-file", str(ready)]
+    return [*command, "--until-idle", str(idle_seconds), "--ready-file", str(ready)]
 
 
 def _child_environment(connection: Connection) -> dict[str, str]:
@@ -222,7 +249,7 @@ def _sha256(file: Path) -> str:
 
 
 async def wake(task_queue: str, connection: Connection) -> None:
-    """Start the worker of a queue of ours, where it has ended."""
+    """Start the worker of a queue that `gradeloop run` made, where it has ended."""
     if OURS.fullmatch(task_queue):
         await ensure_worker_of(task_queue, connection)
 
@@ -233,3 +260,17 @@ async def looked_after(task_queue: str, connection: Connection) -> None:
         await asyncio.sleep(WORKER_POLL_SECONDS)
         if OURS.fullmatch(task_queue) and not serving(task_queue):
             await ensure_worker_of(task_queue, connection)
+
+
+async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
+    """Do the work unless the other thing ends first, and say whether it was done; what either raises is raised."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(other)
+    try:
+        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await (working if working.done() else waiting)
+        return working.done()
+    finally:
+        for task in (working, waiting):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task

@@ -5,22 +5,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from pydantic import JsonValue
+from typing import Any
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.agent_run import AgentRun, RunMessage, RunTranscript
-from gradeloop.judges.config import JudgeConfig, config_of
 from gradeloop.judges.json_place import line_of
 from gradeloop.judges.message_forms import Unreadable, is_message
 from gradeloop.judges.run_forms import inspect_sample, read_runs_in
-from gradeloop.rubric_file import YAML_SUFFIXES, read_rubric_file, refuse_bad, with_prompts
 from gradeloop.strict_json import strict_json
-from gradeloop.yaml_file import read_placed
-
-if TYPE_CHECKING:
-    from gradeloop.thread_reader import ThreadReader
 
 FILE_BYTES = 1024 * 1024 * 1024
 """Of a file, or of an entry in an Inspect archive."""
@@ -31,7 +23,6 @@ ZSTANDARD = 93
 _LENGTHS = "<26xHH"
 """Of an entry's local header: the lengths of its name and of its extra field, which stand at its end (APPNOTE, 4.3.7)."""
 
-THREAD = "thread:"
 TEXTS = (".txt", ".md", ".markdown")
 
 
@@ -151,28 +142,6 @@ def _at(path: tuple[int | str, ...]) -> str:
     return f"{told}: " if told else ""
 
 
-async def read_thread(reader: "ThreadReader", thread_id: str) -> AgentRun:
-    """Return a thread of ours as a run, drafts and feedback as they were said.
-
-    Raises:
-        ThreadNotFound: There is none.
-        InvalidRequest: Nothing was said in it.
-    """
-    messages: list[RunMessage] = []
-    after: int | None = 0
-    while after is not None:
-        page = await reader.messages(thread_id, after=after)
-        for each in page.items:
-            told = each.model_dump(exclude={"source", "vendor"}, exclude_none=True)
-            messages.append(RunMessage.model_validate(told | ({"metadata": {"source": each.source}} if each.source else {})))
-        after = page.next
-    if not messages:
-        raise InvalidRequest(f"{THREAD}{thread_id}: nothing was said in this thread; there is nothing to judge")
-    result = await reader.last_result(thread_id)
-    known = {"status": result.status, "score": result.score} if result else {}
-    return AgentRun.model_validate({"id": thread_id, "transcripts": [{"messages": tuple(messages)}], "metadata": known})
-
-
 def refuse_twins(runs: list[AgentRun]) -> None:
     """Raise InvalidRequest where two runs have one id: their judgements could not be told apart."""
     seen: dict[str, str] = {}
@@ -182,32 +151,3 @@ def refuse_twins(runs: list[AgentRun]) -> None:
             what = "the same content, too" if seen[run.id] == sha256 else "another content"
             raise InvalidRequest(f"two runs have the id {run.id!r} ({what}); give each its own, or leave one out")
         seen[run.id] = sha256
-
-
-def read_judge(path: Path) -> JudgeConfig:
-    """Read a judge from YAML, JSON (Docent's too), or a rubric as plain text.
-
-    Raises:
-        InvalidRequest: It is none; the message names the file, and the place where one is known.
-    """
-    if not path.is_file():
-        if path.is_dir():
-            raise InvalidRequest(f"the judge {str(path)!r} is a folder; name a file in it")
-        raise InvalidRequest(f"the judge {str(path)!r} does not exist; name a file, or COLLECTION/RUBRIC of the registry")
-    if path.suffix not in YAML_SUFFIXES:
-        return _config_in(path, {"rubric": read_rubric_file(path)})
-    value, placed = read_placed(path, "the judge")
-    if isinstance(value, dict) and value.get("rubric") is not None:
-        value["rubric"] = with_prompts(value["rubric"], path.parent)
-        refuse_bad(value["rubric"], placed, ("rubric",), f"the judge {str(path)!r}")
-    elif isinstance(value, dict) and "criteria" in value:
-        value = with_prompts(value, path.parent)
-        refuse_bad(value, placed, (), f"the judge {str(path)!r}")
-    return _config_in(path, value)
-
-
-def _config_in(path: Path, value: JsonValue) -> JudgeConfig:
-    try:
-        return config_of(value)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{path}: {error}") from None

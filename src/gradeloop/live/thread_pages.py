@@ -102,5 +102,5 @@ async def body_of(request: Request) -> dict[str, JsonValue]:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
-        raise InvalidRequest("the body is no JSON object; write one")
+        raise InvalidRequest("the body is not a JSON object; send one")
     return told
