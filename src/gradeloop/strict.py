@@ -20,10 +20,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
+from gradeloop.errors import MISTAKES
 from gradeloop.printable import clip, did_you_mean
-
-MISTAKES = 20
-"""How many mistakes of one input a message lists: 100,000 of them would not fit into the failure that lists them."""
 
 FieldT = TypeVar("FieldT")
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from gradeloop.batches.case_result import BatchSummary
 from gradeloop.batches.reader import BatchReader
-from gradeloop.comparisons.batch_source import BatchSource, total_cost
+from gradeloop.comparisons.batch_source import BatchSource, Cost, total_cost
 from gradeloop.comparisons.compared_case import ComparedCase, compared_case
-from gradeloop.comparisons.comparison import Cost
 from gradeloop.comparisons.export_file import read_export
 from gradeloop.errors import InvalidRequest
 from gradeloop.printable import clip, did_you_mean
