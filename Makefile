@@ -8,22 +8,33 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peer bench-providers bench-criteria bench-sandboxes bench-judges bench-batches beside-promptfoo lock clean
+.PHONY: help demo test test-slow storm check bench bench-peer bench-providers bench-criteria bench-sandboxes bench-judges bench-batches beside-promptfoo lock clean
 
 help:
-	@echo 'make demo    a draft is judged, revised and accepted, on a real Temporal server of its own'
-	@echo 'make test    every test'
-	@echo 'make check   style, types, layers, deployment files and the laws of the house'
-	@echo 'make bench   latency, throughput and CPU beside a bare workflow'
-	@echo 'make lock    the newest versions that pyproject.toml allows, into $(LOCK)'
-	@echo 'make clean   removes everything that these targets made'
+	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
+	@echo 'make test       the tests, in at most four minutes; browsers, PostgreSQL and bubblewrap are used where they are there'
+	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser or install the wheel: 15 minutes at most'
+	@echo 'make storm      minutes of kills and of faults, before a release'
+	@echo 'make check      style, types, layers, deployment files and the laws of the house'
+	@echo 'make bench      latency, throughput and CPU beside a bare workflow'
+	@echo 'make lock       the newest versions that pyproject.toml allows, into $(LOCK)'
+	@echo 'make clean      removes everything that these targets made'
 
 demo: $(VENV)/.ready-demo
 	@$(BIN)/gradeloop demo
 
 # Three processes, also on two cores: most tests wait for a server or a child.
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --max-worker-restart 2
+
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 2 $(ARGS)
+	$(PYTEST) --numprocesses 3 -m 'not slow and not storm' $(ARGS)
+
+test-slow: $(VENV)/.ready-dev
+	$(PYTEST) --numprocesses 2 -m 'slow or hypothesis' --hypothesis-profile thorough $(ARGS)
+
+# One after another: each fills the machine, and counts seconds.
+storm: $(VENV)/.ready-dev
+	$(BIN)/python -m pytest -m storm --timeout 1200 -o faulthandler_timeout=1500 $(ARGS)
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

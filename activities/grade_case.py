@@ -141,7 +141,7 @@ class GradeCase:
         reading = verified(reading, log) if group.quoted and isinstance(reading, Verdict) else reading
         spent = call.carried + reply.usage
         unit.judge, unit.usage = question.model.id, unit.usage + spent
-        unit.take(message, reading, group, sum(len(each.ids) for each, _ in units_of(held.case)))
+        unit.note(message, reading, group, sum(len(each.ids) for each, _ in units_of(held.case)))
         return spent
 
     async def _take(self, call: CaseCall, held: HeldCase, unit: Unit, spent: Usage, key: str | None = None) -> CaseTold:

@@ -1,4 +1,4 @@
-"""A service that has its answers vetted: it starts a thread, watches it, and takes the draft that stands.
+"""A service that has its answers graded: it starts a thread, watches it, and returns the best draft.
 
 gradeloop dev                        # in another terminal: server, worker and UI
 export TEMPORAL_ADDRESS=...          # as it prints

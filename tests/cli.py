@@ -1,4 +1,4 @@
-"""Runs the command line as its users do: in a process of its own, with files of its own, in a pipe or on a terminal."""
+"""Runs the command line with files of its own: in the test's process, or in one of its own, in a pipe or on a terminal."""
 
 import fcntl
 import json
@@ -19,8 +19,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests import in_process
+
 SECONDS = 60.0
 """Above every command here, with a server and a worker to start on a busy machine."""
+
+PROCESSES = {("worker",), ("dev",)}
+"""Commands that replace their process or wait for Ctrl-C."""
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -118,10 +123,20 @@ class CommandLine:
     variables: Mapping[str, str] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
     """A command that runs this one, with its flags."""
+    lent: bool = False
+    """Whether the server is the test run's, which outlives these commands."""
     _started: "list[subprocess.Popen[Any]]" = field(default_factory=list)
+    _threads: dict[str, in_process.WorkerThread] = field(default_factory=dict)
+    """Workers in threads of this process, by task queue."""
 
     def __call__(self, *arguments: str, **variables: str) -> Done:
-        """Run a command to its end."""
+        """Run a command to its end in this process, where that can be."""
+        if self.prefix or arguments[:1] in PROCESSES:
+            return self.alone(*arguments, **variables)
+        return Done(*in_process.run(arguments, self._environment(variables), self.folder, self._threads))
+
+    def alone(self, *arguments: str, **variables: str) -> Done:
+        """Run a command to its end in a process of its own."""
         return ended(self.start(*arguments, **variables))
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
@@ -153,7 +168,8 @@ class CommandLine:
         self.kill_workers()
         for process in self._started:
             _let_go(process)
-        self("dev", "stop")
+        if not self.lent:
+            self.alone("dev", "stop")
 
     def under(self, *prefix: str) -> "CommandLine":
         """Return the same command, run by another."""
@@ -178,10 +194,13 @@ class CommandLine:
 
     def living_worker(self) -> str:
         """Return the task queue of a worker that runs; records of those that were killed stay."""
-        return next(queue for queue, pid in self.workers().items() if Path(f"/proc/{pid}").exists())
+        threads = [queue for queue, worker in self._threads.items() if worker.alive]
+        return next(iter(threads), None) or next(queue for queue, pid in self.workers().items() if Path(f"/proc/{pid}").exists())
 
     def kill_workers(self) -> None:
-        """Kill every worker, as a crash would."""
+        """Kill every worker, as a crash would; those in threads end with the calls in flight."""
+        for worker in self._threads.values():
+            worker.stop()
         for pid in self.workers().values():
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)

@@ -4,11 +4,13 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from playwright.async_api import Browser, async_playwright
 from sqlalchemy import create_engine, text
 from temporalio.client import Client
@@ -18,12 +20,18 @@ from gradeloop.connection import Connection, connect
 from gradeloop.embedded import ServerInfo, ensure_server, stop_server
 from gradeloop.store import FILE
 from tests.browser import FLAGS, executable
+from tests.cli import CommandLine
+from tests.in_process import lend
 
 PRIVATE = (
     "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN", "TEMPORAL_",
     "GRADELOOP_TASK_QUEUE", "GRADELOOP_BASE_URLS", "GRADELOOP_PRICES",
 )  # fmt: skip
 """How the environment variables begin that would tie a test to the machine it runs on, or let it pay."""
+
+settings.register_profile("quick", max_examples=25, deadline=None)
+settings.register_profile("thorough", max_examples=200, deadline=None)
+settings.load_profile("quick")
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,9 +67,15 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
-async def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerInfo]:
+def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the state folder of the test run's server."""
+    return tmp_path_factory.mktemp("server")
+
+
+@pytest.fixture(scope="session")
+async def temporal_server(server_folder: Path) -> AsyncIterator[ServerInfo]:
     """Run one embedded server, with time skipping, for all the tests that need one."""
-    folder = str(tmp_path_factory.mktemp("server"))
+    folder = str(server_folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADELOOP_STATE_DIR", folder)
         server = await ensure_server(time_skipping=True)
@@ -77,6 +91,15 @@ async def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIter
 async def client(temporal_server: ServerInfo) -> Client:
     """Connect to the test run's server as every part of gradeloop does."""
     return await connect(Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui))
+
+
+@pytest.fixture(scope="module")
+def commands(temporal_server: ServerInfo, server_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """Return the command line with folders of this module's own, in which it finds the test run's server."""
+    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"), lent=True)
+    lend(server_folder, command.state)
+    yield command
+    command.end()
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +163,7 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     user = "postgres" if os.geteuid() == 0 else None
     if user:
         for each in (folder, *folder.parents):
-            if each.stat().st_uid == 0 and str(each).startswith("/tmp/pytest"):
+            if each.stat().st_uid == 0 and Path(tempfile.gettempdir()) in each.parents:
                 each.chmod(0o755)
         shutil.chown(folder, user)
     with socket.socket() as probe:

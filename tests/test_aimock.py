@@ -17,6 +17,8 @@ from tests.cli import CommandLine
 from tests.model_server import Reply
 from tests.test_protocols import PROTOCOLS, STORY, TOOLS, reached, task, told
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = "@copilotkit/aimock@1.43.0"
 
 INSTALL_SECONDS = 100

@@ -56,7 +56,7 @@ def test_the_commands_that_are_named_are_there() -> None:
 
 
 def test_the_statuses_are_those_of_a_case() -> None:
-    told = {name for row in rows(PAGE, "What a case comes to") for name in re.findall(r"`(\w+)`", row[0])}
+    told = {name for row in rows(PAGE, "Status of a case") for name in re.findall(r"`(\w+)`", row[0])}
 
     assert told == set(CaseStatus.__args__)  # type: ignore[attr-defined]  # a Literal has them
 
@@ -80,16 +80,16 @@ def test_the_limits_are_the_codes() -> None:
         "a case, as JSON": f"{CASE_BYTES // 1024**2} MiB",
         "cases of a shard": f"{ledger_work.SHARD}",
         "calls in flight": f"{BatchRequest.model_fields['at_once'].metadata[1].le:,}",
-        "threads and judgements of cases, open at once in a shard": f"{batch_shard.CHILDREN}, those that wait for people too",
+        "threads and judgements of cases, open at once in a shard": f"{case_calls.CHILDREN}, those that wait for people too",
         "a shard's history": f"{batch_shard.HISTORY_BYTES // 1024**2} MiB, {batch_shard.HISTORY_EVENTS:,} events",
     }
     assert f"{grading_batch.SHARE:.0%}".replace("%", " %") in TEXT
-    assert f"half may be errors by default, counted from the {limits.COUNTED_FROM}th on" in TEXT
+    assert f"by default when more than half of the finished cases are errors, counted from the {limits.COUNTED_FROM}th on" in TEXT
     assert BatchRequest(batch_id="x", total=1).max_error_rate == 0.5
     assert f"the priority {batch_request.BEHIND.level}, behind those of threads (3)" in TEXT
     assert f"with `{case_calls.SHARD_LOST}` where a shard is lost {['', '', '', 'three', 'four'][grading_batch.LOST + 1]} times" in TEXT
     defaults = BatchRequest(batch_id="x", total=1)
-    assert f"calls in flight, {defaults.at_once} by default; retries of a call that fails in passing, {defaults.retries} by default" in TEXT
+    assert f"calls in flight, {defaults.at_once} by default; retries per call after a transient error, {defaults.retries} by default" in TEXT
     assert WorkerSettings().max_concurrent_activities * grading_batch.SHARE > defaults.at_once
 
 

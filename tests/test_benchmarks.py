@@ -1,4 +1,4 @@
-"""The benchmark compares like with like, and prints the table that the README shows."""
+"""The benchmark compares like with like, and prints the table that its page shows."""
 
 import re
 import subprocess
@@ -13,6 +13,7 @@ from benchmarks.bare import ACTIVITIES
 from benchmarks.subjects import SUBJECTS, worker_of
 
 ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
 SMALL = ["--latencies", "3", "--many", "5", "--runs", "10", "--rounds", "1"]
 
 
@@ -27,21 +28,21 @@ def printed() -> str:
 
 
 def table_of(text: str) -> dict[str, list[str]]:
-    """Return the rows of figures by their names."""
+    """Return the rows of figures of a bare workflow's table by their names."""
     lines = [re.split(r"\s*\|\s*|\s{2,}", line.strip("| \n")) for line in text.splitlines()]
     return {row[0]: row[1:] for row in lines if len(row) == 4 and re.fullmatch(r"[\d.,]+", row[1])}
 
 
-def test_the_readmes_table_has_the_rows_that_the_benchmark_prints(printed: str) -> None:
-    readme = table_of((ROOT / "README.md").read_text())
+def test_the_pages_table_has_the_rows_that_the_benchmark_prints(printed: str) -> None:
+    page = table_of(PAGE.read_text())
     shown = table_of(printed.replace("5 at once", f"{overhead.Plan().many} at once"))
 
     assert len(shown) == 7
-    assert list(readme) == list(shown)
+    assert list(page) == list(shown)
 
 
-def test_the_readmes_ratios_are_those_of_its_figures() -> None:
-    for name, row in table_of((ROOT / "README.md").read_text()).items():
+def test_the_pages_ratios_are_those_of_its_figures() -> None:
+    for name, row in table_of(PAGE.read_text()).items():
         ours, bare, ratio = (float(cell.replace(",", "")) for cell in row)
         expected = bare / ours if name.startswith("runs") else ours / bare
 

@@ -5,15 +5,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gradeloop.attendance import Ending
+from gradeloop.cli_threads import code_of
 from gradeloop.contracts import RunResult
-from gradeloop.departure import code_of
 from gradeloop.evaluation import Status
 from gradeloop.worker_process import application_folder
 from tests.cli import CommandLine, draft, ended, line_of, verdict
@@ -22,11 +21,9 @@ SDKS = ("anthropic", "openai", "google.genai", "temporalio", "rich", "workflows"
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command with a server of this module's own, which ends with it."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
-    yield command
-    command.end()
+    return commands
 
 
 def test_the_demo_is_satisfied_after_two_iterations_and_names_the_test_that_failed_first(gradeloop: CommandLine) -> None:
@@ -199,6 +196,7 @@ def test_ctrl_c_in_a_pipe_says_so_on_stderr_alone(gradeloop: CommandLine) -> Non
     assert f"gradeloop resume {done.lines[0]['thread_id']}" in done.err
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_after_its_worker_was_killed(gradeloop: CommandLine) -> None:
     process = gradeloop.start("run", patient(gradeloop, "orphan"), "--json")
     told = [json.loads(line_of(process)) for _ in range(6)]

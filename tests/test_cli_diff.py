@@ -2,7 +2,7 @@
 
 import json
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +58,12 @@ async def stored(store: Store, batch_id: str, statuses: Sequence[str], **facts: 
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command with a folder of its own, in which two batches lie as files."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
     for name, results in (("before", BEFORE), ("after", AFTER)):
         for suffix in (".json", ".jsonl"):
-            written(command.folder / f"{name}{suffix}", results, batch_id=name)
-    yield command
-    command.end()
+            written(commands.folder / f"{name}{suffix}", results, batch_id=name)
+    return commands
 
 
 @pytest.mark.parametrize(

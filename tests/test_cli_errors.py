@@ -3,7 +3,6 @@
 import os
 import shutil
 import stat
-from collections.abc import Iterator
 
 import pytest
 
@@ -24,12 +23,10 @@ TOOLS = {
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command in a folder with one good task."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
-    command.task("task", [draft("a"), verdict()])
-    yield command
-    command.end()
+    commands.task("task", [draft("a"), verdict()])
+    return commands
 
 
 def refused(done: Done, code: int, *words: str) -> None:

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import sqlite3
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -20,11 +20,9 @@ JUDGE = "scripted:judge"
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command with a folder of its own."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
-    yield command
-    command.end()
+    return commands
 
 
 def suite(gradeloop: CommandLine, name: str, replies: list[dict[str, Any]], outputs: list[str], **more: Any) -> str:
@@ -41,6 +39,14 @@ def batch_of(done: Done) -> str:
     found = re.search(r"batch (\S+): \d", done.err)
     assert found, done.err
     return found[1]
+
+
+def until_stored(gradeloop: CommandLine, batch: str) -> None:
+    """Wait until a batch that was started and left has begun: `--detach` does not."""
+    deadline = time.monotonic() + 20
+    while batch not in gradeloop("batches", "list", "--json").out:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 MIXED = [passes(), fails("bad"), breaks("odd")]
@@ -165,6 +171,7 @@ def test_a_batch_is_started_and_left_and_paused(gradeloop: CommandLine) -> None:
     name = suite(gradeloop, "left", [passes(delay=0.5)], [f"left number {at}" for at in range(20)], at_once=1)
 
     left = gradeloop("eval", name, "--detach")
+    until_stored(gradeloop, left.err.split()[-1])
     paused = gradeloop("batches", "pause", "latest")
     seen = gradeloop("eval", "--attach", "latest")
     resumed = gradeloop("eval", "--resume", "latest", "--at-once", "20")

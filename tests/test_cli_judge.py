@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,13 @@ from tests.threads import row, verdict
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command with a judge, runs and replies in its folder."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
-    write(command, "judge.yaml", FRANCE | {"n_rollouts_per_input": 2})
-    write(command, "replies.yaml", {"replies": [answers(MATCH, 0), answers(MATCH, 1)]})
+    write(commands, "judge.yaml", FRANCE | {"n_rollouts_per_input": 2})
+    write(commands, "replies.yaml", {"replies": [answers(MATCH, 0), answers(MATCH, 1)]})
     lines = [json.dumps({"id": name, "messages": PARIS["transcripts"][0]["messages"]}) for name in ("a", "b", "c")]
-    (command.folder / "runs.jsonl").write_text("\n".join(lines))
-    yield command
-    command.end()
+    (commands.folder / "runs.jsonl").write_text("\n".join(lines))
+    return commands
 
 
 def write(gradeloop: CommandLine, name: str, value: object) -> str:
@@ -307,6 +304,7 @@ def test_ctrl_c_leaves_the_judgements_to_go_on_and_the_same_command_reads_them(g
     assert len(again.lines) == 4
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_meanwhile_is_started_again(gradeloop: CommandLine) -> None:
     slow = write(gradeloop, "killed.yaml", FRANCE | {"rubric_text": "Through a kill."})
     replies = write(gradeloop, "killed.replies.yaml", {"replies": [answers(MATCH, delay=1.5)]})

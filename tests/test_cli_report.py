@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,19 @@ RUN: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command with a thread, a batch and judgements."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
-    assert command("run", command.task("story", RUN), "--thread", "story-1").code == 0
-    assert (
-        command("eval", suite(command, "refunds", [passes(), fails("bad")], ["good", "bad"]), "-o", "out.json", "-o", "out.jsonl").code == 1
-    )
-    (command.folder / "judge.yaml").write_text(json.dumps(FRANCE))
-    (command.folder / "replies.yaml").write_text(json.dumps({"replies": [answers(MATCH)]}))
-    (command.folder / "runs.jsonl").write_text("\n".join(json.dumps({**PARIS, "id": name}) for name in ("a", "b")))
-    assert command("rubrics", "create", "geography", "judge.yaml").code == 0
-    judged = command("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "judged.jsonl")
+    assert commands("run", commands.task("story", RUN), "--thread", "story-1").code == 0
+    time.sleep(1 - time.time() % 1)  # a batch is dated to the second, a thread to less
+    refunds = suite(commands, "refunds", [passes(), fails("bad")], ["good", "bad"])
+    assert commands("eval", refunds, "-o", "out.json", "-o", "out.jsonl").code == 1
+    (commands.folder / "judge.yaml").write_text(json.dumps(FRANCE))
+    (commands.folder / "replies.yaml").write_text(json.dumps({"replies": [answers(MATCH)]}))
+    (commands.folder / "runs.jsonl").write_text("\n".join(json.dumps({**PARIS, "id": name}) for name in ("a", "b")))
+    assert commands("rubrics", "create", "geography", "judge.yaml").code == 0
+    judged = commands("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "judged.jsonl")
     assert judged.code == 0, judged.err
-    yield command
-    command.end()
+    return commands
 
 
 def page(gradeloop: CommandLine, *arguments: str) -> str:

@@ -1,7 +1,6 @@
 """The commands about rubrics, and people's words, as they are typed."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,9 +29,8 @@ def reply(group: int, name: str, sample: int = 0, score: int | None = None, gap:
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command in a folder with a task that a person decides."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
     replies = [
         {"role": "generator", "text": "one"},
         reply(0, "c1"),
@@ -40,10 +38,9 @@ def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]
         reply(1, "c3", 1, 2, "flat"),
         reply(1, "c3", 2, 5),
     ]
-    (command.folder / "task.yaml").write_text(TASK)
-    (command.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
-    yield command
-    command.end()
+    (commands.folder / "task.yaml").write_text(TASK)
+    (commands.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
+    return commands
 
 
 def written(gradeloop: CommandLine, name: str, text: str) -> str:

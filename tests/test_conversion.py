@@ -8,11 +8,11 @@ from temporalio.client import Client
 
 from gradeloop.conversion import as_yaml, converted
 from gradeloop.errors import InvalidRequest
-from gradeloop.evaluation import result_of, score_of
 from gradeloop.mastra import from_mastra
 from gradeloop.promptfoo import from_promptfoo
 from gradeloop.promptfoo_models import model_of
 from gradeloop.rubric import Rubric
+from gradeloop.scoring import result_of, score_of
 from gradeloop.yaml_file import read_yaml
 from tests.test_scoring import Row, judgement_of
 from tests.threads import draft, request, serving

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,13 +103,16 @@ Play = Callable[[Stage], Coroutine[Any, Any, Any]]
 
 
 @pytest.fixture(scope="module")
-async def stories(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, asyncio.Task[Any]]]:
-    """Play all scenes at once, each on a queue of its own: what takes long in each is the heartbeat's timeout."""
-    folders: list[Path] = [tmp_path_factory.mktemp("steady"), tmp_path_factory.mktemp("killed")]
+async def stories(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, asyncio.Task[Any]]]:
+    """Play all scenes at once, each on a queue of its own: what takes long in each is the heartbeat's timeout.
+
+    Without the slow tests, the death of the server is the only one.
+    """
     async with AsyncExitStack() as stack:
-        steady, killed = [await stack.enter_async_context(engine_in(folder)) for folder in folders]
-        scenes: dict[Play, Engine] = dict.fromkeys(SCENES, steady)
-        scenes |= {server_dies: killed}
+        scenes: dict[Play, Engine] = {server_dies: await stack.enter_async_context(engine_in(tmp_path_factory.mktemp("server")))}
+        if any(item.path == request.path and item.get_closest_marker("slow") for item in request.session.items):
+            scenes[both_die] = await stack.enter_async_context(engine_in(tmp_path_factory.mktemp("both")))
+            scenes |= dict.fromkeys(SCENES, await stack.enter_async_context(engine_in(tmp_path_factory.mktemp("steady"))))
         stages = {play: Stage(engine, CountingServer(), await engine.client(), play.__name__) for play, engine in scenes.items()}
         for stage in stages.values():
             await stage.models.start()
@@ -268,18 +270,24 @@ async def _cancelled(stage: Stage) -> float:
     return (call.ended or 0) - began
 
 
-async def server_dies(stage: Stage) -> dict[str, Story]:
-    """Kill the server in the middle of a call; then the server and the worker at once."""
-    models = stage.models
-    gates = {name: models.hold(f"{name} grader 0") for name in ("server", "both")}
-    worker = await stage.worker()
-    alone = await stage.begin("server")
-    await models.called("server", "grader 0")
+async def server_dies(stage: Stage) -> Story:
+    """Kill the server in the middle of a call."""
+    gate = stage.models.hold("server grader 0")
+    await stage.worker()
+    thread = await stage.begin("server")
+    await stage.models.called("server", "grader 0")
     stage.engine.kill()
-    gates["server"].open.set()
+    gate.open.set()
     await stage.engine.start()
-    told = {"server": await stage.story(alone)}
-    both = await stage.begin("both")
+    return await stage.story(thread)
+
+
+async def both_die(stage: Stage) -> Story:
+    """Kill the server and the worker at once."""
+    models = stage.models
+    gate = models.hold("both grader 0")
+    worker = await stage.worker()
+    thread = await stage.begin("both")
     await models.called("both", "grader 0")
     await stage.worker("heir")
     worker.kill()
@@ -287,8 +295,8 @@ async def server_dies(stage: Stage) -> dict[str, Story]:
     died = time.monotonic()
     await stage.engine.start()
     again = (await models.called("both", "grader 0", 2)).began - died
-    gates["both"].open.set()
-    return told | {"both": await stage.story(both, again)}
+    gate.open.set()
+    return await stage.story(thread, again)
 
 
 SCENES: tuple[Play, ...] = (worker_dies, worker_stops, one_of_two_dies, wire_is_cut, query_comes_first)
@@ -307,6 +315,7 @@ def expect_one_run(story: Story, again: Counter[str], plain: Counter[str] = PLAI
     assert story.same_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("thread", "again"),
     [
@@ -327,6 +336,7 @@ async def test_a_killed_worker_costs_the_call_in_flight_and_no_more(
     assert story.resumed < RESUMED_SECONDS
 
 
+@pytest.mark.slow
 async def test_a_call_that_ends_within_the_grace_of_a_stop_is_not_repeated(
     stories: dict[str, asyncio.Task[tuple[int, dict[str, Story]]]],
 ) -> None:
@@ -336,6 +346,7 @@ async def test_a_call_that_ends_within_the_grace_of_a_stop_is_not_repeated(
     assert code == 0
 
 
+@pytest.mark.slow
 async def test_a_call_that_outlasts_the_grace_of_a_stop_is_handed_over(
     stories: dict[str, asyncio.Task[tuple[int, dict[str, Story]]]],
 ) -> None:
@@ -346,6 +357,7 @@ async def test_a_call_that_outlasts_the_grace_of_a_stop_is_handed_over(
     assert told["long"].resumed < RESUMED_SECONDS
 
 
+@pytest.mark.slow
 async def test_a_killed_worker_costs_the_other_one_only_a_look_at_the_threads(
     stories: dict[str, asyncio.Task[tuple[dict[str, Story], Counter[str], int]]],
 ) -> None:
@@ -358,6 +370,7 @@ async def test_a_killed_worker_costs_the_other_one_only_a_look_at_the_threads(
     assert transcripts == 0
 
 
+@pytest.mark.slow
 async def test_a_worker_that_was_cut_off_goes_on_when_the_server_is_back(stories: dict[str, asyncio.Task[tuple[float, Story]]]) -> None:
     _, story = await stories["wire_is_cut"]
     seen("gone on after the wire was mended", story.resumed)
@@ -366,6 +379,7 @@ async def test_a_worker_that_was_cut_off_goes_on_when_the_server_is_back(stories
     assert story.resumed < RESUMED_SECONDS
 
 
+@pytest.mark.slow
 async def test_a_cancellation_ends_a_hung_call_in_seconds(stories: dict[str, asyncio.Task[tuple[float, Story]]]) -> None:
     seconds, _ = await stories["wire_is_cut"]
     seen("a cancellation reached the call", seconds)
@@ -373,20 +387,20 @@ async def test_a_cancellation_ends_a_hung_call_in_seconds(stories: dict[str, asy
     assert seconds < CANCEL_SECONDS
 
 
-async def test_a_killed_server_costs_no_call(stories: dict[str, asyncio.Task[dict[str, Story]]]) -> None:
-    story = (await stories["server_dies"])["server"]
-
-    expect_one_run(story, Counter())
+async def test_a_killed_server_costs_no_call(stories: dict[str, asyncio.Task[Story]]) -> None:
+    expect_one_run(await stories["server_dies"], Counter())
 
 
-async def test_server_and_worker_killed_at_once_cost_the_call_in_flight(stories: dict[str, asyncio.Task[dict[str, Story]]]) -> None:
-    story = (await stories["server_dies"])["both"]
+@pytest.mark.slow
+async def test_server_and_worker_killed_at_once_cost_the_call_in_flight(stories: dict[str, asyncio.Task[Story]]) -> None:
+    story = await stories["both_die"]
     seen("resumed after the death of both", story.resumed)
 
     expect_one_run(story, Counter(["grader 0"]))
     assert story.resumed < RESUMED_SECONDS
 
 
+@pytest.mark.slow
 async def test_a_query_ahead_of_a_workflow_task_leaves_a_history_that_replays(stories: dict[str, asyncio.Task[list[str]]]) -> None:
     assert await stories["query_comes_first"] == []
 

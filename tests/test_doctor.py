@@ -1,7 +1,6 @@
 """`gradeloop doctor`: what works here, which grader would judge and why, and whether the keys are good, without showing them."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,11 +15,9 @@ GOOD, BAD = "sk-canary-good-123", "sk-canary-bad-456"
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
-    yield command
-    command.end()
+    return commands
 
 
 def found(told: str) -> dict[str, dict[str, Any]]:

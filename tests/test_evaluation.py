@@ -6,22 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeloop.evaluation import (
-    TERMINAL,
-    CheckOutcome,
-    CriterionRow,
-    Evaluation,
-    Judgement,
-    Result,
-    Status,
-    best_of,
-    marks_of,
-    result_of,
-    score_of,
-    status_of,
-)
+from gradeloop.evaluation import TERMINAL, CheckOutcome, CriterionRow, Evaluation, Judgement, Result, Status
 from gradeloop.rubric import Rubric
-from gradeloop.scoring import may_be_met
+from gradeloop.scoring import best_of, marks_of, may_be_met, result_of, score_of, status_of
 from gradeloop.tally import Answer, Found, tally
 from gradeloop.verdict import Verdict, VerdictRow
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -14,9 +15,10 @@ from activities.admit import Offer
 from activities.grade import GradeCall, GraderTurn
 from gradeloop.answer import read
 from gradeloop.call_groups import call_groups
-from gradeloop.evaluation import Evaluation, result_of
+from gradeloop.evaluation import Evaluation
 from gradeloop.request import Generator
 from gradeloop.rubric import Rubric
+from gradeloop.scoring import result_of
 from gradeloop.transcript import Log, Message
 from gradeloop.usage import Usage
 from gradeloop.verdict import Verdict
@@ -311,10 +313,10 @@ class Script:
         self._rubric = rubric
         self.offer = Offer(search_attributes=False, external_storage=False)
 
-    async def make(self, _activity: str, call: GradeCall, _options: object, **_more: object) -> GraderTurn:
+    async def make_paid(self, _activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn:
         """Read the next reply as `grade` does."""
-        text = next(self._replies, "nothing more")
-        reading = read(text, call_groups(self._rubric)[call.step.group], call.pending or None)
+        text, asked = next(self._replies, "nothing more"), call()
+        reading = read(text, call_groups(self._rubric)[asked.step.group], asked.pending or None)
         verdict = reading if isinstance(reading, Verdict) else None
         malformed = None if isinstance(reading, Verdict) else reading
         said = Message(role="assistant", content=text)

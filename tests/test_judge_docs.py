@@ -117,7 +117,7 @@ def test_the_limits_are_the_codes() -> None:
         "all `prompt_templates`": f"{template.TEMPLATE_CHARACTERS:,} characters",
         "rollouts": f"{schema_judge.ROLLOUTS}",
         "an answer, as JSON": f"{answer.ANSWER_BYTES // 1024} KiB",
-        "turns to mend an answer": f"{REPAIRS}",
+        "turns to repair an answer": f"{REPAIRS}",
     }
     assert output_schema.SCHEMA_BYTES == RUBRIC_BYTES
 
@@ -126,4 +126,4 @@ def test_the_commands_are_the_command_lines() -> None:
     group: Any = typer.main.get_command(app)
     named = {re.split(r"[A-Z]", name)[0].strip() for row in rows(PAGE, "The store") for name in re.findall(r"`([^`]+)`", row[0])}
 
-    assert named == {"judge", "agreement", *(f"rubrics {name}" for name in group.commands["rubrics"].commands)}
+    assert named == {"judge", "agreement", *(f"registry {name}" for name in group.commands["registry"].commands)}

@@ -10,6 +10,7 @@ from temporalio.client import Client
 
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.judges.config import CriteriaJudge
+from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.schema_judge import SchemaJudge
@@ -132,10 +133,10 @@ async def test_judgements_are_kept_by_judge_and_replaced_by_their_id(registry: R
 async def test_a_judge_out_of_the_registry_is_called_on_runs(client: Client, url: str) -> None:
     store = Store(url)
     async with serving(client, answers(MATCH)) as desk:
-        registry = Registry(store, client, task_queue=desk.queue)
+        registry = Registry(store)
         await registry.create_rubric("demo", OTHER | {"id": "france"})
         await registry.add_version("demo", "france", FRANCE)
-        judge = await registry.get_judge("demo", "france")
+        judge = await Judge.from_registry("demo", "france", registry=registry, client=client, task_queue=desk.queue)
         result = await judge(fresh(f"registered-{url[:6]}"))
     store.close()
 

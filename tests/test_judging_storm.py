@@ -1,16 +1,22 @@
-"""Many runs judged while their worker is killed: a small storm; `python -m benchmarks.judging_storm` is the whole one."""
+"""Many runs judged while their worker is killed, some and as many as in `python -m benchmarks.judging_storm`."""
 
 from pathlib import Path
+
+import pytest
 
 from benchmarks.judging_storm import Plan, storm
 
 SMALL = Plan(runs=30, rollouts=3, kills=1, at_once=20, delay=0.2, longest=100.0)
 
+WHOLE = Plan()
 
-async def test_every_paid_answer_is_kept_and_none_is_paid_twice_but_those_in_flight(tmp_path: Path) -> None:
-    report = await storm(SMALL, tmp_path)
+
+@pytest.mark.storm
+@pytest.mark.parametrize("plan", [SMALL, WHOLE], ids=["small", "whole"])
+async def test_every_paid_answer_is_kept_and_none_is_paid_twice_but_those_in_flight(tmp_path: Path, plan: Plan) -> None:
+    report = await storm(plan, tmp_path)
     print(report)
 
     assert report.faults == []
-    assert report.kills == 1
-    assert report.calls == 30 * 3 + report.again
+    assert report.kills == plan.kills
+    assert report.calls == plan.runs * plan.rollouts + report.again

@@ -21,6 +21,8 @@ from tests.pages import paged
 from tests.threads import Reply, row, verdict
 from tests.turns import Models, a_thread, start
 
+pytestmark = pytest.mark.slow
+
 RUBRIC = {"criteria": [{"id": "step", "description": "It names a next step", "quotes": True}]}
 DRAFTS = {"a refund": "You get your money back by Friday.", "a broken chain": "Dear customer, your chain is gone. Kind regards"}
 QUOTE = "your chain is gone"

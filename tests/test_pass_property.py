@@ -12,10 +12,11 @@ from activities.evidence import ToolRequest
 from activities.grade import GradeCall, GraderTurn
 from gradeloop.answer import read
 from gradeloop.call_groups import call_groups
-from gradeloop.evaluation import CheckOutcome, Decision, result_of
+from gradeloop.evaluation import CheckOutcome, Decision
 from gradeloop.event import EventType
 from gradeloop.evidence import Evidence
 from gradeloop.rubric import Rubric
+from gradeloop.scoring import result_of
 from gradeloop.transcript import Log, Message
 from gradeloop.usage import Usage
 from gradeloop.verdict import Verdict

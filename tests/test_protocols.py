@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,12 +36,10 @@ STORY = {
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command in a folder with a file of tools."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
-    (command.folder / "tools.py").write_text(TOOLS)
-    yield command
-    command.end()
+    (commands.folder / "tools.py").write_text(TOOLS)
+    return commands
 
 
 PROTOCOLS = ("anthropic", "openai", "openai_compatible")

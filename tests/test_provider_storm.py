@@ -30,6 +30,7 @@ from gradeloop.worker_settings import WorkerSettings
 from worker import build
 
 pytestmark = [
+    pytest.mark.storm,
     pytest.mark.filterwarnings("ignore::aiohttp.web_exceptions.NotAppKeyWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]

@@ -56,7 +56,6 @@ PUBLIC = [
     "Usage",
     "WaitingFor",
     "WorkerFailed",
-    "build_judge",
 ]
 
 SDKS = {"anthropic", "google.genai", "httpx", "httpx2", "openai", "pydantic", "sqlalchemy", "temporalio", "typer"}

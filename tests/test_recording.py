@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,12 +76,10 @@ async def test_the_file_shows_what_was_asked_and_no_key(client: Client, tmp_path
 
 
 @pytest.fixture(scope="module")
-def gradeloop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command in a folder with a file of tools."""
-    command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"))
-    (command.folder / "tools.py").write_text(TOOLS)
-    yield command
-    command.end()
+    (commands.folder / "tools.py").write_text(TOOLS)
+    return commands
 
 
 @pytest.mark.parametrize("provider", ["openai", "openai_compatible"])

@@ -18,6 +18,8 @@ from tests.browser import Seen, serious, too_wide, watch
 from tests.page_payloads import PAYLOADS
 from tests.stories import hostile, judged, mended
 
+pytestmark = pytest.mark.slow
+
 HEAD = Head(
     name="support answers", word="finished", verdict="none", noun="case", tiles=(Tile("passed", "3", "passed"),), about={"batch": "b-1"}
 )

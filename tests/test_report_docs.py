@@ -34,10 +34,10 @@ def test_every_flag_is_told_and_no_other() -> None:
 
 
 def test_the_gates_and_outcomes_are_those_of_a_comparison() -> None:
-    gates = re.findall(r"`(\w+)`", next(row[1] for row in rows(PAGE, "What got worse") if row[0] == "`--fail-on`"))
+    gates = re.findall(r"`(\w+)`", next(row[1] for row in rows(PAGE, "Comparing two batches") if row[0] == "`--fail-on`"))
 
     assert gates == [gate.value for gate in Gate]
-    outcomes = [name for row in rows(PAGE, "What got worse") for name in re.findall(r"`(\w+)`", row[0]) if not row[0].startswith("`-")]
+    outcomes = [name for row in rows(PAGE, "Comparing two batches") for name in re.findall(r"`(\w+)`", row[0]) if not row[0].startswith("`-")]
     assert set(outcomes) == set(OUTCOMES)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gradeloop.batches.case import Case
 from gradeloop.batches.case_result import CaseResult
+from gradeloop.printable import percent
 from gradeloop.reports.batch_report import BatchReport, batch_page, entries, head_of
 from gradeloop.reports.case_rows import CaseRow, columns, filters, matrix, row_of, with_differences
 from gradeloop.reports.case_stories import case_story, thread_of, with_thread
@@ -20,7 +21,7 @@ from gradeloop.reports.charts import Criteria, histogram
 from gradeloop.reports.collection import Entry, Head, collection_page
 from gradeloop.reports.document import data, shown
 from gradeloop.reports.drafts import Changes, changes
-from gradeloop.reports.filters import percent, seconds, when
+from gradeloop.reports.filters import seconds, when
 from gradeloop.reports.judged_view import judged_view
 from gradeloop.reports.judgement_report import JudgementReport, judgement_page
 from gradeloop.reports.marked import Mark, Quoted, segments

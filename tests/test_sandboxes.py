@@ -90,6 +90,7 @@ PLACES = ["monty", "landlock", "bubblewrap", "landlock in a container"]
 
 
 @linux
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 class TestAttacks:
     @pytest.mark.parametrize("attack", ATTACKS)

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from gradeloop.call_groups import call_groups
-from gradeloop.evaluation import CheckOutcome, Decision, Judgement, result_of, score_of
+from gradeloop.evaluation import CheckOutcome, Decision, Judgement
 from gradeloop.rubric import Rubric
+from gradeloop.scoring import result_of, score_of
 from gradeloop.tally import Answer, Found, tally
 from gradeloop.verdict import Verdict
 

@@ -21,6 +21,12 @@ def filled(text: str, **variables: Any) -> str:
     return rubric.criteria[0].text
 
 
+def filled_rubric(raw: dict[str, Any]) -> Rubric | None:
+    """Return a request's rubric with its variables in it."""
+    read = parse_request(raw)
+    return fill(read.rubric, read.vars)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -86,7 +92,7 @@ def test_what_is_filled_in_is_capped() -> None:
 async def test_what_is_no_rubric_once_it_is_filled_is_refused_at_every_door(client: Client, rubric: dict[str, Any], why: str) -> None:
     variables = {"nothing": "", "long": "x" * 40_000}
     with pytest.raises(InvalidRequest) as caught:
-        parse_request(request(rubric, vars=variables))
+        filled_rubric(request(rubric, vars=variables))
     async with serving(client, draft(), grade()) as desk:
         thread = await desk.start(request("- fine", vars=variables, idle_timeout=60))
         await until(thread, "idle")
@@ -105,12 +111,12 @@ async def test_what_is_no_rubric_once_it_is_filled_is_refused_at_every_door(clie
 def test_without_variables_text_is_literal() -> None:
     text = "{{ user.name }} {% for %} {{"
 
-    assert parse_request(request({"criteria": [text]})).filled_rubric() == Rubric.model_validate({"criteria": [text]})
+    assert filled_rubric(request({"criteria": [text]})) == Rubric.model_validate({"criteria": [text]})
 
 
 def test_an_unknown_variable_is_refused_before_anything_is_recorded() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_request(request("- greets {{ name }}", vars={"nam": "Ada"}))
+        filled_rubric(request("- greets {{ name }}", vars={"nam": "Ada"}))
 
     assert str(caught.value) == "criteria[0].description: 'name' is undefined; the variables are: nam"
 

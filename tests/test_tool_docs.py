@@ -80,18 +80,18 @@ def test_the_pages_limits_are_the_codes() -> None:
 
     assert (box.seconds, box.program_seconds, box.memory_mib, box.disk_mib, box.output_kib, box.processes) == (5, 60, 512, 64, 1024, 32)
     assert limits("run_python") == {
-        "time": "`sandbox.seconds`, 5; asleep as long again in monty",
+        "time": "`sandbox.seconds`, 5; in monty as much again asleep",
         "memory": f"{monty.MEMORY_BYTES // 2**20} MiB in monty, else `sandbox.memory_mib`, {box.memory_mib}",
         "output": f"`sandbox.output_kib`, {box.output_kib}; 64 KiB reach the grader",
     }
     assert limits("run_pytest")["the suite"] == f"{run_pytest.SUITE_BYTES // 2**20} MiB"
-    assert limits("run_pytest")["told"] == f"{run_pytest.TOLD} failed tests, {run_pytest.MESSAGE_CHARACTERS:,} characters each"
+    assert limits("run_pytest")["reported"] == f"{run_pytest.TOLD} failed tests, {run_pytest.MESSAGE_CHARACTERS:,} characters each"
     assert limits("run_command")["processes"] == f"`sandbox.processes`, {box.processes}, and {programs.THREADS} threads beside them"
-    assert limits("read_file")["at once"].startswith(f"{read_files.STRETCH_BYTES // 1024} KiB")
+    assert limits("read_file")["per call"].startswith(f"{read_files.STRETCH_BYTES // 1024} KiB")
     assert limits("list_files")["files"] == f"{read_files.LISTED:,}"
     assert limits("search_files") == {
         "matches": f"{read_files.MATCHES}, {read_files.LINE_CHARACTERS} characters of each line",
-        "a file": f"{read_files.SEARCHED_BYTES // 2**20} MiB; larger and binary ones are passed over",
+        "a file": f"{read_files.SEARCHED_BYTES // 2**20} MiB; larger and binary files are skipped",
         "time": f"{read_files.SEARCH_SECONDS:.0f} s",
     }
     assert limits("fetch_page") == {
@@ -102,14 +102,14 @@ def test_the_pages_limits_are_the_codes() -> None:
     assert limits("json_schema_check") == {
         "the draft's JSON": f"{json_schema.JSON_BYTES // 2**20} MiB, nested {json_schema.DEPTH} deep",
         "steps": f"{json_schema.STEPS:,}",
-        "told": f"{json_schema.ERRORS} errors",
+        "reported": f"{json_schema.ERRORS} errors",
     }
     assert limits("text_check") == {
         "a pattern": f"{patterns.PATTERN_CHARACTERS:,} characters",
-        "JSON": f"{json_schema.JSON_BYTES // 2**20} MiB, nested {json_schema.DEPTH} deep; {text_check.BEGINNINGS:,} beginnings tried",
+        "JSON": f"{json_schema.JSON_BYTES // 2**20} MiB, nested {json_schema.DEPTH} deep; {text_check.BEGINNINGS:,} starting positions tried",
     }
     assert limits("regex_check")["a pattern"] == f"{patterns.PATTERN_CHARACTERS:,} characters"
-    assert limits("read_transcript")["at once"] == f"{evidence.PAGE_CHARACTERS:,} characters"
+    assert limits("read_transcript")["per call"] == f"{evidence.PAGE_CHARACTERS:,} characters"
     assert f'`_meta["{mcp_servers.OPERATION_META}"]`' in text("README")
 
 

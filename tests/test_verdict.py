@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 
 from gradeloop.answer import read
 from gradeloop.call_groups import CallGroup, call_groups
-from gradeloop.evaluation import result_of
 from gradeloop.rubric import Rubric
+from gradeloop.scoring import result_of
 from gradeloop.tally import Answer, Found, tally
 from gradeloop.verdict import Malformed, Verdict, verdict_schema
 from tests.threads import row, verdict

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 NEIGHBOUR = "llama-index-workflows>=2.11,<3"
 """A package that many have and that owns the name `workflows` in site-packages."""
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
 
 def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:

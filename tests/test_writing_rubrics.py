@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from gradeloop.call_groups import call_groups
-from gradeloop.evaluation import result_of, score_of
 from gradeloop.mastra import from_mastra
 from gradeloop.promptfoo import from_promptfoo
 from gradeloop.rubric import Rubric
+from gradeloop.scoring import result_of, score_of
 from gradeloop.tally import Answer, Found, tally
 from gradeloop.task_file import read_task
 from gradeloop.task_flags import Flags
+from gradeloop.templates import fill
 from gradeloop.verdict import Verdict
 from gradeloop.yaml_file import read_yaml
 
@@ -72,7 +73,8 @@ def test_the_task_is_filled_from_its_variables(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     (tmp_path / "task.yaml").write_text(of_kind("task")[0])
 
-    rubric = read_task(tmp_path / "task.yaml", Flags()).request.filled_rubric()
+    asked = read_task(tmp_path / "task.yaml", Flags()).request
+    rubric = fill(asked.rubric, asked.vars)
 
     assert rubric is not None
     assert [criterion.text for criterion in rubric.criteria] == ["Addresses Ada by name", "At most 40 words"]

@@ -49,7 +49,7 @@ def _new(request: ThreadRequest) -> Thread:
         thread_id=workflow.info().workflow_id,
         generator=request.generator,
         grader=request.grader,
-        rubric=request.filled_rubric(),
+        rubric=fill(request.rubric, request.vars),
         template=request.rubric if request.vars is not None else None,
         vars=request.vars,
         max_iterations=request.max_iterations,

@@ -6,7 +6,7 @@ from collections import deque
 from temporalio import workflow
 
 from workflows.case_calls import CaseCalls, call_store, priority_of
-from workflows.case_run import CaseRun
+from workflows.case_run import run_case
 from workflows.run_ahead import RunAhead
 from workflows.turns import NONCE_BITS
 
@@ -20,9 +20,6 @@ with workflow.unsafe.imports_passed_through():
     from gradeloop.strict import Recorded
 
 WORKFLOW = "BatchShard"
-
-CHILDREN = 16
-"""Workflows of cases that a shard has open at once: what they return is in its history."""
 
 HISTORY_BYTES = 4 * 1024 * 1024
 HISTORY_EVENTS = 10_000
@@ -69,7 +66,6 @@ class BatchShard:
         self._request = request
         self._priority = priority_of(request.priority)
         self._calls = CaseCalls(request.lanes, request.retries, self._priority)
-        self._children = asyncio.Semaphore(CHILDREN)
         self._nonce = f"{workflow.random().getrandbits(NONCE_BITS):032x}"
         self._ended: dict[int, str] = {}
         self._held: str | None = None
@@ -100,7 +96,7 @@ class BatchShard:
         """Run one case after the other."""
         while due and self._held is None and not self._is_long():
             case = due.popleft()
-            found = await CaseRun(case, self._call(case), self._calls, self._children, self._priority).end()
+            found = await run_case(case, self._call(case), self._calls)
             if found.held:
                 self.hold(found.held)
             if found.status in {"passed", "failed", "error"}:

@@ -1,6 +1,7 @@
 """Activity calls: what each carries of the thread, and how all of them are stopped at once."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from temporalio import exceptions, workflow
@@ -8,7 +9,10 @@ from temporalio.common import Priority
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig, ActivityHandle
 
-from workflows.options import ADMIT, TAIL_BYTES
+from workflows.options import ADMIT, MODEL_CALL, TAIL_BYTES
+from workflows.paid_calls import spent_of
+from workflows.run_state import Exchange
+from workflows.thread_logs import MESSAGES
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
@@ -16,10 +20,9 @@ with workflow.unsafe.imports_passed_through():
     from activities.thread_view import Brief, BriefRef, LogRef, ThreadRef
     from gradeloop.request import Grader
     from gradeloop.transcript import Log
+    from gradeloop.usage import Usage
 
 Result = TypeVar("Result")
-
-MESSAGES = "messages"
 
 
 class Interrupted(Exception):
@@ -32,6 +35,10 @@ class OverBudget(Interrupted):
 
 class Waiting(Exception):
     """A person has to decide; whatever else there was to find out is kept."""
+
+
+class GraderFailed(Exception):
+    """There is no verdict: the grader's failure, never a grade."""
 
 
 class Calls:
@@ -71,6 +78,41 @@ class Calls:
         finally:
             self._in_flight.discard(handle)
 
+    async def make_paid(
+        self,
+        activity: str,
+        call: Callable[[], object],
+        exchange: Exchange,
+        spend: Callable[[Usage], None],
+        summary: str,
+        result: type[Result],
+    ) -> Result:
+        """Make a model call within the budget; one whose reply was cut is made once more, with a larger completion.
+
+        Args:
+            activity: Its type.
+            call: Builds the argument, anew for each attempt.
+            exchange: The conversation that the call belongs to.
+            spend: Counts what a failed attempt cost.
+            summary: What Temporal shows.
+            result: The type that is returned.
+
+        Raises:
+            OverBudget: The thread's budget is used up.
+            ActivityError: The call failed for good.
+        """
+        while True:
+            if overrun := self._thread.overrun:
+                raise OverBudget(f"the budget is used up: {overrun}; resume with a larger one")
+            try:
+                return await self.make(activity, call(), MODEL_CALL, summary=summary, result=result)
+            except ActivityError as error:
+                spent = spent_of(error)
+                spend(spent.usage)
+                if exchange.raised or not spent.raisable:
+                    raise
+                exchange.raised = True
+
     async def attend(self, handle: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - somebody else's result
         """Wait for a child workflow, which `stop` cancels like the calls in flight."""
         self._in_flight.add(handle)
@@ -106,15 +148,27 @@ class Calls:
         if run is not None:
             run.pins = {**{name: facts.sha256 for name, facts in offer.facts.items()}, **run.pins}
 
-    async def acquaint(self) -> None:
-        """Learn what the worker offers before a tool is called, where no call of a model has told it yet."""
-        if self.offer is not None or not workflow.patched("tools-known-first"):
-            return
-        try:
-            self.learn(await self.make("admit", self.brief(), ADMIT, summary="admit", result=Offer))
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
+    async def ask_capabilities(self) -> Offer:
+        """Ask a worker what it offers.
+
+        Raises:
+            ActivityError: It cannot serve the thread, or no worker answers.
+        """
+        return await self.make("admit", self.brief(), ADMIT, summary="admit", result=Offer)
+
+    async def capabilities(self, *, for_tools: bool = False) -> Offer | None:
+        """Return what the worker offers, asked where no call has said so yet; None where it refuses, since the calls themselves say why.
+
+        Args:
+            for_tools: Whether it is asked for because a tool is about to be called; histories of earlier versions do not ask then.
+        """
+        if self.offer is None and (not for_tools or workflow.patched("tools-known-first")):
+            try:
+                self.learn(await self.ask_capabilities())
+            except ActivityError as error:
+                if is_cancelled_exception(error):
+                    raise
+        return self.offer
 
     def _priority(self) -> Priority:
         asked = self._thread.priority

@@ -25,6 +25,9 @@ Result = TypeVar("Result")
 SHARD_LOST = "ShardLost"
 """The type of the failure of a batch one of whose shards is lost again and again."""
 
+CHILDREN = 16
+"""Workflows of cases that a shard has open at once: what they return is in its history."""
+
 
 class CaseFailed(Exception):
     """A call failed for good: neither a pass nor a fail."""
@@ -59,7 +62,8 @@ class CaseCalls:
     def __init__(self, lanes: int, retries: int, priority: Priority) -> None:
         self._slots = asyncio.Semaphore(lanes)
         self._options = model_call(retries)
-        self._priority = priority
+        self.priority = priority
+        self.children = asyncio.Semaphore(CHILDREN)
         self.in_flight = 0
 
     async def paid(self, activity: str, call: CaseCall, summary: str) -> CaseTold:
@@ -73,7 +77,7 @@ class CaseCalls:
             try:
                 async with self._slots:
                     with self.under_way():
-                        return await _started(activity, call, CaseTold, self._options, self._priority, summary)
+                        return await _started(activity, call, CaseTold, self._options, self.priority, summary)
             except ActivityError as error:
                 if is_cancelled_exception(error):
                     raise
@@ -86,7 +90,7 @@ class CaseCalls:
 
     async def fail(self, failed: Failed, summary: str) -> CaseTold:
         """Have a failure written down."""
-        return await call_store("fail_case", failed, CaseTold, self._priority, summary)
+        return await call_store("fail_case", failed, CaseTold, self.priority, summary)
 
     async def store(self, activity: str, argument: object, result: type[Result], summary: str) -> Result:
         """Call an activity that asks no model.
@@ -94,7 +98,7 @@ class CaseCalls:
         Raises:
             ApplicationError: It was refused, or the store cannot be had.
         """
-        return await call_store(activity, argument, result, self._priority, summary)
+        return await call_store(activity, argument, result, self.priority, summary)
 
     @contextmanager
     def under_way(self) -> Iterator[None]:

@@ -23,85 +23,81 @@ TRIES = 15
 """To start a case's workflow while one of an earlier attempt is about to end."""
 
 
-class CaseRun:
-    """One case."""
+async def run_case(due: Due, call: CaseCall, calls: CaseCalls) -> CaseTold:
+    """Run a case to its end; the status is absent where a limit of the batch holds it.
 
-    def __init__(self, due: Due, call: CaseCall, calls: CaseCalls, children: asyncio.Semaphore, priority: Priority) -> None:
-        self._due = due
-        self._call = call
-        self._calls = calls
-        self._children = children
-        self._priority = priority
-
-    async def end(self) -> CaseTold:
-        """Return what the case came to; its status is absent where a limit of the batch holds it.
-
-        Raises:
-            ApplicationError: The batch as a whole is refused, or the store is gone.
-        """
-        plan, name = self._due.plan, self._due.id
-        if plan.drafted:
-            try:
-                drafted = await self._calls.paid("draft_case", self._call, f"draft {name}")
-            except CaseFailed as error:
-                return await self._failed(self._call, "draft", error)
-            if drafted.held or drafted.status:
-                return drafted
-        if plan.kind != "calls":
-            return await self._as_workflow()
-        told = await asyncio.gather(*(self._unit(at) for at in range(max(plan.units, 1))))
-        ended = next((each for each in told if each.status), None)
-        return ended or next((each for each in told if each.held), CaseTold())
-
-    async def _unit(self, number: int) -> CaseTold:
-        """Ask one question until it is answered, or nobody answers it."""
-        call = self._call.model_copy(update={"unit": number})
-        several = f".{number + 1}" if self._due.plan.units > 1 else ""
-        while True:
-            try:
-                found = await self._calls.paid("grade_case", call, f"grade {self._due.id}{several}")
-            except CaseFailed as error:
-                return await self._failed(call, "unit", error)
-            if not found.again:
-                return found
-
-    async def _failed(self, call: CaseCall, what: Literal["draft", "unit", "case"], error: CaseFailed) -> CaseTold:
-        failed = Failed(call=call, what=what, error=str(error), usage=error.usage)
-        return await self._calls.fail(failed, f"error {self._due.id}")
-
-    async def _as_workflow(self) -> CaseTold:
-        async with self._children:
-            try:
-                request = await self._calls.store("case_workflow", self._call, ChildRequest, f"start {self._due.id}")
-            except ApplicationError as error:
-                if error.type != NO_OUTPUT:
-                    raise
-                return await self._failed(self._call, "case", CaseFailed(error.message, Usage()))
-            if request.known is not None or request.type is None:
-                return request.known or CaseTold()
-            name = f"{self._call.batch_id}/{self._due.id}"
-            try:
-                with self._calls.under_way():
-                    handle = await self._started(name, request.type, request.argument)
-                    await handle
-            except ChildWorkflowError as error:
-                if is_cancelled_exception(error):
-                    raise
-                return await self._failed(self._call, "case", CaseFailed(told(error), _spent(error)))
-            ended = ChildEnded(call=self._call, type=request.type, workflow_id=name, run_id=handle.first_execution_run_id or "")
-            return await self._calls.store("settle_case", ended, CaseTold, f"settle {self._due.id}")
-
-    async def _started(self, name: str, kind: str, argument: dict[str, Any]) -> ChildWorkflowHandle[Any, Any]:
-        """Start the case's workflow, once that of an attempt that was cut off has ended."""
-        for _ in range(TRIES):
-            try:
-                return await workflow.start_child_workflow(
-                    kind, argument, id=name, priority=self._priority, static_summary=f"case {self._due.id}"
-                )
-            except WorkflowAlreadyStartedError:
-                await workflow.sleep(timedelta(seconds=2))
-        raise ApplicationError(f"the workflow {name!r} runs already, and is none of this batch's", type=SHARD_LOST, non_retryable=True)
+    Raises:
+        ApplicationError: The batch as a whole is refused, or the store is gone.
+    """
+    plan, name = due.plan, due.id
+    if plan.drafted:
+        try:
+            drafted = await calls.paid("draft_case", call, f"draft {name}")
+        except CaseFailed as error:
+            return await _record_failure(call, "draft", error, name, calls)
+        if drafted.held or drafted.status:
+            return drafted
+    if plan.kind != "calls":
+        return await _run_workflow(name, call, calls)
+    answers = await asyncio.gather(*(_ask_question(due, call.model_copy(update={"unit": at}), calls) for at in range(max(plan.units, 1))))
+    ended = next((each for each in answers if each.status), None)
+    return ended or next((each for each in answers if each.held), CaseTold())
 
 
-def _spent(error: ChildWorkflowError) -> Usage:
+async def _ask_question(due: Due, call: CaseCall, calls: CaseCalls) -> CaseTold:
+    """Ask one question until it is answered, or nobody answers it."""
+    several = f".{call.unit + 1}" if due.plan.units > 1 else ""
+    while True:
+        try:
+            found = await calls.paid("grade_case", call, f"grade {due.id}{several}")
+        except CaseFailed as error:
+            return await _record_failure(call, "unit", error, due.id, calls)
+        if not found.again:
+            return found
+
+
+async def _record_failure(
+    call: CaseCall, what: Literal["draft", "unit", "case"], error: CaseFailed, name: str, calls: CaseCalls
+) -> CaseTold:
+    return await calls.fail(Failed(call=call, what=what, error=str(error), usage=error.usage), f"error {name}")
+
+
+async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseTold:
+    """Hand a case to a workflow of its own, and wait for its end."""
+    async with calls.children:
+        try:
+            request = await calls.store("case_workflow", call, ChildRequest, f"start {name}")
+        except ApplicationError as error:
+            if error.type != NO_OUTPUT:
+                raise
+            return await _record_failure(call, "case", CaseFailed(error.message, Usage()), name, calls)
+        if request.known is not None or request.type is None:
+            return request.known or CaseTold()
+        workflow_id = f"{call.batch_id}/{name}"
+        try:
+            with calls.under_way():
+                handle = await _start_when_free(workflow_id, request.type, request.argument, f"case {name}", calls.priority)
+                await handle
+        except ChildWorkflowError as error:
+            if is_cancelled_exception(error):
+                raise
+            return await _record_failure(call, "case", CaseFailed(told(error), _usage_of_child(error)), name, calls)
+        ended = ChildEnded(call=call, type=request.type, workflow_id=workflow_id, run_id=handle.first_execution_run_id or "")
+        return await calls.store("settle_case", ended, CaseTold, f"settle {name}")
+
+
+async def _start_when_free(
+    workflow_id: str, kind: str, argument: dict[str, Any], summary: str, priority: Priority
+) -> ChildWorkflowHandle[Any, Any]:
+    """Start the case's workflow, once that of an attempt that was cut off has ended."""
+    for _ in range(TRIES):
+        try:
+            return await workflow.start_child_workflow(kind, argument, id=workflow_id, priority=priority, static_summary=summary)
+        except WorkflowAlreadyStartedError:
+            await workflow.sleep(timedelta(seconds=2))
+    message = f"the workflow {workflow_id!r} runs already, and is none of this batch's"
+    raise ApplicationError(message, type=SHARD_LOST, non_retryable=True)
+
+
+def _usage_of_child(error: ChildWorkflowError) -> Usage:
     return usage_told(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()

@@ -3,16 +3,15 @@
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from workflows.calls import MESSAGES, Calls, kind_of, told
+from workflows.calls import Calls, kind_of, told
 from workflows.foreign import ForeignFailed, foreign_draft
-from workflows.options import ADMIT, TURNS
-from workflows.paid_calls import PaidCalls
+from workflows.options import TURNS
 from workflows.run_state import Exchange
+from workflows.thread_logs import MESSAGES
 from workflows.thread_state import Thread
-from workflows.tool_round import ToolRound
+from workflows.tool_calls import ToolCalls
 
 with workflow.unsafe.imports_passed_through():
-    from activities.admit import Offer
     from activities.generate import GenerateCall, GeneratorTurn
     from activities.providers.model import Step
     from gradeloop.tool_elsewhere import names_of
@@ -30,7 +29,7 @@ class Drafting:
     def __init__(self, thread: Thread, calls: Calls) -> None:
         self._thread = thread
         self._calls = calls
-        self._tools = ToolRound(thread, calls, "generator")
+        self._tools = ToolCalls(thread, calls, "generator")
 
     async def draft(self) -> int:
         """Return the index of the next draft.
@@ -45,7 +44,7 @@ class Drafting:
             return await self._foreign()
         while True:
             if wanted := unanswered(self._thread.log.slice(len(self._thread.log) - 1)):
-                await self._calls.acquaint()
+                await self._calls.capabilities(for_tools=True)
                 step = f"generator.{len(self._thread.log) - 1}"
                 for message in await self._tools.answer(exchange, wanted, names_of(self._thread.generator.tools), step):
                     self.append(message)
@@ -65,7 +64,7 @@ class Drafting:
         """Return the index of the draft of a generator that is not ours."""
         try:
             if self._calls.unknown_judge:
-                self._calls.learn(await self._calls.make("admit", self._calls.brief(), ADMIT, summary="admit", result=Offer))
+                self._calls.learn(await self._calls.ask_capabilities())
             messages = await foreign_draft(self._thread, self._calls)
         except ForeignFailed as failed:
             raise DraftFailed(str(failed)) from None
@@ -89,7 +88,6 @@ class Drafting:
         exchange.exhausted = exchange.exhausted or exchange.steps >= TURNS
         run = self._thread.run
         step = Step(role="generator", run=run.ordinal if run else 0, iteration=run.iteration if run else 0, step=exchange.steps)
-        paid = PaidCalls(self._thread, self._calls, exchange, self._spend)
 
         def call() -> GenerateCall:
             admit = self._calls.unknown_judge
@@ -97,7 +95,7 @@ class Drafting:
 
         number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
         try:
-            return await paid.make("generate", call, summary=f"generate #{number}", result=GeneratorTurn)
+            return await self._calls.make_paid("generate", call, exchange, self._spend, f"generate #{number}", GeneratorTurn)
         except ActivityError as error:
             raise self._refused(error) from None
 

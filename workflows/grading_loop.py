@@ -12,10 +12,12 @@ from workflows.thread_state import Thread
 from workflows.turns import take_supplied
 
 with workflow.unsafe.imports_passed_through():
-    from gradeloop.evaluation import Evaluation, Judgement, result_of, score_of, shortened, status_of
+    from gradeloop.evaluation import Evaluation, Judgement
     from gradeloop.feedback import feedback
+    from gradeloop.printable import shortened
     from gradeloop.prompts import VERSION
     from gradeloop.rubric import Rubric
+    from gradeloop.scoring import result_of, score_of, status_of
 
 
 class Rolling(Exception):

@@ -6,28 +6,30 @@ from collections.abc import Coroutine, Iterable
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from workflows.calls import Calls, Interrupted, Waiting
-from workflows.elsewhere import Errand
-from workflows.interview import GraderFailed, Interview
-from workflows.options import ADMIT, WARMED_CHARACTERS
+from workflows.calls import Calls, GraderFailed, Interrupted, Waiting, told
+from workflows.elsewhere import remote_verdict
+from workflows.options import TOOL_CALLS, TURNS, WARMED_CHARACTERS
 from workflows.run_state import Conversation, GradingPass, GradingRun
 from workflows.thread_state import Thread
-from workflows.tool_calls import ToolCalls, ToolFailed
-from workflows.tool_round import READ_TRANSCRIPT
+from workflows.tool_calls import READ_TRANSCRIPT, ToolCalls, ToolFailed
 
 with workflow.unsafe.imports_passed_through():
-    from activities.admit import Offer
+    from typing import Any
+
     from activities.evidence import ToolRequest
+    from activities.grade import GradeCall, GraderTurn
+    from activities.providers.model import Step
     from gradeloop.call_groups import CallGroup, call_groups
     from gradeloop.criterion import Criterion
-    from gradeloop.evaluation import Judgement, marks_of, row_characters
+    from gradeloop.evaluation import Judgement
     from gradeloop.judge import Elsewhere, Judge
     from gradeloop.modelspec import ModelSpec
     from gradeloop.reuse import KEPT, reuse_key
     from gradeloop.rubric import Rubric
-    from gradeloop.scoring import may_be_met
-    from gradeloop.tally import Answer, Found, curtailed, tally
-    from gradeloop.transcript import Log, code_of
+    from gradeloop.scoring import marks_of, may_be_met, row_characters
+    from gradeloop.tally import Found, curtailed, tally
+    from gradeloop.transcript import Log, Message, code_of, unanswered
+    from gradeloop.usage import Usage
 
 
 class Grading:
@@ -40,7 +42,8 @@ class Grading:
         self._rubric = rubric
         self._calls = calls
         self._groups = call_groups(rubric)
-        self._tools = ToolCalls(thread, calls, "check")
+        self._checks = ToolCalls(thread, calls, "check")
+        self._tools = ToolCalls(thread, calls, "grader")
         self._draft = thread.log[held.draft].content
 
     async def judge(self) -> Judgement:
@@ -51,7 +54,7 @@ class Grading:
             Waiting: A person has to approve a tool call, or everything else passes and one has to decide.
         """
         if self._rubric.checked or self._named_tools():
-            await self._calls.acquaint()
+            await self._calls.capabilities(for_tools=True)
         try:
             await self._check_all()
         except GraderFailed as error:
@@ -77,11 +80,11 @@ class Grading:
             return
         tool = criterion.check.tool
         draft = code_of(self._draft) if criterion.check.extract == "code" else self._draft
-        operation = self._tools.operation(f"check.{self._pass.draft}.{criterion.id}")
+        operation = self._checks.operation(f"check.{self._pass.draft}.{criterion.id}")
         given = criterion.check.arguments
         request = ToolRequest(call=criterion.id, arguments=given, draft=draft, check=True, operation_id=operation)
         try:
-            found = await self._tools.permitted(tool, request, self._pass.ledger)
+            found = await self._checks.permitted(tool, request, self._pass.ledger)
         except ToolFailed as failed:
             raise GraderFailed(f"the check {tool} of {criterion.id} could not decide: {failed}") from None
         if found is not None and found.outcome is not None:
@@ -91,7 +94,7 @@ class Grading:
         return self._thread.grader is not None and bool(self._thread.grader.tools)
 
     async def _ask_all(self) -> None:
-        """Hold every conversation that has not ended, all at once; over a long transcript one goes ahead, and the others find it cached."""
+        """Have every conversation that has not ended, all at once; over a long transcript one goes ahead, and the others find it cached."""
         await self._look_up()
         due = [(group, at) for group in self._groups for at in range(len(group.judges)) if not self._conversation(group, at).ended]
         if (ahead := self._goes_ahead(due)) is not None:
@@ -113,18 +116,93 @@ class Grading:
 
     async def _ask(self, group: CallGroup, sample: int) -> None:
         judge, conversation = self._judge(group, sample), self._conversation(group, sample)
-        if isinstance(judge, Elsewhere):
-            try:
-                conversation.verdict = await Errand(self._thread, self._run, self._pass, self._calls).verdict(judge, group, sample)
-            except GraderFailed as error:
-                conversation.error = str(error)
-        else:
-            await Interview(self._thread, self._run, self._pass, group, sample, self._calls).hold()
+        try:
+            if isinstance(judge, Elsewhere):
+                asked, step = self._remote_question(group, sample), f"judge.{self._pass.draft}.{group.index}.{sample}"
+                conversation.verdict = await remote_verdict(judge, group, asked, step, self._calls, self._tools)
+            else:
+                await self._converse(group, sample, conversation)
+        except GraderFailed as error:
+            conversation.error = str(error)
+        conversation.log = Log()
         conversation.judge = self._name(group, sample)
         if conversation.verdict is not None:
             rows = sum(len(each.ids) * len(each.judges) for each in self._groups)
             conversation.verdict = curtailed(conversation.verdict, row_characters(rows))
             self._remember(group, sample, conversation)
+
+    def _remote_question(self, group: CallGroup, sample: int) -> dict[str, Any]:
+        shown = self._thread.log.slice(0, None if self._run.finished else self._pass.draft + 1)
+        return {
+            "messages": [message.model_dump(mode="json") for message in shown],
+            "draft": self._draft,
+            "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
+            "iteration": self._run.iteration,
+            "sample": sample,
+        }
+
+    async def _converse(self, group: CallGroup, sample: int, conversation: Conversation) -> None:
+        """Ask a model until there is a verdict or there will be none; the conversation says which.
+
+        Raises:
+            GraderFailed: A call failed for good.
+            Interrupted: The thread is stopping; turns that came are kept.
+            Waiting: A person has to approve a tool call.
+        """
+        log, key = conversation.log, f"scratch/{self._run.grading_run_id}/{self._run.iteration}/{group.index}/{sample}"
+        while not conversation.ended:
+            if wanted := unanswered(log.slice(max(len(log) - 1, 0))):
+                step = f"grader.{self._pass.draft}.{group.index}.{sample}.{len(log) - 1}"
+                for message in await self._tools.answer(conversation, wanted, conversation.offered, step, self._draft):
+                    log.append(message)
+            turn = await self._turn(group, sample, conversation, key)
+            conversation.steps += 1
+            conversation.offered = turn.tools
+            conversation.prompt_sha256 = conversation.prompt_sha256 or turn.prompt_sha256
+            log.append(turn.message)
+            self._calls.learn(turn.offer)
+            self._calls.returned(key, log)
+            self._spend(turn.usage)
+            reading = turn.verdict or turn.malformed
+            if reading is None:  # the turn calls tools
+                continue
+            following = conversation.take(reading, group.ids, loose=turn.loose, spent=_spent(conversation))
+            if isinstance(following, Message):
+                log.append(following)
+
+    def _spend(self, usage: Usage) -> None:
+        self._pass.usage += usage
+        self._thread.usage += usage
+
+    async def _turn(self, group: CallGroup, sample: int, conversation: Conversation, key: str) -> GraderTurn:
+        conversation.exhausted = conversation.exhausted or conversation.steps >= TURNS
+        place = {"run": self._run.ordinal, "iteration": self._run.iteration, "group": group.index, "sample": sample}
+        step = Step.model_validate({"role": "grader", "step": conversation.steps} | place)
+
+        def call() -> GradeCall:
+            return GradeCall(
+                thread=self._calls.thread(),
+                scratch=self._calls.log(key, conversation.log),
+                step=step,
+                admit=self._calls.unknown_judge,
+                nonce=self._run.nonce,
+                request=self._thread.request,
+                draft=self._pass.draft,
+                asked=group.ids,
+                pending=conversation.pending,
+                checks=self._pass.checks,
+                last=conversation.exhausted,
+                forced=conversation.forced,
+                raised=conversation.raised,
+                whole=self._run.finished,
+            )
+
+        try:
+            return await self._calls.make_paid("grade", call, conversation, self._spend, _summary(step, group), GraderTurn)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            raise GraderFailed(told(error)) from None
 
     def _judge(self, group: CallGroup, sample: int) -> Judge | None:
         """Return who judges; None where that is the worker's default, which is not known yet."""
@@ -139,13 +217,8 @@ class Grading:
         """Take the verdicts that were given on the same draft to the same questions."""
         if self._thread.verdicts_of != self._pass.draft:
             self._thread.verdicts, self._thread.verdicts_of = {}, self._pass.draft
-        if self._thread.verdicts and self._calls.offer is None:
-            try:
-                self._calls.learn(await self._calls.make("admit", self._calls.brief(), ADMIT, summary="admit", result=Offer))
-            except ActivityError as error:
-                if is_cancelled_exception(error):
-                    raise
-                return  # the calls themselves say what the worker refuses
+        if self._thread.verdicts and await self._calls.capabilities() is None:
+            return  # the calls themselves say what the worker refuses
         for group in self._groups if self._thread.verdicts else ():
             for sample in range(len(group.judges)):
                 conversation, verdict = self._conversation(group, sample), self._thread.verdicts.get(self._asked(group, sample) or "")
@@ -184,7 +257,7 @@ class Grading:
 
     def _found(self) -> Found:
         answers = {
-            (group.index, at): _answer(conversation)
+            (group.index, at): conversation.answer()
             for group in self._groups
             for at in range(len(group.judges))
             if (conversation := self._conversation(group, at)).ended
@@ -192,8 +265,17 @@ class Grading:
         return Found(answers=answers, checks=self._pass.checks, decisions=self._pass.decisions)
 
 
-def _answer(held: Conversation) -> Answer:
-    return Answer(judge=held.judge or "", verdict=held.verdict, missing=held.missing, error=held.error, cached=held.cached)
+def _summary(step: Step, group: CallGroup) -> str:
+    number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
+    about = "" if group.alone else f" {group.ids[0]}{' …' if len(group.ids) > 1 else ''}"
+    return f"grade #{number}{about}{f', vote {step.sample + 1}' if len(group.judges) > 1 else ''}"
+
+
+def _spent(conversation: Conversation) -> str | None:
+    """Return what of a conversation is used up, where its last turn was the last one."""
+    if not conversation.exhausted:
+        return None
+    return f"{TOOL_CALLS} tool calls" if conversation.tool_calls >= TOOL_CALLS else f"{TURNS} turns"
 
 
 async def _all(work: Iterable[Coroutine[object, object, None]]) -> None:

@@ -7,25 +7,34 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, FailureError
 
-from workflows.admission import Admission, begun
-from workflows.callers import Callers
+from workflows.admission import ROLLING, Admission, begun
+from workflows.audit import given_prompt
 from workflows.calls import Calls, Interrupted, OverBudget, Waiting, refuse_when_cancelled
 from workflows.drafting import DraftFailed
 from workflows.grading_loop import GradingLoop, Rolling
 from workflows.people import People
+from workflows.portable import portable
 from workflows.raw import NO_VALUE, decoded
 from workflows.report import Report
 from workflows.run_ahead import RunAhead
-from workflows.run_result import result_of
-from workflows.thread_decisions import ThreadDecisions
-from workflows.thread_state import Thread
+from workflows.run_result import not_begun, result_of, waiting_for
+from workflows.thread_logs import page_of_log
+from workflows.thread_state import Outcome, Thread
 from workflows.turns import begin, judge_anew, settle, take_supplied
 
 with workflow.unsafe.imports_passed_through():
+    from pydantic import JsonValue
+
+    from activities.thread_view import Brief
     from gradeloop import contracts
-    from gradeloop.contracts import RunResult
+    from gradeloop.contracts import GivenPrompt, GradingThread, RunResult, ThreadState
     from gradeloop.errors import InvalidRequest
+    from gradeloop.evaluation import Evaluation
+    from gradeloop.event import Event
+    from gradeloop.page import Page, page_of
     from gradeloop.request import parse_request
+    from gradeloop.steering import ApproveRequest, DenyRequest
+    from gradeloop.transcript import Message
 
 FIRST_TURN_SECONDS = 10.0
 """How long a thread that was started with nothing to do waits for its first turn."""
@@ -34,13 +43,16 @@ NOTHING_TO_DO = "messages is empty and no turn came; give the task as one messag
 
 
 @workflow.defn(name=contracts.WORKFLOW)
-class GradingThreadWorkflow(ThreadDecisions):
+class GradingThreadWorkflow(GradingThread):
     """One conversation, graded."""
 
     @workflow.init
     def __init__(self, request: RawValue = NO_VALUE) -> None:
         self._refusal: InvalidRequest | None = None
         self._served = False
+        self._rolling = False  # the thread is about to go on in a new run of the workflow: callers are asked to come again
+        self._failure: ApplicationError | None = None  # why the thread fails: the worker refused it
+        self._dropped: set[str] = set()  # keys of queued turns that an interrupt dropped
         try:
             self._request = parse_request(decoded(request, "the request"))
             self._thread = begun(self._request)
@@ -49,7 +61,6 @@ class GradingThreadWorkflow(ThreadDecisions):
             self._refusal = error
             return
         self._admission = Admission(self._thread)
-        self._callers = Callers(self._thread, self._admission)
         self._calls = Calls(self._thread)
         self._people = People(self._thread, self._calls)
         self._report = Report(self._thread, self._calls)
@@ -59,13 +70,13 @@ class GradingThreadWorkflow(ThreadDecisions):
     async def run(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.contracts.GradingThread.run`."""
         self._guard = asyncio.create_task(RunAhead().guard())
-        thread = self._held()
+        thread = self._require_thread()
         if thread.status == "running":
-            await self._drive(thread)
+            await self._serve_turn(thread)
         while True:
-            await self._next(thread)
+            await self._serve_turns(thread)
             await workflow.wait_condition(workflow.all_handlers_finished)
-            if self._callers.rolling:
+            if self._rolling:
                 workflow.continue_as_new(self._rolled())
             if not thread.queue and thread.supplied is None:
                 break
@@ -73,28 +84,28 @@ class GradingThreadWorkflow(ThreadDecisions):
             raise ApplicationError(NOTHING_TO_DO, type="InvalidRequest", non_retryable=True)
         return result_of(thread, thread.outcomes[-1])
 
-    async def _next(self, thread: Thread) -> None:
+    async def _serve_turns(self, thread: Thread) -> None:
         """Serve turns until there is nothing left to do and nothing left to wait for."""
-        while not self._callers.rolling:
+        while not self._rolling:
             refuse_when_cancelled()
             if self._people.ready(thread):
                 begin(thread, thread.queue.pop(0))
-                await self._drive(thread)
+                await self._serve_turn(thread)
             elif thread.supplied is not None:
                 if thread.status == "waiting" and thread.drafting is not None:
                     take_supplied(thread)
                 elif judge_anew(thread):
-                    await self._drive(thread)
+                    await self._serve_turn(thread)
             elif workflow.info().is_continue_as_new_suggested():
-                self._callers.rolling = True
-            elif not await self._something_comes(thread):
+                self._rolling = True
+            elif not await self._more_to_do(thread):
                 return
 
-    async def _something_comes(self, thread: Thread) -> bool:
+    async def _more_to_do(self, thread: Thread) -> bool:
         """Wait for a turn or a rubric; False where the thread may end."""
         if thread.closing:
             if thread.status == "waiting":  # behind which nothing is served
-                self._callers.drop_queue()
+                self._drop_queue()
             return False
         stays = thread.status == "waiting" or (thread.status == "interrupted" and (thread.reason != "failure" or thread.idle_timeout > 0))
         patience = thread.idle_timeout if self._served else max(thread.idle_timeout, FIRST_TURN_SECONDS)
@@ -109,8 +120,8 @@ class GradingThreadWorkflow(ThreadDecisions):
             return False
         return True
 
-    async def _drive(self, thread: Thread) -> None:
-        """Drive the turn in flight until it ends, is stopped, or rolls over."""
+    async def _serve_turn(self, thread: Thread) -> None:
+        """Serve the turn in flight until it ends, is stopped, or rolls over."""
         self._served = True
         try:
             await self._loop.turn()
@@ -120,7 +131,7 @@ class GradingThreadWorkflow(ThreadDecisions):
             thread.tell("interrupted", reason=thread.reason)
             if thread.supplied is not None:
                 take_supplied(thread)
-            self._callers.drop_queue()
+            self._drop_queue()
         except DraftFailed as failed:
             thread.status, thread.reason, thread.error = "interrupted", "failure", str(failed)
             thread.tell("run_ended", status="interrupted", reason=thread.reason)
@@ -128,7 +139,7 @@ class GradingThreadWorkflow(ThreadDecisions):
             thread.status = "waiting"
             thread.tell("waiting")
         except Rolling:
-            self._callers.rolling = True
+            self._rolling = True
             return
         except (asyncio.CancelledError, FailureError) as error:
             await self._dismiss(thread, error)
@@ -148,10 +159,10 @@ class GradingThreadWorkflow(ThreadDecisions):
         """
         if workflow.cancellation_reason() is None and not isinstance(error, ApplicationError):
             return
-        self._callers.failure = error if isinstance(error, ApplicationError) else None
+        self._failure = error if isinstance(error, ApplicationError) else None
         thread.status = "interrupted"
         settle(thread)
-        self._callers.drop_queue()
+        self._drop_queue()
         await workflow.wait_condition(workflow.all_handlers_finished)
         refuse_when_cancelled()
 
@@ -160,10 +171,37 @@ class GradingThreadWorkflow(ThreadDecisions):
         request = self._request.model_dump(mode="json", exclude={"messages", "rubric", "checkpoint"}, exclude_none=True)
         return request | {"checkpoint": self.checkpoint() | {"rolled": True}}
 
-    def _held(self) -> Thread:
+    def _require_thread(self) -> Thread:
+        """Return the thread; a request that was refused fails whatever asks for it."""
         if self._refusal is not None:
             raise ApplicationError(str(self._refusal), type=type(self._refusal).__name__, non_retryable=True)
         return self._thread
+
+    async def _settled(self, key: str, *, attached: bool = False) -> RunResult:
+        """Wait for the turn of a key and return its result; where `attached`, one that waits for a person is waited for too.
+
+        Raises:
+            ApplicationError: `ThreadRolling`, or the thread's own failure.
+        """
+
+        def ended() -> Outcome | None:
+            outcome = self._admission.ended(key)
+            return None if outcome and attached and outcome.status == "waiting" and not self._thread.closing else outcome
+
+        self._dropped.discard(key)
+        await workflow.wait_condition(lambda: ended() is not None or key in self._dropped or self._rolling)
+        if self._failure is not None:
+            raise ApplicationError(self._failure.message, type=self._failure.type, non_retryable=True)
+        if outcome := ended():
+            return result_of(self._thread, outcome)
+        if key in self._dropped:
+            return not_begun(self._thread)
+        raise ApplicationError(ROLLING, type="ThreadRolling")
+
+    def _drop_queue(self) -> None:
+        """End the queued turns as interrupted ones of which nothing was recorded."""
+        self._dropped.update(key for turn in self._thread.queue for key in turn.keys)
+        self._thread.queue.clear()
 
     @workflow.update
     async def invoke(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, read by the admission
@@ -171,29 +209,69 @@ class GradingThreadWorkflow(ThreadDecisions):
         turn = self._admission.turn(request, self._update_id())
         attached = self._admission.attaches(turn.keys[0])
         self._admission.enqueue(turn)
-        return await self._callers.settled(turn.keys[0], attached=attached)
+        return await self._settled(turn.keys[0], attached=attached)
 
     @invoke.validator
     def _may_invoke(self, request: RawValue = NO_VALUE) -> None:
-        self._held()
-        self._admission.refuse(request, self._update_id(), rolling=self._callers.rolling)
+        self._require_thread()
+        self._admission.refuse(request, self._update_id(), rolling=self._rolling)
 
     @workflow.update
     async def resume(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, read by the admission
         """See `gradeloop.contracts.GradingThread.resume`."""
         turn = self._admission.resumption(request, self._update_id())
         self._admission.enqueue(turn)
-        return await self._callers.settled(turn.keys[0])
+        return await self._settled(turn.keys[0])
 
     @resume.validator
     def _may_resume(self, request: RawValue = NO_VALUE) -> None:
-        self._held()
+        self._require_thread()
         self._admission.refuse_resumption(request, self._update_id())
 
     @staticmethod
     def _update_id() -> str:
         info = workflow.current_update_info()
         return info.id if info else ""
+
+    @workflow.update
+    async def decide(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, read by the admission
+        """See `gradeloop.contracts.GradingThread.decide`."""
+        self._people.decide(request)
+
+    @decide.validator
+    def _may_decide(self, request: RawValue = NO_VALUE) -> None:
+        self._require_thread()
+        self._people.refuse_decision(request)
+
+    @workflow.update
+    async def approve(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, read by the admission
+        """See `gradeloop.contracts.GradingThread.approve`."""
+        self._people.approve(request)
+
+    @approve.validator
+    def _may_approve(self, request: RawValue = NO_VALUE) -> None:
+        self._require_thread()
+        self._people.refuse_word(ApproveRequest, request)
+
+    @workflow.update
+    async def deny(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, read by the admission
+        """See `gradeloop.contracts.GradingThread.deny`."""
+        self._people.deny(request)
+
+    @deny.validator
+    def _may_deny(self, request: RawValue = NO_VALUE) -> None:
+        self._require_thread()
+        self._people.refuse_word(DenyRequest, request)
+
+    @workflow.update
+    async def override(self, request: RawValue = NO_VALUE) -> Evaluation:  # type: ignore[override]  # raw, read by the admission
+        """See `gradeloop.contracts.GradingThread.override`."""
+        return self._people.override(request)
+
+    @override.validator
+    def _may_override(self, request: RawValue = NO_VALUE) -> None:
+        self._require_thread()
+        self._people.refuse_override(request)
 
     @workflow.signal
     async def interrupt(self) -> None:
@@ -202,7 +280,7 @@ class GradingThreadWorkflow(ThreadDecisions):
             self._calls.stop("person")
         elif self._refusal is None and self._thread.status == "waiting":
             self._people.stop_waiting()
-            self._callers.drop_queue()
+            self._drop_queue()
 
     @workflow.signal
     async def close(self) -> None:
@@ -215,3 +293,74 @@ class GradingThreadWorkflow(ThreadDecisions):
         """See `gradeloop.contracts.GradingThread.supply_rubric`."""
         if self._refusal is None and self._admission.supply(rubric):
             self._calls.stop("rubric")
+
+    @workflow.query
+    def state(self) -> ThreadState:
+        """See `gradeloop.contracts.GradingThread.state`."""
+        thread = self._require_thread()
+        run, rubric = thread.run, thread.rubric_in_force
+        working = thread.status == "running"
+        return ThreadState(
+            status=thread.status,
+            grading_run_id=run.grading_run_id if run else None,
+            phase=None if not working else "grading" if run and run.grading else "generating",
+            iteration=run.iteration if run else None,
+            rubric=rubric,
+            rubric_sha256=rubric.sha256() if rubric else None,
+            usage=thread.usage,
+            budget=thread.budget,
+            reason=thread.reason,
+            queued=len(thread.queue),
+            waiting_for=waiting_for(thread),
+        )
+
+    @workflow.query
+    def result(self, key: str | None = None) -> RunResult | None:
+        """See `gradeloop.contracts.GradingThread.result`."""
+        thread = self._require_thread()
+        ended = [each for each in thread.outcomes if key in {None, each.key}]
+        return result_of(thread, ended[-1]) if ended else None
+
+    @workflow.query
+    def messages(self, after: int = 0, limit: int = 1000) -> Page[Message]:
+        """See `gradeloop.contracts.GradingThread.messages`."""
+        return Page[Message](**page_of(self._require_thread().log.slice(0), after, limit))
+
+    @workflow.query
+    def evaluations(self, after: int = 0, limit: int = 1000) -> Page[Evaluation]:
+        """See `gradeloop.contracts.GradingThread.evaluations`."""
+        return Page[Evaluation](**page_of(self._require_thread().evaluations, after, limit))
+
+    @workflow.query
+    def events(self, after: int = 0, limit: int = 1000) -> Page[Event]:
+        """See `gradeloop.contracts.GradingThread.events`."""
+        kept = self._require_thread().events
+        return Page[Event](**page_of(kept, after, limit, first=kept[0].seq - 1 if kept else 0))
+
+    @workflow.query
+    def prompt(self, evaluation: int, group: int = 0) -> GivenPrompt | None:
+        """See `gradeloop.contracts.GradingThread.prompt`."""
+        return given_prompt(self._require_thread(), evaluation, group)
+
+    @workflow.query
+    def checkpoint(self) -> dict[str, JsonValue]:
+        """See `gradeloop.contracts.GradingThread.checkpoint`."""
+        return {"temporal_run_id": workflow.info().run_id, "thread": portable(self._require_thread()).model_dump(mode="json")}
+
+    @workflow.query
+    def stopped(self) -> dict[str, int]:
+        """Return the `seq` of the newest event by which a turn stopped; clients put it into their update ids."""
+        kept = self._require_thread().events
+        dropped = kept[0].seq - 1 if kept else 0
+        stops = (event.seq for event in reversed(kept) if event.type == "interrupted" or event.status == "interrupted")
+        return {"seq": next(stops, dropped)}
+
+    @workflow.query
+    def brief(self) -> Brief | None:
+        """Return what every call of the thread shares, for a worker that lacks it."""
+        return self._calls.brief().brief
+
+    @workflow.query
+    def log(self, key: str, after: int, limit: int) -> Page[Message]:
+        """Return messages of the thread or of a grader's conversation, for a worker that lacks them."""
+        return page_of_log(self._require_thread(), key, after, limit)

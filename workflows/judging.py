@@ -8,18 +8,16 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from workflows.calls import Calls, told
-from workflows.criteria_pass import CriteriaPass, NoVerdict
-from workflows.options import ADMIT
+from workflows.criteria_pass import NoVerdict, judge_by_criteria
 from workflows.raw import NO_VALUE, decoded
 from workflows.rollouts import Rollouts, Unavailable
 from workflows.run_ahead import RunAhead
-from workflows.run_state import GradingRun
+from workflows.run_state import GradingPass, GradingRun
 from workflows.thread_logs import page_of_log
 from workflows.thread_state import Thread
 from workflows.turns import NONCE_BITS
 
 with workflow.unsafe.imports_passed_through():
-    from activities.admit import Offer
     from activities.run_view import SubjectPage
     from activities.thread_view import Brief
     from gradeloop.errors import InvalidRequest
@@ -54,14 +52,13 @@ class JudgingWorkflow(Judging):
         self._thread = _thread(self._request)
         self._calls = Calls(self._thread)
         judge = self._request.judge
-        self._by: CriteriaPass | Rollouts
+        self._rollouts: Rollouts | None = None
         if isinstance(judge, CriteriaJudge):
-            draft = answer_of(self._thread.log.slice(0))
-            grading = GradingRun(grading_run_id=str(workflow.uuid4()), ordinal=0, nonce=nonce, max_iterations=1, finished=True)
-            self._thread.run = grading
-            self._by = CriteriaPass(self._thread, self._calls, judge.rubric, grading, draft)
+            self._run = GradingRun(grading_run_id=str(workflow.uuid4()), ordinal=0, nonce=nonce, max_iterations=1, finished=True)
+            self._pass = self._run.grading = GradingPass(draft=answer_of(self._thread.log.slice(0)))
+            self._thread.run, self._rubric = self._run, judge.rubric
         else:
-            self._by = Rollouts(self._thread, self._calls, judge, self._request.run, nonce)
+            self._rollouts = Rollouts(self._thread, self._calls, judge, self._request.run, nonce)
 
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> JudgeResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
@@ -71,7 +68,7 @@ class JudgingWorkflow(Judging):
             raise ApplicationError(str(self._refusal), type=type(self._refusal).__name__, non_retryable=True)
         await self._refuse_large()
         try:
-            return await (self._by_criteria(self._by) if isinstance(self._by, CriteriaPass) else self._by_schema(self._by))
+            return await (self._by_schema(self._rollouts) if self._rollouts else self._by_criteria())
         except Unavailable as error:
             spent = self._thread.usage.model_dump(mode="json")
             raise ApplicationError(str(error), {"usage": spent}, type=UNAVAILABLE, non_retryable=True) from None
@@ -82,7 +79,7 @@ class JudgingWorkflow(Judging):
         if len(run.json_bytes()) <= RUN_BYTES:
             return
         try:
-            offer = await self._calls.make("admit", self._calls.brief(), ADMIT, summary="admit", result=Offer)
+            offer = await self._calls.ask_capabilities()
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -92,12 +89,13 @@ class JudgingWorkflow(Judging):
         except InvalidRequest as error:
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
 
-    async def _by_criteria(self, judging: CriteriaPass) -> JudgeResult:
+    async def _by_criteria(self) -> JudgeResult:
+        held = self._pass
         try:
-            found = await judging.judge()
+            found = await judge_by_criteria(self._thread, self._run, held, self._rubric, self._calls)
         except NoVerdict as error:
-            return self._result("FAILURE", {}, {"reason": str(error), "again": False}, judging.model, judging.prompt_sha256)
-        return self._result("DIRECT_RESULT", found.output, found.metadata, judging.model, judging.prompt_sha256)
+            return self._result("FAILURE", {}, {"reason": str(error), "again": False}, held.judged_by, held.prompt_sha256)
+        return self._result("DIRECT_RESULT", found.output, found.metadata, held.judged_by, held.prompt_sha256)
 
     async def _by_schema(self, judging: Rollouts) -> JudgeResult:
         rollouts, reflections = await judging.all()
@@ -136,14 +134,14 @@ class JudgingWorkflow(Judging):
     @workflow.query
     def log(self, key: str, after: int, limit: int) -> Page[Message]:
         """Return messages of the run or of a judge's conversation, for a worker that lacks them."""
-        if isinstance(self._by, Rollouts):
-            return Page[Message](**page_of(self._by.log(key), after, limit))
+        if self._rollouts is not None:
+            return Page[Message](**page_of(self._rollouts.log(key), after, limit))
         return page_of_log(self._thread, key, after, limit)
 
     @workflow.query
     def subject(self, offset: int) -> SubjectPage:
         """Return a stretch of what is judged and by whom, as JSON, for a worker that lacks it."""
-        return self._by.page(offset) if isinstance(self._by, Rollouts) else SubjectPage(text="", next=None)
+        return self._rollouts.page(offset) if self._rollouts else SubjectPage(text="", next=None)
 
 
 def _thread(request: JudgingRequest) -> Thread:

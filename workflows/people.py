@@ -13,7 +13,8 @@ from workflows.turns import settle
 
 with workflow.unsafe.imports_passed_through():
     from gradeloop.errors import InvalidRequest
-    from gradeloop.evaluation import Decision, Evaluation, Override, overridden
+    from gradeloop.evaluation import Decision, Evaluation, Override
+    from gradeloop.scoring import overridden
     from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest, parse
 
 

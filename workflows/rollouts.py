@@ -7,8 +7,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from workflows.calls import Calls, told
 from workflows.options import ADMIT, TAIL_BYTES, WARMED_CHARACTERS
-from workflows.paid_calls import PaidCalls
-from workflows.run_state import Exchange
+from workflows.run_state import Conversation
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
@@ -21,10 +20,10 @@ with workflow.unsafe.imports_passed_through():
     from gradeloop.judges.judge_prompt import reflection, repair
     from gradeloop.judges.schema_judge import SchemaJudge
     from gradeloop.judges.summary import Rollout, shortened_raw
-    from gradeloop.mending import REPAIRS
     from gradeloop.modelspec import ModelSpec
     from gradeloop.transcript import Log, Message
     from gradeloop.usage import Usage
+    from gradeloop.verdict import Malformed
 
 INLINE_BYTES = 8 * 1024
 """Of a subject that every call carries; a larger one is carried once, or fetched."""
@@ -81,55 +80,58 @@ class Rollouts:
             raise Unavailable(told(error)) from None
 
     async def _round(self, number: int, logs: list[Log]) -> list[Rollout]:
-        """Hold a conversation a log, all at once; over a long run one goes ahead, and the others find it in the provider's cache."""
+        """Converse over every log, all at once; over a long run one goes ahead, and the others find it in the provider's cache."""
         goes_ahead = number == 0 and len(logs) > 1 and len(self._text) >= WARMED_CHARACTERS
-        first = [await self._hold(number, 0, logs[0])] if goes_ahead else []
+        first = [await self._converse(number, 0, logs[0])] if goes_ahead else []
         rest = list(enumerate(logs))[len(first) :]
-        return [*first, *await asyncio.gather(*(self._hold(number, at, log) for at, log in rest))]
+        return [*first, *await asyncio.gather(*(self._converse(number, at, log) for at, log in rest))]
 
-    async def _hold(self, number: int, at: int, log: Log) -> Rollout:
-        exchange, repairs = Exchange(), 0
-        key = f"scratch/{number}/{at}"
+    async def _converse(self, number: int, at: int, log: Log) -> Rollout:
+        """Ask until an answer is valid, its repairs are used up, or nobody answers."""
+        key, conversation = f"scratch/{number}/{at}", Conversation(log=log)
         self._logs[key] = log
         while True:
+            repairs = conversation.repairs
             try:
-                turn = await self._turn(number, at, key, log, exchange)
+                turn = await self._turn(number, at, key, conversation)
             except ActivityError as error:
                 if is_cancelled_exception(error):
                     raise
                 return Rollout(index=at, unavailable=told(error), repairs=repairs)
-            exchange.steps += 1
+            conversation.steps += 1
             log.append(turn.message)
             self._calls.returned(key, log)
             self._spend(turn.usage)
             found = Rollout(index=at, output=turn.output, citations=turn.citations, repairs=repairs, prompt_sha256=turn.prompt_sha256)
             if turn.output is not None:
                 return found
-            if repairs == REPAIRS:
+            following = conversation.take(
+                Malformed(problems=turn.problems), (), ask_again=lambda problems, _: repair(self._judge, problems)
+            )
+            if not isinstance(following, Message):
                 wrong = {"invalid": "; ".join(turn.problems), "raw_text": shortened_raw(turn.message.content)}
                 return found.model_copy(update=wrong)
-            repairs += 1
-            log.append(repair(self._judge, turn.problems))
+            log.append(following)
 
-    async def _turn(self, number: int, at: int, key: str, log: Log, exchange: Exchange) -> JudgeTurn:
-        step = Step(role="grader", iteration=number, sample=at, step=exchange.steps)
+    async def _turn(self, number: int, at: int, key: str, conversation: Conversation) -> JudgeTurn:
+        step = Step(role="grader", iteration=number, sample=at, step=conversation.steps)
         what = "reflect" if number else "judge"
-        summary = f"{what} #{at + 1}" + (f".{exchange.steps + 1}" if exchange.steps else "")
-        paid = PaidCalls(self._thread, self._calls, exchange, self._spend)
-        return await paid.make("judge", lambda: self._call(key, log, step, raised=exchange.raised), summary=summary, result=JudgeTurn)
+        summary = f"{what} #{at + 1}" + (f".{conversation.steps + 1}" if conversation.steps else "")
 
-    def _call(self, key: str, log: Log, step: Step, *, raised: bool) -> JudgeCall:
-        if self.model is None:
-            raise Unavailable("nobody judges")
-        return JudgeCall(
-            subject=self._reference(),
-            scratch=self._calls.log(key, log),
-            step=step,
-            nonce=self._nonce,
-            model=self.model,
-            again=self._judge.n_rollouts_per_input > 1,
-            raised=raised,
-        )
+        def call() -> JudgeCall:
+            if self.model is None:
+                raise Unavailable("nobody judges")
+            return JudgeCall(
+                subject=self._reference(),
+                scratch=self._calls.log(key, conversation.log),
+                step=step,
+                nonce=self._nonce,
+                model=self.model,
+                again=self._judge.n_rollouts_per_input > 1,
+                raised=conversation.raised,
+            )
+
+        return await self._calls.make_paid("judge", call, conversation, self._spend, summary, JudgeTurn)
 
     def _reference(self) -> SubjectRef:
         """Return the subject by its sha256: in full where it is small, and once where it is not too large."""

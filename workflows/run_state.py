@@ -1,5 +1,6 @@
 """What a grading run holds: the pass in flight, and every conversation of it."""
 
+import hashlib
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -8,11 +9,11 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from gradeloop.evaluation import CheckOutcome, Decision, Status
     from gradeloop.evidence import Evidence
+    from gradeloop.mending import GraderConversation
     from gradeloop.modelspec import ModelSpec
     from gradeloop.strict import without_nulls
     from gradeloop.transcript import Log
     from gradeloop.usage import Usage
-    from gradeloop.verdict import Verdict, VerdictRow
 
 
 class State(BaseModel):
@@ -69,35 +70,14 @@ class Exchange(State):
     ledger: Ledger = Field(default_factory=Ledger)
 
 
-class Conversation(Exchange):
-    """A grader's conversation over one draft."""
+class Conversation(GraderConversation, Exchange):
+    """A grader's conversation over one draft, or over one finished run."""
 
     log: Log
     offered: tuple[str, ...] = ()
     """The tools of the last turn."""
-    repairs: int = 0
-    pending: tuple[str, ...] = ()
-    """The criteria that were left out, once they are asked for alone."""
-    rows: tuple[VerdictRow, ...] = ()
-    explanation: str = ""
-    forced: bool = False
-    """True when the model's first answer, which no schema could bind, was none: it is asked again by the schema alone."""
-    judge: str | None = None
-    """Who was asked."""
-    verdict: Verdict | None = None
-    missing: tuple[str, ...] = ()
-    """Ids without a row, however often it was asked."""
-    error: str | None = None
-    """Why there is no verdict, or rows are missing."""
-    cached: bool = False
-    """True where the verdict is that of an earlier pass over the same draft."""
     prompt_sha256: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Of what the grader of a finished run was given."""
-
-    @property
-    def ended(self) -> bool:
-        """True where there is nothing more to ask."""
-        return self.verdict is not None or self.error is not None
+    """The sha256 of what the grader of a finished run was given."""
 
 
 class GradingPass(State):
@@ -116,6 +96,12 @@ class GradingPass(State):
     def judged_by(self) -> str | None:
         """Who judged, the first of several; None where no grader was asked."""
         return next((each.judge for each in self.conversations.values() if each.judge), None)
+
+    @property
+    def prompt_sha256(self) -> str | None:
+        """The sha256 of what the graders of a finished run were given, of all prompts in order; None where checks alone decided."""
+        sent = [each.prompt_sha256 for _, each in sorted(self.conversations.items()) if each.prompt_sha256]
+        return None if not sent else sent[0] if len(sent) == 1 else hashlib.sha256("".join(sent).encode()).hexdigest()
 
     @model_validator(mode="before")
     @classmethod

@@ -2,12 +2,14 @@
 
 from temporalio import workflow
 
-from workflows.calls import MESSAGES
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
     from gradeloop.page import Page, page_of
     from gradeloop.transcript import Log, Message
+
+MESSAGES = "messages"
+"""The key of a thread's own messages, beside those of its conversations with graders."""
 
 
 def page_of_log(thread: Thread, key: str, after: int, limit: int) -> Page[Message]:

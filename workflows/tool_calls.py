@@ -1,14 +1,17 @@
-"""One call of an evidence tool: where it is served, how often it may run, who has to approve it."""
+"""Calls of tools: where each is served, how often it may run, who has to approve it; the calls of a model's turn run side by side."""
+
+import asyncio
 
 from temporalio import exceptions, workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
-from workflows.calls import Calls, Interrupted, told
-from workflows.options import FOREIGN_TOOL, TOOL_CALL, once
+from workflows.calls import Calls, Interrupted, Waiting, told
+from workflows.options import FOREIGN_TOOL, TOOL_CALL, TOOL_CALLS, once
 from workflows.raw import Unreadable, answered
-from workflows.run_state import Approval, Ledger
+from workflows.run_state import Approval, Exchange, Ledger
+from workflows.thread_logs import MESSAGES
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
@@ -16,9 +19,12 @@ with workflow.unsafe.imports_passed_through():
     from typing import Any, Literal
 
     from activities.admit import ToolFacts
-    from activities.evidence import CHECKER_ERROR, ToolRequest, tool_name
+    from activities.evidence import CHECKER_ERROR, ToolRequest, TranscriptRequest, tool_name
     from gradeloop.evidence import Evidence, check_outcome, evidence_of, uncertain
     from gradeloop.tool_elsewhere import ToolElsewhere, elsewhere
+    from gradeloop.transcript import Message, ToolCall
+
+READ_TRANSCRIPT = "read_transcript"
 
 APPROVED_BYTES = 16 * 1024
 """Of a call's arguments: what a person is asked about has to fit on a page."""
@@ -49,6 +55,83 @@ class ToolCalls:
         """Return the id of a call: run, iteration, step; the same however often it is made."""
         run = self._thread.run
         return f"{run.grading_run_id if run else self._thread.thread_id}:{run.iteration if run else 0}:{step}"
+
+    async def answer(
+        self, exchange: Exchange, wanted: tuple[ToolCall, ...], offered: tuple[str, ...], step: str, draft: str = ""
+    ) -> list[Message]:
+        """Run the calls that have no result yet and return all results in order.
+
+        Args:
+            exchange: What has been found so far, and where it is kept.
+            wanted: The calls of the turn.
+            offered: The tools that the model was given.
+            step: What the turn is called in its calls' ids.
+            draft: What is judged, for a grader's tools.
+
+        Raises:
+            Interrupted: The thread is stopping; the results that came are kept in `exchange`.
+            Waiting: A person has to approve a call; the results of the others are kept.
+        """
+        missing = [(str(at), call) for at, call in enumerate(wanted) if str(at) not in exchange.results]
+        started = [self._answer_one(exchange, at, call, offered, f"{step}.{at}", draft) for at, call in missing]
+        for ended in await asyncio.gather(*started, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
+        if any(str(at) not in exchange.results for at, _ in enumerate(wanted)):
+            if self._calls.stopping:
+                raise Interrupted
+            raise Waiting
+        messages = [exchange.results[str(at)].message(call.name) for at, call in enumerate(wanted)]
+        exchange.results, exchange.ledger = {}, Ledger()
+        return messages
+
+    async def _answer_one(self, exchange: Exchange, at: str, call: ToolCall, offered: tuple[str, ...], step: str, draft: str) -> None:
+        if call.name not in offered:
+            known = ", ".join(offered) or "none"
+            exchange.results[at] = evidence_of(call.id, f"there is no tool {call.name!r}; the tools are: {known}", failed=True)
+        elif call.invalid is not None:
+            exchange.results[at] = evidence_of(call.id, "the arguments are not a JSON object; nothing was run", failed=True)
+        elif exchange.tool_calls >= TOOL_CALLS:
+            exchange.exhausted = True
+            exchange.results[at] = evidence_of(call.id, f"not run: all {TOOL_CALLS} tool calls are used up", failed=True)
+        else:
+            exchange.tool_calls += 1
+            if call.name not in exchange.called:
+                exchange.called = (*exchange.called, call.name)
+            found = None
+            try:
+                found = await self._find(exchange, at, call, step, draft)
+            finally:
+                if found is None:
+                    exchange.tool_calls -= 1
+            if found is not None:
+                exchange.results[at] = found
+
+    async def _find(self, exchange: Exchange, at: str, call: ToolCall, step: str, draft: str) -> Evidence | None:
+        """Return what a call found; None where a person has yet to approve it."""
+        if call.name == READ_TRANSCRIPT:
+            return await self._read_transcript(call)
+        operation = exchange.ledger.operations.get(at) or self.operation(step)
+        exchange.ledger.operations = {**exchange.ledger.operations, at: operation}
+        request = ToolRequest(call=call.id, arguments=call.arguments, draft=draft, operation_id=operation)
+        try:
+            return await self.permitted(call.name, request, exchange.ledger)
+        except ToolFailed as failed:
+            return evidence_of(call.id, str(failed), failed=True)
+
+    async def _read_transcript(self, call: ToolCall) -> Evidence:
+        self._thread.tell("tool_called", tool=call.name, role=self._role)
+        record, offset = call.arguments.get("record"), call.arguments.get("offset", 0)
+        if not isinstance(record, int) or not isinstance(offset, int):
+            return evidence_of(call.id, "record and offset are whole numbers", failed=True)
+        messages = self._calls.log(MESSAGES, self._thread.log)
+        request = TranscriptRequest(call=call.id, messages=messages, record=record, offset=offset)
+        try:
+            return await self._calls.make(READ_TRANSCRIPT, request, TOOL_CALL, summary=f"evidence record {record}", result=Evidence)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            return evidence_of(call.id, told(error), failed=True)
 
     async def permitted(self, tool: str, request: ToolRequest, ledger: Ledger) -> Evidence | None:
         """Call a tool and return what it found; None where a person has yet to approve the call.

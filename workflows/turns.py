@@ -6,9 +6,10 @@ from workflows.run_state import GradingPass, GradingRun
 from workflows.thread_state import OUTCOMES_KEPT, Invocation, Outcome, Thread
 
 with workflow.unsafe.imports_passed_through():
-    from gradeloop.evaluation import Status, best_of
+    from gradeloop.evaluation import Status
     from gradeloop.evidence import evidence_of
     from gradeloop.rubric import Rubric
+    from gradeloop.scoring import best_of
     from gradeloop.transcript import unanswered
 
 NO_RUBRIC = Rubric(criteria=())

@@ -20,7 +20,7 @@ from activities.providers.scripted import Script, Scripted
 from activities.providers.vetting import settings_complaint
 from gradeloop.default_model import DEFAULTS
 from gradeloop.modelspec import ModelSpec
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 from gradeloop.usage import Usage
 
 _VARIABLES = {

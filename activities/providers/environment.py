@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from gradeloop.default_model import GITHUB_URL, MISTRAL_URL, default_model
 from gradeloop.errors import InvalidRequest
 from gradeloop.modelspec import ModelSpec
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 OPENAI_URL = "https://api.openai.com/v1"

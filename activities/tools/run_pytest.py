@@ -58,7 +58,9 @@ def main(nonce, out, write, leave):
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             write(out, (nonce + json.dumps({"unfit": f"{name} is no Python: {error}"[:MESSAGE]}) + nonce).encode())
             leave(0)
-    flags = ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "--no-summary", "-c", os.devnull, "--rootdir", "."]
+    # Without `--confcutdir`, which is the folder of `-c` then, pytest collects the parent folder, which is closed.
+    places = ["-c", os.devnull, "--rootdir", ".", "--confcutdir", "."]
+    flags = ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "--no-summary", *places]
     told["exit"] = int(pytest.main([*flags, *SUITE], plugins=[Told()]))
     write(out, (nonce + json.dumps(told) + nonce).encode())
     leave(0)

@@ -19,7 +19,7 @@ from activities.tools.mcp_servers import McpServers
 from activities.tools.shelf import Shelf
 from activities.tools.tool import DIGITS, Tool, tool_of
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.strict import did_you_mean
+from gradeloop.printable import did_you_mean
 from gradeloop.tool_elsewhere import OfferedTool
 from gradeloop.worker_settings import WorkerSettings
 

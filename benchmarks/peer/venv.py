@@ -1,4 +1,4 @@
-"""A peer's venv, made once from PyPI in the user's cache folder: it must not enter our own dependencies."""
+"""A peer's venv, made once by pip in the user's cache folder: it must not enter our own dependencies."""
 
 import hashlib
 import subprocess

@@ -3,7 +3,7 @@
 //   npm install && npm run build && TEMPORAL_ADDRESS=127.0.0.1:7233 npm start
 import { NativeConnection, Worker } from "@temporalio/worker";
 
-/** What gradeloop gives a tool that is served elsewhere. */
+/** The argument that gradeloop passes to a remote tool. */
 interface ToolCall {
   call: string;
   operation_id: string; // the same at every attempt of one call

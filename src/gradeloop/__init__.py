@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gradeloop.event import Event
     from gradeloop.judges.agent_run import AgentRun, RunMessage, RunTranscript
     from gradeloop.judges.config import JudgeConfig
-    from gradeloop.judges.judge import Judge, build_judge
+    from gradeloop.judges.judge import Judge
     from gradeloop.judges.judge_result import JudgeResult
     from gradeloop.modelspec import ModelConfig, ModelSpec
     from gradeloop.page import Page
@@ -87,7 +87,6 @@ __all__ = [
     "Usage",
     "WaitingFor",
     "WorkerFailed",
-    "build_judge",
 ]
 
 _MODULES = {
@@ -108,7 +107,7 @@ _MODULES = {
     "gradeloop.event": "Event",
     "gradeloop.judges.agent_run": "AgentRun RunMessage RunTranscript",
     "gradeloop.judges.config": "JudgeConfig",
-    "gradeloop.judges.judge": "Judge build_judge",
+    "gradeloop.judges.judge": "Judge",
     "gradeloop.judges.judge_result": "JudgeResult",
     "gradeloop.modelspec": "ModelConfig ModelSpec",
     "gradeloop.page": "Page",

@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip, did_you_mean
 from gradeloop.promptfoo_models import as_list, as_object, model_of, refuse_others
 from gradeloop.rubric import Rubric
 from gradeloop.spot import Spot, refused
-from gradeloop.strict import clip, did_you_mean
 from gradeloop.templates import fill_value, filled
 from gradeloop.text_check_arguments import KINDS, described, refuse_unusable
 from gradeloop.yaml_file import read_yaml

@@ -1,13 +1,12 @@
 """A thread followed with a hand on it: Ctrl-C interrupts it, and a worker that is killed meanwhile is started again."""
 
 import asyncio
-import re
 import signal
 import sys
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from gradeloop.client import GradingClient
 from gradeloop.connection import Connection
@@ -15,16 +14,10 @@ from gradeloop.contracts import RunResult
 from gradeloop.errors import GradeloopError
 from gradeloop.follow import follow
 from gradeloop.screen import Screen
-from gradeloop.worker_process import ensure_worker_of, serving
+from gradeloop.worker_process import OURS, looked_after
 
 STOP_SECONDS = 15.0
 """How long an interrupted run may take to stop: above the 2 seconds in which a call learns of it."""
-
-WORKER_POLL_SECONDS = 2.0
-"""How often the worker of a followed thread is looked after."""
-
-OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
-"""Task queues whose workers `gradeloop run` starts."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +28,6 @@ class Ending:
     how: Literal["ended", "interrupted", "stopped", "detached", "left"]
     """`stopped` is `interrupted` by this terminal's own Ctrl-C; `left` goes on without us, as `detached` was asked to."""
     result: RunResult | None = None
-
-
-async def wake(client: GradingClient, thread_id: str, connection: Connection) -> None:
-    """Start the worker of a thread that `gradeloop run` began, where it has ended."""
-    task_queue = await client.task_queue_of(thread_id)
-    if OURS.fullmatch(task_queue):
-        await ensure_worker_of(task_queue, connection)
 
 
 async def attend(
@@ -110,28 +96,6 @@ async def _first_of(*work: Awaitable[object]) -> None:
     finally:
         for task in tasks[1:]:
             task.cancel()
-
-
-async def looked_after(task_queue: str, connection: Connection) -> None:
-    """Start the worker of a queue of ours again whenever it is gone; never ends."""
-    while True:
-        await asyncio.sleep(WORKER_POLL_SECONDS)
-        if OURS.fullmatch(task_queue) and not serving(task_queue):
-            await ensure_worker_of(task_queue, connection)
-
-
-async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
-    """Do the work unless the other thing ends first, and say whether it was done; what either raises is raised."""
-    working, waiting = asyncio.create_task(work), asyncio.create_task(other)
-    try:
-        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
-        await (working if working.done() else waiting)
-        return working.done()
-    finally:
-        for task in (working, waiting):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from gradeloop.cli_batches import batch_app, batches_app
 from gradeloop.cli_judge import judge_app, rubrics_app
 from gradeloop.cli_reports import report_app
 from gradeloop.cli_rubric import people_app, rubric_app
-from gradeloop.cli_threads import Json, ThreadId, thread_app
-from gradeloop.departure import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of, code_of_error, fail, leave, words_of
+from gradeloop.cli_threads import Json, ThreadId, code_of, thread_app, words_of
+from gradeloop.departure import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of_error, fail, leave
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -69,10 +69,11 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
 @batches_app.command("list")
 def list_batches(*, limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 20, as_json: Json = False) -> None:
     """List the batches, the newest first."""
-    from gradeloop.batches.command import own_reader
     from gradeloop.batches.listing import batch_table
+    from gradeloop.batches.reader import BatchReader
+    from gradeloop.store import own_store
 
-    found = asyncio.run(own_reader().summaries(limit))
+    found = asyncio.run(BatchReader(own_store()).summaries(limit))
     width = shutil.get_terminal_size().columns
     told = [each.model_dump(mode="json") for each in found]
     show_lines(told, [batch_table(found, width)] if found else ["no batches yet"], as_json=as_json)
@@ -86,11 +87,12 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show what a batch came to, or everything about one of its cases."""
-    from gradeloop.batches.command import own_reader
     from gradeloop.batches.ending import results_line
+    from gradeloop.batches.reader import BatchReader
     from gradeloop.batches.table import result_lines
+    from gradeloop.store import own_store
 
-    reader = own_reader()
+    reader = BatchReader(own_store())
     summary = asyncio.run(reader.summary(batch))
     if case is not None:
         from gradeloop.batches.case_story import case_lines
@@ -106,13 +108,14 @@ def show(
 @batches_app.command()
 def export(batch: BatchId, *, output: Outputs = None) -> None:
     """Write a batch's results to files."""
-    from gradeloop.batches.command import own_reader
     from gradeloop.batches.outputs import Outputs as Files
+    from gradeloop.batches.reader import BatchReader
     from gradeloop.errors import InvalidRequest
+    from gradeloop.store import own_store
 
     if not output:
         raise InvalidRequest("there is no file to write; name one with --output, its suffix says the format")
-    files, reader = Files(output), own_reader()
+    files, reader = Files(output), BatchReader(own_store())
     summary = asyncio.run(reader.summary(batch))
     for result in reader.results(summary.batch_id):
         if result.status not in {"queued", "waiting"}:
@@ -129,11 +132,12 @@ def export(batch: BatchId, *, output: Outputs = None) -> None:
 def pause(batch: BatchId) -> None:
     """Have a running batch begin no further case."""
     from gradeloop.batches.client import BatchClient
-    from gradeloop.batches.command import own_reader
+    from gradeloop.batches.reader import BatchReader
     from gradeloop.connection import connect, find
+    from gradeloop.store import own_store
 
     async def work() -> str:
-        summary = await own_reader().summary(batch)
+        summary = await BatchReader(own_store()).summary(batch)
         await BatchClient(await connect(await find()), "").pause(summary.batch_id)
         return summary.batch_id
 

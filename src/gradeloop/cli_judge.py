@@ -82,7 +82,7 @@ def agreement(
 @rubrics_app.command()
 def create(collection: Collection, file: JudgeFile) -> None:
     """Register a rubric as version 1."""
-    from gradeloop.judges.config import read_judge
+    from gradeloop.judges.run_sources import read_judge
 
     async def work(registry: "Registry") -> None:
         made = await registry.create_rubric(collection, read_judge(file))
@@ -94,7 +94,7 @@ def create(collection: Collection, file: JudgeFile) -> None:
 @rubrics_app.command()
 def add(collection: Collection, rubric: RubricId, file: JudgeFile) -> None:
     """Register a rubric's next version; what is unchanged keeps its number."""
-    from gradeloop.judges.config import read_judge
+    from gradeloop.judges.run_sources import read_judge
 
     async def work(registry: "Registry") -> None:
         made = await registry.add_version(collection, rubric, read_judge(file))
@@ -129,6 +129,7 @@ def show(
 
 
 async def _with_registry(work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the registry
-    from gradeloop.judges.command import own_registry
+    from gradeloop.judges.registry import Registry
+    from gradeloop.store import own_store
 
-    await work(own_registry())
+    await work(Registry(own_store()))

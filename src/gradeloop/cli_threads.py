@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gradeloop.departure import CAPPED, NO_VERDICT, SATISFIED, STOPPED
+
+_EXIT_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
+
+
 if TYPE_CHECKING:
+    from gradeloop.attendance import Ending
     from gradeloop.client import GradingClient
 
 thread_app = typer.Typer(rich_markup_mode=None)
@@ -101,7 +107,7 @@ def doctor(*, as_json: Json = False) -> None:
 
 async def with_thread(thread: str, work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the client and the id
     """Have a word with a thread; `latest` is the newest one."""
-    from gradeloop.terminal import opened
+    from gradeloop.client import opened
 
     client, thread_id, _ = await opened(thread)
     asked: Coroutine[Any, Any, None] = work(client, thread_id)
@@ -119,3 +125,17 @@ def show_lines(value: object, lines: "Any", *, as_json: bool) -> None:  # noqa: 
     console = Console(highlight=False, markup=False, emoji=False)
     for line in lines:
         console.print(line, soft_wrap=isinstance(line, Text))
+
+
+def code_of(ending: "Ending") -> int:
+    """Return the exit code of a run as it ended for the terminal."""
+    if ending.how == "ended" and ending.result is not None:
+        return _EXIT_CODES.get(ending.result.status, NO_VERDICT)
+    return {"detached": SATISFIED, "interrupted": NO_VERDICT}.get(ending.how, STOPPED)
+
+
+def words_of(ending: "Ending") -> str | None:
+    """Return what the user is told to go on with, beside the run itself."""
+    if ending.how in {"interrupted", "stopped"}:
+        return f"interrupted; go on with: gradeloop resume {ending.thread_id}"
+    return None if ending.how == "ended" else f"left running; look with: gradeloop watch {ending.thread_id}"

@@ -10,13 +10,16 @@ from gradeloop.connection import Connection, connect, find
 from gradeloop.contracts import TASK_QUEUE, RunResult
 from gradeloop.errors import InvalidRequest
 from gradeloop.evaluation import Evaluation
+from gradeloop.listing import resolved
 from gradeloop.request import ThreadRequest, parse_request, refuse_oversize
 from gradeloop.rubric import Rubric
 from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, InvokeRequest, OverrideRequest, ResumeRequest, parse
 from gradeloop.telling import Telling
+from gradeloop.templates import fill
 from gradeloop.thread_reader import ThreadReader
 from gradeloop.thread_turns import Turn
 from gradeloop.transcript import Message
+from gradeloop.worker_process import wake
 
 OnEvaluation = Callable[[Evaluation], Awaitable[None] | None]
 Said = str | Sequence[Message | Mapping[str, Any]]
@@ -60,6 +63,7 @@ class GradingClient(ThreadReader):
         """
         request = request if isinstance(request, ThreadRequest) else parse_request(dict(request))
         refuse_oversize(request.messages)
+        fill(request.rubric, request.vars)  # a variable that is not there is refused here, too
         if not request.messages and not request.idle_timeout and request.checkpoint is None:
             raise InvalidRequest("messages is empty; give the task as one message of role 'user'")
         handle = self._thread(thread_id or f"thread-{uuid4()}")
@@ -105,6 +109,8 @@ class GradingClient(ThreadReader):
         """
         turn = parse(InvokeRequest, _turn(messages, rubric=rubric, max_iterations=max_iterations, budget=budget, vars=variables, key=key))
         request = parse_request(dict(start)) if isinstance(start, Mapping) else start
+        if request is not None:
+            fill(request.rubric, request.vars)
         handle = self._thread(thread_id)
         asked = Turn(turn, request, named=key is not None)
         if on_evaluation is None:
@@ -253,3 +259,12 @@ class Connecting:
 def _turn(messages: Said, **settings: object) -> dict[str, object]:
     said = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
     return {"messages": said} | {name: value for name, value in settings.items() if value is not None}
+
+
+async def opened(thread_id: str) -> tuple[GradingClient, str, Connection]:
+    """Return a client, the thread's id (`latest` resolved), and the connection; its worker serves."""
+    connection = await find()
+    client = await GradingClient.connect(connection)
+    thread_id = await resolved(client.temporal, thread_id)
+    await wake(await client.task_queue_of(thread_id), connection)
+    return client, thread_id, connection

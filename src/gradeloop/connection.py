@@ -1,22 +1,20 @@
 """Which Temporal server to use, and the client for it."""
 
 import asyncio
-import functools
-import logging
 import os
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.envconfig import ClientConfig, ClientConnectConfig
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.envconfig import ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.embedded import NAMESPACE, ensure_server, running_server
 from gradeloop.errors import InvalidRequest, ServerUnreachable
-from gradeloop.state_folder import state_folder
+from gradeloop.namespace import client_runtime
+from gradeloop.paths import state_folder
+from gradeloop.settings_file import configured
 from gradeloop.storage import VARIABLE, converter
 
 CONNECT_SECONDS = 10.0
@@ -46,7 +44,7 @@ async def find() -> Connection:
         InvalidRequest: The environment or the profile is malformed.
         ServerUnreachable: The embedded server is missing or does not start.
     """
-    options = _configured()
+    options = configured()
     address = options.pop("target_host", None)
     namespace = options.pop("namespace", NAMESPACE)
     if address is None:
@@ -56,15 +54,6 @@ async def find() -> Connection:
     if not re.fullmatch(r"[^\s/]+:\d+", address):
         raise InvalidRequest(f"Temporal's address {address!r} is malformed; write host:port, for example '127.0.0.1:7233'")
     return Connection(address, namespace, embedded=False, ui=None, options=options)
-
-
-def is_embedded() -> bool:
-    """Tell whether neither Temporal's environment nor a profile names a server.
-
-    Raises:
-        InvalidRequest: The environment or the profile is malformed.
-    """
-    return _configured().get("target_host") is None
 
 
 async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> Client:
@@ -102,35 +91,11 @@ async def _dial(connection: Connection) -> Client:
         connection.address,
         namespace=connection.namespace,
         data_converter=await converter(storage_url(connection)),
-        runtime=_runtime(),
+        runtime=client_runtime(),
         **connection.options,  # type: ignore[misc]  # address and namespace were taken out
     )
     await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=connection.namespace))
     return client
-
-
-@functools.cache
-def _runtime() -> Runtime:
-    """Return the process's Temporal runtime, whose own log goes to Python's logging: stdout belongs to the command."""
-    logger = logging.getLogger("gradeloop.temporal")
-    logger.addHandler(logging.NullHandler())
-    levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding=LogForwardingConfig(logger))))
-
-
-def _configured() -> ClientConnectConfig:
-    file = os.environ.get("TEMPORAL_CONFIG_FILE")
-    if file and not Path(file).exists():
-        raise InvalidRequest(f"TEMPORAL_CONFIG_FILE names {file!r}, which does not exist; correct or unset it")
-    try:
-        return ClientConfig.load_client_connect_config()
-    except (RuntimeError, ValueError, TypeError, OSError) as error:
-        raise InvalidRequest(f"Temporal's environment or profile is malformed: {_sentence(error)}") from error
-
-
-def _sentence(error: Exception) -> str:
-    """Join the lines of a report without its drawing, which quotes the file and so perhaps a key."""
-    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip() and "|" not in line)
 
 
 def _refuse_half_configured(namespace: str, options: ClientConnectConfig) -> None:

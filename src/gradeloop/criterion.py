@@ -9,7 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from gradeloop.judge import Judge, judge_of
 from gradeloop.own_prompt import OwnPrompt
-from gradeloop.strict import OrText, Strict, clip, close_to
+from gradeloop.printable import clip, close_to
+from gradeloop.strict import OrText, Sparse, Strict
 
 VOTES = 99
 """Samples of one grader at most; a pass has at most 500 conversations."""
@@ -20,18 +21,13 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
-def absent(value: object) -> bool:
-    """True where a field says nothing, so that it stays out of the JSON."""
-    return value is None or value is False or value == ()
-
-
 class Check(OrText):
     """A tool that decides a criterion alone, without a model."""
 
     tool: str = Field(min_length=1)
     extract: Literal["text", "code"] = "text"
     """What the tool is given: the whole draft, or its last fenced code block (the whole draft where it has none)."""
-    arguments: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    arguments: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """What it is given beside the draft."""
 
     @model_validator(mode="before")
@@ -45,7 +41,7 @@ class Scale(Strict):
 
     min: Number
     max: Number
-    threshold: Number | None = Field(default=None, exclude_if=absent)
+    threshold: Sparse[Number | None] = None
     """A lower score is no pass, whatever the grader says."""
 
     @model_validator(mode="before")
@@ -77,27 +73,27 @@ class Criterion(OrText):
     required: bool = True
     weight: Weight = Field(default=1.0, exclude_if=lambda value: value == 1.0)
     """In the score."""
-    negate: bool = Field(default=False, exclude_if=absent)
+    negate: Sparse[bool] = False
     """True: it must *not* hold. It is put to the grader as written, and its verdict is turned round."""
-    score: Scale | None = Field(default=None, exclude_if=absent)
-    check: Check | None = Field(default=None, exclude_if=absent)
-    human: bool = Field(default=False, exclude_if=absent)
+    score: Sparse[Scale | None] = None
+    check: Sparse[Check | None] = None
+    human: Sparse[bool] = False
     """True: a person decides, once everything else passes."""
-    grader: Annotated[Judge | None, Field(exclude_if=absent)] = None
+    grader: Sparse[Judge | None] = None
     """Who judges this one, instead of the thread's grader."""
     votes: Annotated[int, Field(ge=1, le=VOTES, exclude_if=lambda value: value == 1)] = 1
     """Samples of the grader; a majority of them decides."""
-    panel: tuple[Judge, ...] = Field(default=(), exclude_if=absent)
+    panel: Sparse[tuple[Judge, ...]] = ()
     """Several graders, one vote each."""
-    quotes: bool = Field(default=False, exclude_if=absent)
+    quotes: Sparse[bool] = False
     """True: the grader quotes what it judges by, and the quotes are looked up in the conversation."""
-    require_quotes: bool = Field(default=False, exclude_if=absent)
+    require_quotes: Sparse[bool] = False
     """True: a pass needs a quote that was found."""
-    prompt: OwnPrompt | None = Field(default=None, exclude_if=absent)
+    prompt: Sparse[OwnPrompt | None] = None
     """Instead of the rubric's and ours."""
     form: Literal["row", "pass_score"] = Field(default="row", exclude_if=lambda value: value == "row")
     """`pass_score`: the grader answers `{reason, pass, score: 0..1}`, as promptfoo's do, in a call of its own."""
-    group: str | None = Field(default=None, exclude_if=absent)
+    group: Sparse[str | None] = None
     """The name of its group."""
 
     @model_validator(mode="before")

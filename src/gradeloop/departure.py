@@ -3,29 +3,10 @@
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from gradeloop.attendance import Ending
+from typing import NoReturn
 
 SATISFIED, CAPPED, BAD_INPUT, NO_VERDICT, UNREACHABLE, STOPPED, BROKEN_PIPE = 0, 1, 2, 3, 4, 130, 141
 """Exit codes of commands that wait for a run."""
-
-_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
-
-
-def code_of(ending: "Ending") -> int:
-    """Return the exit code of a run as it ended for the terminal."""
-    if ending.how == "ended" and ending.result is not None:
-        return _CODES.get(ending.result.status, NO_VERDICT)
-    return {"detached": SATISFIED, "interrupted": NO_VERDICT}.get(ending.how, STOPPED)
-
-
-def words_of(ending: "Ending") -> str | None:
-    """Return what the user is told to go on with, beside the run itself."""
-    if ending.how in {"interrupted", "stopped"}:
-        return f"interrupted; go on with: gradeloop resume {ending.thread_id}"
-    return None if ending.how == "ended" else f"left running; look with: gradeloop watch {ending.thread_id}"
 
 
 def code_of_error(error: Exception) -> int:

@@ -18,7 +18,8 @@ from gradeloop.contracts import TASK_QUEUE
 from gradeloop.embedded import NAMESPACE, ServerInfo, ensure_server, running_server, stop_server
 from gradeloop.errors import WorkerFailed
 from gradeloop.live.port import asked_port, listening
-from gradeloop.state_folder import Resident, state_folder
+from gradeloop.paths import state_folder
+from gradeloop.state_folder import Resident
 from gradeloop.store import Store, store_url
 from gradeloop.worker_process import application_folder
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from gradeloop.errors import ServerUnreachable
-from gradeloop.state_folder import Resident, state_folder
+from gradeloop.paths import state_folder
+from gradeloop.state_folder import Resident
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -29,8 +30,6 @@ PORT_TRIES = 20
 """20 ms apart: a server that has just ended lets go of its port a moment after its life mark."""
 START_TRIES = 3
 """The server's inner ports are its own choice, and about one start in a hundred finds one of them taken."""
-
-SEARCH_ATTRIBUTES = ("GradeloopStatus", "GradeloopRunId", "GradeloopRubric")
 
 SQLITE_PRAGMAS = ("journal_mode=wal", "synchronous=NORMAL")
 """34 workflows a second instead of 13; NORMAL survives a killed process, and loses the last instants at most when the power fails."""
@@ -64,6 +63,8 @@ class ServerInfo:
 
 def server_command(folder: Path, port: int, ui_port: int, *, time_skipping: bool = False) -> list[str]:
     """Return the command that runs the server on a database in `folder`."""
+    from gradeloop.contracts import SEARCH_ATTRIBUTES
+
     command = [_binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--ui-port", str(ui_port)]
     command += ["--db-filename", str(folder / "server.db"), "--log-level", "error"]
     for pragma in SQLITE_PRAGMAS:
@@ -153,12 +154,9 @@ async def _ready(resident: Resident) -> ServerInfo:
 
 async def _answering(info: ServerInfo) -> "Client | None":
     # temporalio takes a quarter of a second to load, and `dev stop` needs none of it.
-    from gradeloop.connection import Connection, connect
+    from gradeloop.namespace import probe
 
-    try:
-        return await connect(Connection(info.address, NAMESPACE, embedded=True, ui=info.ui), PROBE_SECONDS)
-    except ServerUnreachable:
-        return None
+    return await probe(info.address, NAMESPACE, PROBE_SECONDS)
 
 
 async def _prepared(client: "Client") -> str | None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 
 
 class GradeloopError(Exception):

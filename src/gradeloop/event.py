@@ -2,10 +2,8 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from gradeloop.evaluation import InterruptReason, Status
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 
 EventType = Literal[
     "run_started",
@@ -36,17 +34,17 @@ class Event(Strict):
     """ISO 8601, UTC."""
     grading_run_id: str | None = None
     iteration: int | None = None
-    index: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    index: Sparse[int | None] = None
     """Of the message or evaluation that is told of."""
-    criterion: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    criterion: Sparse[str | None] = None
     """That a person decided."""
-    call: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    call: Sparse[str | None] = None
     """The id of a tool call that a person approved or denied."""
-    tool: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    role: Literal["generator", "grader", "check"] | None = Field(default=None, exclude_if=lambda value: value is None)
-    why: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    tool: Sparse[str | None] = None
+    role: Sparse[Literal["generator", "grader", "check"] | None] = None
+    why: Sparse[str | None] = None
     """Of a refusal: what is wrong with the rubric that was supplied."""
-    reason: InterruptReason | None = Field(default=None, exclude_if=lambda value: value is None)
+    reason: Sparse[InterruptReason | None] = None
     """Of an interruption."""
-    result: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    status: Status | None = Field(default=None, exclude_if=lambda value: value is None)
+    result: Sparse[str | None] = None
+    status: Sparse[Status | None] = None

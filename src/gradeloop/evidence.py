@@ -3,11 +3,12 @@
 import hashlib
 from typing import Any
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from gradeloop.evaluation import CheckOutcome, shortened
-from gradeloop.strict import Recorded, clip
+from gradeloop.evaluation import CheckOutcome
+from gradeloop.printable import clip, shortened
+from gradeloop.strict import Recorded, Sparse
 from gradeloop.transcript import Message
 
 EVIDENCE_BYTES = 64 * 1024
@@ -30,14 +31,14 @@ class Evidence(Recorded):
     text: str
     failed: bool = False
     """True where the tool raised or timed out: the text is then the error."""
-    bytes: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    bytes: Sparse[int | None] = None
     """Size of the whole output, where only head and tail were kept."""
-    sha256: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    sha256: Sparse[str | None] = None
     """Of the whole output, where only head and tail were kept."""
 
-    outcome: CheckOutcome | None = Field(default=None, exclude_if=lambda value: value is None)
+    outcome: Sparse[CheckOutcome | None] = None
     """Where the tool served as a check."""
-    value: JsonValue = Field(default=None, exclude_if=lambda value: value is None)
+    value: Sparse[JsonValue] = None
     """Where the tool served as a grader: what it returned."""
 
     def message(self, tool: str) -> Message:

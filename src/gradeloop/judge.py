@@ -5,12 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from gradeloop.modelspec import ModelSpec
-from gradeloop.strict import Strict
-
-
-def _absent(value: object) -> bool:
-    return value is None
-
+from gradeloop.strict import Sparse, Strict
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -18,9 +13,9 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 class Elsewhere(Strict):
     """A grader that is not ours: an activity on somebody else's worker, in any language, or a function in our worker's tools."""
 
-    activity: Name | None = Field(default=None, exclude_if=_absent)
-    task_queue: Name | None = Field(default=None, exclude_if=_absent)
-    function: Name | None = Field(default=None, exclude_if=_absent)
+    activity: Sparse[Name | None] = None
+    task_queue: Sparse[Name | None] = None
+    function: Sparse[Name | None] = None
 
     @model_validator(mode="after")
     def _is_one(self) -> "Elsewhere":

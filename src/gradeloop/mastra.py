@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.printable import clip
 from gradeloop.rubric import Rubric
 from gradeloop.rubric_text import without_marker
-from gradeloop.strict import clip
 
 _OF_A_SCORER = {"criteria", "id", "name", "description"}
 _OF_A_GATE = {"scorers", "strategy", "parallel"}

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from gradeloop.strict import OrText, Strict, clip, did_you_mean
+from gradeloop.printable import clip, did_you_mean
+from gradeloop.strict import OrText, Sparse, Strict
 
 Provider = Literal["anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted"]
 PROVIDERS: tuple[str, ...] = get_args(Provider)
@@ -25,7 +26,7 @@ class ModelConfig(Strict):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     structured_output: bool | None = None
     """Whether the server keeps a JSON Schema; by default as the worker's table of models says."""
-    extra: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    extra: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """What is added to the request's body as it is, for settings that have no name here."""
     base_url: str | None = None
     """Where an OpenAI-compatible server listens; must be on the worker's allow-list."""

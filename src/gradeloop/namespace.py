@@ -1,6 +1,8 @@
 """What gradeloop wants of a namespace: a year of retention where the server is embedded, and its search attributes."""
 
 import asyncio
+import functools
+import logging
 from datetime import timedelta
 
 from google.protobuf.duration_pb2 import Duration
@@ -9,6 +11,7 @@ from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest, UpdateNamespaceRequest
 from temporalio.client import Client
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError
 
 from gradeloop.contracts import SEARCH_ATTRIBUTES
@@ -16,6 +19,26 @@ from gradeloop.errors import WorkerFailed
 
 RETENTION = timedelta(days=365)
 """How long a closed thread's checkpoint stays readable."""
+
+
+@functools.cache
+def client_runtime() -> Runtime:
+    """Return the process's Temporal runtime, whose own log goes to Python's logging: stdout belongs to the command."""
+    logger = logging.getLogger("gradeloop.temporal")
+    logger.addHandler(logging.NullHandler())
+    levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding=LogForwardingConfig(logger))))
+
+
+async def probe(address: str, namespace: str, seconds: float) -> Client | None:
+    """Return a client of a server that answers within so many seconds; None where none does."""
+    try:
+        async with asyncio.timeout(seconds):
+            client = await Client.connect(address, namespace=namespace, runtime=client_runtime())
+            await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
+    except (RPCError, RuntimeError, TimeoutError):
+        return None
+    return client
 
 
 async def prepare(client: Client, seconds: float) -> str | None:

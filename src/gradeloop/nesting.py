@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 
 
 def places(criteria: Any) -> Iterator[tuple[tuple[int | str, ...], Any, str | None]]:  # noqa: ANN401 - raw input of any shape

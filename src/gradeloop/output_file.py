@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.strict import clip, did_you_mean
+from gradeloop.printable import clip, did_you_mean
 
 PAGE = ".html"
 

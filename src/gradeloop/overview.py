@@ -7,8 +7,8 @@ from rich.text import Text
 
 from gradeloop.contracts import ThreadState
 from gradeloop.listing import Listed
-from gradeloop.printable import one_line
-from gradeloop.story import STYLES, asked, cost
+from gradeloop.printable import cost, one_line
+from gradeloop.story import STYLES, asked
 
 
 def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text]:
@@ -20,7 +20,8 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text]:
     if state.rubric and state.rubric_sha256:
         yield Text(f"  rubric of {len(state.rubric.criteria)} criteria, sha256 {state.rubric_sha256[:12]}")
     usage = state.usage
-    yield Text(f"  {usage.calls} model calls, {usage.input:,} tokens in, {usage.output:,} out{cost(usage)}; {state.queued} queued", "dim")
+    tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
+    yield Text(f"  {usage.calls} model calls, {tokens}{cost(usage.cost_usd)}; {state.queued} queued", "dim")
     if state.reason == "budget" and state.budget:
         yield Text(f"  stopped by its budget: {state.budget.overrun(usage)}; resume with a larger one", "bold yellow")
     if state.waiting_for:

@@ -3,11 +3,12 @@
 import re
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pydantic.json_schema import JsonSchemaValue
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.strict import OrText, Strict, clip
+from gradeloop.printable import clip
+from gradeloop.strict import OrText, Sparse, Strict
 
 PROMPT_CHARACTERS = 65_536
 
@@ -18,7 +19,7 @@ class Place(Strict):
     """Where something is put in."""
 
     of: Literal["rubric", "output", "transcript"]
-    path: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    path: Sparse[tuple[str, ...]] = ()
     """Keys into a JSON draft, or into the object that describes the criterion."""
 
     @property

@@ -7,12 +7,7 @@ from importlib.resources import files
 
 from pydantic import Field
 
-from gradeloop.strict import Strict
-
-
-def _absent(value: object) -> bool:
-    return value is None
-
+from gradeloop.strict import Sparse, Strict
 
 Sentence = Field(min_length=1, max_length=1000)
 
@@ -44,12 +39,12 @@ class Phrases(Strict):
 class Feedback(Strict):
     """Sentences of the author's own in what the generator is told."""
 
-    opening: str | None = Field(default=None, exclude_if=_absent)
-    failing: str | None = Field(default=None, exclude_if=_absent)
-    unverified: str | None = Field(default=None, exclude_if=_absent)
-    suggested: str | None = Field(default=None, exclude_if=_absent)
-    passing: str | None = Field(default=None, exclude_if=_absent)
-    closing: str | None = Field(default=None, exclude_if=_absent)
+    opening: Sparse[str | None] = None
+    failing: Sparse[str | None] = None
+    unverified: Sparse[str | None] = None
+    suggested: Sparse[str | None] = None
+    passing: Sparse[str | None] = None
+    closing: Sparse[str | None] = None
 
 
 @cache

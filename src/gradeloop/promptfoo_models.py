@@ -10,8 +10,8 @@ from pydantic import JsonValue
 
 from gradeloop.default_model import MISTRAL_URL
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip
 from gradeloop.spot import Spot
-from gradeloop.strict import clip
 
 MODELS: tuple[tuple[str, str, str | None], ...] = (
     ("openai:chat:", "openai:", None),

@@ -9,8 +9,9 @@ from gradeloop.budget import Budget
 from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
 from gradeloop.judge import Elsewhere
 from gradeloop.modelspec import ModelSpec
+from gradeloop.printable import clip
 from gradeloop.rubric import Rubric
-from gradeloop.strict import Strict, clip
+from gradeloop.strict import Sparse, Strict
 from gradeloop.tool_elsewhere import OfferedTool, refuse_twins
 from gradeloop.transcript import MESSAGE_BYTES, Message
 
@@ -29,11 +30,11 @@ class Generator(Strict):
     """Who drafts: a model that our worker calls, or an activity or workflow of somebody else's worker, in any language."""
 
     model: ModelSpec | None = None
-    activity: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    activity: Sparse[str | None] = Field(default=None, min_length=1)
     """The type of an activity that is given `{messages, iteration, feedback}` and returns `{messages}` or text."""
-    workflow: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    workflow: Sparse[str | None] = Field(default=None, min_length=1)
     """The type of a workflow with the same argument and result."""
-    task_queue: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    task_queue: Sparse[str | None] = Field(default=None, min_length=1)
     """Where the activity or workflow is served."""
     system_prompt: Prompt | None = None
     tools: tuple[OfferedTool, ...] = ()
@@ -60,11 +61,11 @@ class Grader(Strict):
 
     model: ModelSpec | None = None
     """By default the first of a table for which the worker has a key, the same for a whole grading run."""
-    activity: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    activity: Sparse[str | None] = Field(default=None, min_length=1)
     """The type of an activity that is given `{messages, draft, criteria, iteration, sample}` and returns a verdict."""
-    task_queue: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    task_queue: Sparse[str | None] = Field(default=None, min_length=1)
     """Where the activity is served."""
-    function: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    function: Sparse[str | None] = Field(default=None, min_length=1)
     """The name of a function in the worker's tools that is given the same and returns the same."""
     system_prompt: Prompt | None = None
     """Grading instructions of one's own; the trust boundary and the answer's form stay."""
@@ -111,27 +112,14 @@ class ThreadRequest(Strict):
     """Of the thread; reached, the run is interrupted until it is resumed with a larger one."""
     priority: Priority | None = None
     """Of the thread's model and tool calls."""
-    vars: dict[str, JsonValue] | None = Field(default=None, exclude_if=lambda value: value is None)
+    vars: Sparse[dict[str, JsonValue] | None] = None
     """What `{{ name }}` stands for in rubrics; without them their text is literal."""
     checkpoint: dict[str, JsonValue] | None = None
 
     @model_validator(mode="after")
     def _is_workable(self) -> "ThreadRequest":
         refuse_foreign_end(self.messages)
-        self.filled_rubric()
         return self
-
-    def filled_rubric(self) -> Rubric | None:
-        """Return the rubric with the variables in its texts, if there are any.
-
-        Raises:
-            InvalidRequest: It names one that is not there.
-        """
-        if self.vars is None:
-            return self.rubric
-        from gradeloop.templates import fill
-
-        return fill(self.rubric, self.vars)
 
 
 def refuse_foreign_end(messages: Sequence[Message]) -> None:

@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
-from gradeloop.criterion import Criterion, absent
+from gradeloop.criterion import Criterion
 from gradeloop.nesting import flat
 from gradeloop.own_prompt import OwnPrompt, reached
 from gradeloop.phrases import Feedback, Phrases, languages, phrases
+from gradeloop.printable import clip, did_you_mean
 from gradeloop.rubric_text import parse
-from gradeloop.strict import OrText, Strict, clip, did_you_mean
+from gradeloop.strict import OrText, Sparse, Strict
 from gradeloop.units import Group, Threshold, Unit, units
 
 RUBRIC_BYTES = 64 * 1024
@@ -36,24 +37,24 @@ class Context(Strict):
 class Rubric(OrText):
     """An ordered list of criteria, each with an id of its own, and how they add up."""
 
-    name: Annotated[str, Field(max_length=200)] | None = Field(default=None, exclude_if=absent)
-    instructions: str | None = Field(default=None, exclude_if=absent)
+    name: Sparse[Annotated[str, Field(max_length=200)] | None] = None
+    instructions: Sparse[str | None] = None
     """For the grader, beside its own."""
     scoring: Literal["mean", "binary"] = Field(default="mean", exclude_if=lambda value: value == "mean")
-    threshold: Threshold | None = Field(default=None, exclude_if=absent)
+    threshold: Sparse[Threshold | None] = None
     """On the score, in addition to the gate."""
     gate: Literal["required", "any", "none"] = Field(default="required", exclude_if=lambda value: value == "required")
     """Which criteria must pass: all required ones, one of them, or none, so that the score alone decides."""
     mode: Literal["holistic", "per_criterion"] = Field(default="holistic", exclude_if=lambda value: value == "holistic")
-    language: str | None = Field(default=None, exclude_if=absent)
+    language: Sparse[str | None] = None
     """Of verdicts and feedback."""
-    feedback: Feedback | None = Field(default=None, exclude_if=absent)
-    prompt: OwnPrompt | None = Field(default=None, exclude_if=absent)
+    feedback: Sparse[Feedback | None] = None
+    prompt: Sparse[OwnPrompt | None] = None
     """The grader's, instead of ours."""
-    groups: tuple[Group, ...] = Field(default=(), exclude_if=absent)
+    groups: Sparse[tuple[Group, ...]] = ()
     criteria: tuple[Criterion, ...]
     """Empty: the rubric is cleared. On the wire also groups: `{"group": name, "criteria": [...]}`."""
-    context: tuple[Context, ...] = Field(default=(), exclude_if=absent)
+    context: Sparse[tuple[Context, ...]] = ()
 
     @classmethod
     def widen(cls, schema: JsonSchemaValue) -> None:

@@ -1,5 +1,6 @@
 """Rubrics in files: a mistake is told with its line and column, and a prompt may stand in a file beside the rubric."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,15 @@ def _path(value: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:
         if location[1] < len(written):
             return ("criteria", *written[location[1]], *location[2:])
     return location
+
+
+def existing(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
+    """Return the paths.
+
+    Raises:
+        InvalidRequest: One of them is no file.
+    """
+    for path in paths:
+        if not path.is_file():
+            raise InvalidRequest(f"{field}: {str(path)!r} {'is no file' if path.exists() else 'does not exist'}; name a file")
+    return tuple(paths)

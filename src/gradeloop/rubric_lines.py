@@ -7,9 +7,9 @@ from rich.text import Text
 from gradeloop.call_groups import call_groups
 from gradeloop.contracts import GivenPrompt
 from gradeloop.criterion import Criterion
-from gradeloop.printable import one_line, printable
+from gradeloop.printable import counted, one_line, printable
 from gradeloop.rubric import Rubric
-from gradeloop.story import Line, counted, id_width
+from gradeloop.story import Line, id_width
 
 
 def rubric_lines(rubric: Rubric) -> Iterator[Line]:

@@ -13,10 +13,10 @@ from gradeloop.event import Event
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.judging_request import JudgingRequest
+from gradeloop.printable import clip, did_you_mean
 from gradeloop.request import ThreadRequest
 from gradeloop.rubric import Rubric
 from gradeloop.steering import ApproveRequest, DecideRequest, DenyRequest, InvokeRequest, OverrideRequest
-from gradeloop.strict import clip, did_you_mean
 from gradeloop.suites.suite import SuiteFile
 from gradeloop.tool_elsewhere import ToolElsewhere
 from gradeloop.transcript import Message

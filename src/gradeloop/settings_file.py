@@ -1,8 +1,11 @@
-"""Where a worker's file of settings is: named by flag or variable, else gradeloop.toml in the current folder."""
+"""Where settings are: a worker's file, named by flag or variable, else gradeloop.toml in the current folder; Temporal's environment."""
 
+import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from gradeloop.errors import InvalidRequest
 
@@ -30,3 +33,32 @@ def config_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Pat
     if named and not file.is_file():
         raise InvalidRequest(f"the file of settings {named!r} does not exist; correct --config or {VARIABLE}")
     return file.absolute() if file.is_file() else None
+
+
+def is_embedded() -> bool:
+    """Tell whether neither Temporal's environment nor a profile names a server.
+
+    Raises:
+        InvalidRequest: The environment or the profile is malformed.
+    """
+    return configured().get("target_host") is None
+
+
+def configured() -> ClientConnectConfig:
+    """Return how Temporal's environment or profile says to connect.
+
+    Raises:
+        InvalidRequest: The environment or the profile is malformed.
+    """
+    file = os.environ.get("TEMPORAL_CONFIG_FILE")
+    if file and not Path(file).exists():
+        raise InvalidRequest(f"TEMPORAL_CONFIG_FILE names {file!r}, which does not exist; correct or unset it")
+    try:
+        return ClientConfig.load_client_connect_config()
+    except (RuntimeError, ValueError, TypeError, OSError) as error:
+        raise InvalidRequest(f"Temporal's environment or profile is malformed: {_joined_lines(error)}") from error
+
+
+def _joined_lines(error: Exception) -> str:
+    """Join the lines of a report without its drawing, which quotes the file and so perhaps a key."""
+    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip() and "|" not in line)

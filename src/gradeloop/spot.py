@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gradeloop.errors import InvalidRequest, explain, field_path
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 from gradeloop.yaml_file import Places
 
 _UNKNOWN: Places = {}

@@ -1,4 +1,4 @@
-"""The user's state folder, and the detached processes that live in it."""
+"""Detached processes that a folder knows by their names: started once, found again, ended."""
 
 import asyncio
 import fcntl
@@ -13,11 +13,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-import platformdirs
 from filelock import AsyncFileLock, Timeout
 from pydantic import JsonValue
 
-from gradeloop.errors import GradeloopError, InvalidRequest
+from gradeloop.errors import GradeloopError
 
 LOG_BYTES = 10 * 1024 * 1024
 """A log larger than this is emptied at the next start."""
@@ -31,21 +30,6 @@ WORDS = 300
 """Of a last line longer than this the end is shown: where a chain of causes names the first one."""
 
 T = TypeVar("T")
-
-
-def state_folder() -> Path:
-    """Return the folder that outlives every command, made for its user alone; GRADELOOP_STATE_DIR moves it."""
-    named = os.environ.get("GRADELOOP_STATE_DIR")
-    folder = (Path(named) if named else platformdirs.user_state_path("gradeloop")).absolute()
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidRequest(
-            f"The state folder {str(folder)!r} cannot be made ({error.strerror}); let GRADELOOP_STATE_DIR name one that can"
-        ) from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidRequest(f"The state folder {str(folder)!r} is not writable; let GRADELOOP_STATE_DIR name one that is")
-    return folder
 
 
 class Resident:

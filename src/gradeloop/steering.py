@@ -8,7 +8,7 @@ from gradeloop.budget import Budget
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.request import MAX_ITERATIONS, refuse_foreign_end
 from gradeloop.rubric import Rubric
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 from gradeloop.transcript import Message
 
 
@@ -20,9 +20,9 @@ class InvokeRequest(Strict):
     """Absent or null: the sticky rubric stays. `""`: cleared."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
     """Of the run that this turn opens; the thread's own by default."""
-    budget: Budget | None = Field(default=None, exclude_if=lambda value: value is None)
+    budget: Sparse[Budget | None] = None
     """The thread's from now on; its own by default."""
-    vars: dict[str, JsonValue] | None = Field(default=None, exclude_if=lambda value: value is None)
+    vars: Sparse[dict[str, JsonValue] | None] = None
     """The thread's from now on: the rubric, the sticky one too, is filled from them."""
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """Makes the turn idempotent: the same key again attaches to it, or returns its result. The update id by default."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from gradeloop.errors import InvalidRequest, StoreUnavailable
-from gradeloop.state_folder import state_folder
+from gradeloop.paths import state_folder
+from gradeloop.settings_file import is_embedded
 from gradeloop.store_tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -38,6 +39,15 @@ def store_url(*, embedded: bool) -> str:
     if scheme == "sqlite" and not named.removeprefix("sqlite:///").startswith("/"):
         raise InvalidRequest(f"{VARIABLE} names {_bare(named)!r}, whose path is not absolute; {CURE}")
     return named
+
+
+def own_store() -> "Store":
+    """Return the store that the environment names, else the one in the state folder.
+
+    Raises:
+        InvalidRequest: A server is named and no store.
+    """
+    return Store(store_url(embedded=is_embedded()))
 
 
 class Store:

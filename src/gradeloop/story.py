@@ -11,9 +11,8 @@ from rich.text import Text
 from gradeloop.contracts import RunResult
 from gradeloop.evaluation import CriterionRow, Evaluation, InterruptReason
 from gradeloop.event import Event
-from gradeloop.printable import one_line, printable
+from gradeloop.printable import cost, counted, one_line, printable
 from gradeloop.transcript import Message
-from gradeloop.usage import Usage
 from gradeloop.waiting_for import WaitingFor
 
 STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow", "waiting": "bold yellow"}
@@ -137,7 +136,8 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
     told = Text().append(status, STYLES.get(status, "bold" if result.status is None else "bold red"))
     told.append(f" after {counted(result.iterations, 'iteration')}" if result.status else "")
     usage = result.usage
-    yield told.append(f"  {counted(usage.calls, 'model call')}, {usage.input:,} tokens in, {usage.output:,} out{cost(usage)}", "dim")
+    tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
+    yield told.append(f"  {counted(usage.calls, 'model call')}, {tokens}{cost(usage.cost_usd)}", "dim")
     if result.overridden_result:
         yield Text(f"with what people say: {result.overridden_result}", "bold")
     if result.error:
@@ -155,16 +155,6 @@ def asked(thread_id: str, waiting: WaitingFor) -> Iterator[Text]:
         yield Text(f"the {call.role} wants {printable(call.tool)} {arguments}")
         which = f" {call.call}" if len(waiting.calls) > 1 else ""
         yield Text(f"gradeloop approve {thread_id}{which}", "bold").append("   or deny, with --why", "default")
-
-
-def cost(usage: Usage) -> str:
-    """Return what the calls cost in words, where that is known and anything."""
-    return f", ${usage.cost_usd:.4f}" if usage.cost_usd else ""
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number of things in words."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def evaluations_table(result: RunResult, width: int) -> Table:

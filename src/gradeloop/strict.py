@@ -1,36 +1,44 @@
 """The base of every model at the trust boundary: frozen, and closed to unknown keys."""
 
-import difflib
+import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from gradeloop.printable import clip, did_you_mean
 
-def close_to(word: str, known: list[str]) -> str | None:
-    """Return the known word that comes closest to `word`; None where none does."""
-    return next(iter(difflib.get_close_matches(word, known, n=1)), None)
-
-
-def did_you_mean(word: str, known: list[str]) -> str:
-    """Say which known word comes closest to `word`, and list them all."""
-    close = close_to(word, known)
-    hint = f" Did you mean {close!r}?" if close else ""
-    return f"{hint} Known: {', '.join(known)}."
-
-
-def clip(text: str, limit: int = 80) -> str:
-    """Quote a value for a message, cut to `limit` characters."""
-    quoted = repr(text)
-    return quoted if len(quoted) <= limit else f"{quoted[: limit - 1]}… ({len(text)} characters)"
+FieldT = TypeVar("FieldT")
 
 
 def without_nulls(model: type[BaseModel], value: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out fields that are null and may be absent: most languages' typed clients send null for a field that was never set."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     return {key: item for key, item in value.items() if item is not None or key not in fields or fields[key].is_required()}
+
+
+if TYPE_CHECKING:
+    Sparse = Annotated[FieldT, "left out of the JSON where it is empty"]
+else:
+
+    class Sparse:
+        """The annotation of a field that is left out of the JSON where it says nothing.
+
+        `Sparse[bool]` is left out where it is False, `Sparse[int]` where it is 0, texts, tuples and dictionaries where they are empty, and
+        any other, `Sparse[str | None]` say, where it is None: the field's default in all cases.
+        """
+
+        def __class_getitem__(cls, kind: object) -> object:
+            """Return the type with the condition beside it."""
+            bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+            has_empty_value = bare in {bool, int, str} or get_origin(bare) in {tuple, dict}
+            return Annotated[kind, Field(exclude_if=operator.not_ if has_empty_value else _is_none)]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class Strict(BaseModel):

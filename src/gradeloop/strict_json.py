@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 
 DEPTH = 100
 """Of lists and objects in one another: readers of JSON give up at 200 and more, some of them for ever."""

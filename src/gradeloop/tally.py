@@ -6,10 +6,11 @@ from statistics import median
 
 from gradeloop.call_groups import CallGroup, call_groups
 from gradeloop.criterion import Criterion
-from gradeloop.evaluation import CheckOutcome, CriterionRow, Decision, Judgement, Vote, marks_of, row_characters, shortened
+from gradeloop.evaluation import CheckOutcome, CriterionRow, Decision, Judgement, Vote
 from gradeloop.evidence import CHECK_FALSE
+from gradeloop.printable import shortened
 from gradeloop.rubric import Rubric
-from gradeloop.scoring import may_be_met
+from gradeloop.scoring import marks_of, may_be_met, row_characters
 from gradeloop.verdict import Quote, Verdict, VerdictRow
 
 

@@ -10,12 +10,14 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from gradeloop.default_model import named_default, refuse_unservable
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.printable import clip
 from gradeloop.request import ThreadRequest, parse_request
 from gradeloop.rubric import Rubric
-from gradeloop.rubric_file import refuse_bad, with_prompts
+from gradeloop.rubric_file import existing, refuse_bad, with_prompts
 from gradeloop.settings_file import config_file
-from gradeloop.strict import Strict, clip
-from gradeloop.task_flags import Flags, absent, existing, read_rubric
+from gradeloop.strict import Strict
+from gradeloop.task_flags import Flags, absent, read_rubric
+from gradeloop.templates import fill
 from gradeloop.worker_process import WorkerSpec
 from gradeloop.yaml_file import read_placed
 
@@ -89,6 +91,7 @@ def read_task(path: Path | None, flags: Flags) -> Task:
         config=config_file((), os.environ),
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})
+    fill(request.rubric, request.vars)
     if not os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has an environment and replies of its own
         refuse_unservable(request, os.environ, scripted=worker.scripted is not None)
     return Task(request, worker, thread, tuple(dict.fromkeys(notes)))

@@ -1,6 +1,5 @@
 """What the command line says of a task: its flags, and the files that they name."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,18 +53,6 @@ def read_rubric(flag: str) -> JsonValue:
             raise InvalidRequest(f"--rubric: the file {flag!r} does not exist")
         return flag
     return read_rubric_file(path)
-
-
-def existing(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
-    """Return the paths.
-
-    Raises:
-        InvalidRequest: One of them is no file.
-    """
-    for path in paths:
-        if not path.is_file():
-            raise InvalidRequest(f"{field}: {str(path)!r} {'is no file' if path.exists() else 'does not exist'}; name a file")
-    return tuple(paths)
 
 
 def absent(record: Path | None) -> Path | None:

@@ -6,15 +6,15 @@ from uuid import uuid4
 
 from rich.console import Console
 
-from gradeloop.attendance import Ending, attend, wake
+from gradeloop.attendance import Ending, attend
 from gradeloop.budget import Budget
-from gradeloop.client import GradingClient
+from gradeloop.client import GradingClient, opened
 from gradeloop.connection import Connection, connect, find
-from gradeloop.listing import resolved
 from gradeloop.rubric import Rubric
 from gradeloop.rubric_lines import rubric_lines
 from gradeloop.screen import JsonScreen, LiveScreen, PlainScreen, Screen, print_line
 from gradeloop.task_file import Task
+from gradeloop.templates import fill
 from gradeloop.worker_process import ensure_worker
 
 
@@ -31,13 +31,14 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
     Raises:
         GradeloopError: With one sentence for the user.
     """
+    rubric = fill(task.request.rubric, task.request.vars)
     if not as_json:
         for note in task.notes:
             console.print(note, style="dim", soft_wrap=True)
-        show_rubric(console, task.request.filled_rubric())
+        show_rubric(console, rubric)
     connection = await find()
     client, thread_id = await _started(task, connection)
-    screen = screen_of(console, task.request.filled_rubric(), as_json=as_json)
+    screen = screen_of(console, rubric, as_json=as_json)
     if detach:
         screen.opened(thread_id, connection.ui)
         screen.close()
@@ -77,15 +78,6 @@ async def watch_thread(thread_id: str, console: Console, *, as_json: bool) -> En
         show_rubric(console, rubric)
     screen = screen_of(console, rubric, as_json=as_json)
     return await attend(client, thread_id, screen, connection, interrupts=False)
-
-
-async def opened(thread_id: str) -> tuple[GradingClient, str, Connection]:
-    """Return a client, the thread's id (`latest` resolved), and the connection; its worker serves."""
-    connection = await find()
-    client = await GradingClient.connect(connection)
-    thread_id = await resolved(client.temporal, thread_id)
-    await wake(client, thread_id, connection)
-    return client, thread_id, connection
 
 
 def show_rubric(console: Console, rubric: Rubric | None) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from gradeloop.evaluation import CheckOutcome, shortened
+from gradeloop.evaluation import CheckOutcome
 from gradeloop.json_schema import read_json, schema_errors
 from gradeloop.patterns import compiled
-from gradeloop.strict import clip
+from gradeloop.printable import clip, shortened
 from gradeloop.strict_json import leading_json
 from gradeloop.text_check_arguments import KINDS, SHOWN, described, refuse_unusable, schema_of, shown, word_of, words_of
 

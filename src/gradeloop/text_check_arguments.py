@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from gradeloop.json_schema import refuse_unfit
 from gradeloop.patterns import compiled
-from gradeloop.strict import clip, did_you_mean
+from gradeloop.printable import clip, did_you_mean
 
 Kind = Literal[
     "equals",

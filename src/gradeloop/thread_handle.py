@@ -18,7 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.contracts import GradingThread, RunResult
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, ThreadClosed
-from gradeloop.outage import Outage
+from gradeloop.outage import ride_out
 from gradeloop.outcomes import ended, failure
 from gradeloop.request import ThreadRequest
 
@@ -34,16 +34,6 @@ ASKED_SECONDS = 5.0
 """After which a query is asked anew: one that meets the end of a workflow's run, or a worker's, is sometimes never answered."""
 
 SILENT = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
-
-LOST = {
-    RPCStatusCode.UNAVAILABLE,
-    RPCStatusCode.DEADLINE_EXCEEDED,
-    RPCStatusCode.CANCELLED,
-    RPCStatusCode.UNKNOWN,
-    RPCStatusCode.INTERNAL,
-    RPCStatusCode.FAILED_PRECONDITION,
-}
-"""Of a server that is gone, or of a workflow task that failed and is tried again: worth waiting for."""
 
 
 class ThreadHandle:
@@ -129,17 +119,18 @@ class ThreadHandle:
 
     async def result(self) -> RunResult:
         """Wait for the thread to complete, through restarts of the server, and return its last turn's result."""
-        outage = Outage()
-        while True:
-            outage.ask()
+
+        async def wait() -> RunResult:
             try:
                 return await self.handle().result()
             except WorkflowFailureError as error:
                 raise ended(error, self.thread_id) from None
             except RPCError as error:
-                if error.status not in LOST or outage.is_too_long():
+                if error.status == RPCStatusCode.NOT_FOUND:
                     raise failure(error, self.thread_id) from None
-                await asyncio.sleep(0.5)
+                raise
+
+        return await ride_out(wait, repr(self.thread_id))
 
     async def closed(self) -> None:
         """Return when the thread closes, however it does."""

@@ -26,11 +26,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from gradeloop.contracts import WORKFLOW, GradingThread, RunResult
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadClosed, ThreadNotFound
 from gradeloop.listing import quoted
-from gradeloop.outage import Outage
+from gradeloop.outage import ride_out
 from gradeloop.outcomes import Again, failure, refused
 from gradeloop.request import ThreadRequest
 from gradeloop.steering import InvokeRequest, ResumeRequest
-from gradeloop.thread_handle import LOST, ThreadHandle
+from gradeloop.thread_handle import ThreadHandle
 
 EARLIER_RUNS = 20
 """How far back a checkpoint is looked for behind starts that were refused."""
@@ -122,25 +122,25 @@ class ThreadTurns(ThreadHandle):
 
     async def attended(self, send: Callable[[str], Awaitable[Told]], update_id: str) -> Told:
         """Send an update and wait for its result; a lost connection attaches again by the same id."""
-        outage = Outage()
-        while True:
-            outage.ask()
-            try:
-                return await send(update_id)
-            except WorkflowUpdateFailedError as error:
-                raise refused(error, self.thread_id) from None
-            except WorkflowAlreadyStartedError:
-                raise ThreadClosed(f"the thread {self.thread_id!r} is closed") from None
-            except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-                if isinstance(error.__cause__, asyncio.CancelledError):  # the caller's own, which the SDK renames
-                    raise asyncio.CancelledError from None
-                await asyncio.sleep(0.1)
-            except RPCError as error:
-                if error.status == RPCStatusCode.NOT_FOUND:
-                    raise await self.gone(error) from None
-                if error.status not in LOST or outage.is_too_long():
-                    raise failure(error, self.thread_id) from None
-                await asyncio.sleep(0.5)
+
+        async def attend() -> Told:
+            while True:
+                try:
+                    return await send(update_id)
+                except WorkflowUpdateFailedError as error:
+                    raise refused(error, self.thread_id) from None
+                except WorkflowAlreadyStartedError:
+                    raise ThreadClosed(f"the thread {self.thread_id!r} is closed") from None
+                except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+                    if isinstance(error.__cause__, asyncio.CancelledError):  # the caller's own, which the SDK renames
+                        raise asyncio.CancelledError from None
+                    await asyncio.sleep(0.1)
+                except RPCError as error:
+                    if error.status == RPCStatusCode.NOT_FOUND:
+                        raise await self.gone(error) from None
+                    raise
+
+        return await ride_out(attend, repr(self.thread_id))
 
     async def _update_id(self, request: InvokeRequest, *, named: bool) -> str:
         """Return the update id: equal for equal turns in one run of the workflow, so that the server joins the callers.

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Discriminator, Field, JsonValue, Tag, model_validator
 
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 
 PARAMETERS_BYTES = 16 * 1024
 
@@ -27,9 +27,9 @@ class ToolElsewhere(Strict):
     activity: Annotated[str, Field(min_length=1, max_length=200)]
     """The activity's type."""
     task_queue: Annotated[str, Field(min_length=1, max_length=200)]
-    needs_approval: bool = Field(default=False, exclude_if=lambda value: not value)
+    needs_approval: Sparse[bool] = False
     """True: a person approves each call."""
-    repeatable: bool = Field(default=True, exclude_if=lambda value: value)
+    repeatable: bool = Field(default=True, exclude_if=lambda value: value is True)
     """False: it runs at most once a call, and where nobody knows whether it ran, the model is told so."""
 
     @model_validator(mode="after")

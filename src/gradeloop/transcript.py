@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, GetCoreSchemaHandler, JsonValue, model_validator
 from pydantic_core import core_schema, to_json
 
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 
 MESSAGE_BYTES = 1024 * 1024
 """The largest message, measured as JSON: half of the 2 MiB that one Temporal payload may have."""
@@ -21,17 +21,13 @@ EMPTY_SHA = hashlib.sha256(b"").hexdigest()
 _FENCE = re.compile(r"(?P<indent> {0,3})(?P<mark>`{3,}|~{3,})(?P<rest>.*)")
 
 
-def _absent(value: object) -> bool:
-    return value is None or value == ()
-
-
 class ToolCall(Strict):
     """A model's wish to call a tool."""
 
     id: str
     name: str
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
-    invalid: str | None = Field(default=None, exclude_if=_absent)
+    invalid: Sparse[str | None] = None
     """The arguments as the model wrote them, where they are not a JSON object."""
 
 
@@ -40,11 +36,11 @@ class Message(Strict):
 
     role: Literal["user", "assistant", "tool"]
     content: str = ""
-    name: str | None = Field(default=None, exclude_if=_absent)
-    source: str | None = Field(default=None, exclude_if=_absent)
-    tool_calls: tuple[ToolCall, ...] = Field(default=(), exclude_if=_absent)
-    tool_call_id: str | None = Field(default=None, exclude_if=_absent)
-    vendor: dict[str, JsonValue] | None = Field(default=None, exclude_if=_absent)
+    name: Sparse[str | None] = None
+    source: Sparse[str | None] = None
+    tool_calls: Sparse[tuple[ToolCall, ...]] = ()
+    tool_call_id: Sparse[str | None] = None
+    vendor: Sparse[dict[str, JsonValue] | None] = None
     """Parts that only the provider understands (signatures, encrypted reasoning), given back to it unread."""
 
     @model_validator(mode="after")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from gradeloop.criterion import Criterion, Weight, absent
-from gradeloop.strict import Strict
+from gradeloop.criterion import Criterion, Weight
+from gradeloop.strict import Sparse, Strict
 
 TOLERANCE = 1e-9
 """By which a score may miss its threshold: sums of decimal weights are not exact."""
@@ -31,7 +31,7 @@ class Group(Strict):
     required: bool = True
     weight: Weight = Field(default=1.0, exclude_if=lambda value: value == 1.0)
     """In the rubric's score, in which the group's mean counts as one."""
-    threshold: Threshold | None = Field(default=None, exclude_if=absent)
+    threshold: Sparse[Threshold | None] = None
     """With it the group's mean alone decides, instead of its required criteria."""
 
 

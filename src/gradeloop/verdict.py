@@ -4,13 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 
 VerdictResult = Literal["satisfied", "needs_revision", "failed"]
-
-
-def _absent(value: object) -> bool:
-    return value is None
 
 
 class Quote(Strict):
@@ -18,7 +14,7 @@ class Quote(Strict):
 
     record: int
     quote: str
-    quote_verified: bool | None = Field(default=None, exclude_if=_absent)
+    quote_verified: Sparse[bool | None] = None
     """Whether it was found there; nothing a grader may say."""
 
 
@@ -29,10 +25,10 @@ class VerdictRow(Strict):
     reason: str
     passed: bool
     gap: str | None
-    score: Annotated[float, Field(allow_inf_nan=False)] | None = Field(default=None, exclude_if=_absent)
+    score: Sparse[Annotated[float, Field(allow_inf_nan=False)] | None] = None
     """On the criterion's own scale."""
-    quotes: tuple[Quote, ...] | None = Field(default=None, exclude_if=_absent)
-    metadata: dict[str, JsonValue] | None = Field(default=None, exclude_if=_absent)
+    quotes: Sparse[tuple[Quote, ...] | None] = None
+    metadata: Sparse[dict[str, JsonValue] | None] = None
     """Of a grader that is not ours."""
 
 

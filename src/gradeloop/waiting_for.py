@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 
 
 class Asked(Strict):
@@ -33,4 +33,4 @@ class WaitingFor(Strict):
     """None where a generator without a rubric wants a tool."""
     iteration: int | None
     criteria: tuple[Asked, ...]
-    calls: tuple[PendingCall, ...] = Field(default=(), exclude_if=lambda value: not value)
+    calls: Sparse[tuple[PendingCall, ...]] = ()

@@ -1,5 +1,6 @@
 """The worker that `gradeloop run` has of its own: a detached process on a task queue named from what it serves."""
 
+import asyncio
 import hashlib
 import importlib.metadata
 import json
@@ -7,18 +8,21 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 import gradeloop
 from gradeloop.connection import Connection
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
+from gradeloop.paths import state_folder
 from gradeloop.settings_file import SETTINGS
-from gradeloop.state_folder import Resident, state_folder
+from gradeloop.state_folder import Resident
 
 IDLE_SECONDS = 60
 """The worker ends itself when its queue has had no open workflow for so long."""
@@ -32,6 +36,12 @@ PROVIDER_VARIABLES = (
 )  # fmt: skip
 
 KINDS: dict[str, type[GradeloopError]] = {kind.__name__: kind for kind in (InvalidRequest, ServerUnreachable, WorkerFailed)}
+
+WORKER_POLL_SECONDS = 2.0
+"""How often the worker of a followed thread or batch is looked after."""
+
+OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
+"""Task queues whose workers `gradeloop run` starts."""
 
 logger = logging.getLogger(__name__)
 
@@ -236,3 +246,31 @@ def _sha256(file: Path) -> str:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
         raise InvalidRequest(f"{str(file)!r} cannot be read ({error.strerror}); correct the path") from error
+
+
+async def wake(task_queue: str, connection: Connection) -> None:
+    """Start the worker of a queue that `gradeloop run` made, where it has ended."""
+    if OURS.fullmatch(task_queue):
+        await ensure_worker_of(task_queue, connection)
+
+
+async def looked_after(task_queue: str, connection: Connection) -> None:
+    """Start the worker of a queue of ours again whenever it is gone; never ends."""
+    while True:
+        await asyncio.sleep(WORKER_POLL_SECONDS)
+        if OURS.fullmatch(task_queue) and not serving(task_queue):
+            await ensure_worker_of(task_queue, connection)
+
+
+async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
+    """Do the work unless the other thing ends first, and say whether it was done; what either raises is raised."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(other)
+    try:
+        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await (working if working.done() else waiting)
+        return working.done()
+    finally:
+        for task in (working, waiting):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task

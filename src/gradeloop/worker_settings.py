@@ -20,8 +20,8 @@ from gradeloop.evidence_settings import (
     SandboxSettings,
     ServerName,
 )
+from gradeloop.printable import did_you_mean
 from gradeloop.settings_file import config_file
-from gradeloop.strict import did_you_mean
 from gradeloop.tool_elsewhere import ToolName
 
 Role = Literal["all", "loop", "models", "evidence"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML

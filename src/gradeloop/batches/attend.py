@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gradeloop.attendance import ctrl_c, done_before, looked_after
+from gradeloop.attendance import ctrl_c
 from gradeloop.batches.board import Board
 from gradeloop.batches.case_result import BatchSummary, CaseResult
 from gradeloop.batches.client import BatchClient
@@ -12,6 +12,7 @@ from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.reader import PAGE, BatchReader
 from gradeloop.connection import Connection
 from gradeloop.errors import BatchLost
+from gradeloop.worker_process import done_before, looked_after
 
 READ_SECONDS = 0.25
 """Between two looks into the store."""

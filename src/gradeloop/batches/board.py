@@ -14,9 +14,8 @@ from gradeloop.batches.case_result import BatchSummary, CaseResult
 from gradeloop.batches.ending import counts
 from gradeloop.batches.pace import Pace, span
 from gradeloop.batches.wording import VERDICTS, why
-from gradeloop.printable import one_line
+from gradeloop.printable import counted, one_line
 from gradeloop.screen import CTRL_C, LEAST_ROOM
-from gradeloop.story import counted
 
 LATEST = 5
 """Cases without a pass that are shown below the bar."""

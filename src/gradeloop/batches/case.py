@@ -7,7 +7,7 @@ from pydantic_core import to_json
 
 from gradeloop.request import MAX_ITERATIONS, Generator, Grader
 from gradeloop.rubric import Rubric
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 from gradeloop.transcript import Message
 
 CASE_BYTES = 1024 * 1024
@@ -19,32 +19,28 @@ CaseStatus = Literal["queued", "waiting", "passed", "failed", "error"]
 """`queued` is every case without a verdict that may still get one; `waiting` is one for a person."""
 
 
-def _absent(value: object) -> bool:
-    return value is None or value in ((), {})
-
-
 class Case(Strict):
     """One row of a batch, with everything in it filled in."""
 
     id: CaseId
     """Unique in its batch; the same from one run of a suite to the next, so that two batches can be compared."""
-    description: str | None = Field(default=None, exclude_if=_absent)
-    vars: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=_absent)
+    description: Sparse[str | None] = None
+    vars: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """What the suite filled its texts with; shown, never sent."""
-    prompt: str | None = Field(default=None, exclude_if=_absent)
+    prompt: Sparse[str | None] = None
     """The label of the suite's prompt."""
-    label: str | None = Field(default=None, exclude_if=_absent)
+    label: Sparse[str | None] = None
     """The column of a matrix: the generator's label; equal for all cases of a generator."""
-    messages: tuple[Message, ...] = Field(default=(), exclude_if=_absent)
+    messages: Sparse[tuple[Message, ...]] = ()
     """The conversation before the output; its last message is the user's."""
     output: str | None = None
     """What is judged; None where `generator` drafts it."""
-    generator: Generator | None = Field(default=None, exclude_if=_absent)
+    generator: Sparse[Generator | None] = None
     rubric: Rubric
-    grader: Grader | None = Field(default=None, exclude_if=_absent)
-    repeat: Annotated[int, Field(ge=0)] = Field(default=0, exclude_if=lambda value: value == 0)
+    grader: Sparse[Grader | None] = None
+    repeat: Sparse[Annotated[int, Field(ge=0)]] = 0
     """Which repetition of the same case, from 0: each has a draft and verdicts of its own."""
-    loop: bool = Field(default=False, exclude_if=lambda value: not value)
+    loop: Sparse[bool] = False
     """True runs the full loop: draft, judge, revise."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = Field(default=3, exclude_if=lambda value: value == 3)  # noqa: PLR2004 - the default
 

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 from gradeloop.batches.case import Case, CaseStatus
 from gradeloop.budget import Budget
 from gradeloop.evaluation import CriterionRow
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 from gradeloop.usage import Usage
 
 BatchStatus = Literal["running", "paused", "finished", "stopped"]
@@ -18,10 +18,6 @@ SCHEMA = "gradeloop.batch/1"
 """Of every file that results are written to."""
 
 
-def _absent(value: object) -> bool:
-    return value is None or value in ((), {})
-
-
 class CaseResult(Strict):
     """What a case came to. An error is never a verdict: neither passed nor failed."""
 
@@ -29,12 +25,12 @@ class CaseResult(Strict):
     """Position in the batch, from 0."""
     id: str
     """The case's."""
-    repeat: int = Field(default=0, exclude_if=lambda value: value == 0)
+    repeat: Sparse[int] = 0
     """Which repetition of the same case, from 0."""
-    description: str | None = Field(default=None, exclude_if=_absent)
-    prompt: str | None = Field(default=None, exclude_if=_absent)
-    label: str | None = Field(default=None, exclude_if=_absent)
-    vars: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=_absent)
+    description: Sparse[str | None] = None
+    prompt: Sparse[str | None] = None
+    label: Sparse[str | None] = None
+    vars: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     status: CaseStatus
     score: float | None = None
     """0 to 1, by the rubric's own scoring; None without a verdict."""
@@ -52,9 +48,9 @@ class CaseResult(Strict):
     """The model that judged; None where checks alone decided."""
     attempt: int = 0
     """How often the case was run again before."""
-    iterations: int | None = Field(default=None, exclude_if=_absent)
+    iterations: Sparse[int | None] = None
     """Of a case with `loop`."""
-    thread_id: str | None = Field(default=None, exclude_if=_absent)
+    thread_id: Sparse[str | None] = None
     """The workflow that holds the whole story, where the case has one of its own."""
     finished: str | None = None
     """When, ISO 8601, UTC."""

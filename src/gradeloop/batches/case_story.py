@@ -10,8 +10,8 @@ from gradeloop.batches.case_result import CaseResult
 from gradeloop.batches.json_files import encodable
 from gradeloop.batches.wording import VERDICTS
 from gradeloop.evaluation import CriterionRow
-from gradeloop.printable import one_line, printable
-from gradeloop.story import MARKS, counted
+from gradeloop.printable import counted, one_line, printable
+from gradeloop.story import MARKS
 
 OUTPUT_CHARACTERS = 4_000
 VALUE_CHARACTERS = 300

@@ -15,13 +15,11 @@ from gradeloop.batches.case_result import BatchSummary
 from gradeloop.batches.contract import GradingBatch, StoreCases
 from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable
 from gradeloop.listing import quoted
-from gradeloop.outage import Outage
-from gradeloop.thread_handle import LOST
+from gradeloop.outage import ride_out
 
 UPLOADS = 4
 """Chunks on their way at once."""
 
-PAUSE_SECONDS = 0.5
 ASKED_SECONDS = 5.0
 """How long a query of what is in flight may take."""
 
@@ -79,7 +77,7 @@ class BatchClient:
             await handle.result()
             return len(upload.cases)
 
-        return await _through_outages(send, f"the upload of {upload.batch_id!r}")
+        return await _result_of_batch(send, f"the upload of {upload.batch_id!r}")
 
     async def start(self, request: BatchRequest) -> None:
         """Start a batch whose cases are stored, or have one that has ended go on.
@@ -99,7 +97,7 @@ class BatchClient:
                 static_summary=f"{request.total} cases",
             )
 
-        await _through_outages(start, f"the batch {request.batch_id!r}")
+        await ride_out(start, f"the batch {request.batch_id!r}")
 
     async def result(self, batch_id: str) -> BatchSummary:
         """Wait until a batch ends or is paused.
@@ -110,7 +108,7 @@ class BatchClient:
             ServerUnreachable: The server is gone for long.
         """
         handle = self._client.get_workflow_handle_for(GradingBatch.run, batch_id)
-        return await _through_outages(handle.result, f"the batch {batch_id!r}")
+        return await _result_of_batch(handle.result, f"the batch {batch_id!r}")
 
     async def pause(self, batch_id: str) -> None:
         """Have a batch begin no further case.
@@ -170,25 +168,12 @@ def chunks(batch_id: str, cases: Iterable[Case]) -> Iterator[Upload]:
         yield Upload(batch_id=batch_id, first=first, cases=tuple(held))
 
 
-async def _through_outages(call: Callable[[], Awaitable[T]], what: str) -> T:
-    """Make a call, again and again while the server is gone.
-
-    Raises:
-        InvalidRequest: The worker refused it.
-        BatchLost: Its workflow ended without a result.
-        ServerUnreachable: The server is gone for long.
-    """
-    outage = Outage()
-    while True:
-        outage.ask()
-        try:
-            return await call()
-        except WorkflowFailureError as error:
-            cause = error.cause
-            if isinstance(cause, ApplicationError) and cause.type == InvalidRequest.__name__:
-                raise InvalidRequest(cause.message) from None
-            raise BatchLost(cause.message if isinstance(cause, ApplicationError) else f"{what} ended without a result: {cause}") from None
-        except RPCError as error:
-            if error.status not in LOST or outage.is_too_long():
-                raise ServerUnreachable(f"{what}: the server does not answer: {error.message}") from None
-            await asyncio.sleep(PAUSE_SECONDS)
+async def _result_of_batch(call: Callable[[], Awaitable[T]], what: str) -> T:
+    """Return what a call for a batch's workflow returns, made again and again while the server is gone."""
+    try:
+        return await ride_out(call, what)
+    except WorkflowFailureError as error:
+        cause = error.cause
+        if isinstance(cause, ApplicationError) and cause.type == InvalidRequest.__name__:
+            raise InvalidRequest(cause.message) from None
+        raise BatchLost(cause.message if isinstance(cause, ApplicationError) else f"{what} ended without a result: {cause}") from None

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gradeloop.attendance import OURS
 from gradeloop.batches.attend import Attendance
 from gradeloop.batches.batch_request import BatchRequest
 from gradeloop.batches.board import Board
@@ -22,15 +21,15 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.sending import sent
 from gradeloop.batches.spool import Spool
 from gradeloop.batches.table import result_lines
-from gradeloop.connection import Connection, connect, find, is_embedded
+from gradeloop.connection import Connection, connect, find
 from gradeloop.departure import STOPPED
 from gradeloop.errors import InvalidRequest, WorkerFailed
+from gradeloop.printable import counted
+from gradeloop.rubric_file import existing
 from gradeloop.settings_file import config_file
-from gradeloop.store import VARIABLE, Store, store_url
-from gradeloop.story import counted
+from gradeloop.store import VARIABLE, own_store
 from gradeloop.suites.suite_file import read_suite
-from gradeloop.task_flags import existing
-from gradeloop.worker_process import WorkerSpec, ensure_worker, ensure_worker_of
+from gradeloop.worker_process import OURS, WorkerSpec, ensure_worker, ensure_worker_of
 
 BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
 """How long a batch may take to begin: a minute, in which its worker may be started again."""
@@ -42,7 +41,7 @@ class Evaluation:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
-        self._reader = own_reader()
+        self._reader = BatchReader(own_store())
         self._waiting: frozenset[str] = frozenset()
         """Threads of cases that wait for people."""
 
@@ -188,15 +187,6 @@ class Evaluation:
 
     def _tell(self, words: str) -> None:
         print(words, file=sys.stderr)  # noqa: T201 - beside what the command prints
-
-
-def own_reader() -> BatchReader:
-    """Return the batches of the store that the environment names, else of the one in the state folder.
-
-    Raises:
-        InvalidRequest: A server is named and no store.
-    """
-    return BatchReader(Store(store_url(embedded=is_embedded())))
 
 
 def _print_line(result: CaseResult) -> None:

@@ -14,7 +14,7 @@ from gradeloop.batches.case_result import CaseResult
 from gradeloop.batches.json_files import encodable
 from gradeloop.batches.survey import MOST_NAMES
 from gradeloop.batches.wording import gap_of
-from gradeloop.evaluation import shortened
+from gradeloop.printable import shortened
 
 COLUMNS = (
     *("id", "description", "prompt", "label", "status", "score", "worst_criterion", "worst_gap", "error"),

@@ -4,8 +4,7 @@ from gradeloop.batches.case import CaseStatus
 from gradeloop.batches.case_result import BatchSummary
 from gradeloop.batches.wording import tally
 from gradeloop.departure import CAPPED, NO_VERDICT, SATISFIED
-from gradeloop.printable import one_line
-from gradeloop.story import counted
+from gradeloop.printable import counted, one_line
 from gradeloop.units import TOLERANCE
 
 _MOST_DECIMALS = 6

@@ -12,7 +12,7 @@ from xml.sax.saxutils import XMLGenerator
 from gradeloop.batches.case_result import SCHEMA, BatchSummary, CaseResult
 from gradeloop.batches.survey import Survey
 from gradeloop.batches.wording import VERDICTS, gap_of, why
-from gradeloop.evaluation import shortened
+from gradeloop.printable import shortened
 
 OUTPUT_CHARACTERS = {True: 500, False: 4_000}
 """What is kept of the output of a case that passed, and of one that did not: servers refuse reports of more than some megabytes."""

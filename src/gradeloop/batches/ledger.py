@@ -12,9 +12,10 @@ from gradeloop.batches.case_result import BatchSummary, CaseResult
 from gradeloop.batches.patience import insist
 from gradeloop.batches.unit import Unit
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip
 from gradeloop.store import Store
 from gradeloop.store_tables import table
-from gradeloop.strict import Recorded, clip
+from gradeloop.strict import Recorded
 from gradeloop.usage import Usage
 
 if TYPE_CHECKING:

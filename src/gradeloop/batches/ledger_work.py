@@ -14,9 +14,8 @@ from gradeloop.batches.limits import held, request_of
 from gradeloop.batches.records import summary_of
 from gradeloop.batches.unit import Unit
 from gradeloop.errors import InvalidRequest
-from gradeloop.printable import one_line
+from gradeloop.printable import clip, one_line
 from gradeloop.store_tables import table
-from gradeloop.strict import clip
 from gradeloop.usage import Usage
 
 if TYPE_CHECKING:

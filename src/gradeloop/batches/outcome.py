@@ -10,8 +10,10 @@ from gradeloop.batches.case_plan import checks_of, units_of
 from gradeloop.batches.case_result import CaseResult, ended
 from gradeloop.batches.unit import Unit
 from gradeloop.contracts import RunResult
-from gradeloop.evaluation import CheckOutcome, CriterionRow, Judgement, result_of, score_of, shortened
+from gradeloop.evaluation import CheckOutcome, CriterionRow, Judgement
 from gradeloop.judges.judge_result import JudgeResult
+from gradeloop.printable import shortened
+from gradeloop.scoring import result_of, score_of
 from gradeloop.tally import Found, tally
 
 _ROWS = TypeAdapter(tuple[CriterionRow, ...])

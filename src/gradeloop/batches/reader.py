@@ -8,9 +8,9 @@ from gradeloop.batches.case import Case
 from gradeloop.batches.case_result import BatchSummary, CaseResult, ended
 from gradeloop.batches.records import summary_of
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip, did_you_mean
 from gradeloop.store import Store
 from gradeloop.store_tables import table
-from gradeloop.strict import clip, did_you_mean
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping, Select

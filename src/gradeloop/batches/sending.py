@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
-from gradeloop.attendance import looked_after
 from gradeloop.batches.case import Case
 from gradeloop.batches.client import BatchClient
 from gradeloop.connection import Connection
+from gradeloop.worker_process import looked_after
 
 UNHEARD_SECONDS = 10.0
 """For a worker to take the first cases before it is said that none does; one that is there takes them in a fraction of that."""

@@ -27,3 +27,7 @@ class Spool:
     def close(self) -> None:
         """Give the memory or the file back."""
         self._file.close()
+
+    def __del__(self) -> None:
+        """Give it back where a mistake ended the command before the cases were sent."""
+        self.close()

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gradeloop.comparisons.batch_source import BatchSource
 from gradeloop.errors import InvalidRequest
-from gradeloop.story import counted
-from gradeloop.strict import clip
+from gradeloop.printable import clip, counted
 
 _NAMED = 5
 """Criteria that a note lists."""

@@ -6,9 +6,7 @@ from gradeloop.batches.wording import VERDICTS
 from gradeloop.comparisons.comparison import BatchFacts, CaseRow, CaseSide, Comparison, CriterionSide, Outcome, Overall, PassRate
 from gradeloop.comparisons.gate import Gate
 from gradeloop.comparisons.interval import Interval
-from gradeloop.printable import one_line
-from gradeloop.reports.filters import percent
-from gradeloop.story import counted
+from gradeloop.printable import counted, one_line, percent
 
 WORDS: dict[Outcome, str] = {"added": "only in B", "removed": "only in A", "unjudged": "judged in neither"}
 """Instead of the outcome's own name."""

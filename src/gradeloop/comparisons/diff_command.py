@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from functools import cache
 
-from gradeloop.batches.command import own_reader
 from gradeloop.batches.reader import BatchReader
 from gradeloop.comparisons.comparing import compared
 from gradeloop.comparisons.comparison import Comparison
 from gradeloop.comparisons.gate import Gate
 from gradeloop.comparisons.named_batch import named_batch
 from gradeloop.departure import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.store import own_store
 
 
 def comparison_of(a: str, b: str) -> Comparison:
@@ -22,7 +22,7 @@ def comparison_of(a: str, b: str) -> Comparison:
 
     @cache
     def reader() -> BatchReader:
-        return own_reader()
+        return BatchReader(own_store())
 
     return compared(named_batch(a, reader), named_batch(b, reader))
 

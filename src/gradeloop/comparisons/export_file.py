@@ -16,8 +16,7 @@ from gradeloop.comparisons.compared_case import ComparedCase, compared_case
 from gradeloop.comparisons.comparison import Cost
 from gradeloop.comparisons.exported_case import ExportedCase, ExportedSummary, ExportHead
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.story import counted
-from gradeloop.strict import clip
+from gradeloop.printable import clip, counted
 
 CURE = "write it with: gradeloop batches export BATCH -o results.json"
 _FAMILY, _, _NUMBER = SCHEMA.rpartition("/")

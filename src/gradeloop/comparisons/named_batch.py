@@ -12,7 +12,7 @@ from gradeloop.comparisons.compared_case import compared_case
 from gradeloop.comparisons.comparison import Cost
 from gradeloop.comparisons.export_file import read_export
 from gradeloop.errors import InvalidRequest
-from gradeloop.strict import clip, did_you_mean
+from gradeloop.printable import clip, did_you_mean
 
 SUFFIXES = (".json", ".jsonl")
 """Of the files that have all of a case; CSV and JUnit leave out what its criteria came to."""

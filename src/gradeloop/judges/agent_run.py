@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
 
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 from gradeloop.transcript import Message, ToolCall
 
 RUN_BYTES = 3 * 512 * 1024
@@ -21,21 +21,17 @@ Role = Literal["system", "user", "assistant", "tool"]
 RunId = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-def _absent(value: object) -> bool:
-    return value is None or value in ((), {})
-
-
 class RunMessage(Strict):
     """One message; absent fields stay out of its JSON."""
 
     role: Role
     content: str = ""
-    reasoning: str | None = Field(default=None, exclude_if=_absent)
+    reasoning: Sparse[str | None] = None
     """What the model thought before it spoke, where that was kept."""
-    name: str | None = Field(default=None, exclude_if=_absent)
-    tool_calls: tuple[ToolCall, ...] = Field(default=(), exclude_if=_absent)
-    tool_call_id: str | None = Field(default=None, exclude_if=_absent)
-    metadata: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=_absent)
+    name: Sparse[str | None] = None
+    tool_calls: Sparse[tuple[ToolCall, ...]] = ()
+    tool_call_id: Sparse[str | None] = None
+    metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "RunMessage":
@@ -48,9 +44,9 @@ class RunTranscript(Strict):
     """One conversation of the run."""
 
     id: str = ""
-    name: str | None = Field(default=None, exclude_if=_absent)
+    name: Sparse[str | None] = None
     messages: tuple[RunMessage, ...] = Field(min_length=1)
-    metadata: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=_absent)
+    metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
 
 
 class AgentRun(Strict):
@@ -58,7 +54,7 @@ class AgentRun(Strict):
 
     id: RunId
     transcripts: tuple[RunTranscript, ...] = Field(min_length=1, max_length=TRANSCRIPTS)
-    metadata: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=_absent)
+    metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """Shown to a judge only where the judge asks for it: it may hold the answer."""
 
     @model_validator(mode="after")

@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gradeloop.attendance import done_before, looked_after
 from gradeloop.connection import Connection
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
+from gradeloop.worker_process import done_before, looked_after
 
 AT_ONCE = 50
 """Judgements that are open at once by default; the worker has limits of its own."""

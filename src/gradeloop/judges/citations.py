@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from gradeloop.folding import Folded
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.blocks import Block, blocks
-from gradeloop.strict import Strict
+from gradeloop.strict import Sparse, Strict
 
 CITATIONS = 500
 """Of one output; what comes after them is not looked at, and counted as left out."""
@@ -26,10 +26,6 @@ _END, _CLOSED = "</RANGE>", re.compile(r"\s*\]")
 OPEN_ENDED = "the quote does not end with </RANGE>]"
 
 
-def _absent(value: object) -> bool:
-    return value is None
-
-
 class Citation(Strict):
     """One citation: where it stands in the output, and what it points at."""
 
@@ -41,14 +37,14 @@ class Citation(Strict):
     kind: Literal["block", "metadata"]
     target: str
     """`T0B3`, or with metadata `R0M.model`."""
-    quote: str | None = Field(default=None, exclude_if=_absent)
+    quote: Sparse[str | None] = None
     verified: bool
-    problem: str | None = Field(default=None, exclude_if=_absent)
+    problem: Sparse[str | None] = None
     """Why it is not verified."""
-    transcript_id: str | None = Field(default=None, exclude_if=_absent)
-    block_start: int | None = Field(default=None, exclude_if=_absent)
+    transcript_id: Sparse[str | None] = None
+    block_start: Sparse[int | None] = None
     """The first character that is meant in the block's text, reasoning and tool calls included."""
-    block_end: int | None = Field(default=None, exclude_if=_absent)
+    block_end: Sparse[int | None] = None
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gradeloop.attendance import ctrl_c, done_before
-from gradeloop.connection import Connection, connect, find, is_embedded
+from gradeloop.attendance import ctrl_c
+from gradeloop.connection import Connection, connect, find
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.agreement import Agreement, agreement
 from gradeloop.judges.bench import Bench, attended
@@ -17,15 +17,14 @@ from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.judged_table import Rule, result_table, sum_line
 from gradeloop.judges.labels import read_labels
-from gradeloop.judges.readers import THREAD
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.results_file import read_results
-from gradeloop.judges.run_sources import is_file, judge_named, runs_named, with_model
+from gradeloop.judges.run_sources import THREAD, is_file, judge_named, runs_named, with_model
+from gradeloop.rubric_file import existing
 from gradeloop.settings_file import config_file
-from gradeloop.store import Store, store_url
-from gradeloop.task_flags import existing
+from gradeloop.store import Store, own_store
 from gradeloop.thread_reader import ThreadReader
-from gradeloop.worker_process import WorkerSpec, ensure_worker
+from gradeloop.worker_process import WorkerSpec, done_before, ensure_worker
 
 
 @dataclass(frozen=True)
@@ -56,15 +55,6 @@ class Outcome:
     stopped: bool = False
 
 
-def own_registry() -> Registry:
-    """Return the registry of the store that the environment names, else of the one in the state folder.
-
-    Raises:
-        InvalidRequest: A server is named and no store.
-    """
-    return Registry(Store(store_url(embedded=is_embedded())))
-
-
 async def judged(order: Order, *, needs_rule: bool) -> Outcome:
     """Judge runs and tell of them; Ctrl-C leaves the judgements to go on by themselves.
 
@@ -72,7 +62,7 @@ async def judged(order: Order, *, needs_rule: bool) -> Outcome:
         GradeloopError: With one sentence for the user.
     """
     console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
-    registry = own_registry() if order.store or not is_file(order.judge) else None
+    registry = Registry(own_store()) if order.store or not is_file(order.judge) else None
     config = await judge_named(order.judge, registry or Registry(Store("")))
     if registry is not None:
         await registry.open()
@@ -149,9 +139,9 @@ async def agreed(judge: str, labels: Path, results: Path | None) -> Agreement:
     Raises:
         InvalidRequest: Judge, labels or results cannot be read, or have nothing in common.
     """
-    registry = own_registry() if results is None or not is_file(judge) else None
+    registry = Registry(own_store()) if results is None or not is_file(judge) else None
     config = await judge_named(judge, registry or Registry(Store("")))
     held = read_labels(labels, config)
     if results is not None:
         return agreement(config, held, read_results(results))
-    return agreement(config, held, await (registry or own_registry()).judgements(config))
+    return agreement(config, held, await (registry or Registry(own_store())).judgements(config))

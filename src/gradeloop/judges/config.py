@@ -2,18 +2,16 @@
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.schema_judge import SchemaJudge
+from gradeloop.printable import clip
 from gradeloop.request import Grader
 from gradeloop.rubric import Rubric
-from gradeloop.rubric_file import YAML_SUFFIXES, read_rubric_file, refuse_bad, with_prompts
-from gradeloop.strict import Strict, clip
-from gradeloop.yaml_file import read_placed
+from gradeloop.strict import Strict
 
 OUTPUT_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -103,32 +101,3 @@ def config_of(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any sha
         return CriteriaJudge.model_validate(value)
     except ValidationError as error:
         raise InvalidRequest(f"the judge: {explain(error)}") from None
-
-
-def read_judge(path: Path) -> JudgeConfig:
-    """Read a judge from YAML, JSON (Docent's too), or a rubric as plain text.
-
-    Raises:
-        InvalidRequest: It is none; the message names the file, and the place where one is known.
-    """
-    if not path.is_file():
-        if path.is_dir():
-            raise InvalidRequest(f"the judge {str(path)!r} is a folder; name a file in it")
-        raise InvalidRequest(f"the judge {str(path)!r} does not exist; name a file, or COLLECTION/RUBRIC of the registry")
-    if path.suffix not in YAML_SUFFIXES:
-        return _told(path, {"rubric": read_rubric_file(path)})
-    value, placed = read_placed(path, "the judge")
-    if isinstance(value, dict) and value.get("rubric") is not None:
-        value["rubric"] = with_prompts(value["rubric"], path.parent)
-        refuse_bad(value["rubric"], placed, ("rubric",), f"the judge {str(path)!r}")
-    elif isinstance(value, dict) and "criteria" in value:
-        value = with_prompts(value, path.parent)
-        refuse_bad(value, placed, (), f"the judge {str(path)!r}")
-    return _told(path, value)
-
-
-def _told(path: Path, value: JsonValue) -> JudgeConfig:
-    try:
-        return config_of(value)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{path}: {error}") from None

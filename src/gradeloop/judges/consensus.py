@@ -6,18 +6,14 @@ from collections.abc import Mapping, Sequence
 from statistics import median, median_low
 from typing import Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from gradeloop.judges.schema_shape import Key, keys_of, put, value_at
 from gradeloop.judges.validation import problems_of
-from gradeloop.strict import Recorded
+from gradeloop.strict import Recorded, Sparse
 
 Z = 1.959963984540054
 """Of a normal distribution's central 95 per cent."""
-
-
-def _absent(value: object) -> bool:
-    return value is None or value is False
 
 
 class Share(Recorded):
@@ -41,10 +37,10 @@ class Tallied(Recorded):
     """Answers that had it."""
     distribution: tuple[Share, ...] = ()
     """Of a vote, the most frequent value first, values of one count in the order of the rollouts."""
-    low: float | None = Field(default=None, exclude_if=_absent)
+    low: Sparse[float | None] = None
     """Of a median, the least value, and `high` the most."""
-    high: float | None = Field(default=None, exclude_if=_absent)
-    tied: bool = Field(default=False, exclude_if=_absent)
+    high: Sparse[float | None] = None
+    tied: Sparse[bool] = False
     """True where another value was given as often; the one of the earlier rollout counts."""
 
 
@@ -55,7 +51,7 @@ class Consensus(Recorded):
     from_rollout: int
     """Position of the answer whose texts the output has: the first of those that agree most."""
     keys: dict[str, Tallied]
-    composed: bool = Field(default=False, exclude_if=_absent)
+    composed: Sparse[bool] = False
     """True where no single answer says all that the output does."""
 
     @property

@@ -1,29 +1,28 @@
 """A judge to be called: `result = await judge(agent_run)`, each call one durable judgement."""
 
-import asyncio
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
-from temporalio.service import RPCError
 
 from gradeloop.connection import connect, find
 from gradeloop.contracts import TASK_QUEUE
-from gradeloop.errors import GradeloopError, InvalidRequest, RunTooLarge, ServerUnreachable, explain
+from gradeloop.errors import GradeloopError, InvalidRequest, RunTooLarge, explain
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.config import JudgeConfig, config_of
 from gradeloop.judges.contract import UNAVAILABLE, Judging, usage_told
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.judging_request import JudgingRequest, judging_id, refuse_large
-from gradeloop.outage import Outage
+from gradeloop.outage import ride_out
 from gradeloop.request import Priority
-from gradeloop.thread_handle import LOST
 from gradeloop.usage import Usage
 
-PAUSE_SECONDS = 0.5
+if TYPE_CHECKING:
+    from gradeloop.judges.registry import Registry
 
 _REFUSALS: dict[str, type[GradeloopError]] = {"InvalidRequest": InvalidRequest, "RunTooLarge": RunTooLarge}
 
@@ -43,6 +42,37 @@ class Judge:
         self._client = client
         self._task_queue = task_queue
         self._priority = priority
+
+    @classmethod
+    async def from_registry(
+        cls,
+        collection: str,
+        rubric_id: str,
+        version: int | None = None,
+        *,
+        registry: "Registry | None" = None,
+        client: Client | None = None,
+        task_queue: str = TASK_QUEUE,
+    ) -> "Judge":
+        """Return the judge of a registered rubric, to be called on runs.
+
+        Args:
+            collection: Where the rubric is registered.
+            rubric_id: Its id there.
+            version: The newest by default.
+            registry: By default that of the store which the environment names, else of the one in the state folder.
+            client: As of `build_judge`.
+            task_queue: Where a worker serves it.
+
+        Raises:
+            InvalidRequest: There is none, or a server is named and no store.
+            StoreUnavailable: The store cannot be reached, or is not one of ours.
+        """
+        from gradeloop.judges.registry import Registry
+        from gradeloop.store import own_store
+
+        found = await (registry or Registry(own_store())).get_rubric(collection, rubric_id, version)
+        return cls(found, client, task_queue=task_queue)
 
     async def __call__(self, agent_run: AgentRun | Mapping[str, Any], *, repeat: int = 0) -> JudgeResult:
         """Judge a run and return the result; one that is finished is read, and not paid for again.
@@ -80,10 +110,9 @@ class Judge:
         """
         client, request = await self._connected(), await self.request(run, repeat=repeat)
         name = judging_id(self.config, run.sha256(), repeat)
-        outage = Outage()
-        while True:
-            outage.ask()
-            try:
+
+        async def start() -> None:
+            with suppress(WorkflowAlreadyStartedError):  # and it has ended with a result
                 await client.start_workflow(
                     Judging.run,
                     request,
@@ -92,12 +121,9 @@ class Judge:
                     id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 )
-            except WorkflowAlreadyStartedError:  # and it has ended with a result
-                return name
-            except RPCError as error:
-                await _ride_out(error, outage, name)
-            else:
-                return name
+
+        await ride_out(start, repr(name))
+        return name
 
     async def result(self, name: str, run: AgentRun) -> JudgeResult:
         """Wait for a judgement, through restarts of worker and server; where no judge could be had, the result is a `FAILURE`.
@@ -107,17 +133,11 @@ class Judge:
             ServerUnreachable: The server is gone for long.
         """
         handle: WorkflowHandle[Any, JudgeResult] = (await self._connected()).get_workflow_handle_for(Judging.run, name)
-        outage = Outage()
-        while True:
-            outage.ask()
-            try:
-                found = await handle.result()
-            except WorkflowFailureError as error:
-                return self._failed(error, name, run)
-            except RPCError as error:
-                await _ride_out(error, outage, name)
-            else:
-                return found.model_copy(update={"rubric_id": self.config.rubric_id, "rubric_version": self.config.version})
+        try:
+            found = await ride_out(handle.result, repr(name))
+        except WorkflowFailureError as error:
+            return self._failed(error, name, run)
+        return found.model_copy(update={"rubric_id": self.config.rubric_id, "rubric_version": self.config.version})
 
     def _failed(self, error: WorkflowFailureError, name: str, run: AgentRun) -> JudgeResult:
         """Return the result of a judgement that nobody gave."""
@@ -171,9 +191,3 @@ def run_of(value: AgentRun | Mapping[str, Any]) -> AgentRun:
         return AgentRun.model_validate(dict(value))
     except ValidationError as error:
         raise InvalidRequest(f"the run: {explain(error)}") from None
-
-
-async def _ride_out(error: RPCError, outage: Outage, name: str) -> None:
-    if error.status not in LOST or outage.is_too_long():
-        raise ServerUnreachable(f"the Temporal server did not answer for {name!r}: {error.message}") from None
-    await asyncio.sleep(PAUSE_SECONDS)

@@ -15,9 +15,6 @@ from gradeloop.prompts import prompt
 from gradeloop.records import TRANSCRIPT_BUDGET, line
 from gradeloop.transcript import Message
 
-VERSION = "1"
-"""Raised with every change of a text in `prompts/judge_*.md`."""
-
 REFLECTED_CHARACTERS = 60_000
 """Of all answers that a reflection is shown; longer ones are shown without their long texts."""
 

@@ -12,8 +12,7 @@ from gradeloop.judges.agreement import Agreement
 from gradeloop.judges.config import CriteriaJudge, JudgeConfig
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.schema_shape import keys_of, value_at
-from gradeloop.printable import one_line
-from gradeloop.strict import clip, did_you_mean
+from gradeloop.printable import clip, did_you_mean, one_line
 
 CELL = 60
 KEYS = 6

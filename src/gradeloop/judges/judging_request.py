@@ -7,12 +7,14 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from gradeloop import prompts
 from gradeloop.errors import InvalidRequest, RunTooLarge, explain
-from gradeloop.judges import judge_prompt
 from gradeloop.judges.agent_run import RUN_BYTES, STORED_RUN_BYTES, AgentRun, as_log
 from gradeloop.judges.config import CriteriaJudge, JudgeConfig, config_of
 from gradeloop.judges.schema_judge import SchemaJudge
 from gradeloop.request import Priority
 from gradeloop.strict import Strict
+
+JUDGE_PROMPT_VERSION = "1"
+"""Raised with every change of a text in `prompts/judge_*.md`."""
 
 
 class JudgingRequest(Strict):
@@ -70,6 +72,6 @@ def judging_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0) -> str:
 
     So are those that an earlier version of gradeloop judged, as long as its own words in the prompt were the same.
     """
-    words = prompts.VERSION if isinstance(judge, CriteriaJudge) else judge_prompt.VERSION
+    words = prompts.VERSION if isinstance(judge, CriteriaJudge) else JUDGE_PROMPT_VERSION
     told = f"{judge.sha256()} {words} {run_sha256} {repeat}"
     return f"judging-{hashlib.sha256(told.encode()).hexdigest()}"

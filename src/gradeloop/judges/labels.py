@@ -10,7 +10,8 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.config import CriteriaJudge, JudgeConfig
 from gradeloop.judges.output_schema import refuse_schema
 from gradeloop.judges.validation import problems_of
-from gradeloop.strict import Strict, clip, did_you_mean
+from gradeloop.printable import clip, did_you_mean
+from gradeloop.strict import Strict
 from gradeloop.strict_json import strict_json
 
 _DOCENTS = ("id", "label_set_id", "creator_email", "created_at")

@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import explain
 from gradeloop.judges.agent_run import RunMessage
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 from gradeloop.transcript import ToolCall
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}

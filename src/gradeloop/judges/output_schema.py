@@ -10,7 +10,7 @@ from typing import Any
 
 from gradeloop.errors import PROBLEMS_TOLD
 from gradeloop.judges.schema_bounds import VALUES, Schema, count_problems, enum_problems
-from gradeloop.strict import clip, did_you_mean
+from gradeloop.printable import clip, did_you_mean
 
 SCHEMA_BYTES = 64 * 1024
 DEPTH = 12

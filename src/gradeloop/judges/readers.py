@@ -5,7 +5,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.agent_run import AgentRun, RunMessage, RunTranscript
@@ -13,9 +13,6 @@ from gradeloop.judges.json_place import line_of
 from gradeloop.judges.message_forms import Unreadable, is_message
 from gradeloop.judges.run_forms import inspect_sample, read_runs_in
 from gradeloop.strict_json import strict_json
-
-if TYPE_CHECKING:
-    from gradeloop.thread_reader import ThreadReader
 
 FILE_BYTES = 1024 * 1024 * 1024
 """Of a file, or of an entry in an Inspect archive."""
@@ -26,7 +23,6 @@ ZSTANDARD = 93
 _LENGTHS = "<26xHH"
 """Of an entry's local header: the lengths of its name and of its extra field, which stand at its end (APPNOTE, 4.3.7)."""
 
-THREAD = "thread:"
 TEXTS = (".txt", ".md", ".markdown")
 
 
@@ -144,28 +140,6 @@ def _json(path: Path, text: str, line: int, entry: str = "") -> Any:  # noqa: AN
 def _at(path: tuple[int | str, ...]) -> str:
     told = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
     return f"{told}: " if told else ""
-
-
-async def read_thread(reader: "ThreadReader", thread_id: str) -> AgentRun:
-    """Return a thread of ours as a run, drafts and feedback as they were said.
-
-    Raises:
-        ThreadNotFound: There is none.
-        InvalidRequest: Nothing was said in it.
-    """
-    messages: list[RunMessage] = []
-    after: int | None = 0
-    while after is not None:
-        page = await reader.messages(thread_id, after=after)
-        for each in page.items:
-            told = each.model_dump(exclude={"source", "vendor"}, exclude_none=True)
-            messages.append(RunMessage.model_validate(told | ({"metadata": {"source": each.source}} if each.source else {})))
-        after = page.next
-    if not messages:
-        raise InvalidRequest(f"{THREAD}{thread_id}: nothing was said in this thread; there is nothing to judge")
-    result = await reader.last_result(thread_id)
-    known = {"status": result.status, "score": result.score} if result else {}
-    return AgentRun.model_validate({"id": thread_id, "transcripts": [{"messages": tuple(messages)}], "metadata": known})
 
 
 def refuse_twins(runs: list[AgentRun]) -> None:

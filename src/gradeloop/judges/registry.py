@@ -5,18 +5,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gradeloop.contracts import TASK_QUEUE
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.config import JudgeConfig, config_of
-from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
+from gradeloop.printable import clip, did_you_mean
 from gradeloop.store import Store
 from gradeloop.store_tables import table
-from gradeloop.strict import Strict, clip, did_you_mean
+from gradeloop.strict import Strict
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
-    from temporalio.client import Client
 
 NAME_CHARACTERS = 200
 TRIES = 5
@@ -38,10 +36,8 @@ class Registered(Strict):
 class Registry:
     """Rubrics and judgements in a store."""
 
-    def __init__(self, store: Store, client: "Client | None" = None, *, task_queue: str = TASK_QUEUE) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._client = client
-        self._task_queue = task_queue
 
     async def open(self) -> None:
         """Open the store now rather than when something is to be kept.
@@ -121,14 +117,6 @@ class Registry:
             )
             for row in rows
         ]
-
-    async def get_judge(self, collection: str, rubric_id: str, version: int | None = None) -> Judge:
-        """Return the judge of a registered rubric, to be called on runs.
-
-        Raises:
-            InvalidRequest: There is none.
-        """
-        return Judge(await self.get_rubric(collection, rubric_id, version), self._client, task_queue=self._task_queue)
 
     async def keep(self, judge: JudgeConfig, results: list[tuple[JudgeResult, int]]) -> None:
         """Write judgements down, each with the repeat that it is; one that is there is replaced."""

@@ -8,7 +8,7 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.errors import explain
 from gradeloop.judges.agent_run import AgentRun, RunMessage, RunTranscript
 from gradeloop.judges.message_forms import Unreadable, is_message, read_messages
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 
 _ATTACHMENT = "attachment://"
 

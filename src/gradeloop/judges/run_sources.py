@@ -4,19 +4,52 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from gradeloop.default_model import KEYS, named_default
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.judges.agent_run import AgentRun
+from gradeloop.judges.agent_run import AgentRun, RunMessage
 from gradeloop.judges.bench import reference
-from gradeloop.judges.config import CriteriaJudge, JudgeConfig, read_judge
-from gradeloop.judges.readers import THREAD, read_file, read_thread, refuse_twins
+from gradeloop.judges.config import CriteriaJudge, JudgeConfig, config_of
+from gradeloop.judges.readers import read_file, refuse_twins
 from gradeloop.judges.registry import Registry
 from gradeloop.modelspec import ModelSpec
 from gradeloop.request import Grader
-from gradeloop.rubric_file import YAML_SUFFIXES
+from gradeloop.rubric_file import YAML_SUFFIXES, read_rubric_file, refuse_bad, with_prompts
 from gradeloop.thread_reader import ThreadReader
+from gradeloop.yaml_file import read_placed
+
+THREAD = "thread:"
+"""How a thread's id begins where runs are named."""
+
+
+def read_judge(path: Path) -> JudgeConfig:
+    """Read a judge from YAML, JSON (Docent's too), or a rubric as plain text.
+
+    Raises:
+        InvalidRequest: It is none; the message names the file, and the place where one is known.
+    """
+    if not path.is_file():
+        if path.is_dir():
+            raise InvalidRequest(f"the judge {str(path)!r} is a folder; name a file in it")
+        raise InvalidRequest(f"the judge {str(path)!r} does not exist; name a file, or COLLECTION/RUBRIC of the registry")
+    if path.suffix not in YAML_SUFFIXES:
+        return _config_in(path, {"rubric": read_rubric_file(path)})
+    value, placed = read_placed(path, "the judge")
+    if isinstance(value, dict) and value.get("rubric") is not None:
+        value["rubric"] = with_prompts(value["rubric"], path.parent)
+        refuse_bad(value["rubric"], placed, ("rubric",), f"the judge {str(path)!r}")
+    elif isinstance(value, dict) and "criteria" in value:
+        value = with_prompts(value, path.parent)
+        refuse_bad(value, placed, (), f"the judge {str(path)!r}")
+    return _config_in(path, value)
+
+
+def _config_in(path: Path, value: JsonValue) -> JudgeConfig:
+    try:
+        return config_of(value)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{path}: {error}") from None
 
 
 async def judge_named(name: str, registry: Registry) -> JudgeConfig:
@@ -51,6 +84,28 @@ async def runs_named(sources: Sequence[str], reader: ThreadReader | None) -> lis
     if not runs:
         raise InvalidRequest("there are no runs in what was named; nothing can be judged")
     return runs
+
+
+async def read_thread(reader: ThreadReader, thread_id: str) -> AgentRun:
+    """Return a thread of ours as a run, drafts and feedback as they were said.
+
+    Raises:
+        ThreadNotFound: There is none.
+        InvalidRequest: Nothing was said in it.
+    """
+    messages: list[RunMessage] = []
+    after: int | None = 0
+    while after is not None:
+        page = await reader.messages(thread_id, after=after)
+        for each in page.items:
+            told = each.model_dump(exclude={"source", "vendor"}, exclude_none=True)
+            messages.append(RunMessage.model_validate(told | ({"metadata": {"source": each.source}} if each.source else {})))
+        after = page.next
+    if not messages:
+        raise InvalidRequest(f"{THREAD}{thread_id}: nothing was said in this thread; there is nothing to judge")
+    result = await reader.last_result(thread_id)
+    known = {"status": result.status, "score": result.score} if result else {}
+    return AgentRun.model_validate({"id": thread_id, "transcripts": [{"messages": tuple(messages)}], "metadata": known})
 
 
 def _existing(path: Path) -> Path:

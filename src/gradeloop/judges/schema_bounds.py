@@ -7,7 +7,7 @@ from typing import Any
 
 from gradeloop.judges.validation import problems_of
 from gradeloop.patterns import compiled
-from gradeloop.strict import clip, did_you_mean
+from gradeloop.printable import clip, did_you_mean
 
 FORMATS = ("date-time", "date", "time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
 

@@ -10,9 +10,10 @@ from pydantic import Field, field_validator, model_validator
 from gradeloop.judges.output_schema import refuse_schema
 from gradeloop.judges.template import PromptTemplate, refuse_templates
 from gradeloop.modelspec import ModelSpec
+from gradeloop.printable import clip, did_you_mean
 from gradeloop.prompts import prompt
 from gradeloop.rubric import RUBRIC_BYTES
-from gradeloop.strict import Strict, clip, did_you_mean
+from gradeloop.strict import Sparse, Strict
 
 ROLLOUTS = 25
 
@@ -36,10 +37,6 @@ _CONTEXT = ("context_window", "uses_byok")
 """What Docent's own page notes beside a model."""
 
 
-def _plain(value: object) -> bool:
-    return value is None or value is False
-
-
 def default_templates(mode: Mode, key: str) -> tuple[PromptTemplate, ...]:
     """Return the one message that is sent where a judge has no templates of its own."""
     form = "constrained" if mode == "CONSTRAINED_DECODING" else "tagged"
@@ -52,7 +49,7 @@ class SchemaJudge(Strict):
     id: Annotated[str, Field(max_length=200)] = ""
     """Of the rubric; by default `rubric-` and the first digits of its sha256."""
     version: Annotated[int, Field(ge=1)] = 1
-    name: Annotated[str, Field(max_length=200)] | None = Field(default=None, exclude_if=_plain)
+    name: Sparse[Annotated[str, Field(max_length=200)] | None] = None
     rubric_text: str
     output_schema: dict[str, Any] = Field(default_factory=lambda: dict(DEFAULT_SCHEMA))
     prompt_templates: tuple[PromptTemplate, ...] | None = None
@@ -68,7 +65,7 @@ class SchemaJudge(Strict):
     rollout_type: Literal["single_turn"] = "single_turn"
     bad_citations: Literal["flag", "fail"] = Field(default="flag", exclude_if=lambda value: value == "flag")
     """Whether an answer that cites what is not there is invalid."""
-    show_metadata: bool = Field(default=False, exclude_if=_plain)
+    show_metadata: Sparse[bool] = False
     """Whether the judge sees what is known about the run, which may hold the answer."""
 
     @model_validator(mode="before")

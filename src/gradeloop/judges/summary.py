@@ -4,23 +4,19 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from gradeloop.judges.citations import Citation
 from gradeloop.judges.consensus import Consensus, consensus
 from gradeloop.judges.schema_judge import SchemaJudge
 from gradeloop.judges.schema_shape import keys_of, value_at
-from gradeloop.strict import Recorded
+from gradeloop.strict import Recorded, Sparse
 
 ROLLOUTS_BYTES = 512 * 1024
 """Of all outputs that a result tells beside its own; beyond, only what was voted on is told of each."""
 
 RAW_CHARACTERS = 20_000
 """What is kept of an answer that is none."""
-
-
-def _absent(value: object) -> bool:
-    return value is None or value == ()
 
 
 class Rollout(Recorded):
@@ -31,13 +27,13 @@ class Rollout(Recorded):
     citations: tuple[Citation, ...] = ()
     repairs: int = 0
     """Turns in which it was asked to mend its answer."""
-    invalid: str | None = Field(default=None, exclude_if=_absent)
+    invalid: Sparse[str | None] = None
     """What was wrong with its answer, after its repairs."""
-    raw_text: str | None = Field(default=None, exclude_if=_absent)
+    raw_text: Sparse[str | None] = None
     """Of an invalid answer."""
-    unavailable: str | None = Field(default=None, exclude_if=_absent)
+    unavailable: Sparse[str | None] = None
     """Why nobody answered."""
-    prompt_sha256: str | None = Field(default=None, exclude_if=_absent)
+    prompt_sha256: Sparse[str | None] = None
 
 
 class Summary(Recorded):

@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from gradeloop.strict import Strict, clip, did_you_mean
+from gradeloop.printable import clip, did_you_mean
+from gradeloop.strict import Strict
 
 TEMPLATE_CHARACTERS = 65_536
 """Of all templates of a judge."""

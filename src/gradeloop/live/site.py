@@ -5,12 +5,12 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradeloop.attendance import wake
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client import GradingClient
 from gradeloop.connection import Connection
 from gradeloop.errors import ServerUnreachable
+from gradeloop.worker_process import wake
 
 ACTION_SECONDS = 30.0
 """How long a person who pressed a button waits for the thread to answer: longer than a worker's start."""
@@ -65,7 +65,7 @@ class Site:
         Raises:
             GradeloopError: There is no such thread, or its worker does not start.
         """
-        await wake(self.client, thread_id, self.connection)
+        await wake(await self.client.task_queue_of(thread_id), self.connection)
 
     def begin(self, work: "Coroutine[Any, Any, Any]") -> "asyncio.Task[Any]":
         """Have work go on after its request was answered, to the end of the page at most; what it raises is its starter's to read."""

@@ -9,13 +9,13 @@ from gradeloop.batches.case_result import BatchStatus, BatchSummary, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client import GradingClient
 from gradeloop.errors import GradeloopError
+from gradeloop.printable import counted, percent
 from gradeloop.reports.case_stories import case_story, thread_of, with_thread
 from gradeloop.reports.collection import Entry, Head, Tile, collection_page
 from gradeloop.reports.document import Live
-from gradeloop.reports.filters import money, percent
+from gradeloop.reports.filters import money
 from gradeloop.reports.run_story import RunStory, Verdict
 from gradeloop.reports.thread_story import thread_story
-from gradeloop.story import counted
 
 THREADS = 1_000
 """Whose whole story is read; those that did not pass first."""

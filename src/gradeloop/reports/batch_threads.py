@@ -1,10 +1,9 @@
 """The threads of a batch's cases, with somebody who answers for them."""
 
-from gradeloop.attendance import OURS
 from gradeloop.batches.client import BatchClient
 from gradeloop.client import GradingClient
 from gradeloop.connection import connect, find
-from gradeloop.worker_process import ensure_worker_of
+from gradeloop.worker_process import OURS, ensure_worker_of
 
 
 async def threads_of(batch_id: str) -> GradingClient:

@@ -5,21 +5,13 @@ from urllib.parse import quote
 
 from pydantic import JsonValue
 
-from gradeloop.story import counted
+from gradeloop.printable import counted, percent
 from gradeloop.usage import Usage
 
 
 def score(value: float | None) -> str:
     """Return a score with two decimals; nothing where there is none."""
     return "" if value is None else f"{value:.2f}"
-
-
-def percent(share: float | None) -> str:
-    """Return a share in per cent: whole ones, but never 100 or 0 for what is not all or nothing."""
-    if share is None:
-        return ""
-    whole = round(share * 100)
-    return f"{share:.1%}" if (whole in {0, 100} and share not in {0.0, 1.0}) else f"{whole}%"
 
 
 def money(usage: Usage) -> str:

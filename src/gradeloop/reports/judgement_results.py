@@ -25,12 +25,11 @@ async def judgements_named(name: str) -> KeptJudgements:
         InvalidRequest: There is no such judge, or nothing that it judged was kept.
         StoreUnavailable: The store cannot be opened.
     """
-    from gradeloop.connection import is_embedded
     from gradeloop.judges.registry import Registry
     from gradeloop.judges.run_sources import judge_named
-    from gradeloop.store import Store, store_url
+    from gradeloop.store import own_store
 
-    store = Store(store_url(embedded=is_embedded()))
+    store = own_store()
     try:
         registry = Registry(store)
         judge = await judge_named(name, registry)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from temporalio.client import Client
 
-from gradeloop.evaluation import CriterionRow, Evaluation, status_of
+from gradeloop.evaluation import CriterionRow, Evaluation
 from gradeloop.judges.agent_run import AgentRun, answer_of, as_log
 from gradeloop.judges.blocks import blocks
 from gradeloop.judges.citations import Citation
@@ -17,6 +17,7 @@ from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.schema_judge import SchemaJudge
 from gradeloop.reports.judgement_record import JudgementRecord, judgement_record
 from gradeloop.reports.run_story import Judged, Passage, RunStory
+from gradeloop.scoring import status_of
 from gradeloop.transcript import Message
 
 AT_ONCE = 20

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gradeloop.batches.case_result import BatchSummary
-from gradeloop.batches.command import own_reader
+from gradeloop.batches.reader import BatchReader
 from gradeloop.client import GradingClient
 from gradeloop.connection import connect, find
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
@@ -18,6 +18,7 @@ from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.results_file import read_results
 from gradeloop.judges.run_sources import runs_named
 from gradeloop.listing import LATEST, threads
+from gradeloop.printable import clip
 from gradeloop.reports.batch_file import report_of_file
 from gradeloop.reports.batch_report import batch_page, batch_report
 from gradeloop.reports.batch_threads import threads_of
@@ -26,7 +27,7 @@ from gradeloop.reports.judgement_results import judgements_named
 from gradeloop.reports.judgement_stories import judgement_stories
 from gradeloop.reports.pages import run_page
 from gradeloop.reports.thread_story import thread_story
-from gradeloop.strict import clip
+from gradeloop.store import own_store
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -78,7 +79,7 @@ class Subject:
         return Path(self.name).suffix.lower() in {".json", ".jsonl"} or Path(self.name).is_file()
 
     async def _thread(self) -> str:
-        from gradeloop.terminal import opened
+        from gradeloop.client import opened
 
         client, thread_id, _ = await opened(self.name)
         return run_page(await thread_story(client, thread_id))
@@ -86,7 +87,7 @@ class Subject:
     async def _batch(self) -> str:
         if self._is_file():
             return batch_page(report_of_file(Path(self.name)))
-        return batch_page(await batch_report(own_reader(), self.name, threads_of))
+        return batch_page(await batch_report(BatchReader(own_store()), self.name, threads_of))
 
     async def _judgements(self) -> str:
         title, results = await self._results()
@@ -108,7 +109,7 @@ class Subject:
 async def _stored(name: str) -> BatchSummary | None:
     """Return a batch of the store; None where there is none of that name, or no store."""
     try:
-        reader = own_reader()
+        reader = BatchReader(own_store())
         return await reader.summary(name) if name == LATEST or await reader.has(name) else None
     except (InvalidRequest, StoreUnavailable):
         return None

@@ -7,12 +7,13 @@ from datetime import datetime
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.client import GradingClient
-from gradeloop.evaluation import Evaluation, best_of
+from gradeloop.evaluation import Evaluation
 from gradeloop.reports.run_story import RunStory, Verdict
 from gradeloop.reports.thread_record import ThreadRecord, thread_record
 from gradeloop.reports.tool_uses import tool_uses
 from gradeloop.reports.workflow_histories import mapping
 from gradeloop.rubric import Rubric
+from gradeloop.scoring import best_of
 
 VERDICTS: dict[str, Verdict] = {
     "satisfied": "passed",

@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.outcomes import failure
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 
 GONE = {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT}
 """How the server says that it has no such run; the latter of an id that is none of its own."""

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip
 from gradeloop.spot import Spot
-from gradeloop.strict import clip
 from gradeloop.suites.fields import SuiteTest
 
 SLUG_CHARACTERS = 32

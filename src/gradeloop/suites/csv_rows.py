@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gradeloop.batches.case import CASE_BYTES
 from gradeloop.errors import InvalidRequest
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 
 _OTHER_SEPARATORS = (";", "\t", "|")
 

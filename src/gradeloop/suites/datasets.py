@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip, did_you_mean
 from gradeloop.spot import Spot, refused
-from gradeloop.strict import clip, did_you_mean
 from gradeloop.suites.csv_rows import csv_rows
 from gradeloop.suites.fields import SuiteTest
 from gradeloop.suites.json_rows import json_rows, jsonl_rows

@@ -6,9 +6,10 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, WithJsonSche
 
 from gradeloop.batches.case import CaseId
 from gradeloop.modelspec import ModelSpec
+from gradeloop.printable import clip
 from gradeloop.request import MAX_ITERATIONS, Grader
 from gradeloop.rubric import Rubric
-from gradeloop.strict import Strict, clip
+from gradeloop.strict import Strict
 from gradeloop.text_check_arguments import KINDS
 from gradeloop.transcript import ToolCall
 from gradeloop.units import Threshold

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.strict import clip
+from gradeloop.printable import clip
 from gradeloop.strict_json import leading_json
 from gradeloop.suites.csv_rows import foreign
 

@@ -8,10 +8,10 @@ from pydantic import JsonValue, ValidationError
 
 from gradeloop.batches.case import CASE_BYTES, Case
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip
 from gradeloop.request import Generator, Grader
 from gradeloop.rubric import Rubric
 from gradeloop.spot import Spot, refused
-from gradeloop.strict import clip
 from gradeloop.suites.case_ids import CaseIds
 from gradeloop.suites.case_rubrics import CaseRubrics
 from gradeloop.suites.conversation import Conversation, of_messages, of_prompt

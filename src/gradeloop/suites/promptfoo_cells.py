@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip
 from gradeloop.spot import Spot
-from gradeloop.strict import clip
 from gradeloop.suites.datasets import Row, number_of
 
 _EXPECTED = re.compile(r"__expected\d*")

@@ -10,9 +10,9 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip
 from gradeloop.promptfoo_models import as_list, as_object, model_of, refuse_others
 from gradeloop.spot import Spot, refused
-from gradeloop.strict import clip
 from gradeloop.suites.plan import Asked, Drafter, refuse_twins
 from gradeloop.suites.suite import NamedGenerator, Prompt
 from gradeloop.suites.suite_files import FILE, is_file, path_of, text_at

@@ -10,9 +10,10 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.printable import clip
 from gradeloop.promptfoo_models import as_object, refuse_others
+from gradeloop.rubric_file import existing
 from gradeloop.spot import Spot
-from gradeloop.strict import clip
 from gradeloop.suites.case_rubrics import CaseRubrics
 from gradeloop.suites.plan import Plan
 from gradeloop.suites.promptfoo_prompts import drafters_in, prompts_in
@@ -20,7 +21,6 @@ from gradeloop.suites.promptfoo_tests import Reader
 from gradeloop.suites.roles import Roles
 from gradeloop.suites.suite import SuiteSettings
 from gradeloop.suites.suite_run import Suite, SuiteFlags, grader_of
-from gradeloop.task_flags import existing
 
 _OWN = {"providers", "targets", "defaultTest", "evaluateOptions", "scenarios", "assertionTemplates", "outputPath"}
 """Keys that make a file promptfoo's, where none of ours is in it."""

@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip
 from gradeloop.promptfoo_models import as_list, as_object, refuse_others
 from gradeloop.spot import Spot, refused
-from gradeloop.strict import clip
 from gradeloop.suites.datasets import Tested, files_of, read_rows, refuse_number
 from gradeloop.suites.fields import Defaults, SuiteTest
 from gradeloop.suites.promptfoo_cells import test_of_cells

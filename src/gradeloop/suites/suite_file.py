@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.rubric_file import existing
 from gradeloop.spot import Spot, refused
 from gradeloop.suites.case_rubrics import CaseRubrics
 from gradeloop.suites.datasets import Tested, files_of, read_rows, refuse_number, tested
@@ -16,7 +17,6 @@ from gradeloop.suites.roles import Roles
 from gradeloop.suites.suite import SuiteFile, SuiteSettings
 from gradeloop.suites.suite_files import followed_test, prompts_of, with_rubric
 from gradeloop.suites.suite_run import Suite, SuiteFlags, grader_of
-from gradeloop.task_flags import existing
 from gradeloop.yaml_file import read_placed
 
 _YAML_SUFFIXES = (".yaml", ".yml", ".json")

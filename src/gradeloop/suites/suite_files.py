@@ -6,9 +6,9 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.printable import clip
 from gradeloop.rubric_file import YAML_SUFFIXES, existing_rubric, refuse_bad, with_prompts
 from gradeloop.spot import Spot
-from gradeloop.strict import clip
 from gradeloop.transcript import MESSAGE_BYTES
 from gradeloop.yaml_file import read_yaml
 

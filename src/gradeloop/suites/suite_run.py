@@ -9,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from gradeloop.batches.case import Case
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.printable import clip
 from gradeloop.request import Grader
-from gradeloop.strict import clip
 from gradeloop.suites.fields import GraderSetting
 from gradeloop.suites.plan import Plan
 from gradeloop.suites.suite import SuiteSettings
