@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tests import in_process
+if TYPE_CHECKING:
+    from tests.in_process import WorkerThread
 
 SECONDS = 60.0
 """Above every command here, with a server and a worker to start on a busy machine."""
@@ -126,14 +127,16 @@ class CommandLine:
     lent: bool = False
     """Whether the server is the test run's, which outlives these commands."""
     _started: "list[subprocess.Popen[Any]]" = field(default_factory=list)
-    _threads: dict[str, in_process.WorkerThread] = field(default_factory=dict)
+    _threads: "dict[str, WorkerThread]" = field(default_factory=dict)
     """Workers in threads of this process, by task queue."""
 
     def __call__(self, *arguments: str, **variables: str) -> Done:
         """Run a command to its end in this process, where that can be."""
         if self.prefix or arguments[:1] in PROCESSES:
             return self.alone(*arguments, **variables)
-        return Done(*in_process.run(arguments, self._environment(variables), self.folder, self._threads))
+        from tests.in_process import run
+
+        return Done(*run(arguments, self._environment(variables), self.folder, self._threads))
 
     def alone(self, *arguments: str, **variables: str) -> Done:
         """Run a command to its end in a process of its own."""

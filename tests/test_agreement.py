@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy.stats import binomtest  # type: ignore[import-untyped]  # it has no types
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.agreement import agreement, alpha, kappa
@@ -43,6 +42,8 @@ def test_krippendorffs_alpha_is_that_of_the_published_example(numeric: bool, pub
 
 @pytest.mark.parametrize(("count", "total"), [(0, 5), (1, 5), (3, 5), (5, 5), (7, 25), (1, 1), (0, 1)])
 def test_wilsons_interval_is_scipys(count: int, total: int) -> None:
+    from scipy.stats import binomtest  # type: ignore[import-untyped]  # it has no types
+
     expected = binomtest(count, total).proportion_ci(method="wilson")
 
     assert wilson(count, total) == pytest.approx((expected.low, expected.high))

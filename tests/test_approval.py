@@ -241,6 +241,7 @@ async def test_arguments_that_no_person_can_read_are_refused(client: Client) -> 
     assert "its arguments have 20025 bytes, 16384 at most" in desk.models.of("grader")[1].messages[-1].content
 
 
+@pytest.mark.slow
 async def test_a_tool_that_must_not_run_twice_is_told_as_uncertain_when_its_worker_falls_silent(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,4 +392,4 @@ def test_what_a_tool_is_wanted_for_is_shown_without_control_characters() -> None
     shown = [line.plain for line in asked("t", WaitingFor(grading_run_id=None, iteration=None, criteria=(), calls=(call,)))]
 
     assert not any(ord(each) < 32 or each == "\u202e" for line in shown for each in line)
-    assert shown[0] == 'the grader wants book {"text": "\\u001b[2Jgone back", "many": "a\\nb"}'
+    assert shown[0] == 'the grader asks to call book {"text": "\\u001b[2Jgone back", "many": "a\\nb"}'

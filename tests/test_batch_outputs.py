@@ -313,6 +313,7 @@ def test_a_batch_without_cases_has_files_all_the_same() -> None:
     assert suite_of([]).get("tests") == "0"
 
 
+@pytest.mark.slow
 def test_many_results_are_written_without_being_held(tmp_path: Path) -> None:
     one = case(0, "failed")
 

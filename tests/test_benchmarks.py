@@ -33,6 +33,7 @@ def table_of(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in lines if len(row) == 4 and re.fullmatch(r"[\d.,]+", row[1])}
 
 
+@pytest.mark.slow
 def test_the_pages_table_has_the_rows_that_the_benchmark_prints(printed: str) -> None:
     page = table_of(PAGE.read_text())
     shown = table_of(printed.replace("5 at once", f"{overhead.Plan().many} at once"))
@@ -49,6 +50,7 @@ def test_the_pages_ratios_are_those_of_its_figures() -> None:
         assert ratio == pytest.approx(expected, abs=0.02), name
 
 
+@pytest.mark.slow
 def test_both_subjects_have_as_many_activities(printed: str) -> None:
     events = table_of(printed)["history, events"]
 

@@ -440,6 +440,7 @@ class TestJsonSchema:
         with pytest.raises(ValueError, match=told):
             await called("json_schema_check", {"schema": schema}, '"text"')
 
+    @pytest.mark.slow
     async def test_a_schema_that_would_take_for_ever_is_given_up(self) -> None:
         levels: dict[str, Any] = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}, {"$ref": f"#/$defs/l{n + 1}"}]} for n in range(40)}
         schema = {"$defs": levels | {"l40": {"type": "null"}}, "$ref": "#/$defs/l0"}

@@ -80,6 +80,7 @@ async def test_ten_commands_at_once_start_one_server(monkeypatch: pytest.MonkeyP
     assert len(set(servers)) == 1
 
 
+@pytest.mark.slow
 async def test_processes_that_come_at_once_start_one_server() -> None:
     callers = [caller() for _ in range(4)]
     seen = {process.stdout.readline() for process in callers if process.stdout}

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,12 +74,9 @@ def test_an_example_says_what_it_is_in_its_first_line(name: str) -> None:
     assert isinstance(read_yaml(path, "the example"), dict)
 
 
-def test_the_suites_come_to_what_they_are_written_for(tmp_path: Path) -> None:
-    gradeloop = CommandLine(tmp_path, EXAMPLES)
-    try:
-        support, greetings = gradeloop("eval", "suite/suite.yaml"), gradeloop("eval", "promptfoo/promptfooconfig.yaml")
-    finally:
-        gradeloop.end()
+def test_the_suites_come_to_what_they_are_written_for(commands: CommandLine) -> None:
+    gradeloop = replace(commands, folder=EXAMPLES)
+    support, greetings = gradeloop("eval", "suite/suite.yaml"), gradeloop("eval", "promptfoo/promptfooconfig.yaml")
 
     assert (support.code, greetings.code) == (0, 1), support.err + greetings.err
     assert "Results: 3 passed, 3 failed of 6 (50% of 6 judged, 50% wanted)" in support.out

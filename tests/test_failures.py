@@ -6,9 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
-import anthropic
 import httpx2
-import openai
 import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.exceptions import CancelledError as TemporalCancelledError
@@ -25,6 +23,9 @@ SDKS = ("anthropic", "openai")
 
 async def sdk_error(sdk: str, respond: Respond) -> Exception:
     """Return what the SDK raises where its server responds so."""
+    import anthropic
+    import openai
+
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(respond))
     message: Any = [{"role": "user", "content": "x"}]
     try:
@@ -112,6 +113,8 @@ async def test_a_code_tells_an_exhausted_quota_from_a_rate_limit(sdk: str, statu
 
 
 async def test_an_error_event_in_a_stream_of_status_200_is_known_by_its_type() -> None:
+    import anthropic
+
     event = b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}\n\n'
     http = httpx2.AsyncClient(
         transport=httpx2.MockTransport(lambda _: httpx2.Response(200, content=event, headers={"content-type": "text/event-stream"}))
@@ -227,6 +230,9 @@ async def test_a_connection_failure_names_the_host() -> None:
 @pytest.mark.parametrize(("key", "scheme"), [("a\nb", "http"), ("KEY", "ftp")])
 async def test_a_key_or_an_address_that_http_cannot_send_is_a_matter_of_configuration(sdk: str, key: str, scheme: str) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    import anthropic
+    import openai
+
     make: Any = anthropic.AsyncAnthropic if sdk == "anthropic" else openai.AsyncOpenAI
     address = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, httpx2.AsyncClient() as http:

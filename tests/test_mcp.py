@@ -152,6 +152,7 @@ async def test_a_server_that_ends_in_the_middle_of_a_call_is_told(client: Client
     assert "closed" in told.lower() or "failed" in told.lower()
 
 
+@pytest.mark.slow
 async def test_a_server_that_never_answers_is_given_up(client: Client, tmp_path: Path) -> None:
     began = time.monotonic()
     told = await heard(client, shop(tmp_path, tools=["stuck"], seconds=1), "shop__stuck")

@@ -387,6 +387,7 @@ async def test_a_recorded_history_replays(name: str) -> None:
     assert (await replayer().replay_workflow(history)).replay_failure is None
 
 
+@pytest.mark.slow
 async def test_what_the_stories_do_today_replays_too(client: Client) -> None:
     quick = [name for name in STORIES if name not in {"checker_error", CONTINUED}]
     histories = await asyncio.gather(*(told(client, name) for name in quick))

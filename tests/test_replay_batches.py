@@ -136,6 +136,7 @@ def made(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 async def test_what_batches_do_today_replays_too(client: Client, tmp_path: Path) -> None:
     for name in ("graded", "in_groups_with_votes", "looped", "rolled"):  # the others have no call that these have not
         for history in (await told(client, made(tmp_path / name), name)).values():

@@ -130,6 +130,7 @@ async def test_a_recorded_judgement_replays(name: str) -> None:
     assert (await replayer().replay_workflow(history)).replay_failure is None
 
 
+@pytest.mark.slow
 async def test_what_judges_do_today_replays_too(client: Client) -> None:
     histories = await asyncio.gather(*(told(client, name) for name in STORIES))
 

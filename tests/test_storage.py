@@ -49,6 +49,7 @@ async def grown(served: Served, thread: str, parts: int) -> None:
         await served.client.invoke(thread, f"{number} {PART}")
 
 
+@pytest.mark.slow
 async def test_a_thread_of_ten_mebibytes_is_interrupted_resumed_and_started_again(stored: Client) -> None:
     models = Models()
     async with serving(stored, models) as served:

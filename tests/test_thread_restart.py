@@ -263,6 +263,7 @@ async def test_a_start_with_another_rubric_reads_a_checkpoint_and_judges_the_dra
     assert (result.status, result.output, result.evaluations[-1].criteria[0].name) == ("satisfied", "draft 1", "it is better")
 
 
+@pytest.mark.slow
 async def test_no_turn_is_lost_or_doubled_in_a_race_with_the_thread_closing(served: Served) -> None:
     threads = [a_thread() for _ in range(10)]
 

@@ -380,6 +380,7 @@ async def test_the_client_refuses_a_malformed_rubric_before_it_is_sent(served: S
     assert await served.events(thread) == events
 
 
+@pytest.mark.slow
 async def test_a_thousand_rubrics_in_a_row_are_all_told_and_the_last_one_judges(served: Served) -> None:
     thread = a_thread()
     turn = await served.begun(thread, "generator")

@@ -195,6 +195,7 @@ def served(typescript: Path, client: Client) -> Iterator[str]:
     process.wait(20)
 
 
+@pytest.mark.slow
 async def test_the_typescript_example_counts_syllables_for_grader_and_check(client: Client, served: str) -> None:
     task = YAML(typ="safe").load(EXAMPLE / "task.yaml")
     (declared,) = task["grader"]["tools"]

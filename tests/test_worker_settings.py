@@ -66,7 +66,7 @@ def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: 
     assert config_file((), {}) == tmp_path / "gradeloop.toml"
     assert config_file(("--config=other.toml",), {}) == tmp_path / "other.toml"
     assert config_file((), {"GRADELOOP_CONFIG": "other.toml"}) == tmp_path / "other.toml"
-    with pytest.raises(InvalidRequest, match=r"the file of settings 'absent\.toml' does not exist; correct --config or GRADELOOP_CONFIG"):
+    with pytest.raises(InvalidRequest, match=r"the settings file 'absent\.toml' does not exist; correct --config or GRADELOOP_CONFIG"):
         config_file(("--config", "absent.toml"), {})
 
 
@@ -180,6 +180,7 @@ async def test_three_roles_in_three_processes_serve_a_thread_and_the_evidence_wo
     assert "sk-canary" not in "".join(logs)
 
 
+@pytest.mark.slow
 async def test_a_tool_that_kills_its_own_process_has_an_end_once_a_worker_is_there_again(
     client: Client, temporal_server: ServerInfo, tmp_path: Path
 ) -> None:
