@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow storm check bench bench-peer bench-providers bench-criteria bench-sandboxes bench-judges bench-batches beside-promptfoo lock clean
+.PHONY: help demo test test-slow storm check docs bench bench-peer bench-providers bench-criteria bench-sandboxes bench-judges bench-batches beside-promptfoo lock clean
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -16,6 +16,7 @@ help:
 	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser or install the wheel: 15 minutes at most'
 	@echo 'make storm      minutes of kills and of faults, before a release'
 	@echo 'make check      style, types, layers, deployment files and the laws of the house'
+	@echo 'make docs       docs/cli.md, written from the commands'
 	@echo 'make bench      latency, throughput and CPU beside a bare workflow'
 	@echo 'make lock       the newest versions that pyproject.toml allows, into $(LOCK)'
 	@echo 'make clean      removes everything that these targets made'
@@ -44,6 +45,11 @@ check: $(VENV)/.ready-dev
 	$(BIN)/hadolint deploy/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
 	$(BIN)/python -m pytest tests/test_house.py tests/test_deploy.py
+
+# A page that is not written whole replaces none.
+docs: $(VENV)/.ready-dev
+	@$(BIN)/python -m gradeloop.cli_reference > docs/cli.md.new
+	@mv docs/cli.md.new docs/cli.md
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.overhead $(ARGS)

@@ -90,7 +90,7 @@ def suite_of(plan: Plan, url: str, folder: Path) -> Path:
     rows = [json.dumps({"id": f"case-{at}", "output": f"I am case number {at}. " * 20}) for at in range(plan.cases)]
     (folder / "cases.jsonl").write_text("\n".join(rows))
     model = {"id": "openai_compatible:judge", "config": {"base_url": f"{url}/v1", "structured_output": True}}
-    told = {"name": "storm", "grader": model, "rubric": "- it is good", "tests": "cases.jsonl", "at_once": plan.at_once, "retries": 20}
+    told = {"name": "storm", "grader": model, "rubric": "- it is good", "tests": "cases.jsonl", "concurrency": plan.at_once, "retries": 20}
     (folder / "suite.yaml").write_text(json.dumps(told))
     return folder / "suite.yaml"
 

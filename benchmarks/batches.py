@@ -124,7 +124,7 @@ class Gradeloop:
         if self._worker.process is None or self._engine.server is None:
             raise RuntimeError("server and worker were not started")
         rows = [json.dumps({"id": f"case-{at}", "output": output}) for at, output in enumerate(outputs(runs))]
-        told = {"grader": "openai:gpt-5", "rubric": f"- {RUBRIC}", "tests": "cases.jsonl", "at_once": AT_ONCE, "cache": False}
+        told = {"grader": "openai:gpt-5", "rubric": f"- {RUBRIC}", "tests": "cases.jsonl", "concurrency": AT_ONCE, "cache": False}
         await asyncio.to_thread((self._folder / "cases.jsonl").write_text, "\n".join(rows))
         await asyncio.to_thread((self._folder / "suite.yaml").write_text, json.dumps(told))
         own = {"TEMPORAL_ADDRESS": self._engine.address, "GRADELOOP_TASK_QUEUE": QUEUE}

@@ -60,7 +60,7 @@ def suite_of(folder: Path, count: int, at_once: int) -> Path:
     """Write the suite and its cases."""
     rows = (f"c{at},{f'I am run number {at}. ' * 80}" for at in range(count))
     (folder / "cases.csv").write_text("\n".join(["id,output", *rows]))
-    told = {"name": "many", "grader": "openai:gpt-5", "rubric": "- It says which run it is.", "tests": "cases.csv", "at_once": at_once}
+    told = {"name": "many", "grader": "openai:gpt-5", "rubric": "- It says which run it is.", "tests": "cases.csv", "concurrency": at_once}
     (folder / "suite.yaml").write_text(json.dumps(told))
     return folder / "suite.yaml"
 

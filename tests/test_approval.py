@@ -392,4 +392,4 @@ def test_what_a_tool_is_wanted_for_is_shown_without_control_characters() -> None
     shown = [line.plain for line in asked("t", WaitingFor(grading_run_id=None, iteration=None, criteria=(), calls=(call,)))]
 
     assert not any(ord(each) < 32 or each == "\u202e" for line in shown for each in line)
-    assert shown[0] == 'the grader wants book {"text": "\\u001b[2Jgone back", "many": "a\\nb"}'
+    assert shown[0] == 'the grader asks to call book {"text": "\\u001b[2Jgone back", "many": "a\\nb"}'

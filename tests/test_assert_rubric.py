@@ -3,71 +3,84 @@
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
 
+from gradeloop import Connection, InvalidRequest, JudgeFailed, JudgeResult
 from gradeloop.embedded import ServerInfo
-from gradeloop.errors import InvalidRequest, JudgeFailed
-from gradeloop.testing import assert_rubric
-from tests.judging import fails
-from tests.threads import row, serving, verdict
+from gradeloop.testing import MODEL, Reply, ScriptedModels, WorkerProcess, assert_rubric, worker
 
 RUBRIC = "- names the capital\n- is brief"
 
 
+@pytest.fixture(scope="module")
+async def served(temporal_server: ServerInfo) -> AsyncIterator[tuple[ScriptedModels, WorkerProcess]]:
+    """Run a worker with scripted models for the whole file."""
+    models = ScriptedModels()
+    connection = Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui)
+    async with worker(models, server=connection) as process:
+        yield models, process
+
+
 @pytest.fixture
-def queue(temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """Name a queue that the test serves."""
-    name = f"assert-{request.node.name}"
+def models(served: tuple[ScriptedModels, WorkerProcess], temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch) -> ScriptedModels:
+    """Have `assert_rubric` find that worker, and return its models."""
+    models, process = served
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
-    monkeypatch.setenv("GRADELOOP_TASK_QUEUE", name)
-    return name
+    monkeypatch.setenv("GRADELOOP_TASK_QUEUE", process.queue)
+    models.script()
+    return models
 
 
-def says(*rows: dict[str, Any], step: int = 0, **more: Any) -> dict[str, Any]:
-    """Return a grader's verdict."""
-    return {"role": "grader", "step": step, "verdict": verdict(*rows, **more)}
+def asserted(output: str, **options: Any) -> JudgeResult:
+    """Assert that an output meets the rubric, by the scripted judge."""
+    return assert_rubric(output, RUBRIC, grader=MODEL, **options)
 
 
-async def asserted(output: str, rubric: Any = RUBRIC, **options: Any) -> Any:
-    """Assert in a thread, since the worker is served by this one's loop."""
-    return await asyncio.to_thread(assert_rubric, output, rubric, grader="scripted:judge", **options)
-
-
-async def test_an_output_that_meets_its_rubric_is_judged_once(client: Client, queue: str) -> None:
-    async with serving(client, says(row("c1"), row("c2")), queue=queue) as desk:
-        first = await asserted("Paris.", request="Capital of France?")
-        again = await asserted("Paris.", request="Capital of France?")
+def test_an_output_that_meets_its_rubric_is_judged_once(models: ScriptedModels) -> None:
+    first = asserted("Paris.", request="Capital of France?")
+    again = asserted("Paris.", request="Capital of France?")
 
     assert first.output["result"] == "satisfied"
     assert again == first
-    assert len(desk.models.asked) == 1
-    assert "Capital of France?" in "".join(message.content for message in desk.models.asked[0].messages)
+    assert len(models.asked) == 1
+    assert "Capital of France?" in "".join(message["content"] for message in models.asked[0].messages)
 
 
-async def test_an_output_that_does_not_fails_with_every_gap(client: Client, queue: str) -> None:
-    async with serving(client, says(row("c1"), row("c2", "it has\n40 words")), queue=queue):
-        with pytest.raises(AssertionError) as caught:
-            await asserted("Paris, and much more.")
+def test_an_output_that_does_not_fails_with_every_gap(models: ScriptedModels) -> None:
+    models.script(verdicts=[{"c2": "it has\n40 words"}])
+
+    with pytest.raises(AssertionError) as caught:
+        asserted("Paris, and much more.")
 
     assert str(caught.value) == "the output does not meet its rubric (score 0.50):\n  ✗ c2: is brief\n    it has 40 words\n  ✓ c1"
 
 
+def test_a_refused_key_is_no_failing_assertion(models: ScriptedModels) -> None:
+    models.fail(status=401)
+
+    with pytest.raises(JudgeFailed, match=f"there is no verdict: auth: .*HTTP 401, {MODEL}: status 401"):
+        asserted("About a key.")
+
+
 @pytest.mark.parametrize(
-    ("replies", "words"),
+    ("answer", "words"),
     [
-        ([fails("auth")], "there is no verdict: auth: scripted:judge: as it was told to"),
-        ([{"role": "grader", "step": step, "text": "fine"} for step in range(3)], "there is no verdict: malformed_verdict"),
-        ([says(row("c1"), result="failed", explanation="it contradicts itself")], "the rubric cannot be judged: it contradicts itself"),
+        ("fine", "there is no verdict: malformed_verdict"),
+        (
+            {"criteria": [], "explanation": "it contradicts itself", "result": "failed"},
+            "the rubric cannot be judged: it contradicts itself",
+        ),
     ],
 )
-async def test_what_is_no_verdict_is_no_failing_assertion(client: Client, queue: str, replies: list[dict[str, Any]], words: str) -> None:
-    async with serving(client, *replies, queue=queue):
-        with pytest.raises(JudgeFailed, match=words):
-            await asserted(f"About {words}.")
+def test_what_is_no_verdict_is_no_failing_assertion(models: ScriptedModels, answer: Reply, words: str) -> None:
+    models.script(verdicts=[answer])
+
+    with pytest.raises(JudgeFailed, match=words):
+        asserted(f"About {words}.")
 
 
 def test_what_makes_no_sense_is_refused_at_once() -> None:
@@ -94,7 +107,8 @@ def test_capital(text):
 
 async def test_a_suite_of_ones_own_starts_server_and_worker_and_shows_the_gaps(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
-    told = verdict(row("c1"), row("c2", "too long"))
+    rows = [{"id": "c1", "reason": "read", "passed": True, "gap": None}, {"id": "c2", "reason": "read", "passed": False, "gap": "too long"}]
+    told = {"criteria": rows, "explanation": "read", "result": "needs_revision"}
     (tmp_path / "replies.yaml").write_text(json.dumps({"replies": [{"role": "grader", "verdict": told}]}))
 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_suite.py"]

@@ -95,7 +95,7 @@ def test_the_live_view_tells_what_is_done_runs_waits_and_costs() -> None:
     assert lines[0].endswith("95 of 200 done")
     assert lines[1:] == [
         "80 passed · 12 failed · 3 errors · 1 waiting · 16 running · 88 queued · 3 cached",
-        "1,234,567 of 5,000,000 tokens · $0.4321 of $2.00 · slowed down 2 times by anthropic",
+        "1,234,567 of 5,000,000 tokens · $0.4321 of $2.00 · throttled 2 times by anthropic",
     ]
 
 
@@ -197,7 +197,7 @@ def test_a_pipe_is_not_flooded() -> None:
         board.finished(case(0, "failed"))
 
     assert len(plain(board)) == MOST_LINES + 1
-    assert plain(board)[-1] == "more cases without a pass are not listed here"
+    assert plain(board)[-1] == "further cases that did not pass are not listed here"
 
 
 @given(cases())
@@ -377,7 +377,7 @@ def test_everything_about_a_case_is_told() -> None:
     )  # fmt: skip
 
     assert [line.rstrip() for line in shown(case_lines(result), 100).splitlines()] == [
-        "case-3  failed, score 0.500, from the cache, after 2 iterations, run again 1 time",
+        "case-3  failed, score 0.500, from the cache, after 2 iterations, retried 1 time",
         "  about spring",
         "  generator: gpt",
         "  topic: spring",
@@ -388,12 +388,12 @@ def test_everything_about_a_case_is_told() -> None:
         "✗ c2  the text of c2  (score 0.25)",
         "    gap: it says nothing",
         "    reason: Read.",
-        "    message 1: “no spring”  not found there",
+        "    message 1: “no spring”  not found",
         "    votes: a passed, b no verdict",
         "    overridden: passed by ann: it does",
         "? c3  the text of c3",
         "    gap: it says nothing",
-        "─" * 41 + " what was judged " + "─" * 42,
+        "─" * 46 + " output " + "─" * 46,
         "the draft 3",
         "─" * 100,
         "1 model call of openai:x, 100 tokens in, 20 out, $0.0010, 1.2 s",
@@ -402,10 +402,10 @@ def test_everything_about_a_case_is_told() -> None:
 
 
 def test_a_long_output_is_cut_and_its_size_told() -> None:
-    text = shown(case_lines(case(output="x" * 1024 * 1024, criteria=())))
+    text = shown(case_lines(case(output="y" * 1024 * 1024, criteria=())))
 
-    assert text.count("x") == 4_000
-    assert "… the first 4,000 of 1,048,576 characters; the outputs of the batch have all" in " ".join(text.split())
+    assert text.count("y") == 4_000
+    assert "… the first 4,000 of 1,048,576 characters; the output files of the batch have all" in " ".join(text.split())
 
 
 @given(cases())

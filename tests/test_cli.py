@@ -170,7 +170,7 @@ def test_ctrl_c_interrupts_and_the_line_it_prints_goes_on_without_repeating_a_fi
     screen.until("grading, with patience")
     screen.press_ctrl_c()
     code = screen.code()
-    line = next(line for line in screen.text.splitlines() if "go on with: gradeloop resume" in line)
+    line = next(line for line in screen.text.splitlines() if "resume it with: gradeloop resume" in line)
     thread = line.split()[-1]
     before = json.loads(gradeloop("state", thread, "--json").out)
 
@@ -263,7 +263,7 @@ def test_ctrl_c_while_watching_leaves_the_run_alone(gradeloop: CommandLine) -> N
     screen.press_ctrl_c()
 
     assert screen.code() == 130
-    assert "left running" in screen.text
+    assert "still running" in screen.text
     assert json.loads(gradeloop("state", "watched-1", "--json").out)["status"] == "running"
 
 
@@ -374,9 +374,9 @@ def test_help_names_every_command(gradeloop: CommandLine) -> None:
     done = gradeloop("--help")
 
     assert done.code == 0
-    commands = "run demo resume watch state show list rubric rubrics judge agreement interrupt cancel close init schema worker dev"
+    commands = "run demo resume watch state show list rubric registry judge agreement interrupt cancel close init schema worker dev"
     assert all(f"  {name} " in done.out for name in commands.split())
-    assert "..." not in done.out.partition("Commands:")[2]
+    assert "..." not in done.out.partition("Run and watch a thread:")[2]
 
 
 def test_schema_prints_the_contract_whole_or_by_name(gradeloop: CommandLine) -> None:

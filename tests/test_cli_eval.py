@@ -118,7 +118,7 @@ def test_a_verdict_is_paid_for_once_and_asked_anew_where_that_is_wanted(gradeloo
 def test_an_outage_pauses_the_batch_counts_nobody_as_failed_and_it_ends_once_it_is_over(gradeloop: CommandLine) -> None:
     name = suite(gradeloop, "outage", [passes(), breaks("number 1", kind="server")], [f"number {at}" for at in range(60)], retries=0)
 
-    broken = gradeloop("eval", name, "--max-errors", "3", "--at-once", "2", "-o", "outage.xml")
+    broken = gradeloop("eval", name, "--max-errors", "3", "--concurrency", "2", "-o", "outage.xml")
     batch, whole = batch_of(broken), ET.parse(gradeloop.folder / "outage.xml").getroot()
     seen = gradeloop("eval", "--attach", batch)
     suite(gradeloop, "outage", [passes()], [])  # the provider is well again: the same file, which its worker reads at its next start
@@ -129,7 +129,7 @@ def test_an_outage_pauses_the_batch_counts_nobody_as_failed_and_it_ends_once_it_
     assert "0 failed" not in broken.out
     assert " failed" not in broken.out
     assert re.search(r"Results: \d+ passed, [34] errors, \d+ not run of 60 .*; paused: [34] cases ended in an error", broken.out)
-    assert f"go on with: gradeloop eval --resume {batch}" in broken.err
+    assert f"resume it with: gradeloop eval --resume {batch}" in broken.err
     assert whole.get("failures") == "0"
     assert int(whole.get("errors") or 0) == len(whole.findall(".//error")) > 3
     assert resumed.code == 0, resumed.err
@@ -152,7 +152,7 @@ def test_errors_and_failures_are_run_again(gradeloop: CommandLine) -> None:
 
 
 def test_ctrl_c_leaves_the_batch_running_and_it_can_be_attached(gradeloop: CommandLine) -> None:
-    name = suite(gradeloop, "slow", [passes(delay=0.4)], [f"slow number {at}" for at in range(20)], at_once=2)
+    name = suite(gradeloop, "slow", [passes(delay=0.4)], [f"slow number {at}" for at in range(20)], concurrency=2)
     process = gradeloop.start("eval", name, "--json")
     first = json.loads(line_of(process))
     process.send_signal(signal.SIGINT)
@@ -162,19 +162,19 @@ def test_ctrl_c_leaves_the_batch_running_and_it_can_be_attached(gradeloop: Comma
 
     assert first["status"] == "passed"
     assert process.returncode == 130
-    assert "left running; look with: gradeloop eval --attach slow-" in err
+    assert "still running; follow it with: gradeloop eval --attach slow-" in err
     assert attached.code == 0, attached.err
     assert {each["id"] for each in attached.lines} == {f"case-{at}" for at in range(20)}
 
 
 def test_a_batch_is_started_and_left_and_paused(gradeloop: CommandLine) -> None:
-    name = suite(gradeloop, "left", [passes(delay=0.5)], [f"left number {at}" for at in range(20)], at_once=1)
+    name = suite(gradeloop, "left", [passes(delay=0.5)], [f"left number {at}" for at in range(20)], concurrency=1)
 
     left = gradeloop("eval", name, "--detach")
     until_stored(gradeloop, left.err.split()[-1])
     paused = gradeloop("batches", "pause", "latest")
     seen = gradeloop("eval", "--attach", "latest")
-    resumed = gradeloop("eval", "--resume", "latest", "--at-once", "20")
+    resumed = gradeloop("eval", "--resume", "latest", "--concurrency", "20")
 
     assert (left.code, paused.code, seen.code, resumed.code) == (0, 0, 3, 0), left.err + paused.err + seen.err + resumed.err
     assert "paused: paused by a person" in seen.out
@@ -202,7 +202,7 @@ def test_a_case_that_waits_for_a_person_ends_the_command_and_not_the_case(gradel
 
 def test_on_a_terminal_the_batch_is_a_live_view(gradeloop: CommandLine) -> None:
     name = suite(
-        gradeloop, "live", [passes(delay=0.3), fails("live number 3", delay=0.3)], [f"live number {at}" for at in range(8)], at_once=2
+        gradeloop, "live", [passes(delay=0.3), fails("live number 3", delay=0.3)], [f"live number {at}" for at in range(8)], concurrency=2
     )
 
     terminal = gradeloop.terminal("eval", name)
@@ -220,7 +220,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"tests": [{"id": "a", "output": "x" * 1_100_000}]}, (), "'a'"),
     ({"tests": "none.csv"}, (), "none.csv"),
     ({"test": []}, (), "Did you mean 'tests'?"),
-    ({}, ("--only", "nothing-like-it"), "selects no case"),
+    ({}, ("--filter", "nothing-like-it"), "matches no case"),
     ({}, ("-o", "out.docx"), ".docx"),
     ({}, ("-o", "no/such/folder/out.json"), "make it first"),
     ({"grader": "openai:gpt-5", "scripted": None}, (), "OPENAI_API_KEY"),
@@ -253,13 +253,13 @@ def test_a_dataset_in_another_encoding_is_told_with_its_place(gradeloop: Command
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ((), "there is no suite; name its file, or a batch with --attach or --resume"),
+        ((), "No suite is named; give its file, or name a batch with --attach or --resume"),
         (("--attach", "nosuch"), "there is no batch 'nosuch' in the store."),
-        (("--attach", "a", "--resume", "b"), "--attach and --resume both name a batch; keep one"),
-        (("--resume", "a", "--grader", "openai:x"), "are for a suite; a batch that was started has its own"),
+        (("--attach", "a", "--resume", "b"), "--attach and --resume exclude each other; keep one"),
+        (("--resume", "a", "--grader", "openai:x"), "need a suite; a batch keeps the ones it was started with"),
         (("none.yaml",), "does not exist"),
         ((".",), "is no YAML file"),
-        (("gate.yaml", "--budget-usd", "0"), "--budget: max_cost_usd: Input should be greater than 0"),
+        (("gate.yaml", "--budget-usd", "0"), "--budget-usd: Input should be greater than 0"),
         (("gate.yaml", "--pass-rate", "1.5"), "--pass-rate"),
     ],
 )
@@ -279,7 +279,7 @@ def test_a_worker_with_another_store_is_found_out(gradeloop: CommandLine, tmp_pa
 
     assert batch
     assert done.code == 2
-    assert "its worker writes into another store; set GRADELOOP_STORE here as it is there" in done.err
+    assert "its worker uses another store; set GRADELOOP_STORE here to the worker's value" in done.err
 
 
 def test_a_worker_of_ours_that_has_ended_is_started_again_to_take_the_cases(gradeloop: CommandLine) -> None:

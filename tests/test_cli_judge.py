@@ -107,7 +107,7 @@ def test_a_rubric_of_criteria_passes_where_it_is_satisfied(gradeloop: CommandLin
     told = {"role": "grader", "verdict": verdict(row("c1"), row("c2", "it rambles"))}
     write(gradeloop, "criteria.replies.yaml", {"replies": [told]})
 
-    flags = ("--model", "scripted:judge", "--scripted", "criteria.replies.yaml", "--pass-rate", "0.5")
+    flags = ("--grader", "scripted:judge", "--scripted", "criteria.replies.yaml", "--pass-rate", "0.5")
     done = gradeloop("judge", "rubric.md", "runs.jsonl", *flags)
 
     assert done.code == 1, done.err
@@ -142,11 +142,11 @@ def test_rubrics_are_registered_listed_shown_and_judged_by(gradeloop: CommandLin
     write(gradeloop, "second.yaml", FRANCE | {"rubric_text": "Another."})
     write(gradeloop, "france.yaml", FRANCE | {"id": "france", "n_rollouts_per_input": 2})
 
-    made = gradeloop("rubrics", "create", "demo", "france.yaml")
-    same = gradeloop("rubrics", "add", "demo", "france", "france.yaml")
-    added = gradeloop("rubrics", "add", "demo", "france", "second.yaml")
-    listed = gradeloop("rubrics", "list", "demo")
-    shown = json.loads(gradeloop("rubrics", "show", "demo", "france", "--version", "1").out)
+    made = gradeloop("registry", "create", "demo", "france.yaml")
+    same = gradeloop("registry", "add", "demo", "france", "france.yaml")
+    added = gradeloop("registry", "add", "demo", "france", "second.yaml")
+    listed = gradeloop("registry", "list", "demo")
+    shown = json.loads(gradeloop("registry", "show", "demo", "france", "--version", "1").out)
     judged = gradeloop("judge", "demo/france@1", "runs.jsonl", *SCRIPTED, "--json")
 
     assert [made.out, same.out, added.out] == ["demo/france@1\n", "demo/france@1\n", "demo/france@2\n"]
@@ -184,17 +184,17 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "a run twice": (("judge", "judge.yaml", "runs.jsonl", "runs.jsonl", *SCRIPTED), "two runs have the id 'a' (the same content, too)"),
     "no replies": (("judge", "judge.yaml", "runs.jsonl"), "the judge 'scripted:judge' needs a file of replies; name it with --scripted"),
     "no key": (
-        ("judge", "judge.yaml", "runs.jsonl", "--model", "openai:gpt-5"),
+        ("judge", "judge.yaml", "runs.jsonl", "--grader", "openai:gpt-5"),
         "'openai:gpt-5' needs a key and OPENAI_API_KEY is not set",
     ),
     "no model": (("judge", "rubric.txt", "runs.jsonl"), "grader.model is missing and no provider key is set"),
     "an unknown model": (
-        ("judge", "judge.yaml", "runs.jsonl", "--model", "gpt"),
-        "--model: id: 'gpt' names no model; write",
+        ("judge", "judge.yaml", "runs.jsonl", "--grader", "gpt"),
+        "--grader: id: 'gpt' names no model; write",
     ),
     "an unknown key": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "lable=match"), "Did you mean 'label'? Known: label."),
     "an unknown value": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=yes"), "no judgement has that value."),
-    "a rate of nothing": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass-rate", "1"), "say it with --pass KEY=VALUE"),
+    "a rate of nothing": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass-rate", "1"), "add --pass KEY=VALUE"),
     "a rate above 1": (
         ("judge", "judge.yaml", "runs.jsonl", "--pass-rate", "90"),
         "'--pass-rate': Input should be less than or equal to 1",
@@ -212,7 +212,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
         ("agreement", "judge.yaml", "good_labels.jsonl", "--results", "bad_labels.jsonl"),
         "bad_labels.jsonl, line 1: this is no judgement: id: Field",
     ),
-    "a taken name": (("rubrics", "create", "taken", "unjudged.yaml"), "the rubric 'x' exists in 'taken' already"),
+    "a taken name": (("registry", "create", "taken", "unjudged.yaml"), "the rubric 'x' exists in 'taken' already"),
 }
 
 
@@ -237,7 +237,7 @@ def test_a_mistake_is_told_in_a_sentence(name: str) -> None:
     """In this process, since none of them gets as far as the server; what `main` makes of them is looked at below."""
     arguments, message = MISTAKES[name]
     if name == "a taken name":
-        CliRunner().invoke(app, ["rubrics", "create", "taken", "taken.yaml"])
+        CliRunner().invoke(app, ["registry", "create", "taken", "taken.yaml"])
 
     told = CliRunner().invoke(app, list(arguments))
 
@@ -257,7 +257,7 @@ def test_a_mistake_ends_the_command_with_2_and_no_traceback(mistaken: CommandLin
     assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("arguments", [("judge", "judge.yaml", "runs.jsonl", *SCRIPTED), ("rubrics", "list", "demo")])
+@pytest.mark.parametrize("arguments", [("judge", "judge.yaml", "runs.jsonl", *SCRIPTED), ("registry", "list", "demo")])
 def test_a_server_of_ones_own_needs_a_store_that_is_named(gradeloop: CommandLine, arguments: tuple[str, ...]) -> None:
     done = gradeloop(*arguments, TEMPORAL_ADDRESS="127.0.0.1:1")
 
@@ -289,7 +289,7 @@ def test_ctrl_c_leaves_the_judgements_to_go_on_and_the_same_command_reads_them(g
     write(
         gradeloop, "more.jsonl", "\n".join(json.dumps({"id": f"r{at}", "messages": [{"role": "user", "content": "x"}]}) for at in range(4))
     )
-    command = ("judge", slow, "more.jsonl", "--scripted", replies, "--json", "--at-once", "2")
+    command = ("judge", slow, "more.jsonl", "--scripted", replies, "--json", "--concurrency", "2")
 
     process = gradeloop.start(*command)
     first = line_of(process)
@@ -299,7 +299,7 @@ def test_ctrl_c_leaves_the_judgements_to_go_on_and_the_same_command_reads_them(g
 
     assert json.loads(first)["output"] == MATCH
     assert process.returncode == 130, err
-    assert "stopped; the judgements that were begun go on" in err
+    assert "stopped; judgements in flight continue" in err
     assert again.code == 0, again.err
     assert len(again.lines) == 4
 
@@ -308,7 +308,7 @@ def test_ctrl_c_leaves_the_judgements_to_go_on_and_the_same_command_reads_them(g
 def test_a_worker_that_is_killed_meanwhile_is_started_again(gradeloop: CommandLine) -> None:
     slow = write(gradeloop, "killed.yaml", FRANCE | {"rubric_text": "Through a kill."})
     replies = write(gradeloop, "killed.replies.yaml", {"replies": [answers(MATCH, delay=1.5)]})
-    command = ("judge", slow, "runs.jsonl", "--scripted", replies, "--json", "--at-once", "1")
+    command = ("judge", slow, "runs.jsonl", "--scripted", replies, "--json", "-j", "1")
 
     process = gradeloop.start(*command)
     line_of(process)

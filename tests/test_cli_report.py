@@ -32,7 +32,7 @@ def gradeloop(commands: CommandLine) -> CommandLine:
     (commands.folder / "judge.yaml").write_text(json.dumps(FRANCE))
     (commands.folder / "replies.yaml").write_text(json.dumps({"replies": [answers(MATCH)]}))
     (commands.folder / "runs.jsonl").write_text("\n".join(json.dumps({**PARIS, "id": name}) for name in ("a", "b")))
-    assert commands("rubrics", "create", "geography", "judge.yaml").code == 0
+    assert commands("registry", "create", "geography", "judge.yaml").code == 0
     judged = commands("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "judged.jsonl")
     assert judged.code == 0, judged.err
     return commands
@@ -52,7 +52,7 @@ def test_a_thread_is_told_draft_by_draft(gradeloop: CommandLine) -> None:
     assert "<h1>story-1</h1>" in told
     assert "it is too short" in told
     assert "<ins>second</ins>" in told
-    assert "mended in the next draft" in told
+    assert "fixed in the next draft" in told
 
 
 def test_the_newest_of_all_is_what_no_name_means(gradeloop: CommandLine) -> None:
@@ -78,7 +78,7 @@ def test_judgements_are_told_from_a_file_and_from_the_store(gradeloop: CommandLi
     assert "2 judgements" in told
     assert "label: match" in told
     assert "2 judgements" in page(gradeloop, "judged.jsonl")
-    kept = gradeloop("rubrics", "list", "geography").out.split()[0]
+    kept = gradeloop("registry", "list", "geography").out.split()[0]
     assert "2 judgements" in page(gradeloop, f"geography/{kept}")
 
 
@@ -115,17 +115,22 @@ def test_a_file_of_a_later_version_is_told_as_far_as_it_is_known_or_refused_in_a
     (gradeloop.folder / "later.jsonl").write_text(json.dumps(line | {"weather": "fine"}) + "\n" + json.dumps(line | {"status": "failed"}))
     row_of_later = {"id": "c1", "name": "x", "passed": True, "reason": "", "weather": "fine"}
     (gradeloop.folder / "deeper.jsonl").write_text(json.dumps(line | {"criteria": [row_of_later]}))
+    (gradeloop.folder / "next.jsonl").write_text(json.dumps(line | {"schema": "gradeloop.batch/2"}))
     (gradeloop.folder / "deep.json").write_text("[" * 100_000)
 
     assert page(gradeloop, "later.jsonl").count('<tr id="case-') == 1
-    for name, words in {"deeper.jsonl": "deeper.jsonl, case 1: it cannot be told", "deep.json": "it holds no results"}.items():
+    assert page(gradeloop, "deeper.jsonl").count('<tr id="case-') == 1
+    for name, words in {
+        "next.jsonl": "line 1: it is of 'gradeloop.batch/2', this gradeloop reads",
+        "deep.json": "it holds no results",
+    }.items():
         done = gradeloop("report", name)
         assert (done.code, "Traceback" in done.err) == (2, False)
         assert words in done.err
 
 
 MISTAKES = {
-    "a name of nothing": (("nobody",), "'nobody' is no file, no batch of the store, no thread of the server and no judge's rubric"),
+    "a name of nothing": (("nobody",), "'nobody' is not a file, a batch in the store, a thread on the server, or a registered judge"),
     "a batch that is none": (("nobody", "--kind", "batch"), "there is no batch 'nobody' in the store"),
     "a thread that is none": (("nobody", "--kind", "thread"), "nobody"),
     "a rubric that is none": (("nobody/x",), "there is no rubric 'x' in the collection 'nobody'"),

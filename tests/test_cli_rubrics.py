@@ -61,9 +61,9 @@ def test_a_rubric_is_told_as_it_is_understood(gradeloop: CommandLine) -> None:
             "  b   b  (must not hold)  (3 votes)",
             "  c3  c  (in Style)",
             "  c4  d  (in Style)",
-            "Met by: every required criterion and group and a score of 0.5",
-            "  Style: its required criteria, weight 1",
-            "A pass: 4 grader calls",
+            "Satisfied by: every required criterion and group and a score of 0.5",
+            "  Style: passes by its required criteria, weight 1",
+            "Grading pass: 4 grader calls",
         ],
     )
     assert json.loads(gradeloop("rubric", "check", "rubric.yaml", "--json").out)["groups"] == [{"group": "Style", "required": True}]
@@ -114,11 +114,11 @@ def test_a_verdict_is_overridden_and_its_prompt_shown(gradeloop: CommandLine) ->
     as_json = json.loads(gradeloop("prompt", "second", "--json").out)
     nothing = gradeloop("prompt", "second", "--evaluation", "7")
 
-    assert done.out == "iteration 1: satisfied, with what people say needs_revision\n"
-    assert "with what people say: needs_revision" in shown.out
+    assert done.out == "iteration 1: satisfied, with overrides needs_revision\n"
+    assert "with overrides: needs_revision" in shown.out
     assert prompt.out.startswith("call group of c3, one of 2; prompt version")
     assert (as_json["criteria"], as_json["groups"]) == (["c1"], 2)
-    assert (nothing.code, "no grader was asked there" in nothing.err) == (2, True)
+    assert (nothing.code, "this evaluation has no grader call" in nothing.err) == (2, True)
 
 
 BOOKING = '''
@@ -160,7 +160,7 @@ def test_a_tool_call_waits_and_a_person_lets_it_go_on_or_not(gradeloop: CommandL
     denied = [gradeloop("deny", "two", call, "--why", "no") for call in calls]
 
     assert (waiting.code, approved.code, watched.code, late.code, both.code, unclear.code) == (3, 0, 0, 2, 3, 2)
-    assert 'the grader wants book {"amount": 5}\ngradeloop approve one   or deny, with --why' in waiting.out
+    assert 'the grader asks to call book {"amount": 5}\ngradeloop approve one   or deny, with --why' in waiting.out
     assert "gradeloop approve one   or deny, with --why" in state.out
     assert "approved by a person: book" in watched.out
     assert "satisfied after 1 iteration" in watched.out

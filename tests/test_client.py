@@ -95,7 +95,7 @@ async def test_watching_leaves_no_trace_in_the_history(served: Served) -> None:
     watchers = [Watched(served.client, thread) for _ in range(5)]
     await asyncio.sleep(1)
     after = await history_length(handle)
-    await served.client.close(thread)
+    await served.client.close_thread(thread)
 
     assert after == before
     for watcher in watchers:
@@ -145,7 +145,7 @@ async def test_callers_and_watchers_outlive_a_killed_server(own_server: ServerIn
         again = await ensure_server()
         models.release()
         result = await asyncio.wait_for(turn, 60)
-        await served.client.close(thread)
+        await served.client.close_thread(thread)
         events = await watcher.ended()
 
         assert again.pid != own_server.pid
@@ -285,6 +285,42 @@ async def test_a_bad_turn_is_refused_before_a_server_is_asked(wrong: dict[str, A
         await GradingClient(client).invoke("any", **({"messages": "hello"} | wrong))
 
 
+async def test_a_closed_client_ends_its_watchers_and_takes_no_further_calls(client: Client, served: Served) -> None:
+    thread = a_thread()
+    await served.client.invoke(thread, "hello", start=start())
+    async with GradingClient(client, task_queue=served.task_queue) as other:
+        watcher = Watched(other, thread)
+        while not watcher.events:
+            await asyncio.sleep(0.02)
+
+    assert once_and_in_order(await watcher.ended())
+    with pytest.raises(InvalidRequest, match=r"^this client is closed; connect another one with GradingClient\.connect\(\)$"):
+        await other.state(thread)
+
+    await other.close()
+
+    assert (await served.client.state(thread)).status == "idle"
+
+
+async def test_closing_a_thread_by_the_clients_own_close_is_refused_with_the_other_name(served: Served) -> None:
+    sentence = r"^close\(\) closes this client; to close the thread 'haiku-1', call close_thread\('haiku-1'\)$"
+
+    with pytest.raises(InvalidRequest, match=sentence):
+        await served.client.close("haiku-1")  # type: ignore[arg-type]  # a type checker refuses it too
+
+
+async def test_a_client_that_connects_itself_is_awaited_or_entered(temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
+
+    async with GradingClient.connect() as entered, await GradingClient.connect() as awaited:
+        for each in (entered, awaited):
+            with pytest.raises(ThreadNotFound):
+                await each.task_queue_of("nobody")
+
+    with pytest.raises(InvalidRequest, match="this client is closed"):
+        _ = entered.temporal
+
+
 async def test_pages_reach_from_an_index_on(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(3)
@@ -344,4 +380,4 @@ async def test_threads_are_listed_by_their_start_whether_they_are_open_or_not(se
     assert [each.thread_id async for each in threads(served.client.temporal, limit=1)] == [names[3]]
     assert await resolved(served.client.temporal, "latest") == names[3] == seen[0]
     for name in (names[0], names[2]):
-        await served.client.close(name)
+        await served.client.close_thread(name)

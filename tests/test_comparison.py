@@ -15,13 +15,13 @@ from rich.table import Table
 from gradeloop.batches.case import Case
 from gradeloop.batches.case_result import CaseResult, ended
 from gradeloop.comparisons.alignment import aligned, grouped
-from gradeloop.comparisons.batch_source import BatchSource, total_cost
+from gradeloop.comparisons.batch_source import BatchSource, Cost, total_cost
 from gradeloop.comparisons.compared_case import GAP_CHARACTERS, ComparedCase, compared_case
 from gradeloop.comparisons.comparing import compared
-from gradeloop.comparisons.comparison import OUTCOMES, CaseRow, Comparison, Cost
+from gradeloop.comparisons.comparison import OUTCOMES, CaseRow, Comparison
 from gradeloop.comparisons.comparison_lines import ROWS, comparison_lines
 from gradeloop.comparisons.comparison_page import MOST_SAME, comparison_page
-from gradeloop.comparisons.comparison_wording import chance, points
+from gradeloop.comparisons.comparison_wording import p_value, points
 from gradeloop.comparisons.gate import Gate
 from gradeloop.comparisons.interval import Interval, by_chance, difference, paired_difference, wilson
 from gradeloop.errors import InvalidRequest
@@ -110,11 +110,11 @@ def test_chance_is_the_exact_binomial_test(fell: int, rose: int) -> None:
     assert by_chance(fell, rose) == pytest.approx(exact, rel=1e-9)
 
 
-def test_chance_is_what_books_print_and_is_told_in_words() -> None:
+def test_chance_is_what_books_print_and_the_p_value_has_two_digits() -> None:
     assert by_chance(12, 5) == pytest.approx(0.1435, abs=5e-5)
     assert by_chance(59, 121) == pytest.approx(4.434e-6, rel=1e-3)
     assert by_chance(0, 100_000) == 0
-    assert [chance(each) for each in (1.0, 0.1435, 0.0391, 0.00021, 4e-6)] == ["100%", "14%", "3.9%", "0.021%", "less than 0.01%"]
+    assert [p_value(each) for each in (1.0, 0.73, 0.0391, 0.00021, 4e-6)] == ["p = 1", "p = 0.73", "p = 0.039", "p = 0.00021", "p < 0.0001"]
     assert [points(each) for each in (-0.031, 0.0001, -0.0001, 0.5)] == ["-3.1", "±0.0", "±0.0", "+50.0"]
 
 
@@ -159,7 +159,7 @@ def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -
 
     assert [each.score_change for each in found.cases] == ["down", None, "up"]
     assert {each.outcome for each in found.cases} == {"same"}
-    assert "scores under the same verdict: 1 down, 1 up; furthest down: case-0 0.90 -> 0.70" in told(found)
+    assert "scores under the same verdict: 1 down, 1 up; largest drop: case-0 0.90 -> 0.70" in told(found)
     assert not found.hits(Gate.ANY)
 
 
@@ -175,15 +175,15 @@ def test_what_one_batch_lacks_is_listed_and_held_against_b_by_any_alone() -> Non
 def test_batches_that_share_nothing_are_refused_with_the_probable_reason() -> None:
     labelled = [case(0, id="refund/gpt"), case(1, id="refund/claude")]
     for a, b, words in (
-        ([case(0, id="refund")], labelled, "the ids of b have labels behind a slash"),
-        (labelled, [case(0, id="refund")], "the ids of a have labels behind a slash"),
-        ([case(0)], [case(1)], "a test without an `id` is given one made of its description, vars and messages"),
+        ([case(0, id="refund")], labelled, "the ids of b end in labels"),
+        (labelled, [case(0, id="refund")], "the ids of a end in labels"),
+        ([case(0)], [case(1)], "the id of a test without an `id` is derived from its description, vars and messages"),
         ([], [case(0)], "a has no cases"),
     ):
         with pytest.raises(InvalidRequest, match=words):
             between(a, b)
     with pytest.raises(
-        InvalidRequest, match="no case in common: a has 'case-0', b has 'case-1'; they are of two suites, 'one' and 'other'"
+        InvalidRequest, match="no case in common: a has 'case-0', b has 'case-1'; they come from different suites, 'one' and 'other'"
     ):
         compared(source(case(0), suite="one"), source(case(1), name="b", suite="other"))
 
@@ -211,7 +211,7 @@ def test_a_lower_rate_that_chance_explains_is_the_same_within_noise() -> None:
     assert only(found).outcome == "same"
     assert only(found).noise
     assert not found.hits(Gate.ANY)
-    assert "1 of the same moved within noise: refund 5/5 passed -> 3/5 passed" in told(found)
+    assert "1 changed within noise: refund 5/5 passed -> 3/5 passed" in told(found)
 
 
 def test_a_case_run_once_is_aligned_with_one_that_is_repeated() -> None:
@@ -296,7 +296,7 @@ def test_unverified_rows_are_no_verdict_and_a_person_counts_before_the_machine()
     assert second.b
     assert second.b.overridden
     assert second.b.gap == "it is not"
-    assert "in B 1 verdict on criteria are people's, who overrode the judge; cases keep the machine's" in found.notes
+    assert "people overrode 1 verdict on criteria in B; the verdicts on cases stay the grader's" in found.notes
 
 
 def test_criteria_of_a_case_without_a_verdict_are_not_compared() -> None:
@@ -311,14 +311,15 @@ def test_a_criterion_that_reads_otherwise_is_compared_and_told() -> None:
 
     (change,) = only(found).changes
     assert change.reworded
-    assert found.notes == ("the rubric is not the same: c2 read otherwise in B, and may ask for something else",)
+    assert found.notes == ("criteria with another text in B: c2; their verdicts may not be comparable",)
 
 
 def test_what_has_not_ended_and_other_suites_are_noted() -> None:
     queued = source(case(0), case(1, "queued"), name="nightly", status="running", suite="one")
     found = compared(queued, source(case(0), case(1), name="b", suite="other", notes=("a note",)))
 
-    assert found.notes == ("nightly is running: 1 of 2 cases have no verdict yet", "a note", "A is of the suite 'one', B of 'other'")
+    suites = "A and B come from different suites: 'one' and 'other'"
+    assert found.notes == ("nightly is running: 1 of 2 cases have no verdict yet", "a note", suites)
 
 
 def test_the_whole_is_compared_over_the_cases_judged_in_both() -> None:
@@ -333,7 +334,7 @@ def test_the_whole_is_compared_over_the_cases_judged_in_both() -> None:
     assert found.overall.interval.high < 0
     assert found.a.pass_rate
     assert (found.a.pass_rate.rate, found.a.pass_rate.cases, found.a.statuses) == (0.8, 10, {"passed": 8, "failed": 2})
-    assert "5 cases fell, 0 rose; by chance alone as uneven as this in 6.2% of comparisons" in told(found)
+    assert "5 regressed, 0 improved: no significant change (McNemar p = 0.062)" in told(found)
     assert between([case(0, "error")], [case(0)]).overall is None
 
 
@@ -363,7 +364,7 @@ def test_the_terminal_shows_a_few_of_each_kind_and_says_how_many_more() -> None:
     many = range(ROWS + 5)
     found = between([case(at) for at in many], [case(at, "failed") for at in many])
 
-    assert "and 5 more; --json has all" in told(found)
+    assert "and 5 more; --json lists them all" in told(found)
     assert told(found).count("c2 regressed: it says nothing") == ROWS
 
 
@@ -409,5 +410,5 @@ def test_the_page_leaves_out_what_is_the_same_beyond_what_a_browser_opens_at_onc
     many = [case(at) for at in range(MOST_SAME + 3)]
     page = comparison_page(between(many, [case(0, "failed"), *many[1:]]))
 
-    assert "2 cases that came to the same are left out here" in page
+    assert "2 cases with the same result are not listed here" in page
     assert page.count('<tr id="case-') == MOST_SAME + 1

@@ -73,8 +73,8 @@ def test_a_key_that_nobody_accepts_is_told_and_not_shown(gradeloop: CommandLine)
 
     assert done.code == 1
     assert "✓ default grader: openai:gpt-5.4-mini, because OPENAI_API_KEY is set" in done.out
-    assert "✗ key of openai: not reached at http://127.0.0.1:9/v1: APIConnectionError" in done.out
-    assert "✗ key of anthropic: not reached at" in done.out
+    assert "✗ key of openai: not checked: no answer from http://127.0.0.1:9/v1: APIConnectionError" in done.out
+    assert "✗ key of anthropic: not checked: no answer from" in done.out
     assert BAD not in done.out + done.err
 
 

@@ -5,47 +5,30 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from temporalio.client import Client
 
-from activities.providers import Providers
-from activities.providers.environment import Environment
 from activities.providers.scripted import Script
-from activities.tools.toolbox import Toolbox
 from examples.find_duplicates.tools import TESTS, run_test_suite
+from gradeloop import Connection
 from gradeloop.contracts import TASK_QUEUE
 from gradeloop.embedded import ServerInfo
+from gradeloop.testing import MODEL, Reply, ScriptedModels, worker
 from gradeloop.transcript import code_of
-from gradeloop.worker_settings import WorkerSettings
 from gradeloop.yaml_file import read_yaml
 from tests.cli import CommandLine
-from worker import build
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def rows(*, kind: bool) -> dict[str, Any]:
-    """Return a verdict on the service's three criteria; the first fails unless the answer is kind."""
-    gap = None if kind else "no next step is named"
-    criteria = [{"id": f"c{at}", "reason": "Read.", "passed": kind or at > 1, "gap": gap if at == 1 else None} for at in (1, 2, 3)]
-    return {"criteria": criteria, "explanation": "Read it.", "result": "satisfied" if kind else "needs_revision"}
-
-
-async def serve_and_ask(client: Client, server: ServerInfo, *verdicts: dict[str, Any]) -> tuple[int | None, str, str]:
-    """Run the service beside a worker that plays the story; return its exit code and what it printed."""
-    drafts = ["Sorry to hear that.", "Bring it in: we replace the chain today."]
-    replies = [{"role": "generator", "iteration": at, "text": text} for at, text in enumerate(drafts)]
-    replies += [{"role": "grader", "iteration": at, "verdict": verdict} for at, verdict in enumerate(verdicts)]
-    providers = Providers(Environment.read({}), Script.model_validate({"replies": replies}))
-    environment = {**os.environ, "TEMPORAL_ADDRESS": server.address}
-    async with build(client, providers, Toolbox(), WorkerSettings(task_queue=TASK_QUEUE)):
+async def ask(server: ServerInfo, verdicts: list[Reply]) -> tuple[int | None, str, str]:
+    """Run the service beside a scripted worker; return its exit code and what it printed."""
+    models = ScriptedModels(["Sorry to hear that.", "Bring it in: we replace the chain today."], verdicts)
+    connection = Connection(server.address, "default", embedded=False, ui=None)
+    async with worker(models, server=connection, queue=TASK_QUEUE):
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(EXAMPLES / "service.py"),
-            "scripted:shop",
-            env=environment,
+            *(sys.executable, str(EXAMPLES / "service.py"), MODEL),
+            env={**os.environ, "TEMPORAL_ADDRESS": server.address},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -53,16 +36,16 @@ async def serve_and_ask(client: Client, server: ServerInfo, *verdicts: dict[str,
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_the_service_gives_the_answer_that_meets_its_rubric(client: Client, temporal_server: ServerInfo) -> None:
-    _, out, err = await serve_and_ask(client, temporal_server, rows(kind=False), rows(kind=True))
+async def test_the_service_gives_the_answer_that_meets_its_rubric(temporal_server: ServerInfo) -> None:
+    _, out, err = await ask(temporal_server, [{"c1": "no next step is named"}, {}])
 
     assert out.splitlines() == ["iteration 1: needs_revision", "iteration 2: satisfied", "Bring it in: we replace the chain today."], err
 
 
-async def test_the_service_raises_where_its_rubric_cannot_be_judged(client: Client, temporal_server: ServerInfo) -> None:
-    failed = {"criteria": [], "explanation": "There is no answer to judge.", "result": "failed"}
+async def test_the_service_raises_where_its_rubric_cannot_be_judged(temporal_server: ServerInfo) -> None:
+    failed: Reply = {"criteria": [], "explanation": "There is no answer to judge.", "result": "failed"}
 
-    code, _, err = await serve_and_ask(client, temporal_server, failed)
+    code, _, err = await ask(temporal_server, [failed])
 
     assert code != 0
     assert "ended failed: There is no answer to judge." in err

@@ -211,7 +211,7 @@ async def test_an_id_of_something_else_tells_nothing_of_it(client: Client) -> No
     story = await only([result.model_copy(update={"id": theirs.id})], {}, client)
 
     assert story.passages == ()
-    assert story.notes == (f"the judgement of that id is of another run, {other['id']!r}; nothing is told of it", NO_RUN)
+    assert story.notes == (f"the judgement of that id belongs to another run, {other['id']!r}, so its tool calls are not shown", NO_RUN)
 
 
 async def test_citations_of_another_version_are_counted_as_unread(client: Client) -> None:
@@ -239,7 +239,7 @@ async def test_a_large_run_is_fetched_from_external_storage(
 
     assert [len(each.text) for each in story.passages] == [420_000]
     assert without.passages == ()
-    assert "what the judgement was asked with cannot be read" in without.notes[0]
+    assert "the judgement's input cannot be read" in without.notes[0]
     assert without.notes[1] == NO_RUN
 
 

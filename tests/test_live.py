@@ -138,7 +138,7 @@ class TestIndex:
             said = await browser.say("/threads/none/interrupt")
 
         assert [each.status_code for each in (nowhere, thread, batch, part, said)] == [404, 404, 404, 404, 404]
-        assert "there is no such page; begin at /" in nowhere.text
+        assert "page not found; start at /" in nowhere.text
         assert "there is no thread 'no<b>such'" in unescape(thread.text)
         assert "<b>such" not in thread.text
         assert "there is no batch 'none' in the store" in unescape(batch.text)
@@ -183,7 +183,7 @@ class TestThreadPage:
         async with opened(GradingClient(client), tmp_path) as browser:
             async with turns.serving(client) as served:
                 await served.client.invoke(thread_id, "hello", start=start())
-                await served.client.close(thread_id)
+                await served.client.close_thread(thread_id)
                 await served.client.result(thread_id)
                 tag = await settled(browser, thread_path(thread_id))
             same = await browser.part(thread_path(thread_id), tag)
@@ -296,7 +296,7 @@ class TestSteering:
             turn = await served.begun(thread_id, "generator")
             await served.client.interrupt(thread_id)
             await turn
-            await served.client.close(thread_id)
+            await served.client.close_thread(thread_id)
             await served.client.result(thread_id)
             page = await browser.get(thread_path(thread_id))
             served.models.release()
@@ -308,7 +308,7 @@ class TestSteering:
         assert result
         assert result.status == "satisfied"
         assert 'data-open="no"' in page.text
-        assert "This thread is closed; it goes on from its checkpoint" in page.text
+        assert "This thread is closed; resuming it continues from its checkpoint" in page.text
 
     async def test_a_new_rubric_is_taken_in_the_middle_of_a_run(self, client: Client, tmp_path: Path) -> None:
         models = Models()
@@ -335,8 +335,8 @@ class TestSteering:
             ('{"criteria": ["x"], "scorign": "mean"}', "the rubric, line 1, column 1: unknown key 'scorign'. Did you mean 'scoring'?"),
             ("name: x\ncriteria:\n  - id: a\n    description: b\n    weight: much\n", "line 5"),
             ("criteria:\n  - [", "the rubric, line"),
-            ("prompt: file:///etc/passwd\ncriteria: [a]\n", "a rubric that is pasted can name no file"),
-            ('{"criteria": [{"description": "a", "prompt": "file:///etc/passwd"}]}', "a rubric that is pasted can name no file"),
+            ("prompt: file:///etc/passwd\ncriteria: [a]\n", "a pasted rubric cannot refer to a file"),
+            ('{"criteria": [{"description": "a", "prompt": "file:///etc/passwd"}]}', "a pasted rubric cannot refer to a file"),
         ],
     )
     def test_a_rubric_that_cannot_be_read_is_refused_with_its_place(self, text: str, words: str) -> None:
@@ -379,7 +379,7 @@ class TestSteering:
         assert "by: " in said["decide"]
         assert "passed: " in said["override"]
         assert "call: " in said["approve"]
-        assert said["action"].startswith("action: 'explode' is none. Known: interrupt, resume, rubric")
+        assert said["action"].startswith("Unknown action 'explode'. Known: interrupt, resume, rubric")
 
     async def test_a_person_decides_what_waits(self, client: Client, tmp_path: Path) -> None:
         async with threads.serving(client, draft(), grade(), draft(1), grade(1)) as desk:
@@ -419,7 +419,7 @@ class TestSteering:
             thread_id = a_thread()
             path = thread_path(thread_id)
             result = await served.client.invoke(thread_id, "hello", start=start(max_iterations=1))
-            await served.client.close(thread_id)
+            await served.client.close_thread(thread_id)
             await served.client.result(thread_id)
             page = (await browser.get(path)).text
             tag = await settled(browser, path)
@@ -458,7 +458,7 @@ class TestSteering:
         assert (approved, denied, result.status) == (True, True, "satisfied")
         assert "why" in unexplained
         assert [each["amount"] for each in booked] == [calls[0]["arguments"]["amount"]]
-        assert page.count("wants to call") == 2
+        assert page.count("asks to call") == 2
         assert '"amount": 7' in page
 
 
@@ -511,7 +511,7 @@ class TestBatches:
 
         assert f'href="{thread_path(result.thread_id)}"' in page
         assert "shorter" in page
-        assert "Say otherwise" not in page
+        assert "Save override" not in page
         assert thread.status_code == 200
 
 
@@ -548,7 +548,7 @@ class TestLifetime:
 
         assert page.status_code == 500
         assert "a secret" not in page.text
-        assert "gradeloop itself failed here" in page.text
+        assert "gradeloop failed; its terminal shows the error" in page.text
         assert "a secret of the machine" in caplog.text
         assert browser.token not in caplog.text
 
@@ -652,7 +652,7 @@ class TestDev:
         stopped(dev, printed)
 
         assert refused.code == 2
-        assert f"GRADELOOP_PAGE_PORT is {port}, which cannot be had" in refused.err
+        assert f"GRADELOOP_PAGE_PORT is {port}, a port that cannot be opened" in refused.err
         assert address == f"http://127.0.0.1:{port}"
 
     def test_without_what_the_page_takes_the_rest_is_served_and_it_is_said_how_to_get_it(

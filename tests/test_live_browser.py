@@ -1,4 +1,4 @@
-"""A person's path through the live page, driven in a browser: find the failing case, see what decided it, say otherwise."""
+"""A person's path through the live page, driven in a browser: find the failing case, see what decided it, override it."""
 
 import json
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, expect
 from temporalio.client import Client
 
 from gradeloop.client import GradingClient
@@ -72,15 +72,16 @@ async def test_a_person_finds_the_failing_case_sees_the_quote_and_overrides_the_
             await page.wait_for_selector("h1:has-text('a broken chain')")
             assert "no step is named" in await page.inner_text(".row.failed .gap")
             await page.click("text=its page")
+            await page.wait_for_url("**/threads/**")
             await page.click(f"text=“{QUOTE}”")
-            assert await page.inner_text("mark.hit") == QUOTE
+            await expect(page.locator("mark.hit")).to_have_text(QUOTE)
             assert await serious(page) == []
 
-            await page.click("text=Say otherwise")
+            await page.click("summary:has-text('Override')")
             await page.check("input[name=passed][value=true]")
             await page.fill(".overriding textarea[name=why]", "The customer was told on the phone.")
             await page.fill(".overriding input[name=by]", "Ada")
-            await page.click("text=Put it beside the verdict")
+            await page.click("text=Save override")
             await page.wait_for_selector(".override:has-text('Passed by Ada')")
             await page.click("summary:has-text('event')")
             assert "overridden" in await page.inner_text("table.plain:visible")
@@ -110,7 +111,7 @@ async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browse
             await page.wait_for_selector("h1 + .sum .badge:has-text('satisfied')")
             assert await serious(page) == []
             assert (seen.dialogs, seen.complaints) == ([], [])
-        await served.client.close(thread)
+        await served.client.close_thread(thread)
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -96,7 +96,7 @@ async def test_without_the_token_or_with_that_of_another_process_nothing_is_done
     )
 
     assert [each.status_code for each in (none, empty, other, twice)] == [403, 403, 403, 403]
-    assert "load it again" in words(other)
+    assert "reload it" in words(other)
 
 
 async def test_a_script_of_this_machine_that_read_the_page_may_speak_without_an_origin(browser: Browser) -> None:
@@ -172,7 +172,7 @@ async def test_what_is_no_json_object_is_refused_in_words(browser: Browser) -> N
     for body in (b"[]", b"{", b"\xff", b"[" * 100_000):
         answer = await browser.http.post(f"{browser.address}/threads/x/rubric", content=body, headers=told)
 
-        assert (answer.status_code, words(answer)) == (400, "the body is no JSON object; write one")
+        assert (answer.status_code, words(answer)) == (400, "the body is not a JSON object; send one")
 
 
 async def test_two_hosts_or_none_at_all_are_refused(browser: Browser) -> None:
@@ -223,7 +223,7 @@ def test_the_page_listens_on_this_machine_alone() -> None:
 def test_a_port_is_its_own_one_that_was_asked_for_or_any() -> None:
     with listening(0) as first:
         taken = first.getsockname()[1]
-        with pytest.raises(InvalidRequest, match=f"GRADELOOP_PAGE_PORT is {taken}, which cannot be had"):
+        with pytest.raises(InvalidRequest, match=f"GRADELOOP_PAGE_PORT is {taken}, a port that cannot be opened"):
             listening(taken)
         with listening(None) as one, listening(None) as two:
             ports = {taken, one.getsockname()[1], two.getsockname()[1]}

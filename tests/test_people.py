@@ -142,7 +142,7 @@ async def test_who_waits_with_a_key_gets_the_new_rubrics_result(client: Client) 
         await served.supply_rubric(thread_id, "- three lines, and a joke")
         await until(client.get_workflow_handle(thread_id), "idle")
         again = await served.invoke(thread_id, "hello", key="order-1")
-        await served.close(thread_id)
+        await served.close_thread(thread_id)
 
     assert (again.status, again.evaluations[0].criteria[0].name) == ("satisfied", "three lines, and a joke")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, expect
 
 from benchmarks.large_report import report_of
 from gradeloop.reports.batch_report import batch_page
@@ -92,10 +92,10 @@ async def test_a_quote_leads_to_the_very_words(browser: Browser, tmp_path: Path)
     page, _ = await opened(browser, tmp_path, run_page(mended()))
 
     await page.click("text=“Your chain  is gone.”")
-    assert await page.inner_text("mark.hit") == "Your chain is gone."
+    await expect(page.locator("mark.hit")).to_have_text("Your chain is gone.")
     await page.click("text=“Bring the bike on Monday”")
-    assert await page.inner_text("mark.hit") == "Bring the bike on Monday"
-    assert await page.locator("mark.hit").is_visible()
+    await expect(page.locator("mark.hit")).to_have_text("Bring the bike on Monday")
+    await expect(page.locator("mark.hit")).to_be_visible()
     await page.close()
 
 
@@ -103,7 +103,7 @@ async def test_a_citation_leads_to_the_words_that_it_cites(browser: Browser, tmp
     page, _ = await opened(browser, tmp_path, run_page(judged()))
 
     await page.click("a.cite")
-    assert await page.inner_text("mark.hit") == "grep -r main"
+    await expect(page.locator("mark.hit")).to_have_text("grep -r main")
     assert await page.locator(".cite.missing").get_attribute("title") == "there is no block T0B9"
     await page.close()
 
@@ -116,7 +116,7 @@ async def test_a_cell_of_the_strip_says_what_it_means_and_leads_to_the_verdict(b
     last = await page.locator(".strip tbody tr").nth(2).locator(".cell .sr").all_inner_texts()
     assert last == ["passed, 2 of 3 votes (contested)", "not passed by a person, passed by the grader, 2 of 3 votes (contested)"]
     await page.click(".strip thead a >> nth=1")
-    assert await page.locator(".evaluation:target h4").inner_text() != ""
+    await expect(page.locator(".evaluation:target h4")).not_to_be_empty()
     await page.close()
 
 
@@ -144,7 +144,7 @@ async def test_cases_are_filtered_searched_sorted_and_opened_by_keys(browser: Br
     await page.keyboard.press("k")
     await page.wait_for_function("name => document.querySelector('#case-body h1').textContent === name", arg=first)
     await page.keyboard.press("Escape")
-    assert not await page.locator("#case").is_visible()
+    await expect(page.locator("#case")).to_be_hidden()
     assert seen == Seen()
     await page.close()
 
@@ -170,7 +170,7 @@ async def test_the_address_of_a_case_opens_it_and_its_links_stay_in_it(browser: 
     await page.goto(f"{(tmp_path / 'report.html').as_uri()}#case-0")
     await page.wait_for_selector("#case-body .evaluation")
     await page.click("#case-body >> text=“Bring the bike on Monday”")
-    assert await page.inner_text("#case-body mark.hit") == "Bring the bike on Monday"
+    await expect(page.locator("#case-body mark.hit")).to_have_text("Bring the bike on Monday")
     assert page.url.endswith("#case-0")
     await page.close()
 

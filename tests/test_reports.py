@@ -64,7 +64,7 @@ def test_what_stays_between_two_changes_is_left_out_where_it_is_long() -> None:
     found = told(f"one {middle}two", f"three {middle}four")
 
     assert [each.kind for each in found.pieces] == ["removed", "added", "same", "left out", "same", "removed", "added"]
-    assert "characters as before" in found.pieces[3].text
+    assert "unchanged characters" in found.pieces[3].text
 
 
 def test_drafts_that_are_too_long_are_not_compared_and_long_ones_by_lines() -> None:
@@ -133,7 +133,7 @@ def test_a_view_places_verdicts_evidence_and_what_became_of_gaps() -> None:
 
     assert [each.kind for each in view.messages] == ["said", "draft", "feedback", "draft"]
     assert (first.draft, second.draft, second.best, second.compared) == (1, 2, True, True)
-    assert first.evaluations[0].rows[0].later == "mended in the next draft"
+    assert first.evaluations[0].rows[0].later == "fixed in the next draft"
     assert [use.tool for use in first.evaluations[0].rows[1].tools] == ["word_count"]
     assert [use.tool for use in second.evaluations[0].tools] == ["opening_hours"]
     assert [part.text for part in first.text if part.marked] == ["Your chain is gone."]
@@ -245,7 +245,7 @@ def test_generators_that_differ_are_marked_and_errors_say_nothing() -> None:
 
     assert [each.test for each in found] == ["a", "a", "b", "b"]
     assert ["differs" in each.flags for each in found] == [True, True, False, False]
-    assert filters(found) == [("failed", "failures", 1), ("error", "errors", 1), ("differs", "different between generators", 2)]
+    assert filters(found) == [("failed", "failures", 1), ("error", "errors", 1), ("differs", "generators disagree", 2)]
     assert [(each.label, each.rate, each.errors) for each in columns(found)] == [("x", 1.0, 0), ("y", 0.0, 1)]
     assert [(line.test, line.differs) for line in matrix(found)] == [("a", True), ("b", False)]
 
@@ -302,7 +302,7 @@ def test_a_page_of_too_many_cases_leaves_out_those_that_passed(monkeypatch: pyte
     results = [case(at, "failed" if at % 4 == 3 else "passed", id=f"{at // 2}/{at % 2}", label=str(at % 2)) for at in range(12)]
     page = batch_page(BatchReport(head_of(summary_of(results)), [(None, each) for each in results]))
 
-    assert "More are counted but not listed here: 5 passed." in page
+    assert "Counted but not listed here: 5 passed." in page
     assert page.count('<tr id="case-') == 7
     assert len(re.findall('data-f="[^"]*failed', page)) == 3
     assert '<th scope="row">0</th><td>100%</td><td>6</td>' in page
@@ -325,7 +325,7 @@ def test_a_page_that_would_be_too_large_keeps_the_failures_open(monkeypatch: pyt
 def test_one_judgement_is_a_page_and_several_are_a_table() -> None:
     one, two = judged(), judged().model_copy(update={"name": "run-8"})
 
-    assert "What the judge says" in judgement_page(JudgementReport("careful", [one], {}))
+    assert "<h2>Judgement</h2>" in judgement_page(JudgementReport("careful", [one], {}))
     page = judgement_page(JudgementReport("careful", [one, two], {"judge": "careful"}))
     assert "2 judgements" in page
     assert "of 4 citations found" in page

@@ -14,7 +14,8 @@ from gradeloop.printable import one_line, printable
 from gradeloop.rubric import Rubric
 from gradeloop.rubric_lines import rubric_lines
 from gradeloop.screen import JsonScreen, LiveScreen, PlainScreen, print_line
-from gradeloop.story import Line, evaluations_table, phase_line, row_line, row_lines, summary, told_line
+from gradeloop.story import evaluations_table, event_line, phase_line, row_lines, summary
+from gradeloop.terminal_table import Line, criterion_line
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
 
@@ -64,7 +65,7 @@ def result_of(*evaluations: Evaluation, **facts: object) -> RunResult:
         (event("rubric_evaluation_end", status="running"), "iteration 2: revising"),
         (event("rubric_evaluation_end", status="satisfied"), "iteration 1: graded"),
         (event("rubric_evaluation_end", status="max_iterations_reached"), "iteration 1: graded"),
-        (event("resumed"), "iteration 1: going on"),
+        (event("resumed"), "iteration 1: resuming"),
         (event("message", index=0), None),
         (event("run_ended"), None),
     ],
@@ -76,9 +77,9 @@ def test_the_phase_names_what_goes_on_after_an_event(told: Event, phase: str | N
 
 
 def test_a_line_tells_of_a_draft_a_tool_and_a_grade() -> None:
-    draft = told_line(event("message", index=1), Message(role="assistant", content="four"), None)
-    check = told_line(event("tool_called", tool="suite", role="check"), None, None)
-    graded = told_line(event("rubric_evaluation_end"), None, evaluation(True, False))
+    draft = event_line(event("message", index=1), Message(role="assistant", content="four"), None)
+    check = event_line(event("tool_called", tool="suite", role="check"), None, None)
+    graded = event_line(event("rubric_evaluation_end"), None, evaluation(True, False))
 
     assert [line.plain for line in (draft, check, graded) if line] == [
         "iteration 1: draft, 4 characters",
@@ -90,8 +91,8 @@ def test_a_line_tells_of_a_draft_a_tool_and_a_grade() -> None:
 def test_a_users_message_and_a_call_for_tools_are_no_lines_of_their_own() -> None:
     calling = Message.model_validate({"role": "assistant", "content": "", "tool_calls": [{"id": "1", "name": "search", "arguments": {}}]})
 
-    assert told_line(event("message", index=0), Message(role="user", content="hi"), None) is None
-    assert told_line(event("message", index=1), calling, None) is None
+    assert event_line(event("message", index=0), Message(role="user", content="hi"), None) is None
+    assert event_line(event("message", index=1), calling, None) is None
 
 
 def test_the_rubric_is_printed_as_it_was_understood() -> None:
@@ -113,8 +114,8 @@ def test_ids_of_different_length_line_up_and_checks_and_optional_ones_say_so() -
 def test_a_failing_criterion_shows_its_gap_and_an_unverified_one_a_question_mark() -> None:
     unverified = CriterionRow(id="c1", name="n", passed=False, reason="", gap="the grader gave no verdict", unverified=True)
 
-    assert row_line(evaluation(False).criteria[0]).body.plain == "criterion 1: gap 1"
-    assert row_line(unverified).head.plain == "? c1  "
+    assert criterion_line(evaluation(False).criteria[0]).body.plain == "criterion 1: gap 1"
+    assert criterion_line(unverified).head.plain == "? c1  "
 
 
 def test_many_criteria_that_pass_are_counted_rather_than_listed() -> None:
@@ -124,12 +125,12 @@ def test_many_criteria_that_pass_are_counted_rather_than_listed() -> None:
     assert [(line.head + line.body).plain for line in row_lines(evaluation(*[True] * 12))] == ["✓ all 12 criteria pass"]
 
 
-def test_the_summary_names_the_draft_that_stands_the_status_and_the_cost() -> None:
+def test_the_summary_names_the_best_draft_the_status_and_the_cost() -> None:
     on = console()
     for part in summary(result_of(evaluation(True)), 80):
         on.print(part)
 
-    assert "the draft that stands, of iteration 1" in shown(on)
+    assert "best draft, iteration 1" in shown(on)
     assert "satisfied after 1 iteration  1 model call, 1,200 tokens in, 34 out" in shown(on)
 
 
@@ -138,7 +139,7 @@ def test_an_ungraded_answer_has_no_table_and_no_iterations() -> None:
     for part in summary(result_of(status=None, grading_run_id=None, iterations=0, best_iteration=None, score=None), 80):
         on.print(part)
 
-    assert "the answer" in shown(on)
+    assert " answer " in shown(on)
     assert "ungraded  1 model call" in shown(on)
     assert "iteration" not in shown(on)
 
@@ -166,8 +167,8 @@ def test_a_long_line_stays_one_line_in_a_pipe_and_hangs_below_its_body_on_a_term
 def test_seconds_are_counted_from_the_first_event_not_from_when_one_began_to_watch() -> None:
     on = console()
     screen = PlainScreen(on)
-    screen.told(event("run_started"), None, None)
-    screen.told(event("message", time="2026-01-02T03:04:17.500+00:00", index=1), Message(role="assistant", content="d"), None)
+    screen.happened(event("run_started"), None, None)
+    screen.happened(event("message", time="2026-01-02T03:04:17.500+00:00", index=1), Message(role="assistant", content="d"), None)
 
     assert shown(on) == "  12.5 s  iteration 1: draft, 1 character\n"
 
@@ -177,7 +178,7 @@ def test_the_live_view_shows_gaps_beside_the_criteria_and_puts_failing_ones_firs
     rubric = Rubric.model_validate("\n".join(f"- criterion {at}" for at in range(1, 41)))
     screen = LiveScreen(on, rubric)
     screen.spent(Usage(input=1000, output=500))
-    screen.told(event("rubric_evaluation_end", status="running"), None, evaluation(*[at not in {30, 40} for at in range(1, 41)]))
+    screen.happened(event("rubric_evaluation_end", status="running"), None, evaluation(*[at not in {30, 40} for at in range(1, 41)]))
     with on.capture() as captured:
         on.print(screen._render())
     lines = captured.get().splitlines()

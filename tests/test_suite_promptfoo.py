@@ -135,7 +135,7 @@ def test_its_options_are_ours_and_what_has_no_effect_is_told(tmp_path: Path) -> 
     text += "evaluateOptions: {maxConcurrency: 3, repeat: 2, cache: false, delay: 5}\n"
     suite = read_suite(written(tmp_path, text + asserting("{type: is-json}"), "any.yaml"))
 
-    assert (suite.name, suite.settings.at_once, suite.settings.cache) == ("s", 3, False)
+    assert (suite.name, suite.settings.concurrency, suite.settings.cache) == ("s", 3, False)
     assert suite.outputs == (tmp_path / "out.json", tmp_path / "out/r.html")
     assert suite.notes == ("any.yaml: tags has no effect here", "any.yaml: delay has no effect here")
     assert len(list(suite.cases())) == 2

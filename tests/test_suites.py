@@ -194,7 +194,7 @@ def test_texts_may_stand_in_files_relative_to_the_suite(tmp_path: Path) -> None:
 def test_cases_are_selected_by_patterns_parts_and_number(tmp_path: Path, only: tuple[str, ...], first: int | None, ids: list[str]) -> None:
     suite = GIVEN + "tests: [{id: refund, output: a}, {id: refuse, output: a}, {id: open, output: a}]"
 
-    assert [case.id for case in cases(tmp_path, suite, SuiteFlags(only=only, first=first))] == ids
+    assert [case.id for case in cases(tmp_path, suite, SuiteFlags(filters=only, limit=first))] == ids
 
 
 def test_the_cases_are_the_same_each_time_that_they_are_read(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_the_cases_are_the_same_each_time_that_they_are_read(tmp_path: Path) -> 
 def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
     text = (
         GIVEN
-        + "name: s\nat_once: 7\nbudget: {max_tokens: 5}\nmax_errors: 2\nmax_error_rate: 0.5\npass_rate: 0.9\nretries: 0\ncache: false\n"
+        + "name: s\nconcurrency: 7\nbudget: {max_tokens: 5}\nmax_errors: 2\nmax_error_rate: 0.5\npass_rate: 0.9\nretries: 0\ncache: false\n"
     )
     suite = read_suite(
         written(tmp_path, text + "tools: t.py\ntests: [{output: x}]", t_py="", u_py=""), SuiteFlags(tools=(tmp_path / "u.py",))
@@ -214,7 +214,7 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
 
     assert (suite.name, [path.name for path in suite.tools], suite.scripted) == ("s", ["t.py", "u.py"], tmp_path / "replies.yaml")
     assert suite.settings.model_dump(exclude={"budget"}) == {
-        "at_once": 7,
+        "concurrency": 7,
         "max_errors": 2,
         "max_error_rate": 0.5,
         "pass_rate": 0.9,
@@ -263,7 +263,7 @@ def test_what_is_wrong_is_told_with_its_place_and_cure(tmp_path: Path, suite: st
 def test_where_nothing_is_selected_what_there_is_is_named(tmp_path: Path) -> None:
     suite = GIVEN + "tests: [" + ", ".join(f"{{id: t{at}, output: x}}" for at in range(12)) + "]"
 
-    assert refusal(tmp_path, suite, SuiteFlags(only=("z*",))).endswith("there are t0, t1, t2, t3, t4, t5, t6, t7, t8, t9 and 2 more")
+    assert refusal(tmp_path, suite, SuiteFlags(filters=("z*",))).endswith("its cases are t0, t1, t2, t3, t4, t5, t6, t7, t8, t9 and 2 more")
 
 
 def test_a_case_of_more_than_a_mebibyte_is_refused_with_its_size(tmp_path: Path) -> None:
@@ -278,8 +278,8 @@ def test_one_case_past_the_edge_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(suite_run, "MAX_CASES", 2)
     suite = GIVEN + "tests: [{output: a}, {output: b}, {output: c}]"
 
-    assert len(cases(tmp_path, suite, SuiteFlags(first=2))) == 2
-    assert "the suite 'suite.yaml' has more than 2 cases; make several suites of it" in refusal(tmp_path, suite)
+    assert len(cases(tmp_path, suite, SuiteFlags(limit=2))) == 2
+    assert "the suite 'suite.yaml' has more than 2 cases; split it into several suites" in refusal(tmp_path, suite)
 
 
 def test_a_hundred_thousand_is_the_edge() -> None:
@@ -318,3 +318,15 @@ def test_the_pages_suite_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert not [field for field in fields if f"`{field}`" not in page]
     assert all(f"`{kind}`" in page for kind in KINDS)
     assert f"{suite_run.MAX_CASES:,} cases a suite" in page
+
+
+def test_the_former_key_of_the_concurrency_is_read_and_refused_beside_the_new_one(tmp_path: Path) -> None:
+    suite = read_suite(written(tmp_path, GIVEN + "at_once: 7\ntests: [{output: x}]"))
+
+    assert suite.settings.concurrency == 7
+    assert "at_once" not in schemas_of("Suite")["properties"]
+    both = refusal(tmp_path, GIVEN + "at_once: 7\nconcurrency: 8\ntests: [{output: x}]")
+    assert both.endswith("concurrency: at_once is its former name; remove that line")
+    assert "concurrency: Input should be less than or equal to 1000, got '2000'" in refusal(
+        tmp_path, GIVEN + "at_once: 2000\ntests: [{output: x}]"
+    )

@@ -144,7 +144,7 @@ MISTAKES: dict[str, tuple[str | bytes | dict[str, Any], tuple[str, ...]]] = {
     "no iteration": ({"max_iterations": 0}, ("max_iterations", "greater than or equal to 1", "'0'")),
     "21 iterations": ({"max_iterations": 21}, ("max_iterations", "less than or equal to 20", "'21'")),
     "tools that are not there": ({"tools": "no.py"}, ("tools", "no.py", "does not exist")),
-    "tools that are a folder": ({"tools": "."}, ("tools", "is no file")),
+    "tools that are a folder": ({"tools": "."}, ("tools", "is not a file")),
     "replies that are not there": ({"scripted": "no.yaml"}, ("scripted", "no.yaml", "does not exist")),
     "scripted models without replies": ({"scripted": None}, ("generator.model", "'scripted:x'", "scripted:")),
     "a key that is not set": ({"generator": {"model": "openai:gpt-5-mini"}}, ("generator.model", "'openai:gpt-5-mini'", "OPENAI_API_KEY")),

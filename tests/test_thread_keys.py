@@ -152,7 +152,7 @@ async def admitted(served: Served, thread: str, count: int) -> None:
 async def test_the_client_tells_that_a_key_was_used_for_another_turn(served: Served) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "hello", key="k", start=start())
-    await served.client.close(thread)
+    await served.client.close_thread(thread)
     await served.client.result(thread)
 
     with pytest.raises(InvalidRequest, match="key 'k' was used for another turn"):

@@ -47,7 +47,7 @@ async def end(served: Served, thread: str, how: str) -> WorkflowExecutionStatus 
     elif how == "time-out":
         await TimeSkipper(served.temporal).fast_forward(handle, timedelta(hours=2))
     else:
-        await served.client.close(thread)
+        await served.client.close_thread(thread)
     async with asyncio.timeout(SECONDS):
         while (status := (await handle.describe()).status) == WorkflowExecutionStatus.RUNNING:
             await asyncio.sleep(0.02)
@@ -296,7 +296,7 @@ async def insisting(served: Served, thread: str, text: str) -> RunResult:
 async def closed(served: Served, thread: str) -> None:
     """Close a thread if it is open."""
     try:
-        await served.client.close(thread)
+        await served.client.close_thread(thread)
     except GradeloopError:
         return
 

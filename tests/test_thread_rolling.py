@@ -36,7 +36,7 @@ async def test_one_grading_run_goes_through_several_temporal_runs_while_its_call
     await served.models.called("generator")
     watching = asyncio.create_task(watch())
     result = await turn
-    await served.client.close(thread)
+    await served.client.close_thread(thread)
     watched = await asyncio.wait_for(watching, SECONDS)
 
     assert (result.status, result.iterations) == ("satisfied", 20)
@@ -142,7 +142,7 @@ async def test_rubrics_and_a_close_that_come_while_it_rolls_over_are_not_lost(se
         await served.client.supply_rubric(thread, f"- it is number {number}")
     served.models.answers["grader"] = failing_until(0)
     result = await turn
-    await served.client.close(thread)
+    await served.client.close_thread(thread)
     end = await served.client.result(thread)
 
     types = await served.types(thread)

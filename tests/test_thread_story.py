@@ -43,7 +43,7 @@ def broken(at: str) -> str:
     raise ValueError(f"no {at} here")
 
 
-MISSING = "the server does not keep the history of the first runs of the workflow any more; tools that they called are not shown"
+MISSING = "the history of the workflow's first runs has expired on the server, so their tool calls are not shown"
 
 
 async def told(desk: Desk, thread_id: str) -> RunStory:
@@ -320,7 +320,7 @@ async def test_verdicts_by_another_rubric_are_told_of(client: Client) -> None:
         await served.client.invoke(thread, rubric="- it is better")
         story = await thread_story(served.client, thread)
 
-    assert story.notes == ("1 of 2 evaluations were by another rubric that is not shown",)
+    assert story.notes == ("1 of 2 evaluations used another rubric that is not shown",)
 
 
 async def test_there_is_no_story_of_a_thread_that_is_none(client: Client) -> None:
@@ -437,7 +437,7 @@ async def test_a_workflow_that_the_server_does_not_know_has_no_evidence_and_a_no
     uses, notes = await tool_uses(client, "nobody")
 
     assert uses == []
-    assert notes == ["the server does not keep the history any more; which tools were called, and what they found, is not known"]
+    assert notes == ["the workflow's history has expired on the server, so its tool calls are not shown"]
 
 
 async def test_evidence_that_this_client_cannot_read_becomes_a_note(client: Client) -> None:
@@ -458,4 +458,4 @@ async def test_evidence_that_this_client_cannot_read_becomes_a_note(client: Clie
     uses, notes = await tool_uses(Client(**config), thread.id)
 
     assert uses == []
-    assert notes == ["a call of peek cannot be read, and is not shown: RuntimeError: no key for it"]
+    assert notes == ["a call of peek cannot be read and is not shown: RuntimeError: no key for it"]

@@ -424,7 +424,7 @@ async def test_a_closing_thread_serves_its_queue_and_refuses_more(served: Served
     queued = [asyncio.create_task(served.client.invoke(thread, f"queued {number}")) for number in range(2)]
     await served.until(thread, lambda state: state.queued == 2)
 
-    await served.client.close(thread)
+    await served.client.close_thread(thread)
     refused = await refusal(served, thread, "invoke", {"messages": [{"role": "user", "content": "late"}]})
     served.models.release()
     results = await asyncio.gather(turn, *queued)
@@ -440,7 +440,7 @@ async def test_a_thread_closed_while_a_turn_is_in_flight_ends_with_its_result(se
     thread = a_thread()
     turn = await served.begun(thread, "grader")
 
-    await served.client.close(thread)
+    await served.client.close_thread(thread)
     served.models.release()
 
     assert await served.client.result(thread) == await turn
@@ -452,7 +452,7 @@ async def test_an_interrupted_thread_can_be_closed(served: Served) -> None:
     await served.client.interrupt(thread)
     stopped = await turn
 
-    await served.client.close(thread)
+    await served.client.close_thread(thread)
 
     assert await served.client.result(thread) == stopped
 

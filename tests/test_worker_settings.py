@@ -66,7 +66,7 @@ def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: 
     assert config_file((), {}) == tmp_path / "gradeloop.toml"
     assert config_file(("--config=other.toml",), {}) == tmp_path / "other.toml"
     assert config_file((), {"GRADELOOP_CONFIG": "other.toml"}) == tmp_path / "other.toml"
-    with pytest.raises(InvalidRequest, match=r"the file of settings 'absent\.toml' does not exist; correct --config or GRADELOOP_CONFIG"):
+    with pytest.raises(InvalidRequest, match=r"the settings file 'absent\.toml' does not exist; correct --config or GRADELOOP_CONFIG"):
         config_file(("--config", "absent.toml"), {})
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from gradeloop.cli_batches import batch_app, batches_app
-from gradeloop.cli_judge import judge_app, rubrics_app
+from gradeloop.cli_help import GroupedCommands, codes_help
+from gradeloop.cli_judge import judge_app, registry_app
 from gradeloop.cli_reports import report_app
 from gradeloop.cli_rubric import people_app, rubric_app
-from gradeloop.cli_threads import Json, ThreadId, code_of, thread_app, words_of
+from gradeloop.cli_threads import Grader, Json, Scripted, ThreadId, Tools, code_of, thread_app, words_of
 from gradeloop.departure import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of_error, fail, leave
 
 if TYPE_CHECKING:
@@ -25,15 +26,16 @@ if TYPE_CHECKING:
     from gradeloop.attendance import Ending
 
 app = typer.Typer(
+    cls=GroupedCommands,
     help="Say what done looks like; gradeloop drives the work until an independent judge agrees.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 dev_app = typer.Typer(
-    help="Server, worker and UI in the foreground, for services that you write; `dev stop` ends what runs in the background.",
-    short_help="Server, worker and UI in the foreground; `dev stop` ends them.",
+    cls=GroupedCommands,
+    help="Run server, worker and UI in the foreground for a service under development; `dev stop` ends background processes.",
+    short_help="Run server, worker and UI; `dev stop` ends them.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
@@ -44,17 +46,15 @@ app.add_typer(batch_app)
 app.add_typer(batches_app, name="batches")
 app.add_typer(report_app)
 app.add_typer(rubric_app, name="rubric")
-app.add_typer(rubrics_app, name="rubrics")
+app.add_typer(registry_app, name="registry")
 app.add_typer(people_app)
 
-Scripted = Annotated[Path | None, typer.Option(help="A file of replies for the provider `scripted`.")]
-BudgetTokens = Annotated[int | None, typer.Option(help="Tokens, in and out, that the thread may use in all.")]
-BudgetUsd = Annotated[float | None, typer.Option(help="US dollars that the thread may cost in all.")]
-Tools = Annotated[list[Path] | None, typer.Option("--tools", help="A Python file of evidence tools; repeatable.")]
+BudgetTokens = Annotated[int | None, typer.Option(metavar="N", help="Interrupt the run when the thread has used this many tokens.")]
+BudgetUsd = Annotated[float | None, typer.Option(metavar="USD", help="Interrupt the run when the thread has cost this many dollars.")]
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends with one sentence, never a traceback."""
+    """Run the command line; a user's mistake ends with one sentence, not a traceback."""
     from gradeloop.errors import GradeloopError
 
     for stream in (sys.stdout, sys.stderr):
@@ -69,37 +69,37 @@ def main() -> None:
     except KeyboardInterrupt:
         fail("stopped", STOPPED)
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # for which click and rich leave with 1, as a capped run does
+        if isinstance(ended.__context__, BrokenPipeError):  # for which click and rich exit with 1, as a capped run does
             leave(BROKEN_PIPE)
         leave(ended.code if isinstance(ended.code, int) else 0)
 
 
 @app.callback(invoke_without_command=True)
-def _top(*, show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _top(*, show: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if show:
         typer.echo(version("gradeloop"))
         raise typer.Exit
 
 
-@app.command()
+@app.command(epilog=codes_help("run"))
 def run(  # noqa: PLR0913 - one parameter a flag
-    task: Annotated[Path | None, typer.Argument(metavar="[TASK.yaml]", help="The task; `gradeloop init` writes one.")] = None,
+    task: Annotated[Path | None, typer.Argument(metavar="TASK.yaml", help="The task's file; `gradeloop init` writes one.")] = None,
     *,
-    prompt: Annotated[str | None, typer.Option(help="The task, as one message.")] = None,
-    rubric: Annotated[str | None, typer.Option(help="The rubric: a file, or its text.")] = None,
-    model: Annotated[str | None, typer.Option(help="Who drafts, as provider:model.")] = None,
-    grader: Annotated[str | None, typer.Option(help="Who judges, as provider:model.")] = None,
-    max_iterations: Annotated[int | None, typer.Option(help="Drafts at most, 1 to 20; 3 by default.")] = None,
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the task as one message.")] = None,
+    rubric: Annotated[str | None, typer.Option(metavar="RUBRIC", help="Grade by this rubric: a file, or its text.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help="Draft with this model, written provider:model.")] = None,
+    grader: Grader = None,
+    max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Draft at most this often, 1 to 20; 3 by default.")] = None,
     tools: Tools = None,
-    thread: Annotated[str | None, typer.Option(help="The thread's id; a new one by default.")] = None,
+    thread: Annotated[str | None, typer.Option(metavar="THREAD", help="Give the thread this id; a new id by default.")] = None,
     budget_tokens: BudgetTokens = None,
     budget_usd: BudgetUsd = None,
-    record: Annotated[Path | None, typer.Option(help="Write every exchange with the models to this file.")] = None,
-    replay: Annotated[Path | None, typer.Option(help="Play the models' words back from such a file; no key is needed.")] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Start the run and leave it running.")] = False,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record every exchange with a model in this file.")] = None,
+    replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the models' replies from a recording; needs no key.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Start the run and return without waiting for it.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Draft, grade and revise until the rubric is met."""
+    """Draft, grade and revise until the draft meets the rubric."""
     from gradeloop.task_file import read_task
     from gradeloop.task_flags import Flags, budget_of
     from gradeloop.terminal import run_task
@@ -109,9 +109,9 @@ def run(  # noqa: PLR0913 - one parameter a flag
     _finish(run_task(read_task(task, flags), _console(), as_json=as_json, detach=detach))
 
 
-@app.command()
+@app.command(epilog=codes_help("demo"))
 def demo() -> None:
-    """Watch a function being written, tested, judged and mended."""
+    """Watch a model write a function, fail its tests, and fix it."""
     from gradeloop.default_model import default_model
     from gradeloop.task_file import read_task
     from gradeloop.task_flags import Flags
@@ -122,31 +122,31 @@ def demo() -> None:
     if chosen and chosen.spec.config.base_url is None:
         model = chosen.spec.id
     else:
-        typer.echo("No provider key is set, so the models' words come from a script; the tests really run, in the sandbox.\n")
+        typer.echo("No provider key is set, so the models' replies come from a script; the tests really run, in the sandbox.\n")
     task = application_folder() / "examples" / "find_duplicates" / "task.yaml"
     _finish(run_task(read_task(task, Flags(model=model, grader=model)), _console(), as_json=False, detach=False))
 
 
-@app.command()
+@app.command(epilog=codes_help("resume"))
 def resume(thread: ThreadId, *, budget_tokens: BudgetTokens = None, budget_usd: BudgetUsd = None, as_json: Json = False) -> None:
-    """Go on with an interrupted run, where it stopped."""
+    """Resume an interrupted run where it stopped."""
     from gradeloop.task_flags import budget_of
     from gradeloop.terminal import resume_thread
 
     _finish(resume_thread(thread, _console(), budget=budget_of(budget_tokens, budget_usd), as_json=as_json))
 
 
-@app.command()
+@app.command(epilog=codes_help("watch"))
 def watch(thread: ThreadId, *, as_json: Json = False) -> None:
-    """Show a thread from its beginning, and go on as it does."""
+    """Show a thread from its beginning, and follow it live."""
     from gradeloop.terminal import watch_thread
 
     _finish(watch_thread(thread, _console(), as_json=as_json))
 
 
 @app.command()
-def init(path: Annotated[Path, typer.Argument(metavar="[TASK.yaml]")] = Path("task.yaml")) -> None:
-    """Write a task to start from."""
+def init(path: Annotated[Path, typer.Argument(metavar="TASK.yaml", help="Write the task to this file.")] = Path("task.yaml")) -> None:
+    """Write an example task to edit."""
     from gradeloop.task_file import write_example
 
     write_example(path)
@@ -154,8 +154,8 @@ def init(path: Annotated[Path, typer.Argument(metavar="[TASK.yaml]")] = Path("ta
 
 
 @app.command()
-def schema(name: Annotated[str | None, typer.Argument(help="One of them, by name.")] = None) -> None:
-    """Print the wire contract as JSON Schemas."""
+def schema(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this schema alone.")] = None) -> None:
+    """Print the JSON Schemas of the wire contract."""
     from gradeloop.schemas import schemas_of
 
     typer.echo(json.dumps(schemas_of(name), indent=2))
@@ -163,7 +163,7 @@ def schema(name: Annotated[str | None, typer.Argument(help="One of them, by name
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
 def worker(context: typer.Context) -> None:
-    """Serve threads; `worker --help` lists its settings."""
+    """Run a worker; `worker --help` lists its settings."""
     from gradeloop.worker_process import application_folder
 
     script = str(application_folder() / "worker.py")
@@ -182,14 +182,14 @@ def dev(context: typer.Context, *, tools: Tools = None, scripted: Scripted = Non
 
 @dev_app.command("stop")
 def dev_stop() -> None:
-    """End the embedded server and the workers that were started for it; threads stay on disk."""
+    """Stop the embedded server and its workers; threads stay on disk."""
     from gradeloop.development import stop_all
 
     typer.echo(asyncio.run(stop_all()))
 
 
 def _finish(work: "Coroutine[Any, Any, Ending]") -> NoReturn:
-    """Follow a run to its end and leave with its exit code."""
+    """Follow a run to its end and exit with its code."""
     ending = asyncio.run(work)
     if words := words_of(ending):
         typer.echo(words, err=True)
@@ -200,7 +200,7 @@ def _console() -> "Console":
     from rich.console import Console
 
     class Terminal(Console):
-        """Ends the program where nobody reads any more."""
+        """A console that ends the program when the output pipe is closed."""
 
         def on_broken_pipe(self) -> None:
             leave(BROKEN_PIPE)

@@ -1,11 +1,12 @@
-"""The commands that explain: a page of a run, a batch or judgements, and how two batches differ."""
+"""The commands `report` and `diff`: a page that explains verdicts, and what changed between two batches."""
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
+from gradeloop.cli_help import codes_help
 from gradeloop.cli_threads import Json, show_lines
 from gradeloop.comparisons.gate import Gate
 from gradeloop.departure import NO_VERDICT
@@ -17,14 +18,14 @@ Kind = Literal["thread", "batch", "judgements"]
 
 @report_app.command()
 def report(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="A thread, a batch, judgements, a file of them; `latest`.")] = "latest",
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="A thread, a batch or judgements: an id, a file, or `latest`.")] = "latest",
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the page is written.")] = Path("report.html"),
-    kind: Annotated[Kind | None, typer.Option(help="What it is, where its name may stand for several.")] = None,
-    runs: Annotated[list[str] | None, typer.Option(help="A file of the runs that were judged; repeatable.")] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Write the page to this file.")] = Path("report.html"),
+    kind: Annotated[Kind | None, typer.Option(help="Say what WHAT is, when its name fits several.")] = None,
+    runs: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Show the judged runs of this file; repeatable.")] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Write one HTML page that explains every verdict."""
+    """Write an HTML page that explains every verdict."""
     from gradeloop.reports.page_file import checked_page, write_page
     from gradeloop.reports.subject import Subject
 
@@ -35,16 +36,18 @@ def report(
         typer.launch(output.resolve().as_uri())
 
 
-@report_app.command()
+@report_app.command(epilog=codes_help("diff"))
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A batch, `latest~1`, or a file that eval wrote.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other; `latest` by default.")] = "latest",
+    a: Annotated[str, typer.Argument(metavar="A", help="The batch before: an id, `latest~1`, or a file that eval wrote.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The batch after.")] = "latest",
     *,
-    fail_on: Annotated[list[Gate] | None, typer.Option(help="Exit 1 where there are any; repeatable.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a page there: diff.html.")] = None,
+    fail_on: Annotated[
+        list[Gate] | None, typer.Option(metavar="|".join(get_args(Gate)), help="Exit 1 if there are any of these; repeatable.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page to this file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what got worse and what better from batch A to batch B."""
+    """Show what regressed and improved from batch A to batch B."""
     import shutil
 
     from gradeloop.batches.json_files import as_json as told_as_json
@@ -69,5 +72,5 @@ def diff(
             typer.echo(gate_line(found, each), err=True)
     code = code_of(found, fail_on or ())
     if code == NO_VERDICT:
-        typer.echo("no case has a verdict in both batches; nothing was compared", err=True)
+        typer.echo("no case has a verdict in both batches, so nothing was compared", err=True)
     raise typer.Exit(code)

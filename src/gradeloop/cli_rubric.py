@@ -1,4 +1,4 @@
-"""The commands about rubrics, and people's words on what was judged by them."""
+"""The commands about rubrics, and the decisions that people make: decide, approve, deny, override."""
 
 import asyncio
 import json
@@ -21,49 +21,51 @@ class _SupplyByDefault(TyperGroup):
 
 rubric_app = typer.Typer(
     cls=_SupplyByDefault,
-    help="Give a thread a new rubric (`rubric THREAD FILE`), or `check` and `convert` one in a file.",
-    short_help="Give a thread a new rubric; `check` and `convert` files.",
+    help="Give a thread a new rubric (`rubric THREAD FILE`), or check or convert a rubric file.",
+    short_help="Give a thread a new rubric; check or convert a rubric file.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 people_app = typer.Typer(rich_markup_mode=None)
 
-RubricFile = Annotated[Path, typer.Argument(metavar="FILE", help="A rubric: YAML, JSON, or text.")]
-Passes = Annotated[bool, typer.Option("--pass/--fail", help="Whether the criterion holds.")]
-CallId = Annotated[str | None, typer.Argument(metavar="[CALL]", help="The call's id, as `state` tells it, where several wait.")]
-By = Annotated[str | None, typer.Option(help="Who says so; by default you, as the system knows you.")]
+RubricFile = Annotated[Path, typer.Argument(metavar="FILE", help="The rubric's file: YAML, JSON, or text.")]
+Passes = Annotated[bool, typer.Option("--pass/--fail", help="Pass or fail the criterion.")]
+CallId = Annotated[str | None, typer.Argument(metavar="CALL", help="The call's id, which `state` prints; needed if several wait.")]
+By = Annotated[str | None, typer.Option(metavar="NAME", help="Record this name; your user name by default.")]
 
 
 @rubric_app.command()
-def supply(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE", help="The rubric: a file, or its text.")]) -> None:
-    """Give a thread a new rubric, also in the middle of a run."""
+def supply(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE", help="The rubric's file, or its text.")]) -> None:
+    """Give a thread a new rubric, even in the middle of a run."""
     from gradeloop.task_flags import read_rubric
 
     given = read_rubric(file)
     asyncio.run(with_thread(thread, lambda client, thread_id: client.supply_rubric(thread_id, given)))
-    typer.echo(f"supplied; look with: gradeloop watch {thread}", err=True)
+    typer.echo(f"rubric replaced; follow it with: gradeloop watch {thread}", err=True)
 
 
 @rubric_app.command()
 def check(file: RubricFile, *, as_json: Json = False) -> None:
-    """Say how a rubric is understood, or what is wrong with it."""
+    """Show how a rubric is read, or what is wrong with it."""
     from gradeloop.rubric import Rubric
     from gradeloop.rubric_file import existing_rubric
-    from gradeloop.rubric_lines import rubric_lines, told_lines
+    from gradeloop.rubric_lines import gate_lines, rubric_lines
 
     read = Rubric.model_validate(existing_rubric(file))
     lines = [line.head + line.body for line in rubric_lines(read)]
-    show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *told_lines(read)], as_json=as_json)
+    show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *gate_lines(read)], as_json=as_json)
 
 
 @rubric_app.command()
 def convert(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A promptfoo configuration, test or assertions; or Mastra's scorers.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A promptfoo configuration, test or assertions, or Mastra's scorers.")],
     *,
-    source: Annotated[Literal["promptfoo", "mastra"] | None, typer.Option("--from", help="Whose it is; found out by default.")] = None,
-    test: Annotated[int, typer.Option(min=0, help="Which of a configuration's tests, from 0.")] = 0,
+    source: Annotated[
+        Literal["promptfoo", "mastra"] | None, typer.Option("--from", help="Read the file as this tool's; detected by default.")
+    ] = None,
+    test: Annotated[int, typer.Option(min=0, metavar="N", help="Convert this test of a configuration, counted from 0.")] = 0,
 ) -> None:
-    """Print promptfoo's or Mastra's rubric as one of ours."""
+    """Convert promptfoo's assertions or Mastra's scorers to a rubric, and print it."""
     from gradeloop.conversion import as_yaml, converted
 
     typer.echo(as_yaml(converted(file, source, test)), nl=False)
@@ -72,51 +74,55 @@ def convert(
 @people_app.command()
 def decide(
     thread: ThreadId,
-    criterion: Annotated[str, typer.Argument(metavar="CRITERION", help="The id of a criterion that waits for a person.")],
+    criterion: Annotated[str, typer.Argument(metavar="CRITERION", help="The id of the criterion that waits for a person.")],
     *,
     passed: Passes,
-    gap: Annotated[str | None, typer.Option(help="What the author has to mend, where it does not hold.")] = None,
+    gap: Annotated[str | None, typer.Option(metavar="TEXT", help="Say what the author must fix; for --fail.")] = None,
     by: By = None,
 ) -> None:
-    """Say whether a criterion holds that waits for a person."""
+    """Pass or fail a criterion that waits for a person."""
     asyncio.run(with_thread(thread, lambda client, thread_id: client.decide(thread_id, criterion, passed, gap=gap, by=by or _somebody())))
-    typer.echo(f"decided; look with: gradeloop watch {thread}", err=True)
+    typer.echo(f"decided; follow it with: gradeloop watch {thread}", err=True)
 
 
 @people_app.command()
 def approve(thread: ThreadId, call: CallId = None, *, by: By = None) -> None:
-    """Let a tool call go on that waits for a person."""
+    """Approve a tool call that waits for a person."""
     asyncio.run(with_thread(thread, lambda client, thread_id: client.approve(thread_id, call, by=by or _somebody())))
-    typer.echo(f"approved; look with: gradeloop watch {thread}", err=True)
+    typer.echo(f"approved; follow it with: gradeloop watch {thread}", err=True)
 
 
 @people_app.command()
 def deny(
-    thread: ThreadId, call: CallId = None, *, why: Annotated[str, typer.Option(help="Told to whoever wanted it.")], by: By = None
+    thread: ThreadId,
+    call: CallId = None,
+    *,
+    why: Annotated[str, typer.Option(metavar="TEXT", help="Give the model this reason.")],
+    by: By = None,
 ) -> None:
-    """Forbid a tool call that waits for a person."""
+    """Deny a tool call that waits for a person."""
     asyncio.run(with_thread(thread, lambda client, thread_id: client.deny(thread_id, call, why=why, by=by or _somebody())))
-    typer.echo(f"denied; look with: gradeloop watch {thread}", err=True)
+    typer.echo(f"denied; follow it with: gradeloop watch {thread}", err=True)
 
 
 @people_app.command()
 def override(
     thread: ThreadId,
-    criterion: Annotated[str, typer.Argument(metavar="CRITERION", help="The id of a criterion that was judged.")],
+    criterion: Annotated[str, typer.Argument(metavar="CRITERION", help="The id of the judged criterion.")],
     *,
     passed: Passes,
-    why: Annotated[str, typer.Option(help="Why the verdict was wrong.")],
+    why: Annotated[str, typer.Option(metavar="TEXT", help="Say why the verdict was wrong.")],
     by: By = None,
     as_json: Json = False,
 ) -> None:
-    """Put your verdict on a criterion beside the machine's."""
+    """Override a verdict; the grader's own is kept beside yours."""
     from rich.text import Text
 
     from gradeloop.client import GradingClient
 
     async def say(client: GradingClient, thread_id: str) -> None:
         told = await client.override(thread_id, criterion, passed, why=why, by=by or _somebody())
-        line = Text(f"iteration {told.iteration + 1}: {told.result}, with what people say {told.overridden_result}")
+        line = Text(f"iteration {told.iteration + 1}: {told.result}, with overrides {told.overridden_result}")
         show_lines(told.model_dump(mode="json"), [line], as_json=as_json)
 
     asyncio.run(with_thread(thread, say))
@@ -126,11 +132,13 @@ def override(
 def prompt(
     thread: ThreadId,
     *,
-    evaluation: Annotated[int | None, typer.Option(min=1, help="Which evaluation of the thread, from 1; the last one by default.")] = None,
-    group: Annotated[int, typer.Option(min=1, help="Which of its calls, from 1.")] = 1,
+    evaluation: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Show this evaluation, counted from 1; the last by default.")
+    ] = None,
+    group: Annotated[int, typer.Option(min=1, metavar="N", help="Show this grader call of the evaluation, counted from 1.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Show what the grader of an evaluation was given."""
+    """Show the prompt that the grader of an evaluation received."""
     from gradeloop.client import GradingClient
     from gradeloop.errors import InvalidRequest
     from gradeloop.rubric_lines import prompt_lines
@@ -139,14 +147,15 @@ def prompt(
         index = evaluation - 1 if evaluation else (await client.evaluations(thread_id, after=10**9)).total - 1
         given = await client.prompt(thread_id, index, group=group - 1)
         if given is None:
-            raise InvalidRequest(f"{thread_id}: no grader was asked there, or its rubric is not kept any more; the last two are")
+            why = "this evaluation has no grader call, or its rubric has expired (the last two are kept)"
+            raise InvalidRequest(f"{thread_id}: {why}; choose another --evaluation")
         show_lines(json.loads(given.model_dump_json()), prompt_lines(given), as_json=as_json)
 
     asyncio.run(with_thread(thread, show))
 
 
 def _somebody() -> str:
-    """Return the name of whoever types."""
+    """Return the user's name on this machine."""
     import getpass
 
     try:

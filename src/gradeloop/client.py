@@ -1,7 +1,8 @@
 """The typed client: turns of a thread, watched, stopped and gone on with; a closed thread goes on from its checkpoint by itself."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
 from uuid import uuid4
 
 from gradeloop.budget import Budget
@@ -25,16 +26,34 @@ Said = str | Sequence[Message | Mapping[str, Any]]
 
 
 class GradingClient(ThreadReader):
-    """Threads on one Temporal namespace."""
+    """Threads on one Temporal namespace; a client is closed by `close()`, or at the end of `async with`."""
 
     @classmethod
-    async def connect(cls, connection: Connection | None = None, *, task_queue: str = TASK_QUEUE) -> "GradingClient":
+    def connect(cls, connection: Connection | None = None, *, task_queue: str = TASK_QUEUE) -> "Connecting":
         """Connect to the server of Temporal's environment or profile, else to the embedded one.
+
+        The answer is awaited, `client = await GradingClient.connect()`, or entered, `async with GradingClient.connect() as client:`.
 
         Raises:
             ServerUnreachable: Nobody answers.
         """
-        return cls(await connect(connection or await find()), task_queue=task_queue)
+        return Connecting(connection, task_queue)
+
+    async def close(self, thread_id: None = None) -> None:
+        """Close this client: those who watch a thread see its end, and further calls are refused. Threads go on.
+
+        Raises:
+            InvalidRequest: A thread's id is given, which `close_thread` takes.
+        """
+        if thread_id is not None:
+            raise InvalidRequest(f"close() closes this client; to close the thread {thread_id!r}, call close_thread({thread_id!r})")
+        self._disconnect()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
 
     async def start(self, request: ThreadRequest | Mapping[str, Any], *, thread_id: str | None = None) -> str:
         """Start a thread and return its id.
@@ -201,7 +220,7 @@ class GradingClient(ThreadReader):
         """Stop the calls in flight; the run can be resumed."""
         await self._thread(thread_id).signal("interrupt")
 
-    async def close(self, thread_id: str) -> None:
+    async def close_thread(self, thread_id: str) -> None:
         """Have the thread refuse new turns, serve the queued ones, and complete."""
         await self._thread(thread_id).signal("close")
 
@@ -212,6 +231,29 @@ class GradingClient(ThreadReader):
     async def task_queue_of(self, thread_id: str) -> str:
         """Return the task queue on which the thread is served."""
         return (await self._thread(thread_id).describe()).task_queue
+
+
+class Connecting:
+    """A client that connects where it is awaited or entered."""
+
+    def __init__(self, connection: Connection | None, task_queue: str) -> None:
+        self._connection = connection
+        self._task_queue = task_queue
+        self._client: GradingClient | None = None
+
+    def __await__(self) -> Generator[Any, None, GradingClient]:
+        return self._connected().__await__()
+
+    async def __aenter__(self) -> GradingClient:
+        self._client = await self
+        return self._client
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def _connected(self) -> GradingClient:
+        return GradingClient(await connect(self._connection or await find()), task_queue=self._task_queue)
 
 
 def _turn(messages: Said, **settings: object) -> dict[str, object]:

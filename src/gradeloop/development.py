@@ -1,4 +1,4 @@
-"""`gradeloop dev`: the embedded server, its UI, the live page and a worker for services that are being written."""
+"""`gradeloop dev`: the embedded server, its UI, the live page and a worker, for services under development."""
 
 import asyncio
 import os
@@ -24,17 +24,17 @@ from gradeloop.store import Store, store_url
 from gradeloop.worker_process import application_folder
 
 WORKER_GRACE = 5.0
-"""Seconds for a background worker to end; its calls go on with the next one."""
+"""Seconds that a background worker has to stop; the next worker continues its calls."""
 
-WITHOUT_PAGE = "not served; get it with: pip install 'gradeloop[embedded]'"
+WITHOUT_PAGE = "not served; install it with: pip install 'gradeloop[embedded]'"
 
 
 async def develop(tools: tuple[Path, ...], scripted: Path | None, console: Console) -> int:
-    """Serve the queue `gradeloop` and the live page in the foreground until Ctrl-C; a server that was not there before ends with it.
+    """Serve the queue `gradeloop` and the live page until Ctrl-C, which also stops a server that was started here.
 
     Raises:
-        InvalidRequest: The page cannot have the port that the environment names.
-        ServerUnreachable: The server is missing, or does not start.
+        InvalidRequest: The port that the environment names is taken or malformed.
+        ServerUnreachable: The server is not installed, or does not start.
     """
     with listening(asked_port()) as socket_of_page:
         found = running_server() is not None
@@ -59,7 +59,7 @@ async def _worker(server: ServerInfo, tools: tuple[Path, ...], scripted: Path | 
 
 @asynccontextmanager
 async def _page(server: ServerInfo, socket_of_page: socket.socket) -> AsyncIterator[str]:
-    """Serve the live page, and yield its address; where what it takes is not installed, how to get it."""
+    """Serve the live page and yield its address, or how to install it."""
     try:
         from gradeloop.live.server import live_page, new_token
         from gradeloop.live.site import Site
@@ -79,7 +79,7 @@ async def _page(server: ServerInfo, socket_of_page: socket.socket) -> AsyncItera
 
 
 def _presses() -> "asyncio.Queue[None]":
-    """Return a queue in which each Ctrl-C is from now on: one that came before the worker was there is not lost."""
+    """Return a queue of the presses of Ctrl-C from now on, so that one before the worker starts is not lost."""
     pressed = asyncio.Queue[None]()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, pressed.put_nowait, None)
@@ -87,11 +87,11 @@ def _presses() -> "asyncio.Queue[None]":
 
 
 async def _until_stopped(worker: asyncio.subprocess.Process, pressed: "asyncio.Queue[None]") -> int:
-    """Wait for the worker; Ctrl-C lets it finish its calls in flight, a second one does not."""
+    """Wait for the worker; the first Ctrl-C lets it finish its calls in flight, the second kills it."""
     stopping = asyncio.create_task(_stopped(worker, pressed))
     try:
         code = await worker.wait()
-        return 0 if code == -signal.SIGTERM else code  # it was told to stop before it could listen
+        return 0 if code == -signal.SIGTERM else code  # it was stopped before it could listen
     finally:
         stopping.cancel()
 
@@ -104,10 +104,10 @@ async def _stopped(worker: asyncio.subprocess.Process, pressed: "asyncio.Queue[N
 
 
 async def stop_all() -> str:
-    """End the background workers and the embedded server; say what was ended."""
+    """Stop the background workers and the embedded server; return what was stopped."""
     workers = 0
     for record in (state_folder() / "workers").glob("*.json"):
         workers += await Resident(record.parent, record.stem, WorkerFailed).stop(WORKER_GRACE)
     server = await stop_server()
-    told = f"{workers} worker{'' if workers == 1 else 's'}"
-    return f"ended the embedded server and {told}" if server else f"no embedded server was running; ended {told}"
+    count = f"{workers} worker{'' if workers == 1 else 's'}"
+    return f"stopped the embedded server and {count}" if server else f"no embedded server was running; stopped {count}"

@@ -1,4 +1,4 @@
-"""What works on this machine and what does not: `gradeloop doctor`."""
+"""`gradeloop doctor`: check the server, keys, sandboxes and tools of this machine."""
 
 import asyncio
 import json
@@ -24,26 +24,31 @@ from gradeloop.strict import Strict
 from gradeloop.worker_process import application_folder
 
 RETENTION = timedelta(days=30)
-"""Shorter, and a thread cannot go on from its checkpoint when somebody comes back after a holiday."""
+"""The shortest retention that lets a user resume a closed thread after a holiday."""
 
 EXAMINATION_SECONDS = 90.0
 
-WORDS = {"accepted": "accepted by", "refused": "refused by", "unreachable": "not reached at", "not installed": "not to be asked at"}
-"""How a key fared, before the address of its provider."""
+WORDS = {
+    "accepted": "accepted by",
+    "refused": "refused by",
+    "unreachable": "not checked: no answer from",
+    "not installed": "not checked: package missing for",
+}
+"""The result of a key's check, before the address of its provider."""
 
 
 class Finding(Strict):
-    """What was found about one thing."""
+    """The result of one check."""
 
     subject: str
     ok: bool | None
-    """None where nothing is wrong and nothing is there."""
+    """None if nothing is wrong but something is missing."""
     told: str
     cure: str | None = None
 
 
 async def findings() -> AsyncIterator[Finding]:
-    """Look at the server, the keys, the default grader, the tables, the sandboxes and the tools."""
+    """Check the server, the default grader, the keys, the tables of models and prices, the sandboxes and the tools."""
     try:
         connection = await find()
         client = await connect(connection)
@@ -60,7 +65,7 @@ async def findings() -> AsyncIterator[Finding]:
 async def _server(client: Client, connection: Connection) -> list[Finding]:
     service = client.workflow_service
     version = (await service.get_system_info(GetSystemInfoRequest())).server_version
-    kind = "embedded" if connection.embedded else "named by Temporal's environment or profile"
+    kind = "embedded" if connection.embedded else "from Temporal's environment or profile"
     found = [Finding(subject="server", ok=True, told=f"Temporal {version} at {connection.address}, namespace {client.namespace}, {kind}")]
     described = await service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     kept = described.config.workflow_execution_retention_ttl.ToTimedelta()
@@ -75,23 +80,23 @@ async def _attributes(client: Client) -> Finding:
     try:
         known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
     except RPCError as error:
-        return Finding(subject="search attributes", ok=None, told=f"not to be seen with these credentials ({error.message})")
+        return Finding(subject="search attributes", ok=None, told=f"not visible with these credentials ({error.message})")
     absent = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
     if absent:
-        return Finding(subject="search attributes", ok=None, told=f"{', '.join(absent)} are not there yet; a worker registers them")
+        return Finding(subject="search attributes", ok=None, told=f"{', '.join(absent)} are not registered yet; a worker registers them")
     return Finding(subject="search attributes", ok=True, told=", ".join(SEARCH_ATTRIBUTES))
 
 
 def _default_grader() -> Finding:
     chosen = default_model(os.environ)
     if chosen is None:
-        cure = "set a provider's key, or name grader.model in every request"
+        cure = "set a provider's key, or give grader.model in every request"
         return Finding(subject="default grader", ok=None, told="none: no provider key is set", cure=cure)
     return Finding(subject="default grader", ok=True, told=f"{chosen.spec.id}, because {chosen.variable} is set")
 
 
 async def _worker() -> list[Finding]:
-    """Ask a worker process, which has the providers' packages, about its keys and tables."""
+    """Run a worker process, which has the providers' packages, to check keys, tables and sandboxes."""
     command = [sys.executable, str(application_folder() / "worker.py"), "--examine", "true"]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
@@ -111,21 +116,23 @@ def _examined(told: dict[str, Any]) -> Iterator[Finding]:
         why = "" if ok else f": {key['why']}"
         yield Finding(subject=f"key of {key['provider']}", ok=ok, told=f"{WORDS[key['verdict']]} {key['address']}{why}")
     if not told["keys"]:
-        yield Finding(subject="keys", ok=None, told="none is set; the provider `scripted` needs none")
-    own = f", {told['own_prices']} rows of your own" if told["own_prices"] else ""
+        yield Finding(subject="keys", ok=None, told="none is set; only the provider `scripted` works without one")
+    own = f", {told['own_prices']} prices of your own" if told["own_prices"] else ""
     yield Finding(subject="tables", ok=True, told=f"models as of {told['models_as_of']}, prices as of {told['prices_as_of']}{own}")
     yield from _evidence(told["evidence"])
 
 
 def _evidence(told: dict[str, Any]) -> Iterator[Finding]:
-    """Say what of the settings is in force for evidence tools."""
-    yield Finding(subject="settings", ok=None if told["config"] is None else True, told=told["config"] or f"no {FILE} here; defaults")
+    """Yield what evidence tools may use under the current settings."""
+    yield Finding(
+        subject="settings", ok=None if told["config"] is None else True, told=told["config"] or f"no {FILE} in this folder; defaults apply"
+    )
     for each in told["sandboxes"]:
-        yield Finding(subject=f"sandbox {each['name']}", ok=None if each["why_not"] else True, told=each["why_not"] or "holds")
+        yield Finding(subject=f"sandbox {each['name']}", ok=None if each["why_not"] else True, told=each["why_not"] or "works")
     chosen = {use: name or "none" for use, name in told["chosen"].items()}
-    cure = None if told["chosen"]["programs"] else "install bubblewrap, or use a Linux kernel from 5.13 on with Landlock"
+    cure = None if told["chosen"]["programs"] else "install bubblewrap, or use Linux 5.13 or newer with Landlock"
     yield Finding(subject="sandbox", ok=told["chosen"]["snippets"] is not None, told=_pairs(chosen), cure=cure)
-    yield Finding(subject="limits", ok=True, told=f"{_pairs(told['limits'])}; {told['concurrency']} calls at once")
+    yield Finding(subject="limits", ok=True, told=f"{_pairs(told['limits'])}; {told['concurrency']} calls at the same time")
     yield Finding(subject="tools", ok=True, told=", ".join(told["tools"]))
     for name, why in told["refused"].items():
         yield Finding(subject=f"tool {name}", ok=None, told=why)

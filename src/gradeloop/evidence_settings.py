@@ -1,4 +1,4 @@
-"""What evidence tools may reach: the sandbox's limits, folders, commands, hosts, test suites, MCP servers. All closed by default."""
+"""Settings of evidence tools: sandbox limits, folders, commands, hosts, test suites, MCP servers. All are closed by default."""
 
 import shutil
 from ipaddress import IPv4Network, IPv6Network
@@ -10,49 +10,50 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from gradeloop.strict import Strict
 
 Seconds = Annotated[float, Field(gt=0, le=100)]
-"""Below the 110 s that an evidence tool may take in all."""
+"""A time limit below the 110 s that an evidence tool may take in all."""
 
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
 
 
 class Section(Strict):
-    """A table of the file of settings."""
+    """A table of the settings file."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 def _refuse_others(folders: dict[str, Path]) -> None:
-    """Raise where something is no folder."""
+    """Raise if a path is no folder."""
     for name, path in folders.items():
         if not path.is_dir():
             raise ValueError(f"{name}: {str(path)!r} is no folder; correct the path")
 
 
 class SandboxSettings(Section):
-    """Where code that models wrote is run, and how much of the machine it gets."""
+    """The sandbox for code that models wrote, and its limits."""
 
     use: Literal["auto", "monty", "bubblewrap", "landlock"] = "auto"
-    """`auto`: for snippets monty, for programs bubblewrap, else Landlock; the first that holds."""
+    """The sandbox; `auto` runs snippets in monty and programs in bubblewrap, or in Landlock where bubblewrap does not work."""
     seconds: Seconds = 5
-    """Of a snippet."""
+    """Seconds that a snippet may run."""
     program_seconds: Seconds = 60
-    """Of a test suite or a command."""
+    """Seconds that a test suite or a command may run."""
     memory_mib: Annotated[int, Field(ge=64, le=65_536)] = 512
-    """Of a program's process; a snippet in monty has 128 at most."""
+    """Memory of a program's process; a snippet in monty has 128 MiB at most."""
     disk_mib: Annotated[int, Field(ge=1, le=65_536)] = 64
+    """Disk space that a program may write."""
     output_kib: Annotated[int, Field(ge=1, le=65_536)] = 1024
-    """Beyond it, a program is stopped; 64 KiB of it reach the grader."""
+    """Output at which a program is stopped; 64 KiB of it reach the grader."""
     processes: Annotated[int, Field(ge=1, le=1024)] = 32
-    """That a command may have at once."""
+    """Processes that a command may have at the same time."""
     read_only: tuple[Path, ...] = ()
-    """What programs may read beside the system's libraries and the worker's Python."""
+    """Folders that programs may read, besides the system's libraries and the worker's Python."""
 
 
 class FilesSettings(Section):
-    """What `read_file`, `list_files` and `search_files` see."""
+    """The folders that `read_file`, `list_files` and `search_files` may read."""
 
     roots: dict[str, Path] = Field(default_factory=dict)
-    """Folders by the name that their paths begin with."""
+    """Folders by name; a tool's paths begin with the name."""
 
     @field_validator("roots")
     @classmethod
@@ -70,13 +71,13 @@ class CommandSettings(Section):
     argv: Annotated[tuple[str, ...], Field(min_length=1)]
     """The program, by path or by name, and its fixed arguments. No shell reads them."""
     arguments: tuple[str, ...] = ()
-    """Regular expressions; each further argument has to match one of them whole. None by default."""
+    """Regular expressions; every further argument must fully match one of them. No argument is allowed by default."""
     file: Annotated[str, Field(pattern=r"^[\w.-]+$")] = "draft.txt"
     """The file, in the command's folder, that holds the draft."""
     extract: Literal["text", "code"] = "text"
     """What the file holds: the whole draft, or its last fenced code block."""
     description: str = ""
-    """For the model."""
+    """What the command does, as the model reads it."""
 
     @model_validator(mode="after")
     def _is_there(self) -> "CommandSettings":
@@ -91,21 +92,23 @@ class CommandSettings(Section):
 
 
 class FetchSettings(Section):
-    """What `fetch_page` may reach."""
+    """The hosts that `fetch_page` may reach."""
 
     hosts: tuple[str, ...] = ()
-    """Names, or `*.example.com` for all below one; with a port where it is not the usual one."""
+    """Host names, or `*.example.com` for all below it; with a port unless it is 80 or 443."""
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    """Private networks that are meant; none is by default."""
+    """Private networks that may be reached; none by default."""
     seconds: Seconds = 20
+    """Seconds that a page may take."""
     max_kib: Annotated[int, Field(ge=1, le=16_384)] = 2048
+    """The size that a page may have."""
 
 
 class PytestSettings(Section):
-    """What `run_pytest` knows beside the files that it is given."""
+    """The test suites that `run_pytest` may run."""
 
     suites: dict[str, Path] = Field(default_factory=dict)
-    """Folders of tests by name."""
+    """Folders of tests, by name."""
 
     @field_validator("suites")
     @classmethod
@@ -118,18 +121,19 @@ class McpSettings(Section):
     """An MCP server whose tools graders may call, as `SERVER__TOOL`."""
 
     command: tuple[str, ...] = ()
-    """A server that the worker starts and speaks with over its standard input and output."""
+    """The command of a server that the worker starts and talks to over standard input and output."""
     url: str | None = None
-    """A server that listens: its Streamable HTTP endpoint."""
+    """The Streamable HTTP endpoint of a running server."""
     environment: tuple[str, ...] = ()
-    """Names of the worker's variables that the server's process gets; none by default."""
+    """Names of the worker's variables that the server's process receives; none by default."""
     headers: dict[str, str] = Field(default_factory=dict)
-    """Headers for the endpoint, by the name of the worker's variable that holds the value."""
+    """Headers for the endpoint; each value is the name of the worker's variable that has it."""
     tools: Annotated[tuple[str, ...], Field(min_length=1)]
-    """The ones that may be called."""
+    """Tools that may be called."""
     writes: tuple[str, ...] = ()
-    """Those of them that may change something; any other must say of itself that it only reads."""
+    """Tools that may change something; any other must declare itself read-only."""
     seconds: Seconds = 60
+    """Seconds that a call may take."""
 
     @model_validator(mode="after")
     def _is_somewhere(self) -> "McpSettings":

@@ -21,7 +21,7 @@ async def follow(client: GradingClient, thread_id: str, screen: Screen, *, after
         GradeloopError: The thread was refused, cancelled or terminated.
     """
     async for event in client.watch(thread_id, after=after):
-        screen.told(event, *await _details(client, thread_id, event))
+        screen.happened(event, *await _details(client, thread_id, event))
         if isinstance(screen, LiveScreen) and event.type in PAID:
             screen.spent((await client.state(thread_id)).usage)
         if event.type in ENDS and _stands((await client.state(thread_id)).status, event.type):

@@ -40,18 +40,18 @@ def clip(text: str, limit: int = 80) -> str:
     return quoted if len(quoted) <= limit else f"{quoted[: limit - 1]}… ({len(text)} characters)"
 
 
-def cost(usd: float | None) -> str:
-    """Return what the calls cost in words, where that is known and anything."""
-    return f", ${usd:.4f}" if usd else ""
+def money(dollars: float | None) -> str:
+    """Return an amount of US dollars with four decimals; nothing if it is unknown or zero."""
+    return f"${dollars:.4f}" if dollars else ""
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number of things in words."""
+    """Return a number with its noun: `1 case`, `2,000 cases`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(share: float | None) -> str:
-    """Return a share in per cent: whole ones, but never 100 or 0 for what is not all or nothing."""
+    """Return a share as a whole percentage, but never as 100% or 0% unless it is exactly all or nothing."""
     if share is None:
         return ""
     whole = round(share * 100)

@@ -111,12 +111,12 @@ def _path(value: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:
 
 
 def existing(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
-    """Return the paths.
+    """Return the paths of files that must exist.
 
     Raises:
-        InvalidRequest: One of them is no file.
+        InvalidRequest: A path names no file.
     """
     for path in paths:
         if not path.is_file():
-            raise InvalidRequest(f"{field}: {str(path)!r} {'is no file' if path.exists() else 'does not exist'}; name a file")
+            raise InvalidRequest(f"{field}: {str(path)!r} {'is not a file' if path.exists() else 'does not exist'}; name a file")
     return tuple(paths)

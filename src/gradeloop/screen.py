@@ -16,32 +16,33 @@ from gradeloop.evaluation import CriterionRow, Evaluation
 from gradeloop.event import Event
 from gradeloop.printable import one_line
 from gradeloop.rubric import Rubric
-from gradeloop.story import MARKS, Line, id_width, opening, phase_line, row_lines, summary, told_line
+from gradeloop.story import event_line, opening, phase_line, row_lines, summary
+from gradeloop.terminal_table import Line, id_width, mark
 from gradeloop.transcript import Message
 from gradeloop.usage import Usage
 
 LINES_ABOVE = 10
-"""Of a terminal's height these are left to what has been told."""
+"""Lines of the terminal that stay free for what was printed before."""
 
 LEAST_LINES = 3
 CTRL_C = 3
 """Columns for what a terminal itself writes where Ctrl-C is pressed; a line that wrapped there would stay behind."""
 
 LEAST_ROOM = 20
-"""Of a line, however narrow the terminal."""
+"""The least room for a line, however narrow the terminal."""
 
 
 class Screen(Protocol):
     """Where a run is shown."""
 
     def opened(self, thread_id: str, ui: str | None) -> None:
-        """Say which thread it is, and where Temporal's own page shows it."""
+        """Show the thread's id, and the address of Temporal's own page about it."""
 
-    def told(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
-        """Show what happened."""
+    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+        """Show an event."""
 
     def ended(self, result: RunResult) -> None:
-        """Show what the run came to."""
+        """Show the run's result."""
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -57,12 +58,12 @@ class JsonScreen:
         """See `Screen`."""
         self._line({"type": "thread", "thread_id": thread_id, "ui": ui})
 
-    def told(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
-        told = event.model_dump(mode="json")
-        told |= {"message": message.model_dump(mode="json")} if message else {}
-        told |= {"evaluation": evaluation.model_dump(mode="json")} if evaluation else {}
-        self._line(told)
+        value = event.model_dump(mode="json")
+        value |= {"message": message.model_dump(mode="json")} if message else {}
+        value |= {"evaluation": evaluation.model_dump(mode="json")} if evaluation else {}
+        self._line(value)
 
     def ended(self, result: RunResult) -> None:
         """See `Screen`."""
@@ -81,7 +82,7 @@ class JsonScreen:
 
 
 class PlainScreen:
-    """A line for each thing that happens."""
+    """Plain lines: one per event."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -91,11 +92,11 @@ class PlainScreen:
         """See `Screen`."""
         self._console.print(opening(thread_id, ui), soft_wrap=True)
 
-    def told(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
         when = datetime.fromisoformat(event.time)
         self._began = self._began or when
-        line = told_line(event, message, evaluation)
+        line = event_line(event, message, evaluation)
         if line is not None:
             print_line(self._console, Line(Text(f"{(when - self._began).total_seconds():6.1f} s  ", "dim"), line))
         for row in row_lines(evaluation) if evaluation else ():
@@ -127,9 +128,9 @@ class LiveScreen(PlainScreen):
         super().opened(thread_id, ui)
         self._live.start()
 
-    def told(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
-        super().told(event, message, evaluation)
+        super().happened(event, message, evaluation)
         self._phase = phase_line(event) or self._phase
         if evaluation is not None:
             self._rows = {row.id: row for row in evaluation.criteria}
@@ -158,14 +159,14 @@ class LiveScreen(PlainScreen):
         """Yield the criteria in the room that there is: those that fail before the others, all in the rubric's order."""
         room = max(self._console.height - LINES_ABOVE, LEAST_LINES)
         by_urgency = sorted(self._criteria, key=self._passes)
-        shown = {each.id for each in (by_urgency[:room] if len(by_urgency) > room else by_urgency)}
+        shown = {criterion.id for criterion in (by_urgency[:room] if len(by_urgency) > room else by_urgency)}
         width = id_width(criterion.id for criterion in self._criteria)
         yield from (self._criterion_line(criterion, width) for criterion in self._criteria if criterion.id in shown)
         hidden = [criterion for criterion in self._criteria if criterion.id not in shown]
         if hidden:
             passing = sum(self._passes(criterion) for criterion in hidden)
-            told = f", {'all' if passing == len(hidden) else passing} of them pass" if passing else ""
-            yield Text(f" … {len(hidden)} more{told}", "dim")
+            passed = f", {'all' if passing == len(hidden) else passing} of them pass" if passing else ""
+            yield Text(f" … {len(hidden)} more{passed}", "dim")
 
     def _passes(self, criterion: Criterion) -> bool:
         row = self._rows.get(criterion.id)
@@ -173,8 +174,8 @@ class LiveScreen(PlainScreen):
 
     def _criterion_line(self, criterion: Criterion, width: int) -> Text:
         row = self._rows.get(criterion.id)
-        mark, style = ("·", "dim") if row is None else MARKS[None if row.unverified else row.passed]
-        head = Text(f" {mark} ", style).append(f"{criterion.id:{width}}  ", "dim")
+        sign, style = mark(row)
+        head = Text(f" {sign} ", style).append(f"{criterion.id:{width}}  ", "dim")
         room = max(self._console.width - head.cell_len - CTRL_C, LEAST_ROOM)
         body, gap = Text(one_line(criterion.text), style), one_line(row.gap or "") if row else ""
         if gap:

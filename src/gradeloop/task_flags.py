@@ -1,4 +1,4 @@
-"""What the command line says of a task: its flags, and the files that they name."""
+"""The flags that describe a task, and the files that they name."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from gradeloop.rubric_file import YAML_SUFFIXES, read_rubric_file
 
 @dataclass(frozen=True)
 class Flags:
-    """What the command line says, before the task file."""
+    """Flags of `gradeloop run` that override the task file."""
 
     prompt: str | None = None
     rubric: str | None = None
@@ -23,22 +23,22 @@ class Flags:
     thread: str | None = None
     budget: Budget | None = None
     record: Path | None = None
-    """A file that is to hold every exchange with the models."""
+    """The file that records every exchange with a model."""
     replay: Path | None = None
-    """Such a file, from which the models' words come instead."""
+    """A recording that replaces the models' replies."""
 
 
 def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
-    """Return the budget that the flags give; None without any.
+    """Return the budget that the flags set, or None.
 
     Raises:
-        InvalidRequest: One is out of range.
+        InvalidRequest: A value is out of range.
     """
     given = {"max_tokens": tokens, "max_cost_usd": usd}
     try:
         return Budget.model_validate(given) if any(value is not None for value in given.values()) else None
     except ValidationError as error:
-        raise InvalidRequest(f"--budget: {explain(error)}") from None
+        raise InvalidRequest(explain(error).replace("max_tokens", "--budget-tokens").replace("max_cost_usd", "--budget-usd")) from None
 
 
 def read_rubric(flag: str) -> JsonValue:
@@ -50,18 +50,18 @@ def read_rubric(flag: str) -> JsonValue:
         is_file = False
     if not is_file:
         if "\n" not in flag and flag.endswith((*YAML_SUFFIXES, ".md", ".txt")):
-            raise InvalidRequest(f"--rubric: the file {flag!r} does not exist")
+            raise InvalidRequest(f"--rubric: the file {flag!r} does not exist; correct the path, or give the rubric's text")
         return flag
     return read_rubric_file(path)
 
 
 def absent(record: Path | None) -> Path | None:
-    """Return the path of a file that is to be written.
+    """Return the path of a recording that is to be written.
 
     Raises:
-        InvalidRequest: It exists already, or its folder does not.
+        InvalidRequest: The file exists already, or its folder does not.
     """
     if record is not None and (record.exists() or not record.absolute().parent.is_dir()):
-        why = "exists already; name another file, or remove it" if record.exists() else "is in no folder; make the folder first"
+        why = "exists already; name another file, or remove it" if record.exists() else "has no folder; create the folder first"
         raise InvalidRequest(f"--record: {str(record)!r} {why}")
     return record

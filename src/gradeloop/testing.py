@@ -1,25 +1,458 @@
-"""For tests of one's own: `assert_rubric(output, rubric)` fails where a judge says that an output does not meet its rubric."""
+"""The test kit: scripted models behind HTTP, a worker process that calls them, and `assert_rubric`.
+
+    models = ScriptedModels(drafts=["Frogs.", "Frogs in May."], verdicts=[{"c1": "name the month"}, {}])
+    async with worker(models) as served:
+        result = await served.client.run({"messages": [...], "rubric": "...", "generator": {"model": MODEL}, "grader": {"model": MODEL}})
+
+Nothing here imports pytest, and the worker never runs in the test's process. The worker needs the extras `openai` and `embedded`.
+"""
 
 import asyncio
+import contextlib
 import hashlib
+import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Literal, Self, cast
+from uuid import uuid4
 
-from gradeloop.connection import Connection, connect, find
-from gradeloop.errors import JudgeFailed
+from pydantic import JsonValue
+
+from gradeloop.client import GradingClient
+from gradeloop.connection import Connection, connect, find, storage_url
+from gradeloop.embedded import NAMESPACE, ensure_server, stop_server
+from gradeloop.errors import InvalidRequest, JudgeFailed, WorkerFailed
 from gradeloop.judges.agent_run import AgentRun, RunMessage, RunTranscript
 from gradeloop.judges.config import JudgeConfig, config_of
 from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.run_sources import with_model
+from gradeloop.paths import state_folder
 from gradeloop.printable import one_line
+from gradeloop.prompts import prompt
 from gradeloop.rubric import Rubric
 from gradeloop.rubric_file import existing
 from gradeloop.settings_file import config_file
-from gradeloop.worker_process import WorkerSpec, ensure_worker
+from gradeloop.state_folder import Resident
+from gradeloop.storage import VARIABLE as STORAGE
+from gradeloop.worker_process import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch
+
+MODEL = "openai_compatible:scripted"
+"""A model that the scripted server answers for, as generator and as grader; any other name of that provider does too."""
+
+SECONDS = 60.0
+"""How long a gate waits for its call."""
+
+IDLE_SECONDS = 3600.0
+"""A worker whose test process was killed ends itself after so long without an open workflow."""
+
+STOP_SECONDS = 40.0
+"""What a restart leaves to the calls in flight: above the 30 seconds that the worker gives them."""
+
+Role = Literal["generator", "grader"]
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """A reply that calls a tool of the worker; the next call of the conversation holds its result."""
+
+    name: str
+    arguments: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+Reply = str | Mapping[str, JsonValue] | ToolUse
+"""What a model answers.
+
+A text is sent as it is. A mapping is a verdict: the gap of every criterion that fails, by its id, so that `{}` passes all; or the whole
+verdict, where it has the list `criteria`.
+"""
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """A call that a model got."""
+
+    role: Role
+    iteration: int
+    """How many drafts came before this one in the thread, from 0; the grader's call has the number of the draft that it judges."""
+    step: int
+    """How many turns of tool calls or refused answers came before in the same conversation, from 0."""
+    messages: tuple[Mapping[str, Any], ...]
+    """As the Chat Completions protocol sends them, the system prompt first."""
+    criteria: tuple[str, ...] = ()
+    """The ids that a grader is asked for."""
+    draft: str | None = None
+    """The draft that a grader judges; None for a generator, and for a judge with an output schema."""
+    tag: str | None = None
+    """The name of the tags between which a grader's answer stands, where no schema binds it."""
+
+
+Replies = Sequence[Reply] | Callable[[ModelCall], Reply]
+"""One reply for every draft of a thread, of which the last one repeats, or a function of the call."""
+
+
+class Gate:
+    """A place where calls wait until it is opened."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._opened = threading.Event()
+
+    async def reached(self) -> None:
+        """Wait until a call waits here.
+
+        Raises:
+            TimeoutError: None came within 60 seconds.
+        """
+        if not await asyncio.to_thread(self._reached.wait, SECONDS):
+            raise TimeoutError(f"no call reached the gate within {SECONDS:.0f} s")
+
+    def open(self) -> None:
+        """Let every call pass, now and later."""
+        self._opened.set()
+
+    def wait(self) -> None:
+        """Wait as a call does."""
+        self._reached.set()
+        self._opened.wait()
+
+
+@dataclass(frozen=True)
+class _Fault:
+    role: Role | None
+    status: int | None
+    retry_after: float | None
+
+
+class ScriptedModels:
+    """Models behind a local HTTP server that speaks Chat Completions; the server runs inside `with models:` and inside `worker(models)`.
+
+    A reply depends on the call's place in its thread alone, so that a call made again gets the same reply.
+    """
+
+    def __init__(self, drafts: Replies = ("A draft.",), verdicts: Replies = ({},)) -> None:
+        self._lock = threading.Lock()
+        self._users, self._server = 0, cast("_Server | None", None)
+        self._gates: list[tuple[Role, int | None, Gate]] = []
+        self.script(drafts, verdicts)
+
+    def script(self, drafts: Replies = ("A draft.",), verdicts: Replies = ({},)) -> None:
+        """Replace the replies; what was asked is forgotten, gates open, and faults are taken back.
+
+        Args:
+            drafts: The generator's replies.
+            verdicts: The grader's.
+
+        Raises:
+            InvalidRequest: A list is empty.
+        """
+        for name, replies in (("drafts", drafts), ("verdicts", verdicts)):
+            if not callable(replies) and not replies:
+                raise InvalidRequest(f"{name} is empty; give at least one reply")
+        self._open_gates()
+        self._replies: dict[Role, Replies] = {"generator": drafts, "grader": verdicts}
+        self._gates, self._faults = [], list[_Fault]()
+        self._asked: list[ModelCall] = []
+
+    @property
+    def asked(self) -> tuple[ModelCall, ...]:
+        """The calls so far, in their order; those that waited at a gate or failed are among them."""
+        return tuple(self._asked)
+
+    @property
+    def url(self) -> str:
+        """The base URL of the running server, `http://127.0.0.1:PORT/v1`."""
+        if self._server is None:
+            raise InvalidRequest("the scripted models do not run; use them inside `with models:` or `worker(models)`")
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def gate(self, role: Role, iteration: int | None = None) -> Gate:
+        """Hold the calls of a role, of one iteration or of all, until the gate is opened."""
+        self._gates.append((role, iteration, gate := Gate()))
+        return gate
+
+    def fail(self, role: Role | None = None, *, times: int = 1, status: int | None = 500, retry_after: float | None = None) -> None:
+        """Have the next calls fail.
+
+        Args:
+            role: Whose calls; any by default.
+            times: How many calls.
+            status: The HTTP status, for example 429 for a rate limit; None drops the connection without an answer.
+            retry_after: Seconds that the header `Retry-After` names.
+        """
+        self._faults += [_Fault(role, status, retry_after)] * times
+
+    def __enter__(self) -> Self:
+        self._users += 1
+        if self._server is None:
+            self._server = _Server(self)
+            threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._users -= 1
+        if self._users == 0 and self._server is not None:
+            self._open_gates()
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def _open_gates(self) -> None:
+        for *_, gate in self._gates:
+            gate.open()
+
+    def answer(self, body: Mapping[str, Any]) -> "Answer | None":
+        """Return what the server answers to a request's body; None drops the connection."""
+        call = _read_call(body)
+        self._asked.append(call)
+        for role, iteration, gate in tuple(self._gates):
+            if role == call.role and iteration in {None, call.iteration}:
+                gate.wait()
+        with self._lock:
+            fault = next((fault for fault in self._faults if fault.role in {None, call.role}), None)
+            if fault is not None:
+                self._faults.remove(fault)
+        if fault is not None:
+            text = f"status {fault.status}, as the test asked for"
+            return Answer(fault.status, _error(text), fault.retry_after) if fault.status else None
+        try:
+            replies = self._replies[call.role]
+            reply = replies(call) if callable(replies) else replies[min(call.iteration, len(replies) - 1)]
+            return Answer(200, _completion(_message(reply, call), body["model"]))
+        except Exception as error:  # noqa: BLE001 - whatever the test's function raises; a dropped connection would be retried
+            return Answer(400, _error(f"the test's reply failed: {error!r}"))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of the scripted server."""
+
+    status: int
+    body: Mapping[str, Any]
+    retry_after: float | None = None
+    """Seconds."""
+
+
+class _Server(ThreadingHTTPServer):
+    """Serves each connection in a thread of its own, so that a test's event loop may be busy or waiting at a gate."""
+
+    block_on_close = False
+
+    def __init__(self, models: ScriptedModels) -> None:
+        self.models = models
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class has it
+        """Pass over callers that hung up: a worker that was killed, or a call that was cancelled."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        """Answer a call."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = self.path == "/v1/chat/completions"
+        text = f"{self.path} is not served; use a model of the provider 'openai_compatible', for example {MODEL!r}"
+        answer = cast("_Server", self.server).models.answer(body) if known else Answer(404, _error(text))
+        if answer is None:
+            self.close_connection = True
+            return
+        written = json.dumps(answer.body).encode()
+        self.send_response(answer.status)
+        if answer.retry_after is not None:
+            self.send_header("Retry-After", str(answer.retry_after))
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(written)))
+        self.end_headers()
+        self.wfile.write(written)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base class has it
+        """Write no log."""
+
+
+_QUESTION = re.compile("^" + re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*?)", re.escape(prompt("question"))) + "$", re.MULTILINE)
+"""The question at the end of a grader's prompt; no draft can forge it, because records are one line of JSON each."""
+
+_SCHEMA_JUDGE = prompt("judge_boundary")
+
+
+def _read_call(body: Mapping[str, Any]) -> ModelCall:
+    """Read from a conversation whose call it is, and where in its thread it stands."""
+    messages = tuple(body["messages"])
+    said = [str(message.get("content") or "") for message in messages]
+    own = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    found = [(at, question) for at, text in enumerate(said) for question in _QUESTION.finditer(text)]
+    if not found:
+        drafts = [at for at in own if not messages[at].get("tool_calls")]
+        if "response_format" in body or _SCHEMA_JUDGE in said[0]:
+            return ModelCall("grader", 0, len(own), messages)
+        return ModelCall("generator", len(drafts), sum(at > max(drafts, default=-1) for at in own), messages)
+    at, question = found[-1]
+    lines = "\n".join(said[: at + 1]).splitlines()
+    records = [json.loads(line) for line in lines if line.startswith('{"record": ')]
+    earlier = records[: int(question["draft"])]
+    draft = next((str(record["text"]) for record in records if record["record"] == int(question["draft"])), None)
+    tag = re.search(r"<(verdict-\w+)>", question["tag"])
+    return ModelCall(
+        role="grader",
+        iteration=sum(record["role"] == "assistant" and record["type"] == "text" for record in earlier),
+        step=sum(place > at for place in own),
+        messages=messages,
+        criteria=tuple(question["ids"].split(", ")),
+        draft=draft,
+        tag=tag[1] if tag else None,
+    )
+
+
+def _message(reply: Reply, call: ModelCall) -> dict[str, Any]:
+    """Write a reply as the protocol's assistant message."""
+    if isinstance(reply, ToolUse):
+        function = {"name": reply.name, "arguments": json.dumps(dict(reply.arguments))}
+        made = {"id": f"call_{call.iteration}_{call.step}", "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [made]}
+    if isinstance(reply, str):
+        return {"role": "assistant", "content": reply}
+    text = json.dumps(dict(reply) if isinstance(reply.get("criteria"), list) else _verdict(reply, call))
+    return {"role": "assistant", "content": f"<{call.tag}>\n{text}\n</{call.tag}>" if call.tag else text}
+
+
+def _verdict(gaps: Mapping[str, JsonValue], call: ModelCall) -> dict[str, Any]:
+    if unknown := [name for name in gaps if name not in call.criteria]:
+        raise InvalidRequest(f"the grader is not asked for {unknown[0]!r}; it is asked for {', '.join(call.criteria)}")
+    rows = [{"id": name, "reason": "as scripted", "passed": name not in gaps, "gap": gaps.get(name)} for name in call.criteria]
+    return {"criteria": rows, "explanation": "as scripted", "result": "needs_revision" if gaps else "satisfied"}
+
+
+def _completion(message: Mapping[str, Any], model: str) -> dict[str, Any]:
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    return {"id": "scripted", "object": "chat.completion", "created": 0, "model": model, "choices": [choice], "usage": usage}
+
+
+def _error(text: str) -> dict[str, Any]:
+    return {"error": {"message": text, "type": "scripted", "code": None}}
+
+
+@asynccontextmanager
+async def temporal_server() -> AsyncIterator[Connection]:
+    """Run an embedded Temporal server with time skipping on an empty database, for as many workers as use it.
+
+    Meanwhile TEMPORAL_ADDRESS and GRADELOOP_STATE_DIR name it in this process: `GradingClient.connect()` and `assert_rubric` find it.
+
+    Raises:
+        ServerUnreachable: It is not installed, or does not start.
+    """
+    with TemporaryDirectory(prefix="gradeloop-", ignore_cleanup_errors=True) as folder, _variables(GRADELOOP_STATE_DIR=folder):
+        server = await ensure_server(time_skipping=True)
+        try:
+            with _variables(TEMPORAL_ADDRESS=server.address):
+                yield Connection(server.address, NAMESPACE, embedded=True, ui=server.ui)
+        finally:
+            with _variables(GRADELOOP_STATE_DIR=folder):  # a fixture may have changed it since
+                await stop_server()
+
+
+@contextlib.contextmanager
+def _variables(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class WorkerProcess:
+    """A worker's process on a task queue of its own."""
+
+    def __init__(self, client: GradingClient, queue: str, spec: WorkerSpec, environment: Mapping[str, str], folder: Path) -> None:
+        self.client = client
+        """A client of its server and queue; the context manager closes it."""
+        self.queue = queue
+        self._spec = spec
+        self._environment = environment
+        self._resident = Resident(folder, queue, WorkerFailed, "the worker")
+
+    async def kill(self) -> None:
+        """End the process at once, as a crash would; its calls in flight are made again by the next one, after some 15 seconds."""
+        await self._resident.stop(0)
+
+    async def restart(self) -> None:
+        """Start the process again, after a running one was asked to stop and has finished its calls.
+
+        Raises:
+            WorkerFailed: It does not start.
+        """
+        await self._resident.stop(STOP_SECONDS)
+        await launch(self._resident, self.queue, self._spec, self._environment, {}, IDLE_SECONDS)
+
+
+@asynccontextmanager
+async def worker(
+    models: ScriptedModels,
+    *,
+    tools: Sequence[Path | str] = (),
+    server: Connection | None = None,
+    queue: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[WorkerProcess]:
+    """Run a worker whose `openai_compatible` models are scripted, in a process of its own.
+
+    No provider key and no `GRADELOOP_` variable of this process reaches it.
+
+    Args:
+        models: What its models answer.
+        tools: Python files of tools, evidence tools and checks.
+        server: Its Temporal server, for example from `temporal_server()`; by default one of its own, which ends with it.
+        queue: The task queue, for a service that names one; a new one by default.
+        environment: Further variables of the process.
+
+    Raises:
+        InvalidRequest: A file is missing, or the worker refuses it.
+        WorkerFailed: The process does not start.
+    """
+    spec = WorkerSpec(tools=existing([Path(file) for file in tools], "tools"))
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(temporal_server()) if server is None else server
+        folder, queue = stack.enter_context(TemporaryDirectory(prefix="gradeloop-")), queue or f"test-{uuid4()}"
+        stack.enter_context(models)
+        client = GradingClient(await connect(connection), task_queue=queue)
+        stack.push_async_callback(client.close)
+        process = WorkerProcess(client, queue, spec, _worker_environment(models, connection) | dict(environment or {}), Path(folder))
+        stack.push_async_callback(process.kill)
+        await process.restart()
+        yield process
+
+
+def _worker_environment(models: ScriptedModels, connection: Connection) -> dict[str, str]:
+    private = (*PROVIDER_VARIABLES, "GRADELOOP_")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(private)}
+    storage = storage_url(connection)
+    return plain | {
+        "GRADELOOP_STATE_DIR": str(state_folder()),
+        "TEMPORAL_ADDRESS": connection.address,
+        "TEMPORAL_NAMESPACE": connection.namespace,
+        "OPENAI_BASE_URL": models.url,
+        **({STORAGE: storage} if storage else {}),
+    }
 
 
 def assert_rubric(

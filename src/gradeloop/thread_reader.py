@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from gradeloop.contracts import TASK_QUEUE, GivenPrompt, RunResult, ThreadState
-from gradeloop.errors import GradeloopError, ServerUnreachable
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.evaluation import Evaluation
 from gradeloop.event import Event
 from gradeloop.page import Page
@@ -25,8 +25,26 @@ class ThreadReader:
     """Reads threads on one Temporal namespace."""
 
     def __init__(self, client: Client, *, task_queue: str = TASK_QUEUE) -> None:
-        self.temporal = client
+        self._temporal: Client | None = client
         self._task_queue = task_queue
+        self._watching = set[asyncio.Task[None]]()
+
+    @property
+    def temporal(self) -> Client:
+        """The Temporal client.
+
+        Raises:
+            InvalidRequest: This client was closed.
+        """
+        if self._temporal is None:
+            raise InvalidRequest("this client is closed; connect another one with GradingClient.connect()")
+        return self._temporal
+
+    def _disconnect(self) -> None:
+        """End all watching, and drop the connection, which ends with its last user."""
+        self._temporal = None
+        for watching in tuple(self._watching):
+            watching.cancel()
 
     async def last_result(self, thread_id: str) -> RunResult | None:
         """Return the result of the thread's last turn, also of an open thread; None where none has ended."""
@@ -42,9 +60,10 @@ class ThreadReader:
             patience: Seconds for which a server or worker may be gone.
         """
         closing = asyncio.create_task(self._thread(thread_id).closed())
+        self._watching.add(closing)
         pause, heard = POLL_SECONDS, asyncio.get_running_loop().time()
         try:
-            while True:
+            while self._temporal is not None:
                 closed = closing.done()
                 page = await self._heard(thread_id, after, heard + patience)
                 heard = asyncio.get_running_loop().time()
@@ -57,6 +76,7 @@ class ThreadReader:
                 if page.next is None and not closed:
                     await asyncio.wait([closing], timeout=pause)
         finally:
+            self._watching.discard(closing)
             closing.cancel()
             with contextlib.suppress(asyncio.CancelledError, GradeloopError):
                 await closing

@@ -135,9 +135,34 @@ async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> 
         if _serves(resident, ready, connection):
             return
         await resident.stop(STOP_SECONDS)
-        ready.unlink(missing_ok=True)
-        resident.start(_command(task_queue, spec, ready), _child_environment(connection), _facts(spec, connection))
-        readiness = await resident.until(lambda: _written(ready), START_SECONDS)
+        await launch(resident, task_queue, spec, _child_environment(connection), _facts(spec, connection))
+
+
+async def launch(
+    resident: Resident,
+    task_queue: str,
+    spec: WorkerSpec,
+    environment: Mapping[str, str],
+    facts: Mapping[str, JsonValue],
+    idle_seconds: float | None = None,
+) -> None:
+    """Start a worker's process, and return once it serves its queue.
+
+    Args:
+        resident: The process.
+        task_queue: Its queue.
+        spec: What it serves.
+        environment: Its variables.
+        facts: What is noted about it.
+        idle_seconds: How long its queue may have no open workflow before it ends itself; `IDLE_SECONDS` by default.
+
+    Raises:
+        GradeloopError: It does not start; the message is its own.
+    """
+    ready = resident.file.with_suffix(".ready")
+    ready.unlink(missing_ok=True)
+    resident.start(_command(task_queue, spec, ready, idle_seconds or IDLE_SECONDS), environment, facts)
+    readiness = await resident.until(lambda: _written(ready), START_SECONDS)
     if not readiness.ok:
         failure = KINDS.get(readiness.kind, WorkerFailed)
         raise failure(readiness.error or f"The worker does not start; its log: {resident.log}")
@@ -155,7 +180,7 @@ def _serves(resident: Resident, ready: Path, connection: Connection) -> bool:
     return same and resident.alive() and readiness is not None and readiness.ok
 
 
-def _command(task_queue: str, spec: WorkerSpec, ready: Path) -> list[str]:
+def _command(task_queue: str, spec: WorkerSpec, ready: Path, idle_seconds: float) -> list[str]:
     command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", task_queue]
     for file in spec.tools:
         command += ["--tools", str(file.absolute())]
@@ -165,7 +190,7 @@ def _command(task_queue: str, spec: WorkerSpec, ready: Path) -> list[str]:
         command += ["--record", str(spec.record.absolute())]
     if spec.config:
         command += ["--config", str(spec.config.absolute()), "--role", "all"]
-    return [*command, "--until-idle", str(IDLE_SECONDS), "--ready-file", str(ready)]
+    return [*command, "--until-idle", str(idle_seconds), "--ready-file", str(ready)]
 
 
 def _child_environment(connection: Connection) -> dict[str, str]:

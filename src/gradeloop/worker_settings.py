@@ -1,4 +1,4 @@
-"""What a worker is started with: flags, variables `GRADELOOP_*`, and the file gradeloop.toml, the first of them counting most."""
+"""The settings of a worker: flags, then variables `GRADELOOP_*`, then the file gradeloop.toml; the first that sets a value wins."""
 
 import os
 import tomllib
@@ -28,60 +28,66 @@ Role = Literal["all", "loop", "models", "evidence"]
 
 
 class WorkerSettings(BaseSettings):
-    """What a worker is started with: flags, variables `GRADELOOP_*`, or the file gradeloop.toml."""
+    """Run a worker. Settings are flags, variables `GRADELOOP_*`, or keys of gradeloop.toml."""
 
     model_config = SettingsConfigDict(
         env_prefix="GRADELOOP_",
         env_nested_delimiter="__",
         cli_kebab_case=True,
+        cli_hide_none_type=True,
         cli_prog_name="gradeloop worker",
         extra="forbid",
         use_attribute_docstrings=True,
     )
 
     config: Path | None = None
-    """The file of settings; gradeloop.toml in the current folder by default."""
+    """Read settings from this file; gradeloop.toml in the current folder by default."""
     task_queue: str = TASK_QUEUE
+    """Serve this task queue."""
     role: Role = "all"
-    """What this process does: run the threads, call models, run evidence tools, or all of it."""
+    """Run workflows (loop), call models, run evidence tools, or do all three."""
     tools: list[Path] = []
-    """Python files whose public functions are evidence tools."""
+    """Load evidence tools from these Python files: their public functions."""
     scripted: Path | None = None
-    """A YAML file of replies for the provider `scripted`."""
+    """Read the replies of the provider `scripted` from this YAML file."""
     search_attributes: Literal["on", "off"] = "on"
+    """Set search attributes on threads, which `gradeloop list --status` needs; `off` where the namespace does not allow them."""
     record: Path | None = None
-    """A file into which every exchange with a model is written, without keys; `scripted` plays it back."""
+    """Record every exchange with a model in this file, without keys; `scripted` replays it."""
     max_concurrent_activities: int = 200
-    """Model and tool calls in flight at once."""
+    """Run at most this many model and tool calls at the same time."""
     max_calls_per_second: float | None = Field(default=None, gt=0)
-    """Model and tool calls that all workers of the queue start in a second together; no limit by default."""
+    """Start at most this many model and tool calls per second, counted over all workers of the queue; no limit by default."""
     max_cached_workflows: int = 2000
-    """Threads kept in memory; below the number in flight, throughput falls to a third."""
+    """Keep at most this many threads in memory; with fewer than are in flight, throughput falls to a third."""
     until_idle: float | None = None
-    """Seconds without an open workflow after which the worker ends itself; never by default."""
+    """Stop after this many seconds without an open workflow; never by default."""
     ready_file: Path | None = None
+    """Write this file once the worker serves its queue, or why it does not."""
     examine: bool = False
-    """Ask the providers whether the keys are good, try the sandboxes, print what was found as JSON, and end."""
+    """Check the providers' keys and the sandboxes, print the result as JSON, and exit; `gradeloop doctor` does this."""
     needs_approval: list[ToolName] = []
-    """Tools that wait for a person's word before each call, beside those that say so themselves."""
+    """Tools whose calls wait for a person's approval, besides those that ask for it themselves."""
     sandbox: SandboxSettings = SandboxSettings()
     files: FilesSettings = FilesSettings()
     commands: dict[str, CommandSettings] = {}
+    """Commands that `run_command` may run, by name."""
     fetch: FetchSettings = FetchSettings()
     pytest: PytestSettings = PytestSettings()
     mcp: dict[ServerName, McpSettings] = {}
+    """MCP servers whose tools graders may call, by name."""
 
     @property
     def evidence_queue(self) -> str:
-        """The queue on which evidence tools are served where a process of their own serves them."""
+        """The task queue of evidence tools when a process of its own serves them."""
         return f"{self.task_queue}-evidence"
 
 
 def load(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> WorkerSettings:
-    """Return the settings that flags, variables and the file come to; files of tools come together, all else replaces.
+    """Return the settings of flags, variables and the file; the lists of `tools` are joined, any other setting replaces.
 
     Raises:
-        InvalidRequest: A setting is unknown or does not fit; the message says where it stands.
+        InvalidRequest: A setting is unknown or malformed; the message says where it is.
     """
     file = config_file(arguments, os.environ if environment is None else environment)
     held = _read(file) if file else {}
@@ -104,13 +110,13 @@ def load(arguments: Sequence[str], environment: Mapping[str, str] | None = None)
         raise InvalidRequest(explain(error)) from None
     except SettingsError as error:
         why = f": {error.__cause__}" if error.__cause__ else ""
-        raise InvalidRequest(f"a variable GRADELOOP_...: {error}{why}; give it as JSON") from None
+        raise InvalidRequest(f"a variable GRADELOOP_... is malformed: {error}{why}; write its value as JSON") from None
     tools = [*map(Path, held.get("tools", ())), *settings.tools]
     return settings.model_copy(update={"config": file, "tools": list(dict.fromkeys(tools))})
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return the file's settings, its relative paths counted from its own folder."""
+    """Return the file's settings, with relative paths resolved from its folder."""
     try:
         held = tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -130,7 +136,7 @@ def _anchored(held: dict[str, Any], folder: Path, at: tuple[str, ...] = ()) -> d
 
 
 def _anchor(value: Any, folder: Path, at: tuple[str, ...]) -> Any:  # noqa: ANN401 - a settings file's own
-    """Return paths as they stand from the file's folder, everything else as it is."""
+    """Return a value with its relative paths resolved from the file's folder."""
     paths = at in _PATHS or at[:-1] in _PATHS
     if paths and isinstance(value, str):
         return str(folder / value)

@@ -1,4 +1,4 @@
-"""A batch while it runs: one live view on a terminal, in a pipe plain lines."""
+"""The progress of a batch: a live view on a terminal, plain lines in a pipe."""
 
 import time
 from collections import deque
@@ -13,29 +13,27 @@ from rich.text import Text
 from gradeloop.batches.case_result import BatchSummary, CaseResult
 from gradeloop.batches.ending import counts
 from gradeloop.batches.pace import Pace, span
-from gradeloop.batches.wording import VERDICTS, why
 from gradeloop.printable import counted, one_line
 from gradeloop.screen import CTRL_C, LEAST_ROOM
+from gradeloop.terminal_table import case_line
 
 LATEST = 5
-"""Cases without a pass that are shown below the bar."""
+"""Cases that did not pass and are shown below the bar."""
 
 LINES_BESIDE = 8
-"""Of a terminal's height these are left to the bar, the counts and what was told before."""
+"""Lines of the terminal that stay free for the bar, the counts and what was printed before."""
 
 BAR = 40
 TENTHS = 10
 SILENCE_SECONDS = 30.0
-"""In a pipe a line comes at least this often while cases end, so that nobody takes the batch for hung."""
+"""The longest silence in a pipe while cases end: a longer one looks like a hang."""
 
 MOST_LINES = 1_000
-"""Of cases without a pass, in a pipe: servers cut long logs, and with them what the batch came to."""
-
-_TOLD_CHARACTERS = 200
+"""The most cases that a pipe lists: CI servers cut long logs, and the result of the batch comes last."""
 
 
 class Board:
-    """Shows how a batch goes: what is done, what it costs, how long it will take, and which cases did not pass."""
+    """Shows the progress of a batch: cases done, cost, time left, and the cases that did not pass."""
 
     def __init__(self, console: Console, total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -46,26 +44,26 @@ class Board:
         self._running = 0
         self._latest: deque[CaseResult] = deque(maxlen=LATEST)
         self._listed = 0
-        self._told = (clock(), 0)
+        self._printed = (clock(), 0)
         moves = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=True) if moves else None
 
     def update(self, summary: BatchSummary, running: int) -> None:
-        """Show where the batch stands, and how many cases are being judged at this moment."""
+        """Show the progress of the batch, and how many cases are running."""
         first = self._summary is None
         self._summary, self._running = summary, running
         self._pace.observe(summary.done, moving=summary.status == "running")
         if self._live is not None:
             self._live.start()
         elif first:
-            self._told = (self._clock(), summary.done)
+            self._printed = (self._clock(), summary.done)
         elif self._is_news(summary):
-            self._told = (self._clock(), summary.done)
-            told = f"{self._done(summary)} done: {', '.join(_ended(summary))}"
-            self._console.print(Text("; ".join([told, *self._parts(summary)])), soft_wrap=True)
+            self._printed = (self._clock(), summary.done)
+            done = f"{self._done(summary)} done: {', '.join(_ended(summary))}"
+            self._console.print(Text("; ".join([done, *self._parts(summary)])), soft_wrap=True)
 
     def finished(self, result: CaseResult) -> None:
-        """Show a case that has ended, unless it passed."""
+        """Show a case that ended without passing."""
         if result.status == "passed":
             return
         if self._live is not None:
@@ -73,9 +71,9 @@ class Board:
             return
         self._listed += 1
         if self._listed <= MOST_LINES:
-            self._console.print(_case_line(result), soft_wrap=True)
+            self._console.print(case_line(result), soft_wrap=True)
         elif self._listed == MOST_LINES + 1:
-            self._console.print(Text("more cases without a pass are not listed here", "dim"), soft_wrap=True)
+            self._console.print(Text("further cases that did not pass are not listed here", "dim"), soft_wrap=True)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -83,7 +81,7 @@ class Board:
             self._live.stop()
 
     def _is_news(self, summary: BatchSummary) -> bool:
-        when, done = self._told
+        when, done = self._printed
         if summary.done == done or not summary.open:
             return False
         tenth = summary.done * TENTHS // max(self._total, 1) > done * TENTHS // max(self._total, 1)
@@ -95,7 +93,7 @@ class Board:
         room = max(self._console.width - CTRL_C, LEAST_ROOM)
         lines = _packed([*_ended(self._summary), *self._parts(self._summary)], room)
         shown = max(min(LATEST, self._console.height - LINES_BESIDE), 0)
-        latest = [_case_line(result) for result in list(self._latest)[-shown:]] if shown else []
+        latest = [case_line(result) for result in list(self._latest)[-shown:]] if shown else []
         for line in latest:
             line.truncate(room, overflow="ellipsis")
         return Group(self._bar(self._summary, room), *lines, *latest)
@@ -111,7 +109,7 @@ class Board:
         return f"{summary.done:,} of {self._total:,}"
 
     def _parts(self, summary: BatchSummary) -> Iterator[str]:
-        """Yield what else is known of the batch, a part each."""
+        """Yield the counts of running, queued and cached cases, the cost, the slowdowns and the time left."""
         queued = max(summary.open - self._running, 0)
         yield from [f"{self._running:,} running"] if self._running else []
         yield from [f"{queued:,} queued"] if queued else []
@@ -119,7 +117,7 @@ class Board:
         yield from _spending(summary)
         if summary.throttled:
             by = f" by {one_line(summary.throttled_by)}" if summary.throttled_by else ""
-            yield f"slowed down {counted(summary.throttled, 'time')}{by}"
+            yield f"throttled {counted(summary.throttled, 'time')}{by}"
         if summary.status == "running":
             left = self._pace.seconds_left(summary.open)
             yield from [f"{span(left)} left"] if left is not None and summary.open else []
@@ -128,11 +126,11 @@ class Board:
 
 
 def _ended(summary: BatchSummary) -> list[str]:
-    return [each for each in counts(summary) if not each.endswith(" not run")]
+    return [count for count in counts(summary) if not count.endswith(" not run")]
 
 
 def _spending(summary: BatchSummary) -> Iterator[str]:
-    """Yield the tokens and dollars that were spent, of how many."""
+    """Yield the tokens and dollars spent, and the budget for either."""
     usage, budget = summary.usage, summary.budget
     tokens = f" of {budget.max_tokens:,}" if budget and budget.max_tokens is not None else ""
     dollars = f" of ${budget.max_cost_usd:.2f}" if budget and budget.max_cost_usd is not None else ""
@@ -142,14 +140,8 @@ def _spending(summary: BatchSummary) -> Iterator[str]:
         yield f"${usage.cost_usd or 0:.4f}{dollars}"
 
 
-def _case_line(result: CaseResult) -> Text:
-    word, style = VERDICTS[result.status]
-    told = why(result)[:_TOLD_CHARACTERS]
-    return Text().append(word, style).append(f"  {one_line(result.id)}", "bold").append(f"  {told}" if told else "")
-
-
 def _packed(parts: Sequence[str], room: int) -> list[Text]:
-    """Return the parts as lines, as many to a line as fit."""
+    """Return the parts as lines, with as many on a line as fit."""
     lines: list[Text] = []
     for part in parts:
         if lines and lines[-1].cell_len + len(part) + 3 <= room:

@@ -1,4 +1,4 @@
-"""Everything about one case, in words."""
+"""One case in full, as lines for a terminal."""
 
 import json
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from gradeloop.batches.json_files import encodable
 from gradeloop.batches.wording import VERDICTS
 from gradeloop.evaluation import CriterionRow
 from gradeloop.printable import counted, one_line, printable
-from gradeloop.story import MARKS
+from gradeloop.terminal_table import mark, usage_line
 
 OUTPUT_CHARACTERS = 4_000
 VALUE_CHARACTERS = 300
 
 
 def case_lines(result: CaseResult) -> Iterator[Text | Rule]:
-    """Yield what a case came to: verdict, error, criteria with what is said of each, output, cost, thread."""
+    """Yield a case: verdict, error, criteria with their gaps, reasons and quotes, output, cost, thread."""
     yield _verdict(result)
     yield from _about(result)
     if result.error is not None:
@@ -38,37 +38,37 @@ def _verdict(result: CaseResult) -> Text:
         f"score {result.score:.3f}" if result.score is not None else "": result.score is not None,
         "from the cache": result.cached,
         f"after {counted(result.iterations or 0, 'iteration')}": result.iterations is not None,
-        f"run again {counted(result.attempt, 'time')}": result.attempt > 0,
+        f"retried {counted(result.attempt, 'time')}": result.attempt > 0,
     }
-    told = "".join(f", {words}" for words, holds in facts.items() if holds)
-    return Text().append(one_line(result.id), "bold").append("  ").append(word, style).append(told)
+    beside = "".join(f", {fact}" for fact, holds in facts.items() if holds)
+    return Text().append(one_line(result.id), "bold").append("  ").append(word, style).append(beside)
 
 
 def _about(result: CaseResult) -> Iterator[Text]:
-    """Yield where the case comes from."""
+    """Yield the case's description, prompt, generator and variables."""
     if result.description:
         yield Text(f"  {one_line(result.description)}")
     named = {"prompt": result.prompt, "generator": result.label}
     values = {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in result.vars.items()}
     for name, value in [*named.items(), *values.items()]:
         if value is not None:
-            told = one_line(value)
-            cut = f"{told[:VALUE_CHARACTERS]}…" if len(told) > VALUE_CHARACTERS else told
+            text = one_line(value)
+            cut = f"{text[:VALUE_CHARACTERS]}…" if len(text) > VALUE_CHARACTERS else text
             yield Text().append(f"  {one_line(name)}: ", "dim").append(cut)
 
 
 def _criterion(row: CriterionRow) -> Iterator[Text]:
-    """Yield a criterion and what is said of it, a line each."""
-    mark, style = MARKS[None if row.unverified else row.passed]
+    """Yield a criterion, then its gap, reason, quotes, votes and override."""
+    sign, style = mark(row)
     score = f"  (score {row.score:g})" if row.score is not None else ""
-    yield Text().append(f"{mark} {one_line(row.id)}  ", style).append(one_line(row.name)).append(score, "dim")
+    yield Text().append(f"{sign} {one_line(row.id)}  ", style).append(one_line(row.name)).append(score, "dim")
     for word, text in (("gap", row.gap), ("reason", row.reason)):
         if text:
             yield Text().append(f"    {word}: ", "dim").append(one_line(text), style if word == "gap" else "")
     for quote in row.quotes:
-        found = {True: "found", False: "not found there", None: ""}[quote.quote_verified]
-        told = Text().append(f"    message {quote.record}: ", "dim").append(f"“{one_line(quote.quote)}”", "italic")
-        yield told.append(f"  {found}".rstrip(), "dim")
+        found = {True: "found", False: "not found", None: ""}[quote.quote_verified]
+        line = Text().append(f"    message {quote.record}: ", "dim").append(f"“{one_line(quote.quote)}”", "italic")
+        yield line.append(f"  {found}".rstrip(), "dim")
     if row.votes:
         votes = (f"{one_line(vote.grader)} {_voted(vote.passed)}" for vote in row.votes)
         yield Text().append("    votes: ", "dim").append(", ".join(votes), "yellow" if row.contested else "")
@@ -82,19 +82,15 @@ def _voted(passed: bool | None) -> str:
 
 
 def _output(output: str) -> Iterator[Text | Rule]:
-    yield Rule("what was judged", style="dim")
+    yield Rule("output", style="dim")
     yield Text(printable(encodable(output[:OUTPUT_CHARACTERS])).rstrip())
     if len(output) > OUTPUT_CHARACTERS:
-        yield Text(f"… the first {OUTPUT_CHARACTERS:,} of {len(output):,} characters; the outputs of the batch have all", "dim")
+        yield Text(f"… the first {OUTPUT_CHARACTERS:,} of {len(output):,} characters; the output files of the batch have all", "dim")
     yield Rule(style="dim")
 
 
 def _beside(result: CaseResult) -> Iterator[Text]:
-    usage = result.usage
-    cost = "" if not usage.cost_usd else f", ${usage.cost_usd:.4f}"
-    by = f" of {one_line(result.grader)}" if result.grader else ""
-    taken = f"{counted(usage.calls, 'model call')}{by}, {usage.input:,} tokens in, {usage.output:,} out{cost}, {usage.seconds:.1f} s"
-    yield Text(taken, "dim")
+    yield Text(f"{usage_line(result.usage, result.grader)}, {result.usage.seconds:.1f} s", "dim")
     if result.thread_id:
         thread = one_line(result.thread_id)
         yield Text().append("thread ", "dim").append(thread, "bold").append(f"  gradeloop watch {thread}", "dim")

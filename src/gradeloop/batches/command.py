@@ -1,4 +1,4 @@
-"""What `gradeloop eval` does, apart from the terminal's flags."""
+"""`gradeloop eval`: run a suite as a batch, or follow one, and return the exit code."""
 
 import asyncio
 import os
@@ -32,18 +32,18 @@ from gradeloop.suites.suite_file import read_suite
 from gradeloop.worker_process import OURS, WorkerSpec, ensure_worker, ensure_worker_of
 
 BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
-"""How long a batch may take to begin: a minute, in which its worker may be started again."""
+"""How long a batch may take to begin: a minute, enough to start its worker again."""
 
 
 class Evaluation:
-    """One call of the command."""
+    """One run of the command."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
         self._reader = BatchReader(own_store())
         self._waiting: frozenset[str] = frozenset()
-        """Threads of cases that wait for people."""
+        """Threads of cases that wait for a person."""
 
     async def run(self) -> int:
         """Run a suite, or follow a batch, and return the exit code.
@@ -64,7 +64,11 @@ class Evaluation:
         request = order.request(suite, spool.total)
         existing(suite.tools, "--tools")
         existing((suite.scripted,) if suite.scripted else (), "--scripted")
-        unknown = [f"outputPath {path.name}: no file of that kind is written" for path in suite.outputs if path not in known]
+        unknown = [
+            f"outputPath {path.name}: ignored, its suffix names no format; known: {', '.join(SUFFIXES)}"
+            for path in suite.outputs
+            if path not in known
+        ]
         for note in (*suite.notes, *unknown) if not order.as_json else ():
             self._console.print(note, style="dim", soft_wrap=True)
         await self._reader.open()
@@ -77,23 +81,23 @@ class Evaluation:
         await sent(batches, request.batch_id, spool, connection, self._tell)
         spool.close()
         if await self._reader.stored(request.batch_id) != request.total:
-            words = f"its worker writes into another store; set {VARIABLE} here as it is there"
-            raise InvalidRequest(f"the cases of {request.batch_id!r} were sent, and are not in the store: {words}")
+            words = f"its worker uses another store; set {VARIABLE} here to the worker's value"
+            raise InvalidRequest(f"the cases of {request.batch_id!r} were sent but are not in the store: {words}")
         return await self._started(batches, request, outputs, connection, task_queue)
 
     async def _started(self, batches: BatchClient, request: BatchRequest, outputs: Outputs, connection: Connection, task_queue: str) -> int:
-        """Start a batch, or have it go on, and follow it."""
+        """Start or resume a batch, and follow it."""
         await batches.start(request)
         if OURS.fullmatch(task_queue):
             await ensure_worker_of(task_queue, connection)  # once more: it may have ended itself before the batch began
         if self._order.detach:
-            self._tell(f"left running; look with: gradeloop eval --attach {request.batch_id}")
+            self._tell(f"started; follow it with: gradeloop eval --attach {request.batch_id}")
             return 0
         await self._seen(batches, request.batch_id)
         return await self._followed(batches, request.batch_id, outputs, connection, task_queue)
 
     async def _seen(self, batches: BatchClient, batch_id: str) -> None:
-        """Wait until the batch has begun, which is when it stands in the store.
+        """Wait until the batch has begun, which is when the store has it.
 
         Raises:
             GradeloopError: It ended before that, or does not begin.
@@ -109,22 +113,26 @@ class Evaluation:
         finally:
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)
-        raise WorkerFailed(f"the batch {batch_id!r} does not begin; look at its worker, then: gradeloop eval --attach {batch_id}")
+        raise WorkerFailed(
+            f"the batch {batch_id!r} has not begun within a minute; check its worker, then run: gradeloop eval --attach {batch_id}"
+        )
 
     async def _known(self, name: str) -> int:
-        """Look at a batch that was started before, or have it go on."""
+        """Follow a batch that was started before, or resume it."""
         order, outputs = self._order, Outputs(self._order.outputs)
         summary = await self._reader.summary(name)
         connection = await find()
         client = await connect(connection)
         there = await BatchClient(client, "").queue_of(summary.batch_id)
         if there is None and order.goes_on:
-            words = f"the server knows no batch {summary.batch_id!r} any more; run the suite again, its verdicts come from the cache"
+            words = f"the server no longer has the batch {summary.batch_id!r}; run the suite again, its verdicts come from the cache"
             raise InvalidRequest(words)
         task_queue, running = there or ("", False)
         batches = BatchClient(client, task_queue)
         if running and order.goes_on:
-            raise InvalidRequest(f"the batch {summary.batch_id!r} is running; look with: gradeloop eval --attach {summary.batch_id}")
+            raise InvalidRequest(
+                f"the batch {summary.batch_id!r} is running already; follow it with: gradeloop eval --attach {summary.batch_id}"
+            )
         if order.goes_on:
             if OURS.fullmatch(task_queue):
                 await ensure_worker_of(task_queue, connection)
@@ -132,7 +140,7 @@ class Evaluation:
             return await self._started(batches, order.going_on(known), outputs, connection, task_queue)
         if running:
             return await self._followed(batches, summary.batch_id, outputs, connection, task_queue)
-        stopped = {"status": "stopped", "reason": "its workflow has ended; go on with --resume"}
+        stopped = {"status": "stopped", "reason": "its workflow has ended; resume it with --resume"}
         return await self._ended(summary.model_copy(update=stopped) if summary.status == "running" else summary, outputs, first=True)
 
     async def _followed(self, batches: BatchClient, batch_id: str, outputs: Outputs, connection: Connection, task_queue: str) -> int:
@@ -140,21 +148,21 @@ class Evaluation:
         board = Board(self._console, summary.total)
         lines = _print_line if self._order.as_json else None
         attendance = Attendance(batch_id, batches, self._reader, outputs, board, lines)
-        self._tell(f"batch {batch_id}: {counted(summary.total, 'case')}; Ctrl-C leaves it running")
+        self._tell(f"batch {batch_id}: {counted(summary.total, 'case')}; Ctrl-C leaves the batch running")
         try:
             ended = await attendance.attend(task_queue, connection)
         finally:
             board.close()
         if ended is None:
-            self._tell(f"left running; look with: gradeloop eval --attach {batch_id}")
+            self._tell(f"still running; follow it with: gradeloop eval --attach {batch_id}")
             return STOPPED
         if attendance.waiting:
             self._waiting = frozenset(attendance.waiting)
-            self._tell(f"cases wait for people: {', '.join(attendance.waiting)}; say what with: gradeloop decide")
+            self._tell(f"cases wait for a person: {', '.join(attendance.waiting)}; decide with: gradeloop decide")
         return await self._ended(ended, outputs)
 
     async def _ended(self, summary: BatchSummary, outputs: Outputs, *, first: bool = False) -> int:
-        """Write the outputs, tell the end, and return the exit code."""
+        """Write the outputs, print the results, and return the exit code."""
         if first:
             await asyncio.to_thread(self._told_again, summary, outputs)
         await asyncio.to_thread(outputs.close, summary, lambda: self._results(summary))
@@ -168,7 +176,7 @@ class Evaluation:
         rate = self._order.limits.pass_rate
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
-            self._tell(f"go on with: gradeloop eval --resume {summary.batch_id}")
+            self._tell(f"resume it with: gradeloop eval --resume {summary.batch_id}")
         return code_of(summary, allow_errors=self._order.allow_errors, pass_rate=rate)
 
     def _told_again(self, summary: BatchSummary, outputs: Outputs) -> None:
@@ -179,7 +187,7 @@ class Evaluation:
                     _print_line(result)
 
     def _results(self, summary: BatchSummary) -> Iterator[CaseResult]:
-        """Yield all cases, and say of those that have not ended why."""
+        """Yield all cases, with the reason for those that have not finished."""
         for result in self._reader.results(summary.batch_id, f"not run: {summary.reason or summary.status}"):
             thread = f"{summary.batch_id}/{result.id}"
             waits = {"status": "waiting", "error": "it waits for a person", "thread_id": thread}

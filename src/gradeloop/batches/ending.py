@@ -1,4 +1,4 @@
-"""How a batch ends: one rule for its `Results:` line and for the exit code."""
+"""The end of a batch: its `Results:` line and its exit code follow one rule."""
 
 from gradeloop.batches.case import CaseStatus
 from gradeloop.batches.case_result import BatchSummary
@@ -8,14 +8,14 @@ from gradeloop.printable import counted, one_line
 from gradeloop.units import TOLERANCE
 
 _MOST_DECIMALS = 6
-"""Of a percentage: enough to tell one case in a hundred thousand from its limit."""
+"""The most decimals of a percentage: enough to tell one case in a hundred thousand from its limit."""
 
 
 def code_of(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> int:
     """Return the exit code of a batch: 3 where it is not judged as a whole, else 1 where too few cases pass, else 0.
 
     Args:
-        summary: Where the batch stands.
+        summary: The batch's counts and status.
         allow_errors: The share of all cases, 0 to 1, that may end in an error; these count neither as passed nor as failed.
         pass_rate: The share of judged cases, 0 to 1, that must pass; the batch's own where it is None.
     """
@@ -33,19 +33,19 @@ def rate_of(summary: BatchSummary) -> float | None:
 
 
 def counts(summary: BatchSummary) -> list[str]:
-    """Return how many cases came to what, in words, those of which there is none left out."""
+    """Return how many cases have each status; a status that no case has is left out."""
     ended: dict[CaseStatus, int] = {"passed": summary.passed, "failed": summary.failed, "error": summary.errors}
     return tally(ended | {"waiting": summary.waiting, "queued": summary.open})
 
 
 def spent(summary: BatchSummary) -> list[str]:
-    """Return what the batch took, in words: tokens, and dollars where that is known and anything."""
+    """Return the tokens that the batch used, and its cost if that is known."""
     tokens, cost = summary.usage.tokens, summary.usage.cost_usd
     return [*([counted(tokens, "token")] if tokens else []), *([f"${cost:.4f}"] if cost else [])]
 
 
 def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> str:
-    """Return what the batch comes to, in one line; `pass_rate` as for `code_of`."""
+    """Return the result of the batch in one line; `pass_rate` as for `code_of`."""
     parts = [f"Results: {', '.join(counts(summary)) or 'none'} of {summary.total:,}{_rate_words(summary, pass_rate)}"]
     parts += [f"{summary.cached:,} cached"] if summary.cached else []
     parts += [", ".join(spent(summary))] if spent(summary) else []
@@ -67,10 +67,10 @@ def _reaches(rate: float, wanted: float) -> bool:
 
 
 def _percent(rate: float, wanted: float) -> str:
-    """Return a rate in per cent, with the decimals it takes to see on which side of its limit it is, and that it is not all or none."""
+    """Return a rate as a percentage, with enough decimals to show on which side of its limit it is, and that it is neither all nor none."""
     for decimals in range(1, _MOST_DECIMALS):
-        told = round(rate, decimals + 2)
-        if _reaches(told, wanted) == _reaches(rate, wanted) and (told in {0.0, 1.0}) == (rate in {0.0, 1.0}):
+        rounded = round(rate, decimals + 2)
+        if _reaches(rounded, wanted) == _reaches(rate, wanted) and (rounded in {0.0, 1.0}) == (rate in {0.0, 1.0}):
             return _plain(rate, decimals)
     return _plain(rate, _MOST_DECIMALS)
 

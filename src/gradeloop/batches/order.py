@@ -1,4 +1,4 @@
-"""What `gradeloop eval` was asked for, and the request that comes of it."""
+"""The options of `gradeloop eval`, and the batch request that they make."""
 
 import re
 from dataclasses import dataclass
@@ -16,35 +16,39 @@ from gradeloop.suites.suite_run import Suite, SuiteFlags
 
 NAME_CHARACTERS = 60
 
+WIRE_NAMES = {"concurrency": "at_once"}
+"""Names in a batch request that differ from the flag's."""
+
 
 @dataclass(frozen=True)
 class Limits:
-    """Flags that win over the suite's own settings, and over what a batch was started with."""
+    """Flags that override the suite's settings, and the settings that a batch was started with."""
 
     budget: Budget | None = None
-    at_once: int | None = None
+    concurrency: int | None = None
     max_errors: int | None = None
     max_error_rate: float | None = None
     pass_rate: float | None = None
     retries: int | None = None
 
-    def told(self) -> dict[str, object]:
-        """Return those that were given."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+    def fields_of(self, values: object) -> dict[str, object]:
+        """Return the limits that an object of the same fields sets, by their names in a batch request."""
+        set_values = {name: getattr(values, name) for name in vars(self) if getattr(values, name) is not None}
+        return {WIRE_NAMES.get(name, name): value for name, value in set_values.items()}
 
 
 @dataclass(frozen=True)
 class Order:
-    """One call of the command."""
+    """The arguments and flags of one `gradeloop eval`."""
 
     suite: Path | None
     flags: SuiteFlags = SuiteFlags()  # noqa: RUF009 - frozen
     limits: Limits = Limits()
     outputs: tuple[Path, ...] = ()
     attach: str | None = None
-    """A batch to look at."""
+    """The batch to follow."""
     resume: str | None = None
-    """A batch to go on with."""
+    """The batch to resume."""
     again: Literal["errors", "failures"] | None = None
     allow_errors: float = 0.0
     cache: bool = True
@@ -53,52 +57,51 @@ class Order:
 
     @property
     def batch(self) -> str:
-        """The batch that is meant, where no suite is."""
+        """The batch that the flags name when there is no suite."""
         return self.resume or self.attach or "latest"
 
     @property
     def goes_on(self) -> bool:
-        """True where a batch is to go on."""
+        """Whether the batch continues, instead of only being followed."""
         return self.resume is not None or self.again is not None
 
     def refuse_mixed(self) -> None:
-        """Refuse flags that do not go together.
+        """Refuse flags that exclude one another.
 
         Raises:
-            InvalidRequest: They do not.
+            InvalidRequest: Two flags exclude one another, or nothing is named.
         """
         known = [name for name, value in (("--attach", self.attach), ("--resume", self.resume), ("--retry", self.again)) if value]
         if self.suite is None and not known:
-            raise InvalidRequest("there is no suite; name its file, or a batch with --attach or --resume")
+            raise InvalidRequest("No suite is named; give its file, or name a batch with --attach or --resume")
         if self.suite is not None and known:
-            raise InvalidRequest(f"{known[0]} goes on with a batch whose cases are stored; leave {str(self.suite)!r} out")
+            raise InvalidRequest(f"{known[0]} uses a batch whose cases are stored already; leave the suite {str(self.suite)!r} out")
         if self.attach and self.resume:
-            raise InvalidRequest("--attach and --resume both name a batch; keep one")
+            raise InvalidRequest("--attach and --resume exclude each other; keep one")
         if self.suite is None and self.flags != SuiteFlags():
-            flags = "--grader, --only, --first, --loop, --repeat, --tools and --scripted"
-            raise InvalidRequest(f"{flags} are for a suite; a batch that was started has its own")
+            flags = "--grader, --filter, --limit, --loop, --repeat, --tools and --scripted"
+            raise InvalidRequest(f"{flags} need a suite; a batch keeps the ones it was started with")
 
     def request(self, suite: Suite, total: int) -> BatchRequest:
-        """Return what a suite's batch is started with.
+        """Return the request that starts the suite's batch.
 
         Raises:
             InvalidRequest: A limit is out of range.
         """
-        name, told = suite.name or suite.path.stem, suite.settings
-        own = {each: getattr(told, each) for each in vars(self.limits) if getattr(told, each) is not None}
-        given = {"batch_id": batch_name(name), "total": total, "name": name[:200], "cache": told.cache and self.cache}
+        name, settings = suite.name or suite.path.stem, suite.settings
+        given = {"batch_id": batch_name(name), "total": total, "name": name[:200], "cache": settings.cache and self.cache}
         try:
-            return BatchRequest.model_validate(given | own | self.limits.told())
+            return BatchRequest.model_validate(given | self.limits.fields_of(settings) | self.limits.fields_of(self.limits))
         except ValidationError as error:
             raise InvalidRequest(explain(error)) from None
 
     def going_on(self, known: BatchRequest) -> BatchRequest:
-        """Return what a batch goes on with: as it was, but for what the flags say."""
-        told = self.limits.told() | {"again": self.again or "errors"}
-        return known.model_copy(update=told | ({} if self.cache else {"cache": False}))
+        """Return the request that resumes a batch: its own settings, overridden by the flags."""
+        changed = self.limits.fields_of(self.limits) | {"again": self.again or "errors"}
+        return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
 
 
 def batch_name(name: str) -> str:
-    """Return a new batch's id: what it runs, when it was started, and four letters that make it one."""
+    """Return a new batch's id: the suite's name, the time, and four random letters."""
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-._")[:NAME_CHARACTERS] or "batch"
     return f"{plain}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:4]}"

@@ -1,30 +1,20 @@
-"""Results as a table: every case of a small batch, of a large one those that did not pass."""
+"""Results as a table: every case of a small batch; of a large one, those that did not pass."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
 from gradeloop.batches.case import CaseStatus
 from gradeloop.batches.case_result import CaseResult
-from gradeloop.batches.wording import VERDICTS, cost, score, tally, why
-from gradeloop.printable import one_line
+from gradeloop.batches.wording import VERDICTS, score, tally, why
+from gradeloop.printable import money
+from gradeloop.terminal_table import MOST_NAME, WHY_CHARACTERS, Column, table
 
 ROWS = 50
-"""Shown on a terminal; the outputs have every case."""
-
-WIDE = 72
-"""From so many columns on, what a case cost and who drafted it fit beside the rest."""
-
-NAME_CHARACTERS, WHY_CHARACTERS = 60, 300
-GAP = 2
-"""Between two columns."""
-
-LEAST_NAME = 8
-"""Columns that an id, a label or a reason has on the narrowest terminal; on wider ones an id has a fifth of it at most."""
-
+"""The most rows on a terminal; the output files have every case."""
 
 _BAD: frozenset[CaseStatus] = frozenset({"failed", "error", "waiting"})
 
@@ -61,62 +51,30 @@ class _Seen:
 
 
 def result_lines(results: Iterable[CaseResult], width: int) -> Iterator[Table | Text]:
-    """Yield the results as a table, for a terminal of that width; of more than 50 those that did not pass, and sums for the rest."""
+    """Yield the results as a table, for a terminal of that width; of more than 50, those that did not pass, and a count of the rest."""
     seen = _Seen(results)
     total = seen.statuses.total()
     rows = seen.first if total <= ROWS else seen.bad
     if rows:
         yield _table(rows, seen, width)
     if total > len(rows):
-        left = seen.statuses - Counter(row.status for row in rows)
-        told = ", ".join(tally(left))
-        yield Text(f"and {total - len(rows):,} more: {told}" if rows else told, "dim")
+        rest = ", ".join(tally(seen.statuses - Counter(row.status for row in rows)))
+        yield Text(f"and {total - len(rows):,} more: {rest}" if rows else rest, "dim")
 
 
 def _table(rows: Sequence[_Row], seen: _Seen, width: int) -> Table:
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
-    cells = {name: [_cell(row, name) for row in rows] for name in _fields(rows, seen, width)}
-    widths = {name: max(len(name), *(cell.cell_len for cell in column)) for name, column in cells.items()}
-    widths |= {name: min(widths[name], max(width // 5, LEAST_NAME)) for name in ("case", "prompt", "generator") if name in widths}
-    if "why" in widths:
-        others = sum(size for name, size in widths.items() if name != "why") + GAP * (len(widths) - 1)
-        widths["why"] = min(widths["why"], max(width - others, LEAST_NAME))
-    for name, size in widths.items():
-        justify: Literal["left", "right"] = "right" if name in {"score", "cost"} else "left"
-        table.add_column(name, no_wrap=True, overflow="ellipsis", justify=justify, width=size)
-    for row in zip(*cells.values(), strict=True):
-        table.add_row(*row)
-    return table
-
-
-def _fields(rows: Sequence[_Row], seen: _Seen, width: int) -> list[str]:
-    """Return the columns that have something to tell, and room to tell it."""
-    shown = {
-        "case": True,
-        "prompt": seen.several_prompts and width >= WIDE,
-        "generator": seen.several_generators,
-        "verdict": True,
-        "score": any(row.score for row in rows) and (width >= WIDE or not seen.several_generators),
-        "why": any(row.why for row in rows),
-        "cost": any(row.cost for row in rows) and width >= WIDE,
-    }
-    return [name for name, holds in shown.items() if holds]
-
-
-def _cell(row: _Row, name: str) -> Text:
-    word, style = VERDICTS[row.status]
-    cells = {
-        "case": Text(row.case),
-        "prompt": Text(row.prompt),
-        "generator": Text(row.generator),
-        "verdict": Text(word, style),
-        "score": Text(row.score),
-        "why": Text(row.why, style if row.status in _BAD else "dim"),
-        "cost": Text(row.cost, "dim"),
-    }
-    return cells[name]
+    columns = [
+        Column("case", [row.case for row in rows], share=5),
+        *([Column("prompt", [row.prompt for row in rows], share=5, wide=True)] if seen.several_prompts else []),
+        *([Column("generator", [row.generator for row in rows], share=5)] if seen.several_generators else []),
+        Column("verdict", [Text(*VERDICTS[row.status]) for row in rows]),
+        Column("score", [row.score for row in rows], right=True, wide=seen.several_generators),
+        Column("why", [Text(row.why, VERDICTS[row.status][1] if row.status in _BAD else "dim") for row in rows], fills=True),
+        Column("cost", [row.cost for row in rows], "dim", right=True, wide=True),
+    ]
+    return table(columns, width)
 
 
 def _row(result: CaseResult) -> _Row:
-    case, prompt, generator = (one_line(name or "")[:NAME_CHARACTERS] for name in (result.id, result.prompt, result.label))
-    return _Row(case, prompt, generator, result.status, score(result), why(result)[:WHY_CHARACTERS], cost(result))
+    case, prompt, generator = ((name or "")[: 2 * MOST_NAME] for name in (result.id, result.prompt, result.label))
+    return _Row(case, prompt, generator, result.status, score(result), why(result)[:WHY_CHARACTERS], money(result.usage.cost_usd))

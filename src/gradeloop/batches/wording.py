@@ -1,4 +1,4 @@
-"""What a case came to, in words and in colour."""
+"""The status of a case and the reason for it, as a word and a colour."""
 
 from collections.abc import Mapping
 
@@ -14,22 +14,22 @@ VERDICTS: dict[CaseStatus, tuple[str, str]] = {
     "waiting": ("waiting", "yellow"),
     "queued": ("not run", "dim"),
 }
-"""The word for a status, and its style on a terminal."""
+"""The word for each status, and its style on a terminal."""
 
 
 def tally(numbers: Mapping[CaseStatus, int]) -> list[str]:
-    """Return how many cases came to what, in words; a status that no case has is left out."""
+    """Return how many cases have each status; a status that no case has is left out."""
     words = {status: "errors" if status == "error" and numbers.get(status) != 1 else word for status, (word, _) in VERDICTS.items()}
     return [f"{numbers[status]:,} {word}" for status, word in words.items() if numbers.get(status)]
 
 
 def gap_of(row: CriterionRow) -> str:
-    """Return what is said against a criterion: the gap, or the reason where there is none."""
+    """Return why a criterion failed: the gap, or the reason if there is none."""
     return row.gap or row.reason
 
 
 def why(result: CaseResult) -> str:
-    """Return in one line why a case has no pass: its error, the criterion that went worst, or the grader's explanation."""
+    """Return in one line why a case did not pass: its error, its worst criterion, or the grader's explanation."""
     worst = result.worst
     if result.error is not None:
         return one_line(result.error)
@@ -39,10 +39,5 @@ def why(result: CaseResult) -> str:
 
 
 def score(result: CaseResult) -> str:
-    """Return the score with two decimals; nothing where there is none."""
+    """Return the score with two decimals; nothing if there is none."""
     return "" if result.score is None else f"{result.score:.2f}"
-
-
-def cost(result: CaseResult) -> str:
-    """Return what the case cost in US dollars; nothing where that is not known, or nothing."""
-    return f"${result.usage.cost_usd:.4f}" if result.usage.cost_usd else ""

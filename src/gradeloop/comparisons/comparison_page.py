@@ -1,21 +1,21 @@
-"""A comparison as a page: one file, with every case whose verdict is another one, and what its criteria came to on both sides."""
+"""A comparison as a page: one file with every case, and both verdicts on each criterion that changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradeloop.comparisons.comparison import CaseRow, CaseSide, Comparison, CriterionChange, CriterionSide, Outcome
-from gradeloop.comparisons.comparison_wording import beside, came_to, counts_line, overall_lines, passed_of, scores, why, word
+from gradeloop.comparisons.comparison_wording import beside, counts_line, overall_lines, passed_of, result_of, scores, why, word
 from gradeloop.reports.document import document
 
 MOST_SAME = 5_000
-"""Rows of cases that came to the same, on a page that a browser opens at once; `--json` has all."""
+"""The most unchanged cases on a page, so that a browser opens it at once; `--json` has all."""
 
 _TILES: dict[Outcome, str] = {"regressed": "failed", "lost": "error", "improved": "passed"}
 _FILTERS = {
     "regressed": "regressed",
-    "lost": "lost",
+    "lost": "verdict -> error",
     "improved": "improved",
-    "gained": "gained",
+    "gained": "error -> verdict",
     "one": "only in one",
     "noise": "within noise",
 }
@@ -31,13 +31,13 @@ class Badge:
 
 @dataclass(frozen=True)
 class ChangeView:
-    """A criterion that came to something else."""
+    """A criterion whose verdict changed."""
 
     change: CriterionChange
     word: str
     a: str
     b: str
-    """What is said against it, or that it passed."""
+    """The verdict and the gap."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class RowView:
     b: Badge | None
     scores: str
     moved: float | None
-    """By how much the score changed."""
+    """B's score minus A's."""
     why: str
     changes: tuple[ChangeView, ...]
 
@@ -68,7 +68,7 @@ def comparison_page(found: Comparison) -> str:
         scripts=("cases.js",),
         found=found,
         sum_line=counts_line(found.counts, len(found.cases)),
-        overall=list(overall_lines(found.overall)) if found.overall else [],
+        overall=list(overall_lines(found)),
         tiles=[(number, word(outcome), _TILES.get(outcome, "")) for outcome, number in found.counts.items()],
         batches=_batches(found),
         filters=_filters(rows),
@@ -79,10 +79,10 @@ def comparison_page(found: Comparison) -> str:
 
 
 def _batches(found: Comparison) -> list[tuple[str, dict[str, str]]]:
-    """Return what is told of each batch, without what neither has."""
+    """Return the facts about each batch, without those that neither has."""
     a, b = beside(found.a), beside(found.b)
     shown = [name for name in a if a[name] or b[name]]
-    return [(letter, {name: told[name] for name in shown}) for letter, told in (("A", a), ("B", b))]
+    return [(letter, {name: facts[name] for name in shown}) for letter, facts in (("A", a), ("B", b))]
 
 
 def _filters(rows: Sequence[RowView]) -> list[tuple[str, str, int]]:
@@ -103,7 +103,7 @@ def _row(number: int, row: CaseRow) -> RowView:
         scores=scores(row),
         moved=moved,
         why=why(row),
-        changes=tuple(ChangeView(each, word(each.outcome), _said(each.a), _said(each.b)) for each in row.changes),
+        changes=tuple(ChangeView(each, word(each.outcome), _side_text(each.a), _side_text(each.b)) for each in row.changes),
     )
 
 
@@ -111,21 +111,21 @@ def _badge(side: CaseSide | None) -> Badge | None:
     if side is None:
         return None
     kinds = {"passed": "passed", "failed": "failed", "error": "error", "waiting": "waiting", None: _kind(side)}
-    return Badge(kinds.get(side.status, "none"), came_to(side))
+    return Badge(kinds.get(side.status, "none"), result_of(side))
 
 
 def _kind(side: CaseSide) -> str:
-    """Return how several runs are coloured: as what all of them came to."""
+    """Return the colour of several runs: that of their common verdict."""
     if not side.judged:
         return "error"
     return "passed" if side.passed == side.judged else "none" if side.passed else "failed"
 
 
-def _said(side: CriterionSide | None) -> str:
+def _side_text(side: CriterionSide | None) -> str:
     if side is None:
-        return "not asked"
+        return "not in this rubric"
     if not side.judged:
         return "no verdict"
     passed = "passed" if side.judged == 1 else f"{passed_of(side)} passed"
-    told = passed if side.passed else "not passed" if side.judged == 1 else passed
-    return f"{told}{', a person says' if side.overridden else ''}{f': {side.gap}' if side.gap else ''}"
+    verdict = passed if side.passed or side.judged > 1 else "not passed"
+    return f"{verdict}{', overridden by a person' if side.overridden else ''}{f': {side.gap}' if side.gap else ''}"

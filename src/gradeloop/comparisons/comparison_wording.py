@@ -1,79 +1,86 @@
-"""A comparison in words: sums, rates and what became of a case."""
+"""The words and numbers of a comparison, for the terminal and the page."""
 
 from collections.abc import Iterator, Mapping
 
 from gradeloop.batches.wording import VERDICTS
-from gradeloop.comparisons.comparison import BatchFacts, CaseRow, CaseSide, Comparison, CriterionSide, Outcome, Overall, PassRate
+from gradeloop.comparisons.comparison import BatchFacts, CaseRow, CaseSide, Comparison, CriterionSide, Outcome
 from gradeloop.comparisons.gate import Gate
 from gradeloop.comparisons.interval import Interval
-from gradeloop.printable import counted, one_line, percent
+from gradeloop.printable import counted, money, one_line, percent
 
-WORDS: dict[Outcome, str] = {"added": "only in B", "removed": "only in A", "unjudged": "judged in neither"}
-"""Instead of the outcome's own name."""
+WORDS: dict[Outcome, str] = {
+    "gained": "error -> verdict",
+    "lost": "verdict -> error",
+    "added": "only in B",
+    "removed": "only in A",
+    "unjudged": "no verdict in either",
+}
+"""The words for the outcomes whose own names do not explain them."""
 
-LEAST_CHANCE = 0.0001
+SIGNIFICANT = 0.05
+"""A change is significant below this p-value, as the field has it."""
+
+LEAST_P = 0.0001
+"""The smallest p-value that is printed as a number."""
 
 _GATES: dict[Gate, tuple[str, str, str]] = {
     Gate.REGRESSIONS: ("case", "cases", "regressed"),
-    Gate.ERRORS: ("case", "cases", "lost a verdict"),
-    Gate.CRITERIA: ("criterion", "criteria", "regressed in some case"),
-    Gate.ANY: ("finding", "findings", "against B: cases and criteria that regressed, verdicts lost, cases that B lacks"),
+    Gate.ERRORS: ("case", "cases", "went from a verdict to an error"),
+    Gate.CRITERIA: ("criterion", "criteria", "regressed in at least one case"),
+    Gate.ANY: ("finding", "findings", "(regressed cases and criteria, verdicts that became errors, cases missing from B)"),
 }
 
 
 def word(outcome: Outcome) -> str:
-    """Return an outcome in a word or three."""
+    """Return the words for an outcome."""
     return WORDS.get(outcome, outcome)
 
 
 def counts_line(counts: Mapping[Outcome, int], total: int) -> str:
-    """Return what all cases came to, in one line."""
+    """Return in one line how many cases have each outcome."""
     return f"{', '.join(f'{number:,} {word(outcome)}' for outcome, number in counts.items())} of {counted(total, 'case')}"
 
 
-def pass_rate(found: PassRate | None) -> str:
-    """Return a rate with its interval."""
-    return "" if found is None else f"{percent(found.rate)} ({_bounds(found.interval)})"
-
-
 def points(value: float) -> str:
-    """Return a difference of two rates in points of per cent, with its sign."""
-    told = f"{value * 100:+.1f}"
-    return "±0.0" if told in {"+0.0", "-0.0"} else told
+    """Return a difference of two rates in percentage points, with its sign."""
+    signed = f"{value * 100:+.1f}"
+    return "±0.0" if signed in {"+0.0", "-0.0"} else signed
 
 
-def overall_lines(found: Overall) -> Iterator[str]:
-    """Yield how the batches compare as a whole, and what chance alone does."""
-    rates = f"{percent(found.a.rate)} -> {percent(found.b.rate)} of {counted(found.a.cases, 'case')} judged in both"
-    yield f"{rates}: {points(found.difference)} points ({points(found.interval.low)} to {points(found.interval.high)}, 95%)"
-    if found.fell or found.rose:
-        uneven = f"by chance alone as uneven as this in {chance(found.by_chance)} of comparisons"
-        yield f"{counted(found.fell, 'case')} fell, {found.rose:,} rose; {uneven}"
+def overall_lines(found: Comparison) -> Iterator[str]:
+    """Yield the change of the pass rate with its confidence interval, and whether it is significant."""
+    whole = found.overall
+    if whole is None:
+        return
+    rates = f"pass rate {percent(whole.a.rate)} -> {percent(whole.b.rate)} of {counted(whole.a.cases, 'case')} judged in both"
+    yield f"{rates}: {points(whole.difference)} points (95% CI {points(whole.interval.low)} to {points(whole.interval.high)})"
+    if whole.fell or whole.rose:
+        change = "significant change" if whole.by_chance < SIGNIFICANT else "no significant change"
+        repeated = any(side is not None and side.runs > 1 for row in found.cases for side in (row.a, row.b))
+        p = p_value(whole.by_chance)
+        if repeated:
+            yield f"pass rate lower in {counted(whole.fell, 'case')}, higher in {whole.rose:,}: {change} (sign test {p})"
+        else:
+            yield f"{whole.fell:,} regressed, {whole.rose:,} improved: {change} (McNemar {p})"
 
 
-def chance(share: float) -> str:
-    """Return a probability in per cent: whole ones, below ten two digits."""
-    if share < LEAST_CHANCE:
-        return f"less than {LEAST_CHANCE * 100:g}%"
-    return f"{share:.0%}" if share >= 0.1 else f"{float(f'{share * 100:.2g}'):g}%"  # noqa: PLR2004 - as the sentence says
+def p_value(value: float) -> str:
+    """Return a p-value with two digits, as `p = 0.73`."""
+    return f"p < {LEAST_P:g}" if value < LEAST_P else f"p = {float(f'{value:.2g}'):g}"
 
 
-def _bounds(found: Interval) -> str:
-    return f"{found.low * 100:.0f}-{found.high * 100:.0f}"
-
-
-def came_to(side: CaseSide | None) -> str:
-    """Return what a case came to in one batch: its verdict, or of several runs how many passed."""
+def result_of(side: CaseSide | None) -> str:
+    """Return a case's result in one batch: its verdict, or how many of its several runs passed."""
     if side is None:
         return ""
     if side.status is not None:
         return VERDICTS[side.status][0]
-    lost = f", {side.runs - side.judged} without a verdict" if side.runs > side.judged else ""
-    return f"{side.passed}/{side.judged} passed{lost}"
+    rest = f", {side.runs - side.judged} without a verdict" if side.runs > side.judged else ""
+    return f"{side.passed}/{side.judged} passed{rest}"
 
 
 def scores(row: CaseRow) -> str:
-    """Return a case's score in A and in B, where either has one; of a case in one of them that one's."""
+    """Return a case's scores in A and in B, or the only one."""
     before, now = ("-" if side is None or side.score is None else f"{side.score:.2f}" for side in (row.a, row.b))
     if before == now == "-":
         return ""
@@ -81,7 +88,7 @@ def scores(row: CaseRow) -> str:
 
 
 def why(row: CaseRow) -> str:
-    """Return in one line what is behind a row: the error, or the criterion that changed most with what is said against it now."""
+    """Return in one line why a case changed: its error, or the criterion that changed most with its gap in B."""
     if row.outcome == "lost" and row.b is not None:
         return one_line(row.b.error)
     worst = next(iter(row.changes), None)
@@ -98,17 +105,21 @@ def passed_of(side: CriterionSide | None) -> str:
 
 
 def beside(facts: BatchFacts) -> dict[str, str]:
-    """Return what is told of a batch as a whole, by headings."""
-    cost = facts.cost
+    """Return the facts about a batch as a whole, by heading."""
+    rate = facts.pass_rate
     return {
         "batch": one_line(facts.source),
         "suite": one_line(facts.suite or ""),
         "created": one_line(facts.created or ""),
-        "pass rate": pass_rate(facts.pass_rate),
+        "pass rate": "" if rate is None else f"{percent(rate.rate)} ({_bounds(rate.interval)})",
         "score": "" if facts.score is None else f"{facts.score:.3f}",
-        "tokens": f"{cost.tokens:,}" if cost.tokens else "",
-        "cost": f"${cost.cost_usd:.4f}" if cost.cost_usd else "",
+        "tokens": f"{facts.cost.tokens:,}" if facts.cost.tokens else "",
+        "cost": money(facts.cost.cost_usd),
     }
+
+
+def _bounds(found: Interval) -> str:
+    return f"{found.low * 100:.0f}-{found.high * 100:.0f}"
 
 
 def gate_line(found: Comparison, gate: Gate) -> str:

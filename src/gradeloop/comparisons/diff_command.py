@@ -1,4 +1,4 @@
-"""What `gradeloop diff` does, apart from the terminal's flags."""
+"""`gradeloop diff`: compare two batches, and return the exit code."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +13,7 @@ from gradeloop.store import own_store
 
 
 def comparison_of(a: str, b: str) -> Comparison:
-    """Return how two batches compare, each by its id, as `latest~N`, or by its file.
+    """Compare two batches, named by id, as `latest~N`, or by file.
 
     Raises:
         InvalidRequest: One is neither, or they have no case in common.
@@ -28,7 +28,7 @@ def comparison_of(a: str, b: str) -> Comparison:
 
 
 def code_of(found: Comparison, gates: Sequence[Gate]) -> int:
-    """Return the exit code: 1 where a gate holds something against B, 3 where it had no case to look at."""
+    """Return the exit code: 1 if a gate fails, 3 if it had no case to look at."""
     if gates and found.overall is None and not any(found.hits(each) for each in gates):
         return NO_VERDICT
     return CAPPED if any(found.hits(each) for each in gates) else SATISFIED

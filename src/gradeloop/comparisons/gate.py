@@ -4,13 +4,13 @@ from enum import StrEnum
 
 
 class Gate(StrEnum):
-    """What is held against B."""
+    """Findings that fail the comparison."""
 
     REGRESSIONS = "regressions"
     """Cases that regressed."""
     ERRORS = "errors"
-    """Cases of which more runs have no verdict than in A."""
+    """Cases with more errors in B than in A."""
     CRITERIA = "criteria"
-    """Criteria that regressed in some case, whatever the case came to."""
+    """Criteria that regressed in at least one case, whatever its verdict."""
     ANY = "any"
-    """All of it, and cases that B lacks."""
+    """All of these, and cases missing from B."""

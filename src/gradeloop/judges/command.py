@@ -1,4 +1,4 @@
-"""What the commands about judges do, apart from the terminal's flags."""
+"""`gradeloop judge` and `gradeloop agreement`: judge runs, print and store the results."""
 
 import os
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ from gradeloop.worker_process import WorkerSpec, done_before, ensure_worker
 
 @dataclass(frozen=True)
 class Order:
-    """What `gradeloop judge` was asked for."""
+    """The arguments and flags of one `gradeloop judge`."""
 
     judge: str
     runs: tuple[str, ...]
-    model: str | None
-    repeats: int
-    at_once: int
+    grader: str | None
+    repeat: int
+    concurrency: int
     passes: tuple[str, ...]
     tools: tuple[Path, ...]
     scripted: Path | None
@@ -46,7 +46,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it."""
+    """How many judgements there are, and how many were judged, passed and failed."""
 
     total: int
     judged: int
@@ -56,7 +56,7 @@ class Outcome:
 
 
 async def judged(order: Order, *, needs_rule: bool) -> Outcome:
-    """Judge runs and tell of them; Ctrl-C leaves the judgements to go on by themselves.
+    """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker.
 
     Raises:
         GradeloopError: With one sentence for the user.
@@ -68,10 +68,10 @@ async def judged(order: Order, *, needs_rule: bool) -> Outcome:
         await registry.open()
     existing(order.tools, "--tools")
     existing((order.scripted,) if order.scripted else (), "--scripted")
-    config, note = with_model(config, order.model, scripted=order.scripted is not None)
+    config, note = with_model(config, order.grader, scripted=order.scripted is not None)
     rule = Rule(config, order.passes)
     if needs_rule and not rule.stated:
-        raise InvalidRequest("--pass-rate needs to know what counts as passed; say it with --pass KEY=VALUE")
+        raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
     early = None if any(source.startswith(THREAD) for source in order.runs) else await runs_named(order.runs, None)
     if note and not order.as_json:
         console.print(note, style="dim", soft_wrap=True)
@@ -82,7 +82,7 @@ async def judged(order: Order, *, needs_rule: bool) -> Outcome:
     judge = Judge(config, client, task_queue=task_queue)
     for run in runs:  # before the first of them is paid for
         await judge.request(run)
-    bench = Bench(judge, runs, order.repeats, order.at_once)
+    bench = Bench(judge, runs, order.repeat, order.concurrency)
     stopped = await _with_progress(bench, task_queue, connection, order, console)
     results = bench.ordered
     _tell(config, bench, rule, order, console)
@@ -94,14 +94,14 @@ async def judged(order: Order, *, needs_rule: bool) -> Outcome:
 
 
 async def _served(order: Order, connection: Connection) -> str:
-    """Return the queue on which the judge is served: the one that is named, else that of a worker of our own."""
+    """Return the task queue: the one that the environment names, else that of a worker that is started here."""
     if named := os.environ.get("GRADELOOP_TASK_QUEUE"):
         return named
     return await ensure_worker(WorkerSpec(tools=order.tools, scripted=order.scripted, config=config_file((), os.environ)), connection)
 
 
 async def _with_progress(bench: Bench, task_queue: str, connection: Connection, order: Order, console: Console) -> bool:
-    """Judge all runs behind a bar; True where Ctrl-C ended it."""
+    """Judge all runs behind a progress bar; True if Ctrl-C stopped it."""
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
     lines = order.output.open("w", encoding="utf-8") if order.output else None
     failures = 0
@@ -134,7 +134,7 @@ def _tell(config: JudgeConfig, bench: Bench, rule: Rule, order: Order, console: 
 
 
 async def agreed(judge: str, labels: Path, results: Path | None) -> Agreement:
-    """Return how far a judge agrees with labels, by results in a file, else by those in the store.
+    """Return how well a judge agrees with labels, by the results of a file or of the store.
 
     Raises:
         InvalidRequest: Judge, labels or results cannot be read, or have nothing in common.

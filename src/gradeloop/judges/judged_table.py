@@ -1,4 +1,4 @@
-"""Judgements as a person sees them: a table, and one line that sums them up."""
+"""Judgements for a terminal: a table, and one line that sums them up."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,31 +12,32 @@ from gradeloop.judges.agreement import Agreement
 from gradeloop.judges.config import CriteriaJudge, JudgeConfig
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.schema_shape import keys_of, value_at
-from gradeloop.printable import clip, did_you_mean, one_line
+from gradeloop.printable import clip, counted, did_you_mean, money, one_line, percent
+from gradeloop.terminal_table import Column, table
 
 CELL = 60
 KEYS = 6
-"""Columns of a table; `--json` has every key."""
+"""The most output keys that a table shows; `--json` has every key."""
 
 DISAGREEMENTS = 20
-"""Shown on a terminal; `--json` has all of them."""
+"""The most disagreements on a terminal; `--json` has all of them."""
 
 
 class Rule:
-    """What counts as passed: `satisfied` of a judge with criteria, else what `--pass KEY=VALUE` says, all of it."""
+    """When a judgement passes: if a criteria judge says `satisfied`, or if the output has every `--pass KEY=VALUE`."""
 
     def __init__(self, judge: JudgeConfig, wanted: Sequence[str]) -> None:
-        self._wanted = [self._read(judge, each) for each in wanted]
+        self._wanted = [self._read(judge, text) for text in wanted]
         if isinstance(judge, CriteriaJudge) and not self._wanted:
             self._wanted = [(("result",), "satisfied")]
 
     @property
     def stated(self) -> bool:
-        """True where something counts as passed."""
+        """True if the rule can pass or fail a judgement."""
         return bool(self._wanted)
 
     def passed(self, result: JudgeResult) -> bool | None:
-        """Say whether a result passes; None where it is a FAILURE, or nothing is stated."""
+        """Return whether a result passes; None for a FAILURE, or without a rule."""
         if result.failed or not self._wanted:
             return None
         return all(json.dumps(value_at(result.output, path)) == json.dumps(value) for path, value in self._wanted)
@@ -53,39 +54,40 @@ class Rule:
 
 
 def _value(judge: JudgeConfig, path: tuple[str, ...], value: str, text: str) -> JsonValue:
-    """Return the value that is meant, of the type that the key has."""
+    """Return the value in the type that the key has."""
     schema = judge.output_schema
     for name in path:
         schema = schema["properties"][name]
     if schema["type"] == "string":
-        told: JsonValue = value
+        wanted: JsonValue = value
     else:
         try:
-            told = json.loads(value)
+            wanted = json.loads(value)
         except ValueError:
-            told = None
-    if "enum" in schema and told not in schema["enum"]:
-        known = [str(each) for each in schema["enum"]]
-        raise InvalidRequest(f"--pass {clip(text)}: no judgement has that value.{did_you_mean(value, known)}")
-    if told is None:
-        raise InvalidRequest(f"--pass {clip(text)}: {clip(value)} is no {schema['type']}; write one")
-    return told
+            wanted = None
+    if "enum" in schema and wanted not in schema["enum"]:
+        known = [str(value) for value in schema["enum"]]
+        raise InvalidRequest(f"--pass {clip(text)}: the judge's schema does not allow that value.{did_you_mean(value, known)}")
+    if wanted is None:
+        raise InvalidRequest(f"--pass {clip(text)}: {clip(value)} is not of type {schema['type']}; write KEY=VALUE with such a value")
+    return wanted
 
 
 def result_table(judge: JudgeConfig, results: Sequence[tuple[JudgeResult, int]], rule: Rule) -> Table:
-    """Return a row a judgement: what it comes to, its doubts, its citations, its cost."""
+    """Return a row per judgement: its verdict, its output, its citations and its doubts."""
     keys = keys_of(judge.output_schema)[:KEYS]
-    repeated = any(repeat for _, repeat in results)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("run", *(["repeat"] if repeated else []), "verdict", *(key.name for key in keys), "citations", "notes"):
-        table.add_column(heading, overflow="fold")
-    for result, repeat in results:
-        values = [_shown(value_at(result.output, key.path)) for key in keys]
-        verdict = _verdict(result, rule)
-        counts = result.result_metadata.get("citation_counts")
-        cited = f"{counts['verified']} of {counts['cited']}" if isinstance(counts, dict) and counts.get("cited") else ""
-        table.add_row(Text(one_line(result.agent_run_id)), *([str(repeat)] if repeated else []), verdict, *values, cited, _notes(result))
-    return table
+    all_of = [result for result, _ in results]
+    repeats = [Column("repeat", [str(repeat) for _, repeat in results])] if any(repeat for _, repeat in results) else []
+    return table(
+        [
+            Column("run", [result.agent_run_id for result in all_of], wraps=True),
+            *repeats,
+            Column("verdict", [_verdict(result, rule) for result in all_of], wraps=True),
+            *(Column(key.name, [_value_text(value_at(result.output, key.path)) for result in all_of], wraps=True) for key in keys),
+            Column("citations", [_citations(result) for result in all_of], wraps=True),
+            Column("notes", [_notes(result) for result in all_of], wraps=True),
+        ]
+    )
 
 
 def _verdict(result: JudgeResult, rule: Rule) -> Text:
@@ -95,53 +97,63 @@ def _verdict(result: JudgeResult, rule: Rule) -> Text:
     return Text("judged") if passed is None else Text("passed", style="green") if passed else Text("not passed", style="red")
 
 
-def _shown(value: JsonValue) -> Text:
+def _value_text(value: JsonValue) -> str:
     if value is None:
-        return Text("")
-    told = value if isinstance(value, str) else f"{value:.3g}" if isinstance(value, float) else json.dumps(value)
-    return Text(one_line(told)[:CELL])
+        return ""
+    return one_line(value if isinstance(value, str) else f"{value:.3g}" if isinstance(value, float) else json.dumps(value))[:CELL]
+
+
+def _citations(result: JudgeResult) -> str:
+    counts = result.result_metadata.get("citation_counts")
+    return f"{counts['verified']} of {counts['cited']} found" if isinstance(counts, dict) and counts.get("cited") else ""
 
 
 def _notes(result: JudgeResult) -> Text:
-    told = result.result_metadata
+    metadata = result.result_metadata
     if result.failed:
-        return Text(one_line(str(told.get("reason") or ""))[:200])
-    parts = [f"tied: {', '.join(map(str, ties))}" for ties in [told.get("ties")] if isinstance(ties, list) and ties]
-    parts += [f"contested: {', '.join(map(str, split))}" for split in [told.get("contested")] if isinstance(split, list) and split]
-    rollouts = told.get("rollouts")
-    lost = sum(isinstance(each, dict) and each.get("output") is None for each in rollouts) if isinstance(rollouts, list) else 0
-    parts += [f"{lost} of {len(rollouts)} rollouts left out"] if lost and isinstance(rollouts, list) else []
-    parts += ["cut to fit"] if told.get("elided") else []
+        return Text(one_line(str(metadata.get("reason") or ""))[:200])
+    parts = [
+        f"{name}: {', '.join(map(str, keys))}"
+        for name, keys in (("tied", metadata.get("ties")), ("contested", metadata.get("contested")))
+        if isinstance(keys, list) and keys
+    ]
+    rollouts = metadata.get("rollouts")
+    lost = sum(isinstance(rollout, dict) and rollout.get("output") is None for rollout in rollouts) if isinstance(rollouts, list) else 0
+    parts += [f"{lost} of {len(rollouts)} rollouts failed"] if lost and isinstance(rollouts, list) else []
+    parts += ["transcript cut to fit"] if metadata.get("elided") else []
     return Text("; ".join(parts), style="yellow")
 
 
 def sum_line(results: Sequence[JudgeResult], rule: Rule) -> str:
-    """Return what all judgements come to, in one line."""
-    failures = sum(each.failed for each in results)
+    """Return the result of all judgements in one line."""
+    failures = sum(result.failed for result in results)
     judged = len(results) - failures
-    passed = sum(bool(rule.passed(each)) for each in results)
-    rate = f", {passed} passed ({passed / judged:.0%})" if rule.stated and judged else ""
-    costs = [each.usage.cost_usd for each in results if each.usage.calls]
-    cost = f", ${sum(each for each in costs if each is not None):.4f}" if costs and None not in costs else ""
-    tokens = sum(each.usage.tokens for each in results)
-    return f"Results: {judged} judged{rate}, {failures} failure{'' if failures == 1 else 's'}; {tokens:,} tokens{cost}"
+    passed = sum(bool(rule.passed(result)) for result in results)
+    rate = f", {passed} passed ({percent(passed / judged)})" if rule.stated and judged else ""
+    costs = [result.usage.cost_usd for result in results if result.usage.calls]
+    cost = f", {money(sum(cost for cost in costs if cost is not None))}" if any(costs) and None not in costs else ""
+    tokens = sum(result.usage.tokens for result in results)
+    return f"Results: {judged} judged{rate}, {counted(failures, 'failure')}; {tokens:,} tokens{cost}"
 
 
 def agreement_lines(found: Agreement) -> Iterator[str | Table]:
-    """Yield how far a judge agrees, a key at a time, and where it does not."""
-    told = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("key", "pairs", "accuracy", "kappa", "alpha", "mean error"):
-        told.add_column(heading)
-    for each in found.keys:
-        numbers = (each.kappa, each.alpha, each.mean_error)
-        told.add_row(Text(each.key), str(each.pairs), f"{each.accuracy:.1%}", *("" if n is None else f"{n:.3f}" for n in numbers))
+    """Yield how far a judge agrees with people, by key, and where it does not."""
     yield f"{found.judged} of {found.labels} labels have a judgement"
-    yield told
-    for each in found.keys:
-        if each.confusion:
+    yield table(
+        [
+            Column("key", [key.key for key in found.keys], wraps=True),
+            Column("pairs", [str(key.pairs) for key in found.keys]),
+            Column("accuracy", [f"{key.accuracy:.1%}" for key in found.keys]),
+            Column("kappa", [_number(key.kappa) for key in found.keys]),
+            Column("alpha", [_number(key.alpha) for key in found.keys]),
+            Column("mean error", [_number(key.mean_error) for key in found.keys]),
+        ]
+    )
+    for key in found.keys:
+        if key.confusion:
             yield ""
-            yield f"{each.key}: rows are labels, columns the judge"
-            yield _confusion(each.confusion)
+            yield f"{key.key}: rows are labels, columns the judge"
+            yield _confusion(key.confusion)
     for odd in found.disagreements[:DISAGREEMENTS]:
         yield ""
         by = one_line(odd.by)
@@ -152,11 +164,11 @@ def agreement_lines(found: Agreement) -> Iterator[str | Table]:
         yield f"and {len(found.disagreements) - DISAGREEMENTS} more disagreements; --json lists them all"
 
 
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
 def _confusion(rows: dict[str, dict[str, int]]) -> Table:
-    columns = sorted({name for row in rows.values() for name in row} | set(rows))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("", *columns):
-        table.add_column(heading, justify="left" if not heading else "right")
-    for name in sorted(rows):
-        table.add_row(Text(name), *(str(rows[name].get(column, 0)) for column in columns))
-    return table
+    labels, names = sorted(rows), sorted({name for row in rows.values() for name in row} | set(rows))
+    counts = (Column(name, [str(rows[label].get(name, 0)) for label in labels], right=True) for name in names)
+    return table([Column("", labels, wraps=True), *counts])

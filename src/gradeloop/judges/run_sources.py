@@ -140,7 +140,7 @@ def _model(name: str) -> ModelSpec:
     try:
         return ModelSpec.model_validate(name)
     except ValidationError as error:
-        raise InvalidRequest(f"--model: {explain(error)}") from None
+        raise InvalidRequest(f"--grader: {explain(error)}") from None
 
 
 def _judged_by(judge: JudgeConfig, model: ModelSpec) -> JudgeConfig:

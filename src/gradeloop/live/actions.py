@@ -1,4 +1,4 @@
-"""What people say to a thread from its page, each by the one method of the typed client that says it."""
+"""The actions that people take on a thread's page: each calls one method of the typed client."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ class NewRubric(Strict):
     """What the form for a new rubric sends."""
 
     rubric: str
-    """As it stands in a file: a list in text, or YAML, or JSON."""
+    """The content of a rubric file: a list in text, YAML, or JSON."""
 
 
 async def act(site: Site, thread_id: str, action: str, body: Body) -> None:
@@ -38,9 +38,9 @@ async def act(site: Site, thread_id: str, action: str, body: Body) -> None:
         GradeloopError: It is refused, or nobody answers: one sentence for the person.
     """
     if action not in ACTIONS:
-        raise InvalidRequest(f"action: {action!r} is none. Known: {', '.join(ACTIONS)}.")
+        raise InvalidRequest(f"Unknown action {action!r}. Known: {', '.join(ACTIONS)}.")
     await site.wake(thread_id)
-    words = f"no worker answered for the thread {thread_id!r} within {ACTION_SECONDS:.0f} s; look at its worker, then say it again"
+    words = f"no worker answered for the thread {thread_id!r} within {ACTION_SECONDS:.0f} s; check its worker, then try again"
     await in_time(ACTIONS[action](site, thread_id, body), ACTION_SECONDS, words)
 
 
@@ -49,7 +49,7 @@ async def _interrupt(site: Site, thread_id: str, _body: Body) -> None:
 
 
 async def _close(site: Site, thread_id: str, _body: Body) -> None:
-    await site.client.close(thread_id)
+    await site.client.close_thread(thread_id)
 
 
 async def _resume(site: Site, thread_id: str, body: Body) -> None:
@@ -131,7 +131,7 @@ def pasted_rubric(text: str) -> JsonValue:
         return text
     value, placed = read_placed(text, where)
     if _names_a_file(value):
-        raise InvalidRequest("prompt: a rubric that is pasted can name no file; paste what stands in it")
+        raise InvalidRequest("prompt: a pasted rubric cannot refer to a file; paste the content of the file")
     refuse_bad(value, placed, (), where)
     return value
 

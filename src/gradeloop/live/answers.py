@@ -24,9 +24,9 @@ STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (
 )
 
 
-def tag_of(*told: str) -> str:
+def tag_of(*parts: str) -> str:
     """Return the mark of what a page shows, as a header has it."""
-    return f'"{hashlib.sha256(chr(0).join(told).encode(errors="replace")).hexdigest()[:32]}"'
+    return f'"{hashlib.sha256(chr(0).join(parts).encode(errors="replace")).hexdigest()[:32]}"'
 
 
 def knows(request: Request, tag: str) -> bool:
@@ -66,11 +66,11 @@ def refused(request: Request, error: Exception, token: str) -> Response:
 
 def _told(error: Exception) -> tuple[str, HTTPStatus]:
     if isinstance(error, HTTPException):
-        words = {HTTPStatus.NOT_FOUND: "there is no such page; begin at /"}
+        words = {HTTPStatus.NOT_FOUND: "page not found; start at /"}
         return words.get(HTTPStatus(error.status_code), error.detail), HTTPStatus(error.status_code)
     if isinstance(error, GradeloopError):
         return str(error), next((status for kind, status in STATUSES if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
-    return "gradeloop itself failed here; its terminal says more", HTTPStatus.INTERNAL_SERVER_ERROR
+    return "gradeloop failed; its terminal shows the error", HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _wants_part(request: Request) -> bool:

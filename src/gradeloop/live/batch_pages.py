@@ -75,4 +75,4 @@ class BatchPages:
             await self._site.wake(thread_id)
             return with_thread(result, await thread_story(self._site.client, thread_id))
         except GradeloopError as error:
-            return story.model_copy(update={"notes": (*story.notes, f"its thread cannot be read now: {error}")})
+            return story.model_copy(update={"notes": (*story.notes, f"the thread cannot be read now: {error}")})

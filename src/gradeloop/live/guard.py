@@ -72,21 +72,21 @@ class Guard:
         """
         host = headers.get("host", "")
         if host not in {f"127.0.0.1:{self.port}", f"localhost:{self.port}"}:
-            return Refusal(421, f"this page is http://127.0.0.1:{self.port}; open it by that address")
+            return Refusal(421, f"this page is served at http://127.0.0.1:{self.port}; open that address")
         if method == "GET":
             return _unseen(headers)
         if method == "POST":
             return self._unheard(headers, f"http://{host}")
-        return Refusal(405, "GET and POST alone are answered")
+        return Refusal(405, "only GET and POST are allowed")
 
     def _unheard(self, headers: Mapping[str, str], origin: str) -> Refusal | None:
         """Say why a request that changes something is refused."""
         if headers.get("origin", origin) != origin or headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return Refusal(403, "another site asked for this; say it from the page itself")
+            return Refusal(403, "the request came from another site; send it from the page itself")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            return Refusal(415, "the body has to be JSON, and to be called so: Content-Type: application/json")
+            return Refusal(415, "the body must be JSON, with the header Content-Type: application/json")
         if not hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
-            return Refusal(403, "this page is of an earlier `gradeloop dev`; load it again")
+            return Refusal(403, "this page is from an earlier `gradeloop dev`; reload it")
         length = headers.get("content-length", "0")
         return _too_large() if not length.isdecimal() or len(length) > len(str(BODY_BYTES)) or int(length) > BODY_BYTES else None
 
@@ -100,7 +100,7 @@ def _unseen(headers: Mapping[str, str]) -> Refusal | None:
         return None
     if (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document"):
         return None
-    return Refusal(403, "another site asked for this; open the page itself")
+    return Refusal(403, "the request came from another site; open the page itself")
 
 
 def _too_large() -> Refusal:
@@ -111,8 +111,8 @@ def _single(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return headers by name; the values of one that was sent twice in one text."""
     headers: dict[str, str] = {}
     for name, value in raw:
-        key, told = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {told}" if key in headers else told
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
 
 
@@ -122,7 +122,7 @@ async def _body(receive: "Receive") -> tuple[bytes, Refusal | None]:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return b"", Refusal(400, "the request broke off")
+            return b"", Refusal(400, "the request was cut off")
         body += message.get("body", b"")
         if len(body) > BODY_BYTES:
             return b"", _too_large()
@@ -132,10 +132,10 @@ async def _body(receive: "Receive") -> tuple[bytes, Refusal | None]:
 
 def _given(body: bytes, receive: "Receive") -> "Receive":
     """Return what hands the body over, and then whatever else comes."""
-    held = [body]
+    unread = [body]
 
     async def give() -> "Message":
-        return {"type": "http.request", "body": held.pop(), "more_body": False} if held else await receive()
+        return {"type": "http.request", "body": unread.pop(), "more_body": False} if unread else await receive()
 
     return give
 
@@ -156,7 +156,7 @@ class _Guarded:
     async def refuse(self, refusal: Refusal) -> None:
         """Answer with a sentence, and have the connection end: a body may still be on its way."""
         body = json.dumps({"error": refusal.why}).encode()
-        told = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close", "allow": "GET, POST"}
-        headers = [(name.encode(), value.encode()) for name, value in told.items()]
+        named = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close", "allow": "GET, POST"}
+        headers = [(name.encode(), value.encode()) for name, value in named.items()]
         await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
         await self({"type": "http.response.body", "body": body})

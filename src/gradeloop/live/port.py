@@ -38,7 +38,9 @@ def listening(asked: int | None) -> socket.socket:
         try:
             return _bound(asked)
         except OSError as error:
-            raise InvalidRequest(f"{VARIABLE} is {asked}, which cannot be had ({error.strerror}); choose another, or unset it") from None
+            raise InvalidRequest(
+                f"{VARIABLE} is {asked}, a port that cannot be opened ({error.strerror}); choose another, or unset it"
+            ) from None
     try:
         return _bound(DEFAULT)
     except OSError:

@@ -9,11 +9,10 @@ from gradeloop.batches.case_result import BatchStatus, BatchSummary, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client import GradingClient
 from gradeloop.errors import GradeloopError
-from gradeloop.printable import counted, percent
+from gradeloop.printable import counted, money, percent
 from gradeloop.reports.case_stories import case_story, thread_of, with_thread
 from gradeloop.reports.collection import Entry, Head, Tile, collection_page
 from gradeloop.reports.document import Live
-from gradeloop.reports.filters import money
 from gradeloop.reports.run_story import RunStory, Verdict
 from gradeloop.reports.thread_story import thread_story
 
@@ -85,9 +84,9 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
         ("waiting", f"{summary.waiting:,}", None, bool(summary.waiting)),
         ("not run", f"{summary.open:,}", None, bool(summary.open)),
         (f"of {judged:,} judged, {percent(summary.pass_rate)} wanted", rate, None, bool(judged)),
-        ("from the cache", f"{summary.cached:,}", None, bool(summary.cached)),
+        ("cached", f"{summary.cached:,}", None, bool(summary.cached)),
         ("tokens", f"{summary.usage.tokens:,}", None, bool(summary.usage.tokens)),
-        ("cost", money(summary.usage), None, bool(summary.usage.cost_usd)),
+        ("cost", money(summary.usage.cost_usd), None, bool(summary.usage.cost_usd)),
     ]
     about = {"batch": summary.batch_id} | ({"started": summary.created} if summary.created else {})
     return Head(
@@ -123,12 +122,12 @@ async def read_threads(opened: Opened, batch_id: str, wanted: Sequence[str]) -> 
 
     await asyncio.gather(*(read(each) for each in wanted[:THREADS]))
     missing = len(wanted) - len(found)
-    why = next(iter(lost.values()), f"{THREADS:,} are read at most")
+    why = next(iter(lost.values()), f"a report reads at most {THREADS:,} threads")
     return found, [_missing(missing, why)] if missing else []
 
 
 def _missing(number: int, why: str) -> str:
-    return f"Of {counted(number, 'case')} with a thread of its own only the end is told: {why}"
+    return f"Only the result is shown of {counted(number, 'case')} with a thread: {why}"
 
 
 class _Told:

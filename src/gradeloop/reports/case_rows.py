@@ -19,9 +19,9 @@ FILTERS = {
     "waiting": "waiting",
     "none": "not run",
     "contested": "contested",
-    "unverified": "without a verdict on a criterion",
+    "unverified": "unverified criterion",
     "person": "overridden",
-    "differs": "different between generators",
+    "differs": "generators disagree",
 }
 
 

@@ -74,8 +74,8 @@ def about(result: CaseResult) -> dict[str, str]:
         "grader": result.grader,
         **{f"{name} (variable)": value for name, value in result.vars.items()},
         "finished": result.finished,
-        "run again": f"{result.attempt} times" if result.attempt else None,
-        "cache": "all verdicts came from it" if result.cached else None,
+        "retried": f"{result.attempt} times" if result.attempt else None,
+        "cache": "all verdicts were cached" if result.cached else None,
     }
     return {name: _cut(value) for name, value in named.items() if value is not None}
 
@@ -112,9 +112,8 @@ def _overridden(result: CaseResult) -> bool | None:
 
 def _notes(result: CaseResult, case: Case | None) -> tuple[str, ...]:
     told = {
-        "What was asked is not in the file that this was read from; the report of the batch itself shows it.": case is None
-        and not result.thread_id,
-        f"It is the last of {result.iterations} drafts; the others are in the thread {result.thread_id}.": (result.iterations or 0) > 1,
+        "The results file does not hold the prompt; the report of the batch itself shows it.": case is None and not result.thread_id,
+        f"This is the last of {result.iterations} drafts; the thread {result.thread_id} has the others.": (result.iterations or 0) > 1,
         f"Not run: {result.error}": result.status == "queued" and bool(result.error) and result.error != "not run",
     }
     return tuple(words for words, holds in told.items() if holds)

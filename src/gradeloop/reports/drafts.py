@@ -105,5 +105,5 @@ def _shortened(piece: Piece, *, first: bool, last: bool) -> list[Piece]:
         return [piece]
     start, end = piece.text[:head], piece.text[len(piece.text) - tail :]
     left = len(piece.text) - head - tail
-    parts = [Piece("same", start), Piece("left out", f"… {left:,} characters as before …"), Piece("same", end)]
+    parts = [Piece("same", start), Piece("left out", f"… {left:,} unchanged characters …"), Piece("same", end)]
     return [part for part in parts if part.text]

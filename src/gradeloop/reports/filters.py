@@ -1,32 +1,32 @@
-"""How values are written in pages."""
+"""How pages write numbers, times and JSON."""
 
 import json
 from urllib.parse import quote
 
 from pydantic import JsonValue
 
-from gradeloop.printable import counted, percent
+from gradeloop.printable import counted, money, percent
 from gradeloop.usage import Usage
 
 
 def score(value: float | None) -> str:
-    """Return a score with two decimals; nothing where there is none."""
+    """Return a score with two decimals; nothing if there is none."""
     return "" if value is None else f"{value:.2f}"
 
 
-def money(usage: Usage) -> str:
-    """Return what calls cost; nothing where that is not known, or nothing."""
-    return f"${usage.cost_usd:.4f}" if usage.cost_usd else ""
+def cost(usage: Usage) -> str:
+    """Return what calls cost; nothing if it is unknown or zero."""
+    return money(usage.cost_usd)
 
 
 def tokens(usage: Usage) -> str:
-    """Return the tokens of calls, in and out, in words."""
+    """Return the tokens of calls, in and out."""
     cached = f" ({usage.cached:,} cached)" if usage.cached else ""
     return f"{usage.input:,} tokens in{cached}, {usage.output:,} out"
 
 
 def seconds(value: float | None) -> str:
-    """Return a duration: milliseconds below a second, and from two minutes on minutes too."""
+    """Return a duration: in milliseconds below a second, in minutes and seconds from two minutes on."""
     if value is None:
         return ""
     if value < 1:
@@ -35,7 +35,7 @@ def seconds(value: float | None) -> str:
 
 
 def when(time: str) -> str:
-    """Return a time as it is read: `2026-11-22T06:38:32.337+00:00` to the second, with UTC for its zone."""
+    """Return a UTC time to the second: `2026-11-22 06:38:32 UTC`; any other text as it is."""
     zone = " UTC" if time.endswith(("Z", "+00:00")) else ""
     return f"{time[:10]} {time[11:19]}{zone}" if zone and time[10:11] == "T" else time
 
@@ -53,7 +53,7 @@ def in_path(text: str) -> str:
 FILTERS = {
     "score": score,
     "percent": percent,
-    "money": money,
+    "money": cost,
     "tokens": tokens,
     "seconds": seconds,
     "when": when,

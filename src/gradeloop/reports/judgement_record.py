@@ -40,10 +40,10 @@ async def judgement_record(temporal: Client, result: JudgeResult) -> JudgementRe
     try:
         asked = await started_with(temporal, first)
     except Unreadable as error:
-        return JudgementRecord(notes=(f"what the judgement was asked with cannot be read: {error}",))
+        return JudgementRecord(notes=(f"the judgement's input cannot be read: {error}",))
     run, judge = _run(asked.get("run")), _judge(asked.get("judge"))
     if run is not None and run.id != result.agent_run_id:
-        return JudgementRecord(notes=(f"the judgement of that id is of another run, {run.id!r}; nothing is told of it",))
+        return JudgementRecord(notes=(f"the judgement of that id belongs to another run, {run.id!r}, so its tool calls are not shown",))
     if not isinstance(judge, CriteriaJudge):
         return JudgementRecord(run, judge)
     tools, notes = await tool_uses(temporal, result.id)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gradeloop.printable import money
 from gradeloop.reports.collection import Entry, Head, Tile, collection_page
-from gradeloop.reports.filters import money
 from gradeloop.reports.pages import run_page
 from gradeloop.reports.run_story import RunStory, Verdict
 from gradeloop.usage import Usage
@@ -34,10 +34,10 @@ def _head(report: JudgementReport) -> Head:
         ("passed", f"{counts['passed']:,}", "passed", bool(counts["passed"])),
         ("failed", f"{counts['failed']:,}", "failed", bool(counts["failed"])),
         ("judged", f"{counts['none']:,}", None, bool(counts["none"])),
-        ("without a verdict", f"{counts['error']:,}", "error" if counts["error"] else None, True),
+        ("failures", f"{counts['error']:,}", "error" if counts["error"] else None, True),
         (f"of {len(cited):,} citations found", f"{sum(cited):,}", None, bool(cited)),
         ("tokens", f"{usage.tokens:,}", None, bool(usage.tokens)),
-        ("cost", money(usage), None, bool(usage.cost_usd)),
+        ("cost", money(usage.cost_usd), None, bool(usage.cost_usd)),
     ]
     return Head(
         name=report.name,

@@ -23,11 +23,11 @@ from gradeloop.transcript import Message
 AT_ONCE = 20
 """Judgements that are read from the server at once."""
 
-NO_RUN = "the transcript is not at hand: name the file of the runs with --runs FILE"
+NO_RUN = "the transcript is missing; name the file of the runs with --runs FILE"
 
-ANOTHER_RUN = "the run that was named is not the one that was judged under this id; the judged one is shown"
+ANOTHER_RUN = "the run in the given file differs from the judged run of the same id; the judged one is shown"
 
-MISPLACED = "the run that was named does not have all that is cited; it may be another than the one that was judged"
+MISPLACED = "some citations point outside the given run; it may differ from the run that was judged"
 
 CITATIONS = "citations"
 """The key of a result's metadata under which they stand."""

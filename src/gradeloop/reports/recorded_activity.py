@@ -13,7 +13,7 @@ from gradeloop.reports.workflow_histories import RunHistory
 
 Ending = Literal["completed", "failed", "timed_out", "canceled"]
 
-LOST = "nobody knows how it ended: the run of the workflow was closed before"
+LOST = "the result is unknown: the workflow closed before the call ended"
 
 CANCELLED = "cancelled before it ended"
 
@@ -107,7 +107,7 @@ def _told(error: BaseException) -> str:
     if isinstance(error, exceptions.ApplicationError):
         return f"{error.type}: {error.message}" if error.type else error.message
     if isinstance(error, exceptions.TimeoutError) and error.type == exceptions.TimeoutType.SCHEDULE_TO_START:
-        return "no_worker: no worker took the call in time; start one on that task queue"
+        return "no_worker: no worker took the call in time; start a worker on that task queue"
     if isinstance(error, exceptions.TimeoutError):
-        return f"timeout: no answer in time ({error.message})"
+        return f"timeout: no result in time ({error.message})"
     return f"{type(error).__name__}: {error}"

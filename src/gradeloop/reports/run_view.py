@@ -179,5 +179,5 @@ def _later(row: CriterionRow, following: Evaluation | None) -> str | None:
     if after is None or after.unverified or row.unverified:
         return None
     if not row.passed:
-        return "mended in the next draft" if after.passed else "still open in the next draft"
-    return None if after.passed else "broken in the next draft"
+        return "fixed in the next draft" if after.passed else "still failing in the next draft"
+    return None if after.passed else "failing in the next draft"

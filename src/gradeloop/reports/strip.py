@@ -49,7 +49,7 @@ def tags_of(criterion: Criterion | None) -> tuple[str, ...]:
     told = {
         "optional": not criterion.required,
         f"check {criterion.check.tool}" if criterion.check else "": criterion.check is not None,
-        "asked of a person": criterion.human,
+        "a person decides": criterion.human,
         "must not hold": criterion.negate,
         f"weight {criterion.weight:g}": criterion.weight != 1,
         f"{len(criterion.judges)} votes": len(criterion.judges) > 1,

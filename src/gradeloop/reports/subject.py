@@ -72,8 +72,8 @@ class Subject:
             return "thread"
         if reference(self.name) is not None:
             return "judgements"
-        words = "is no file, no batch of the store, no thread of the server and no judge's rubric"
-        raise InvalidRequest(f"{clip(self.name)} {words}; `gradeloop batches list` and `gradeloop list` show what there is")
+        words = "is not a file, a batch in the store, a thread on the server, or a registered judge"
+        raise InvalidRequest(f"{clip(self.name)} {words}; `gradeloop batches list` and `gradeloop list` list what exists")
 
     def _is_file(self) -> bool:
         return Path(self.name).suffix.lower() in {".json", ".jsonl"} or Path(self.name).is_file()

@@ -64,8 +64,8 @@ class Table:
         """What is not listed, or does not open, in words."""
         more = ", ".join(f"{number:,} {word}" for word, number in self._left_out.items())
         told = {
-            f"More are counted but not listed here: {more}.": bool(self._left_out),
-            f"{self._closed:,} cannot be opened here, so that the file stays below 20 MB; shown by: gradeloop batches show BATCH CASE": (
+            f"Counted but not listed here: {more}.": bool(self._left_out),
+            f"{self._closed:,} cannot be opened here, so that the file stays below 20 MB; see: gradeloop batches show BATCH CASE": (
                 self._closed > 0
             ),
         }

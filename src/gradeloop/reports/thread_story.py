@@ -143,7 +143,7 @@ def _named(somebody: JsonValue) -> str:
     kind = next((key for key in ("activity", "workflow", "function") if told.get(key)), None)
     if kind is None:
         return ""
-    return f"{kind} {told[kind]}" + (f" on the queue {told['task_queue']}" if told.get("task_queue") else "")
+    return f"{kind} {told[kind]}" + (f" on the task queue {told['task_queue']}" if told.get("task_queue") else "")
 
 
 def _iso(when: datetime | None) -> str:
@@ -153,11 +153,11 @@ def _iso(when: datetime | None) -> str:
 def _notes(record: ThreadRecord, rubric: Rubric | None) -> Iterator[str]:
     """Yield what is not shown, or not known any more."""
     if record.dropped_events:
-        yield f"the thread keeps its newest events; the first {record.dropped_events} are not shown"
+        yield f"the first {record.dropped_events} events are not shown: a thread keeps only its newest"
     if not record.kept:
-        yield "the thread's checkpoint cannot be read; who drafts is not known"
+        yield "the thread's checkpoint cannot be read, so its generator is unknown"
     now = rubric.sha256() if rubric else None
     others = sum(each.rubric_sha256 is not None and each.rubric_sha256 != now for each in record.evaluations)
     if others:
         which = "another rubric" if rubric else "a rubric"
-        yield f"{others} of {len(record.evaluations)} evaluations were by {which} that is not shown"
+        yield f"{others} of {len(record.evaluations)} evaluations used {which} that is not shown"

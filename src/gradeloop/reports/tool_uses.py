@@ -73,7 +73,7 @@ class _Reading:
         try:
             return await self._use(tool, activity)
         except (Unreadable, ValidationError) as error:
-            self.notes.append(f"a call of {tool} cannot be read, and is not shown: {' '.join(str(error).split())[:200]}")
+            self.notes.append(f"a call of {tool} cannot be read and is not shown: {' '.join(str(error).split())[:200]}")
             return None
 
     async def _tool(self, activity: RecordedActivity) -> str | None:
@@ -125,7 +125,7 @@ class _Reading:
             try:
                 asked = mapping(await self._value(each.input))
             except Unreadable as error:
-                self.notes.append(f"a call of a grader cannot be read; which criterion its tools were for is not known: {error}")
+                self.notes.append(f"a grader call cannot be read, so the criterion of its tool calls is unknown: {error}")
                 continue
             found = _SCRATCH.fullmatch(str(mapping(asked.get("scratch")).get("key")))
             ids = asked.get("asked")

@@ -66,8 +66,8 @@ async def histories(temporal: Client, workflow_id: str) -> Histories:
 
 def _missing(found: int) -> str:
     if not found:
-        return "the server does not keep the history any more; which tools were called, and what they found, is not known"
-    return "the server does not keep the history of the first runs of the workflow any more; tools that they called are not shown"
+        return "the workflow's history has expired on the server, so its tool calls are not shown"
+    return "the history of the workflow's first runs has expired on the server, so their tool calls are not shown"
 
 
 async def _before(temporal: Client, workflow_id: str, first: HistoryEvent) -> tuple[str | None, str]:
@@ -78,13 +78,13 @@ async def _before(temporal: Client, workflow_id: str, first: HistoryEvent) -> tu
     try:
         given = await started_with(temporal, first)
     except Unreadable as error:
-        return None, f"what the workflow was started with cannot be read: {error}"
+        return None, f"the workflow's input cannot be read: {error}"
     checkpoint = mapping(given.get("checkpoint"))
     run_id = checkpoint.get("temporal_run_id")
     if not isinstance(run_id, str) or not run_id:
         return None, ""
     if (name := mapping(checkpoint.get("thread")).get("thread_id")) != workflow_id:
-        return None, f"it goes on from a checkpoint of {clip(str(name))}; tools that were called there are not shown"
+        return None, f"this thread continues from a checkpoint of {clip(str(name))}, whose tool calls are not shown"
     return run_id, ""
 
 

@@ -1,4 +1,4 @@
-"""A test of a suite, and what holds for all that do not say otherwise."""
+"""A test of a suite, and the defaults of all tests."""
 
 from typing import Annotated, Any, Literal
 
@@ -38,12 +38,16 @@ Assertions = Annotated[
                 "type": "object",
                 "properties": {
                     "type": {"enum": ["llm-rubric", "not-llm-rubric", "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS)]},
-                    "value": {"description": "What is looked for; of llm-rubric the criterion."},
+                    "value": {"description": "The expected value; for llm-rubric, the criterion."},
                     "assert": {"type": "array", "description": "The members of an assert-set."},
                     "threshold": {"type": "number"},
-                    "weight": {"type": "number", "minimum": 0, "description": "In the score; 0: reported only."},
+                    "weight": {
+                        "type": "number",
+                        "minimum": 0,
+                        "description": "Weight in the score; 0 reports the assertion without counting it.",
+                    },
                     "metric": {"type": "string", "description": "The criterion's id."},
-                    "provider": {"description": "The model that judges this one."},
+                    "provider": {"description": "The model that judges this assertion."},
                     "rubricPrompt": {"description": "The grader's prompt, with {{ output }} in it."},
                 },
                 "required": ["type"],
@@ -51,7 +55,7 @@ Assertions = Annotated[
         }
     ),
 ]
-"""promptfoo's assertions; what each of them may say is known where they become criteria."""
+"""Assertions in promptfoo's format; their fields are checked where they become criteria."""
 
 
 class Said(Strict):
@@ -60,7 +64,7 @@ class Said(Strict):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     role: Literal["system", "user", "assistant", "tool"]
-    """`system` at the beginning only: it becomes the generator's system prompt."""
+    """Who speaks; `system` may only come first and becomes the generator's system prompt."""
     content: str = ""
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -79,26 +83,26 @@ class Options(Strict):
 
 
 class Defaults(Strict):
-    """What holds for all tests that do not say otherwise."""
+    """Settings of all tests that do not override them."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     vars: dict[str, JsonValue] = Field(default_factory=dict)
-    """What `{{ name }}` stands for in prompts, messages, rubric and assertions."""
+    """Values that replace `{{ name }}` in prompts, messages, rubric and assertions."""
     rubric: Rubric | None = None
     """What done looks like: text with a criterion a line, an object, or `file://` a file of either."""
     assertions: Assertions = Field(default=(), alias="assert")
-    """promptfoo's assertions instead of a rubric; those of the defaults come before a test's own."""
+    """Assertions in promptfoo's format, instead of a rubric; the defaults' assertions come before the test's own."""
     threshold: Threshold | None = None
-    """On the score: beside a rubric's own gate, but instead of it where there are assertions."""
+    """The score that a case must reach: in addition to a rubric's own gate, or instead of it with assertions."""
     messages: tuple[Said, ...] = ()
     """The conversation, instead of the prompts."""
     loop: bool | None = None
-    """True: the generator revises its draft by the grader's feedback."""
+    """Whether the generator revises its draft by the grader's feedback."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
-    """Drafts at most, with `loop`."""
+    """How many drafts a case with `loop` may take at most."""
     grader: GraderSetting | None = None
-    """Who judges, instead of the suite's."""
+    """The grader that replaces the suite's."""
     options: Options = Options()
     """How the assertions of type `llm-rubric` are judged."""
 
@@ -110,11 +114,11 @@ class Defaults(Strict):
 
 
 class SuiteTest(Defaults):
-    """A test: what is asked or was answered, and how it is judged."""
+    """A test: a question or a finished output, and how it is judged."""
 
     id: Annotated[CaseId | None, BeforeValidator(one_line, json_schema_input_type=CaseId | None)] = None
-    """By default made from description, vars and messages."""
+    """The case's name; made from description, vars and messages by default."""
     description: Annotated[str, Field(max_length=1000)] | None = None
     """Shown beside the id."""
     output: str | None = None
-    """What is judged as it is; without it a generator drafts."""
+    """A finished output to judge; without it a generator drafts one."""

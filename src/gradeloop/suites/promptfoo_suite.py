@@ -28,7 +28,7 @@ _OWN = {"providers", "targets", "defaultTest", "evaluateOptions", "scenarios", "
 _OURS = {"generators", "grader", "rubric", "defaults"}
 _TAKEN = _OWN - {"scenarios"} | {"description", "prompts", "tests"}
 _PASSED_OVER = {"$schema", "tags", "metadata", "sharing", "writeLatestResults"}
-_OPTIONS = {"maxConcurrency": "at_once", "repeat": "repeat", "cache": "cache"}
+_OPTIONS = {"maxConcurrency": "concurrency", "repeat": "repeat", "cache": "cache"}
 _OPTIONS_PASSED_OVER = {"showProgressBar", "generateSuggestions", "delay"}
 
 

@@ -1,4 +1,4 @@
-"""What a suite file says: prompts, who drafts, who judges, and the tests."""
+"""The suite file: prompts, generators, grader, tests, and how its batch runs."""
 
 from typing import Annotated, Any
 
@@ -11,7 +11,10 @@ from gradeloop.strict import OrText, Strict
 from gradeloop.suites.fields import Defaults, GraderSetting, Said, SuiteTest, one_line
 
 RETRIES = 7
-"""Of a model call by default: with doubling pauses they outlast two minutes of a provider's trouble."""
+"""Retries of a model call by default: with doubling pauses they outlast a provider outage of two minutes."""
+
+FORMER_CONCURRENCY = "at_once"
+"""The former name of `concurrency`, which suites of earlier versions use."""
 
 Label = Annotated[str, Field(max_length=100), BeforeValidator(one_line, json_schema_input_type=str)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -22,12 +25,12 @@ def _listed(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
 
 
 class Prompt(OrText):
-    """What is asked: a text, or messages; `{{ name }}` in it is filled from the test's `vars`."""
+    """A prompt as text or messages; `{{ name }}` in it is filled from the test's `vars`."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     label: Label | None = None
-    """By default the file's name, or the prompt's position: `p1`."""
+    """The prompt's name in case ids; the file's name or the prompt's position (`p1`) by default."""
     text: str | None = None
     messages: tuple[Said, ...] = ()
 
@@ -46,12 +49,12 @@ class Prompt(OrText):
 
 
 class NamedGenerator(OrText, Generator):
-    """Who drafts, as in a thread's request, and a name for it."""
+    """A generator as in a thread's request, with a label."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     label: Label | None = None
-    """By default the model's, activity's or workflow's own name."""
+    """The generator's name in case ids; the model, activity or workflow by default."""
 
     @model_validator(mode="before")
     @classmethod
@@ -60,11 +63,11 @@ class NamedGenerator(OrText, Generator):
 
     @property
     def named(self) -> str:
-        """The label, or the name that stands for it."""
+        """The label, or the name of the model, activity or workflow."""
         return self.label or (self.model.id if self.model else self.activity or self.workflow or "")
 
     def plain(self) -> Generator:
-        """Return it without its name."""
+        """Return the generator without its label."""
         return Generator.model_construct(**{name: getattr(self, name) for name in Generator.model_fields})
 
 
@@ -80,47 +83,56 @@ class SuiteSettings(Strict):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
-    at_once: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Calls in flight at most; 50 by default."""
+    concurrency: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """How many model and tool calls run at the same time at most; 50 by default."""
     budget: Budget | None = None
-    """Of the whole batch."""
+    """Tokens or US dollars at which the batch pauses."""
     max_errors: Annotated[int, Field(ge=1)] | None = None
-    """So many cases without a verdict pause the batch."""
+    """The batch pauses when this many cases are errors."""
     max_error_rate: Share | None = None
-    """So does a larger share of the cases that ended, counted from the 20th on; 0.5 by default."""
+    """The batch pauses when more than this share of the finished cases are errors, counted from the 20th case on; 0.5 by default."""
     pass_rate: Share = 1.0
-    """Below which share of passed cases the batch counts as failed."""
+    """The batch fails when a smaller share of the judged cases passes."""
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
-    """Of each model call."""
+    """How often a model call is retried after a transient error."""
     cache: bool = True
-    """False: verdicts of earlier batches are not used."""
+    """Whether verdicts of earlier batches are reused from the cache."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_former_key(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        if not isinstance(value, dict) or FORMER_CONCURRENCY not in value:
+            return value
+        if "concurrency" in value:
+            raise ValueError(f"concurrency: {FORMER_CONCURRENCY} is its former name; remove that line")
+        return {("concurrency" if key == FORMER_CONCURRENCY else key): item for key, item in value.items()}
 
 
 class SuiteFile(SuiteSettings):
     """The whole file."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """By which its batches are found."""
+    """The name that its batches carry."""
     prompts: Annotated[tuple[Prompt, ...], BeforeValidator(_listed, json_schema_input_type=Prompt | tuple[Prompt, ...])] = ()
-    """What is asked: texts, messages, `file://` files of them. None where all outputs are given."""
+    """Prompts as text, messages, or `file://` files of them; left out when every test has an `output`."""
     generators: Annotated[
         tuple[NamedGenerator, ...], BeforeValidator(_listed, json_schema_input_type=NamedGenerator | tuple[NamedGenerator, ...])
     ] = ()
-    """Who drafts; every test is a case for each of them."""
+    """The models, activities or workflows that draft; every test becomes one case per generator."""
     grader: GraderSetting | None = None
-    """Who judges."""
+    """The model that judges."""
     rubric: Rubric | None = None
-    """Short for that of `defaults`."""
+    """The rubric of all tests; short for `defaults.rubric`."""
     defaults: Defaults = Defaults()
-    """What a test has that it does not say itself."""
+    """Settings of every test, which a test may override."""
     tests: Annotated[tuple[TestOrFile, ...], BeforeValidator(_listed, json_schema_input_type=TestOrFile | tuple[TestOrFile, ...])] = ()
-    """Tests, and the names of CSV, JSONL, JSON and YAML files of them, relative to this file."""
+    """Tests, and CSV, JSONL, JSON or YAML files of tests, relative to this file."""
     loop: bool = False
-    """Short for that of `defaults`."""
+    """Whether the generator revises its draft by the grader's feedback; short for `defaults.loop`."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = 3
-    """Drafts of a case with `loop`, at most."""
+    """How many drafts a case with `loop` may take at most."""
     repeat: Annotated[int, Field(ge=1, le=100)] = 1
-    """How often every case is drafted and judged."""
+    """How many times every case is drafted and judged."""
     tools: Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])] = ()
     """Python files of evidence tools and checks, relative to this file."""
     scripted: str | None = None

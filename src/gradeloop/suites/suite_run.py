@@ -1,4 +1,4 @@
-"""A suite that was read, and what the command line says of it."""
+"""A suite as it was read from its file, with the flags that change it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,21 +16,22 @@ from gradeloop.suites.plan import Plan
 from gradeloop.suites.suite import SuiteSettings
 
 MAX_CASES = 100_000
-"""Of one batch: some hours of judging even with a hundred cases in flight; what is more is several batches."""
+"""Cases of one batch at most: some hours of judging even with a hundred cases in flight. A larger suite is split into several batches."""
 
 _NAMED = 10
-"""Ids that a refusal lists."""
+"""How many case ids an error message lists."""
 
 
 @dataclass(frozen=True)
 class SuiteFlags:
-    """What the command line says, before the file."""
+    """Flags of `gradeloop eval` that override the suite file."""
 
     grader: str | None = None
-    """Instead of the file's, but for what names a judge of its own."""
-    only: tuple[str, ...] = ()
+    """The model that replaces the file's grader, except where a test or an assertion names its own."""
+    filters: tuple[str, ...] = ()
     """Patterns with `*`, `?` and `[...]` on the cases' ids, or parts of them."""
-    first: int | None = None
+    limit: int | None = None
+    """How many of the selected cases run at most."""
     loop: bool | None = None
     repeat: int | None = None
     tools: tuple[Path, ...] = ()
@@ -39,7 +40,7 @@ class SuiteFlags:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite, its cases still to be read."""
+    """A suite whose cases are read as they are asked for."""
 
     name: str | None
     path: Path
@@ -47,15 +48,15 @@ class Suite:
     tools: tuple[Path, ...]
     scripted: Path | None
     outputs: tuple[Path, ...]
-    """Where promptfoo would have written its results."""
+    """The output files that a promptfoo configuration names."""
     told: tuple[str, ...]
-    """What was passed over while it was read."""
+    """Warnings about settings that were ignored."""
     plan: Plan
     flags: SuiteFlags = SuiteFlags()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was decided for the user; of the default models once the cases have been gone through."""
+        """Warnings, and the default models that were chosen once all cases have been read."""
         return (*self.told, *dict.fromkeys(self.plan.roles.notes))
 
     def cases(self) -> Iterator[Case]:
@@ -66,10 +67,10 @@ class Suite:
         """
         for count, case in enumerate(self._selected(), 1):
             if count > MAX_CASES:
-                cure = "make several suites of it, or take the first of them with --first"
+                cure = "split it into several suites, or run fewer cases with --limit"
                 raise InvalidRequest(f"the suite {str(self.path)!r} has more than {MAX_CASES} cases; {cure}")
             yield case
-            if count == self.flags.first:
+            if count == self.flags.limit:
                 return
 
     def _selected(self) -> Iterator[Case]:
@@ -77,15 +78,15 @@ class Suite:
         selected = total = 0
         for case in self.plan.cases():
             total += 1
-            if not self.flags.only or any(_means(pattern, case.id) for pattern in self.flags.only):
+            if not self.flags.filters or any(_means(pattern, case.id) for pattern in self.flags.filters):
                 selected += 1
                 yield case
             elif len(seen) < _NAMED:
                 seen.append(case.id)
         if not selected:
             more = f" and {total - len(seen)} more" if total > len(seen) else ""
-            patterns = ", ".join(clip(pattern) for pattern in self.flags.only)
-            raise InvalidRequest(f"--only: {patterns} selects no case of {str(self.path)!r}; there are {', '.join(seen)}{more}")
+            patterns = ", ".join(clip(pattern) for pattern in self.flags.filters)
+            raise InvalidRequest(f"--filter: {patterns} matches no case of {str(self.path)!r}; its cases are {', '.join(seen)}{more}")
 
 
 def _means(pattern: str, name: str) -> bool:

@@ -92,7 +92,7 @@
   document.addEventListener("part", wire); // a live page has new rows
   wire();
 
-  // What a row opens is unpacked when it is opened.
+  // A case is unpacked when its row is opened.
   const dialog = document.getElementById("case");
   const unpacked = new Map();
   const unpack = async (pack) => {
@@ -108,10 +108,10 @@
   const open = async (row) => {
     current = row;
     const [pack, place] = row.dataset.p.split(".").map(Number);
-    const held = await unpack(pack);
+    const pages = await unpack(pack);
     if (current !== row) return;
     const body = document.getElementById("case-body");
-    body.innerHTML = held[place]; // made by our own templates, which escape all that is put into them
+    body.innerHTML = pages[place]; // rendered by our own templates, which escape every value
     const all = shown();
     document.getElementById("case-place").textContent = `${(all.indexOf(row) + 1).toLocaleString("en")} of ${all.length.toLocaleString("en")} shown`;
     if (!dialog.open) dialog.showModal();

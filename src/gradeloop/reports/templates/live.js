@@ -5,7 +5,7 @@
   const token = document.querySelector("meta[name='gradeloop-token']").content;
   const main = document.getElementById("main");
   const about = () => main.querySelector("#live");
-  let tag = about()?.dataset.tag || null, calm = 0, failed = 0, timer = 0, looking = false, composing = false, held = null;
+  let tag = about()?.dataset.tag || null, calm = 0, failed = 0, timer = 0, looking = false, composing = false, pending = null;
 
   const line = document.createElement("p"), spoken = document.createElement("p");
   line.id = "live-line";
@@ -14,20 +14,20 @@
   spoken.setAttribute("aria-live", "polite");
   document.querySelector("header.bar").insertBefore(line, document.getElementById("theme"));
   line.after(spoken);
-  // A run changes every second; whoever listens to the page hears of it when its status does, or when something is wrong.
+  // A run changes every second; a screen reader announces only a new status or a problem.
   const tell = (words, mood = "", aloud = words) => {
     if (line.textContent !== words) line.textContent = words;
     if (spoken.textContent !== aloud) spoken.textContent = aloud;
     line.dataset.mood = mood;
   };
 
-  // What somebody has begun to write is never taken away.
+  // An update never discards what a person is typing.
   const fields = (form) => [...form.elements].filter((each) => each.name && each.type !== "hidden" && each.tagName !== "BUTTON" && each.tagName !== "OUTPUT");
   const touched = (each) => (each.type === "radio" || each.type === "checkbox" ? each.checked !== each.defaultChecked : each.value !== each.defaultValue && !("remembered" in each.dataset));
   const busy = (form) => form.contains(document.activeElement) || form.dataset.sending === "yes" || fields(form).some(touched) || Boolean(form.querySelector(".said")?.textContent);
   const written = () => [...main.querySelectorAll("form[id]")].filter((form) => fields(form).some(touched));
 
-  // The way to an element: from the next one above it that has an id, by places among children.
+  // The path to an element: the nearest ancestor with an id, then child indexes.
   const way = (element) => {
     const steps = [];
     let at = element;
@@ -41,19 +41,19 @@
   };
 
   const disturbs = (fresh) => composing || written().some((form) => !fresh.querySelector(`form[id="${CSS.escape(form.id)}"]`));
-  const release = () => { if (held && !disturbs(held)) adopt(held, true); };
+  const release = () => { if (pending && !disturbs(pending)) adopt(pending, true); };
   const adopt = (fresh, soon) => {
     if (!soon && disturbs(fresh)) {
-      held = fresh;
-      tell("Something has changed; it is shown when you are done writing.");
+      pending = fresh;
+      tell("The page has changed; it updates when you finish typing.");
       const now = document.createElement("button");
       now.type = "button";
-      now.textContent = "Show it now";
-      now.addEventListener("click", () => { if (held) adopt(held, true); });
+      now.textContent = "Update now";
+      now.addEventListener("click", () => { if (pending) adopt(pending, true); });
       line.append(now);
       return;
     }
-    held = null;
+    pending = null;
     const focused = document.activeElement, inside = main.contains(focused) && focused !== main;
     const range = inside && "selectionStart" in focused ? [focused.selectionStart, focused.selectionEnd] : null;
     const folded = new Map([...main.querySelectorAll("details[id]")].map((each) => [each.id, each.open]));
@@ -75,7 +75,7 @@
     }
     scrollTo(left, top);
     const word = about()?.dataset.word;
-    tell(`${word ? `${word}; ` : ""}changed at ${new Date().toLocaleTimeString()}`, "", word ? `Now: ${word}` : "");
+    tell(`${word ? `${word}; ` : ""}updated at ${new Date().toLocaleTimeString()}`, "", word ? `Now: ${word}` : "");
   };
 
   const parsed = (text) => document.adoptNode(new DOMParser().parseFromString(text, "text/html").querySelector("main"));
@@ -89,7 +89,7 @@
       const answer = await fetch(`${location.pathname}?part=1`, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store", signal: giving.signal });
       if (answer.status === 304) {
         calm += 1;
-        if (failed) tell("Up to date again.");
+        if (failed) tell("Connected again.");
         release();
       } else if (answer.ok) {
         const text = await answer.text(), first = tag === null;
@@ -105,7 +105,7 @@
       failed = 0;
     } catch {
       failed += 1;
-      tell("gradeloop dev does not answer; what you see may be old.", "bad");
+      tell("gradeloop dev does not respond; this page may be out of date.", "bad");
     } finally {
       clearTimeout(limit);
       looking = false;
@@ -119,7 +119,7 @@
     timer = setTimeout(look, pause);
   };
 
-  // Forms: what is said goes to the server as JSON, and its answer stands beside the button.
+  // Forms are sent to the server as JSON; its answer is shown beside the button.
   const valued = (each) => {
     if (each.dataset.kind === "number") return Number(each.value);
     return each.dataset.kind === "boolean" ? each.value === "true" : each.value;
@@ -155,17 +155,17 @@
         headers: { "Content-Type": "application/json", "X-Gradeloop-Token": token },
         body: JSON.stringify(body_of(form, button, Boolean(button?.dataset.to))),
       });
-      const told = await answer.json();
+      const reply = await answer.json();
       if (answer.ok) {
         form.reset();
         say(form, "", "");
         remembered();
-        tell("Said.");
+        tell("Sent.");
       } else {
-        say(form, told.error, "bad");
+        say(form, reply.error, "bad");
       }
     } catch {
-      say(form, "gradeloop dev does not answer; say it again when it does.", "bad");
+      say(form, "gradeloop dev does not respond; send this again when it does.", "bad");
     } finally {
       form.dataset.sending = "no";
       for (const each of form.querySelectorAll("button")) each.disabled = false;
@@ -182,7 +182,7 @@
     send(form, event.submitter);
   });
 
-  // Enter in a field would press the first of several buttons, which is to be a person's choice.
+  // Enter in a field would press the first of several buttons; a person has to choose.
   document.addEventListener("keydown", (event) => {
     const form = event.key === "Enter" && event.target.matches("form[data-to] input") && event.target.form;
     if (form && form.querySelectorAll("button").length > 1) event.preventDefault();

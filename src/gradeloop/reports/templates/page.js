@@ -8,7 +8,7 @@
   named();
   theme.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; named(); });
 
-  // What a link leads to is shown, wherever it is folded away.
+  // The target of a link is revealed, even inside folded details.
   const reveal = (target) => {
     for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
     for (const hit of document.querySelectorAll("mark.hit")) hit.classList.remove("hit");
@@ -24,12 +24,12 @@
     const link = event.target.closest("a[href^='#']");
     const target = link && document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1)));
     if (!target || !target.closest("dialog")) return;
-    event.preventDefault(); // inside of a case the page's own address stays that of the case
+    event.preventDefault(); // inside a case, the address remains that of the case
     reveal(target);
     target.closest("[tabindex]")?.focus({ preventScroll: true });
   });
   addEventListener("hashchange", follow);
   follow();
-  // Paper cannot be unfolded.
+  // Details cannot be unfolded on paper.
   addEventListener("beforeprint", () => { for (const each of document.querySelectorAll("main details")) each.open = true; });
 })();
