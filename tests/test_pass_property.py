@@ -1,7 +1,7 @@
 """Whatever graders, tools and people say, in any order: a rubric is met only by verdicts that were really given."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from hypothesis import given
@@ -75,8 +75,13 @@ class Script:
     def learn(self, offer: Offer) -> None:
         """Take no note."""
 
-    async def acquaint(self) -> None:
-        """Need no introduction."""
+    async def make_paid(self, activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn | Evidence:
+        """Answer a grader's call, whose budget is unlimited."""
+        return await self.make(activity, call(), None)
+
+    async def capabilities(self, **_more: object) -> Offer:
+        """Return what the worker offers."""
+        return self.offer
 
 
 class Quiet(Thread):
