@@ -9,9 +9,9 @@ from pydantic import Field, ValidationError
 
 from gradeloop.call_groups import CallGroup
 from gradeloop.criterion import Scale
-from gradeloop.errors import explain
+from gradeloop.errors import MISTAKES, explain
 from gradeloop.printable import clip
-from gradeloop.strict import MISTAKES, Strict
+from gradeloop.strict import Strict
 from gradeloop.strict_json import no_constant, no_doubles
 from gradeloop.verdict import Malformed, Verdict, VerdictRow
 

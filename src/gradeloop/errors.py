@@ -19,7 +19,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gradeloop.printable import clip
-from gradeloop.strict import MISTAKES
+
+MISTAKES = 20
+"""How many mistakes of one input a message lists: 100,000 of them would not fit into the failure that lists them."""
 
 
 class GradeloopError(Exception):

@@ -3,25 +3,39 @@
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
+from gradeloop.errors import MISTAKES
 from gradeloop.printable import clip, did_you_mean
-
-MISTAKES = 20
-"""How many mistakes of one input a message lists: 100,000 of them would not fit into the failure that lists them."""
 
 FieldT = TypeVar("FieldT")
 
 
 def without_nulls(model: type[BaseModel], value: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out fields that are null and may be absent: most languages' typed clients send null for a field that was never set."""
-    fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    return {key: item for key, item in value.items() if item is not None or key not in fields or fields[key].is_required()}
+    required = _json_keys(model)
+    return {key: item for key, item in value.items() if item is not None or required.get(key, True)}
+
+
+@cache
+def _json_keys(model: type[BaseModel]) -> dict[str, bool]:
+    """Return a model's keys in JSON, with whether they are required."""
+    return {field.alias or name: field.is_required() for name, field in model.model_fields.items()}
 
 
 if TYPE_CHECKING:
@@ -42,6 +56,10 @@ else:
             return Annotated[kind, Field(exclude_if=operator.not_ if has_empty_value else _is_none)]
 
 
+RECORDED = {"recorded": True}
+"""The validation context of what a later version may have written: every model in it ignores unknown keys, as `Recorded` does."""
+
+
 def _is_none(value: object) -> bool:
     return value is None
 
@@ -53,18 +71,18 @@ class Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_keys(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        if isinstance(value, Mapping):
-            known = [field.alias or name for name, field in cls.model_fields.items()]
-            for key in value:
-                if key not in known:
-                    raise PydanticCustomError(
-                        "unknown_key",
-                        "unknown key {key}.{hint}",
-                        {"key": clip(str(key)), "hint": did_you_mean(str(key), known)},
-                    )
-            return without_nulls(cls, value)
-        return value
+    def _read_keys(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - raw input of any shape
+        if not isinstance(value, Mapping):
+            return value
+        known = _json_keys(cls)
+        if unknown := [key for key in value if key not in known]:
+            if info.context is not RECORDED:
+                name = str(unknown[0])
+                raise PydanticCustomError(
+                    "unknown_key", "unknown key {key}.{hint}", {"key": clip(name), "hint": did_you_mean(name, list(known))}
+                )
+            value = {key: item for key, item in value.items() if key in known}
+        return without_nulls(cls, value)
 
 
 class Recorded(BaseModel):

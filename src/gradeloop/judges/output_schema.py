@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from gradeloop.errors import MISTAKES
 from gradeloop.judges.schema_bounds import VALUES, Schema, count_problems, enum_problems
 from gradeloop.printable import clip, did_you_mean
-from gradeloop.strict import MISTAKES
 
 SCHEMA_BYTES = 64 * 1024
 DEPTH = 12
