@@ -37,12 +37,13 @@ from gradeloop.judges.config import JudgeConfig, config_of
 from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.run_sources import with_model
+from gradeloop.paths import state_folder
 from gradeloop.printable import one_line
 from gradeloop.prompts import prompt
 from gradeloop.rubric import Rubric
 from gradeloop.rubric_file import existing
 from gradeloop.settings_file import config_file
-from gradeloop.state_folder import Resident, state_folder
+from gradeloop.state_folder import Resident
 from gradeloop.storage import VARIABLE as STORAGE
 from gradeloop.worker_process import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch
 
