@@ -61,9 +61,9 @@ def test_a_rubric_is_told_as_it_is_understood(gradeloop: CommandLine) -> None:
             "  b   b  (must not hold)  (3 votes)",
             "  c3  c  (in Style)",
             "  c4  d  (in Style)",
-            "Met by: every required criterion and group and a score of 0.5",
-            "  Style: its required criteria, weight 1",
-            "A pass: 4 grader calls",
+            "Satisfied by: every required criterion and group and a score of 0.5",
+            "  Style: passes by its required criteria, weight 1",
+            "Grading pass: 4 grader calls",
         ],
     )
     assert json.loads(gradeloop("rubric", "check", "rubric.yaml", "--json").out)["groups"] == [{"group": "Style", "required": True}]
@@ -115,7 +115,7 @@ def test_a_verdict_is_overridden_and_its_prompt_shown(gradeloop: CommandLine) ->
     nothing = gradeloop("prompt", "second", "--evaluation", "7")
 
     assert done.out == "iteration 1: satisfied, with overrides needs_revision\n"
-    assert "with what people say: needs_revision" in shown.out
+    assert "with overrides: needs_revision" in shown.out
     assert prompt.out.startswith("call group of c3, one of 2; prompt version")
     assert (as_json["criteria"], as_json["groups"]) == (["c1"], 2)
     assert (nothing.code, "this evaluation has no grader call" in nothing.err) == (2, True)

@@ -441,6 +441,7 @@ def test_the_limits_are_the_codes() -> None:
         "votes on a criterion, conversations of a pass": f"{VOTES}, {rubric.CONVERSATIONS}",
         "a row's `metadata`": f"{METADATA_BYTES // 1024} KiB",
         "a message, as JSON": f"{transcript.MESSAGE_BYTES // 1024:,} KiB",
+        "messages sent at once": f"{transcript.MAX_MESSAGES:,}",
         "a thread's messages and evaluations": f"{request.STATE_BYTES // 1024:,} KiB",
         "the same with external storage": f"{request.STORED_STATE_BYTES // 1024**2} MiB, {request.STATE_BYTES // 1024:,} KiB at the start",
         "turns that wait": f"{request.QUEUED}",

@@ -335,8 +335,8 @@ class TestSteering:
             ('{"criteria": ["x"], "scorign": "mean"}', "the rubric, line 1, column 1: unknown key 'scorign'. Did you mean 'scoring'?"),
             ("name: x\ncriteria:\n  - id: a\n    description: b\n    weight: much\n", "line 5"),
             ("criteria:\n  - [", "the rubric, line"),
-            ("prompt: file:///etc/passwd\ncriteria: [a]\n", "a rubric that is pasted can name no file"),
-            ('{"criteria": [{"description": "a", "prompt": "file:///etc/passwd"}]}', "a rubric that is pasted can name no file"),
+            ("prompt: file:///etc/passwd\ncriteria: [a]\n", "a pasted rubric cannot refer to a file"),
+            ('{"criteria": [{"description": "a", "prompt": "file:///etc/passwd"}]}', "a pasted rubric cannot refer to a file"),
         ],
     )
     def test_a_rubric_that_cannot_be_read_is_refused_with_its_place(self, text: str, words: str) -> None:

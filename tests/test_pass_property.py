@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.admit import Offer
@@ -131,7 +131,6 @@ def _last_word(said: list[str], name: str, *, wanted: bool) -> bool:
     return any(each["id"] == name and each["passed"] is wanted for each in rows)
 
 
-@settings(max_examples=400, deadline=None)
 @given(RUBRICS, REPLIES, st.booleans(), st.booleans())
 async def test_a_rubric_is_met_only_by_verdicts_that_were_given(
     raw: dict[str, Any], replies: list[str], checks: bool, people: bool

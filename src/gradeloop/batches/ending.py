@@ -15,7 +15,7 @@ def code_of(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: floa
     """Return the exit code of a batch: 3 where it is not judged as a whole, else 1 where too few cases pass, else 0.
 
     Args:
-        summary: Where the batch stands.
+        summary: The batch's counts and status.
         allow_errors: The share of all cases, 0 to 1, that may end in an error; these count neither as passed nor as failed.
         pass_rate: The share of judged cases, 0 to 1, that must pass; the batch's own where it is None.
     """

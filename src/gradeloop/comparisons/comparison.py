@@ -1,4 +1,4 @@
-"""Two batches beside each other: what got worse from A to B, what better, by case and by criterion."""
+"""The comparison of two batches, by case and by criterion."""
 
 from typing import Literal, get_args
 
@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field
 
 from gradeloop.batches.case import CaseStatus
 from gradeloop.batches.case_result import BatchStatus
+from gradeloop.comparisons.batch_source import Cost
 from gradeloop.comparisons.gate import Gate
 from gradeloop.comparisons.interval import Interval
 from gradeloop.strict import Strict
@@ -13,7 +14,7 @@ from gradeloop.strict import Strict
 SCHEMA: Literal["gradeloop.diff/1"] = "gradeloop.diff/1"
 
 Outcome = Literal["regressed", "lost", "improved", "gained", "added", "removed", "unjudged", "same"]
-"""`lost`: it had a verdict in A and has none in B, which is no failure; `gained`: the other way round; `unjudged`: in neither."""
+"""`lost`: a verdict in A, an error or nothing in B, which is no failure; `gained`: the reverse; `unjudged`: no verdict in either."""
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 """In the order in which cases are listed."""
@@ -27,15 +28,6 @@ class PassRate(Strict):
     interval: Interval
     cases: int
     """Judged ones, each of which counts once."""
-
-
-class Cost(Strict):
-    """What a batch took."""
-
-    tokens: int = 0
-    """In and out."""
-    cost_usd: float | None = None
-    """None where it is not known, or nothing was called."""
 
 
 class BatchFacts(Strict):
@@ -52,7 +44,7 @@ class BatchFacts(Strict):
     runs: int
     """Cases, each repetition counted."""
     statuses: dict[CaseStatus, int]
-    """How many runs came to what."""
+    """The number of runs per status."""
     pass_rate: PassRate | None = None
     """Of all its judged cases, those that the other one lacks too; None where none was judged."""
     score: float | None = None
@@ -62,7 +54,7 @@ class BatchFacts(Strict):
 
 
 class CriterionSide(Strict):
-    """What a criterion came to in one batch, over the runs of one case."""
+    """The result of a criterion in one batch, over the runs of one case."""
 
     judged: int
     passed: int
@@ -73,7 +65,7 @@ class CriterionSide(Strict):
 
 
 class CriterionChange(Strict):
-    """A criterion whose verdict is another one in B."""
+    """A criterion whose verdict changed."""
 
     id: str
     name: str
@@ -86,7 +78,7 @@ class CriterionChange(Strict):
 
 
 class CaseSide(Strict):
-    """What a case came to in one batch."""
+    """The result of a case in one batch."""
 
     runs: int
     judged: int
@@ -136,7 +128,7 @@ class CriterionTally(Strict):
     texts: int = 1
     """How many texts it has: more than one where cases have rubrics of their own, or texts with variables in them."""
     counts: dict[Outcome, int]
-    """How many cases came to what."""
+    """The number of cases per outcome."""
     a: CriterionSide
     b: CriterionSide
 
@@ -166,7 +158,7 @@ class Comparison(Strict):
     a: BatchFacts
     b: BatchFacts
     counts: dict[Outcome, int]
-    """How many cases came to what; zero is left out."""
+    """The number of cases per outcome; zero is left out."""
     overall: Overall | None = None
     """None where no case has a verdict in both."""
     cases: tuple[CaseRow, ...]

@@ -83,5 +83,5 @@ def _tosses(count: int, heads: int) -> float:
 
 def mean(values: Iterable[float]) -> float | None:
     """Return the mean; None where there is nothing."""
-    told = list(values)
-    return math.fsum(told) / len(told) if told else None
+    known = list(values)
+    return math.fsum(known) / len(known) if known else None

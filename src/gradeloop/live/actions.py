@@ -1,4 +1,4 @@
-"""What people say to a thread from its page, each by the one method of the typed client that says it."""
+"""The actions that people take on a thread's page: each calls one method of the typed client."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ class NewRubric(Strict):
     """What the form for a new rubric sends."""
 
     rubric: str
-    """As it stands in a file: a list in text, or YAML, or JSON."""
+    """The content of a rubric file: a list in text, YAML, or JSON."""
 
 
 async def act(site: Site, thread_id: str, action: str, body: Body) -> None:

@@ -24,7 +24,7 @@ def read_id(encoded: str) -> str:
     return text.removeprefix("=")
 
 
-def _segment(told: str) -> str:
+def _segment(text: str) -> str:
     """Return an id as one segment; `.` and `..` would be steps to a browser, whatever their spelling."""
-    plain = told.strip(".") and not told.startswith("=")
-    return quote(told if plain else f"={told}", safe="")
+    plain = text.strip(".") and not text.startswith("=")
+    return quote(text if plain else f"={text}", safe="")

@@ -24,9 +24,9 @@ STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (
 )
 
 
-def tag_of(*told: str) -> str:
+def tag_of(*parts: str) -> str:
     """Return the mark of what a page shows, as a header has it."""
-    return f'"{hashlib.sha256(chr(0).join(told).encode(errors="replace")).hexdigest()[:32]}"'
+    return f'"{hashlib.sha256(chr(0).join(parts).encode(errors="replace")).hexdigest()[:32]}"'
 
 
 def knows(request: Request, tag: str) -> bool:

@@ -111,8 +111,8 @@ def _single(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return headers by name; the values of one that was sent twice in one text."""
     headers: dict[str, str] = {}
     for name, value in raw:
-        key, told = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {told}" if key in headers else told
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
     return headers
 
 
@@ -132,10 +132,10 @@ async def _body(receive: "Receive") -> tuple[bytes, Refusal | None]:
 
 def _given(body: bytes, receive: "Receive") -> "Receive":
     """Return what hands the body over, and then whatever else comes."""
-    held = [body]
+    unread = [body]
 
     async def give() -> "Message":
-        return {"type": "http.request", "body": held.pop(), "more_body": False} if held else await receive()
+        return {"type": "http.request", "body": unread.pop(), "more_body": False} if unread else await receive()
 
     return give
 
@@ -156,7 +156,7 @@ class _Guarded:
     async def refuse(self, refusal: Refusal) -> None:
         """Answer with a sentence, and have the connection end: a body may still be on its way."""
         body = json.dumps({"error": refusal.why}).encode()
-        told = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close", "allow": "GET, POST"}
-        headers = [(name.encode(), value.encode()) for name, value in told.items()]
+        named = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close", "allow": "GET, POST"}
+        headers = [(name.encode(), value.encode()) for name, value in named.items()]
         await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
         await self({"type": "http.response.body", "body": body})

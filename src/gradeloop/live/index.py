@@ -1,4 +1,4 @@
-"""The first page: the newest threads and batches, and how each stands."""
+"""The first page: the newest threads and batches, with their status."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -66,12 +66,12 @@ def application(site: Site) -> Starlette:
         Route("/batches/{batch}", batches.show, methods=["GET"]),
     ]
 
-    async def told(request: "Request", error: Exception) -> "Response":
+    async def failed(request: "Request", error: Exception) -> "Response":
         if not isinstance(error, (GradeloopError, HTTPException)):
             logger.error("the live page failed at %s", request.url.path, exc_info=error)
         return refused(request, error, site.token)
 
-    made = Starlette(routes=routes, exception_handlers={GradeloopError: told, HTTPException: told, Exception: told})
+    made = Starlette(routes=routes, exception_handlers={GradeloopError: failed, HTTPException: failed, Exception: failed})
     made.router.redirect_slashes = False
     return made
 

@@ -1,4 +1,4 @@
-"""A thread's page, and what people say to the thread from there."""
+"""A thread's page, and the actions that people take there."""
 
 import asyncio
 import json
@@ -66,11 +66,11 @@ class ThreadPages:
 
     async def _outside(self, thread_id: str) -> Outside:
         try:
-            told = await self._site.client.temporal.get_workflow_handle(thread_id).describe()
+            found = await self._site.client.temporal.get_workflow_handle(thread_id).describe()
         except RPCError as error:
             raise failure(error, thread_id) from None
-        mark = f"{told.run_id} {told.history_length} {told.status}"
-        return Outside(mark, told.status == WorkflowExecutionStatus.RUNNING, told.task_queue)
+        mark = f"{found.run_id} {found.history_length} {found.status}"
+        return Outside(mark, found.status == WorkflowExecutionStatus.RUNNING, found.task_queue)
 
     async def _standing(self, thread_id: str, outside: Outside) -> tuple[ThreadState, str]:
         """Return where the thread stands, and the tag of what its page shows.
@@ -98,9 +98,9 @@ async def body_of(request: Request) -> dict[str, JsonValue]:
         InvalidRequest: It is no JSON object.
     """
     try:
-        told = json.loads(await request.body() or b"{}")
+        body = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        body = None
+    if not isinstance(body, dict):
         raise InvalidRequest("the body is not a JSON object; send one")
-    return told
+    return body
