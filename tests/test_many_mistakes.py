@@ -10,10 +10,11 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from gradeloop.batches.batch_request import UPLOAD_CASES, parse_upload
-from gradeloop.errors import MISTAKES, FirstMistakes, InvalidRequest, Items, Table, explain
+from gradeloop.errors import MISTAKES, InvalidRequest, explain
 from gradeloop.judges.judging_request import parse_judging
 from gradeloop.request import parse_request
 from gradeloop.steering import InvokeRequest, parse
+from gradeloop.strict import FirstMistakes, Items, Table
 from gradeloop.transcript import MAX_MESSAGES
 from tests.threads import draft, grade, refusal, request, serving, until
 from workflows.thread_state import Thread as State
