@@ -1,4 +1,4 @@
-# A few commands. Each makes what it needs, once, from nothing but a Python 3.11 or newer; a change of pyproject.toml or
+# Five commands. Each makes what it needs, once, from nothing but a Python 3.11 or newer; a change of pyproject.toml or
 # of the lock file makes it again. `make demo` installs what the demo needs, the others everything.
 
 VENV ?= .venv

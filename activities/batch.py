@@ -9,7 +9,6 @@ from temporalio.exceptions import ApplicationError
 
 from activities.admit import Desk
 from activities.batch_views import CaseViews
-from activities.case_call import NO_OUTPUT, CaseCall, CaseTold, ChildEnded, ChildRequest, Closing, Opened, ShardOpened, Stretch
 from activities.case_desk import CaseDesk, is_over, told
 from activities.draft_case import DraftCase
 from activities.grade_case import GradeCase
@@ -17,6 +16,7 @@ from activities.heartbeat import heartbeats
 from activities.thread_view import Brief
 from gradeloop.batches.batch_request import BatchRequest, Upload
 from gradeloop.batches.case import Case
+from gradeloop.batches.case_call import NO_OUTPUT, CaseCall, CaseTold, ChildEnded, ChildRequest, Closing, Opened, ShardOpened, Stretch
 from gradeloop.batches.case_plan import checks_of, judging_of, thread_of
 from gradeloop.batches.case_result import BatchSummary, ended
 from gradeloop.batches.ledger import Ledger

@@ -1,7 +1,6 @@
 """This process's copies of cases, so that what a shard has read once is not read again for each of its calls."""
 
-from collections import OrderedDict
-
+from activities.state_cache import ByteBoundedCache
 from gradeloop.batches.ledger import HeldCase, Ledger
 
 CACHE_BYTES = 64 * 1024 * 1024
@@ -16,17 +15,12 @@ class CaseViews:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._held: OrderedDict[tuple[str, int], tuple[HeldCase, int]] = OrderedDict()
-        self._bytes = 0
+        self._cases: ByteBoundedCache[tuple[str, int], HeldCase] = ByteBoundedCache(CACHE_BYTES)
 
     async def case(self, batch_id: str, position: int, attempt: int) -> HeldCase:
         """Return a case as its attempt began; one of another attempt is read anew."""
-        place = (batch_id, position)
-        held = self._held.get(place)
-        if held is None or held[0].attempt != attempt:
-            return await self.again(batch_id, position)
-        self._held.move_to_end(place)
-        return held[0]
+        found = self._cases.get((batch_id, position))
+        return found if found and found.attempt == attempt else await self.again(batch_id, position)
 
     async def again(self, batch_id: str, position: int) -> HeldCase:
         """Return a case as it stands in the store now."""
@@ -36,16 +30,8 @@ class CaseViews:
 
     def put(self, batch_id: str, position: int, found: HeldCase) -> None:
         """Keep a copy of a case."""
-        place = (batch_id, position)
-        self.drop(*place)
-        size = OVERHEAD * (found.case.size() + len(found.draft or ""))
-        self._held[place] = (found, size)
-        self._bytes += size
-        while self._bytes > CACHE_BYTES and len(self._held) > 1:
-            _, (_, dropped) = self._held.popitem(last=False)
-            self._bytes -= dropped
+        self._cases.put((batch_id, position), found, OVERHEAD * (found.case.size() + len(found.draft or "")))
 
     def drop(self, batch_id: str, position: int) -> None:
         """Forget a case, which has changed or ended."""
-        if held := self._held.pop((batch_id, position), None):
-            self._bytes -= held[1]
+        self._cases.drop((batch_id, position))

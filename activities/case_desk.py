@@ -6,10 +6,10 @@ from temporalio.exceptions import ApplicationError
 
 from activities.admit import Desk
 from activities.batch_views import CaseViews
-from activities.case_call import CaseCall, CaseTold
 from activities.heartbeat import Pulse
 from activities.paid_call import paid
 from activities.providers.model import ModelReply, ModelRequest
+from gradeloop.batches.case_call import CaseCall, CaseTold
 from gradeloop.batches.case_result import CaseResult
 from gradeloop.batches.ledger import HeldCase, Ledger
 from gradeloop.batches.ledger_work import Standing

@@ -2,12 +2,12 @@
 
 from temporalio import activity
 
-from activities.case_call import CaseCall, CaseTold
 from activities.case_desk import CaseDesk, is_over, told
 from activities.generate import sized
 from activities.heartbeat import heartbeats
 from activities.providers.model import ModelRequest, Step
 from gradeloop.batches.case import Case
+from gradeloop.batches.case_call import CaseCall, CaseTold
 from gradeloop.prompts import generator_system
 
 

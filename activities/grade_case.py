@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.case_call import NO_OUTPUT, CaseCall, CaseTold, Failed
 from activities.case_desk import CaseDesk, is_over, told
 from activities.generate import sized
 from activities.grader_request import Asking, answer_form, answer_tag, grader_request, seeded
 from activities.heartbeat import Pulse, heartbeats
 from activities.providers.model import Step
 from gradeloop.answer import read
+from gradeloop.batches.case_call import NO_OUTPUT, CaseCall, CaseTold, Failed
 from gradeloop.batches.case_plan import checks_of, log_of, units_of
 from gradeloop.batches.case_result import ended
 from gradeloop.batches.ledger import HeldCase

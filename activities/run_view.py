@@ -2,20 +2,18 @@
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from pydantic import Field
 from temporalio import activity
 
+from activities.state_cache import ByteBoundedCache
 from gradeloop.judges.agent_run import AgentRun
 from gradeloop.judges.schema_judge import SchemaJudge
 from gradeloop.strict import Strict
 
 CACHE_BYTES = 256 * 1024 * 1024
 """Runs kept in a worker process: some 170 of the largest size."""
-
-CACHE_JUDGES = 512
 
 QUERY = "subject"
 """The query that pages what is judged."""
@@ -47,9 +45,8 @@ class RunViews:
     """This process's copies of what is judged, the least used first to go."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, tuple[Subject, int]] = OrderedDict()
+        self._subjects: ByteBoundedCache[str, Subject] = ByteBoundedCache(CACHE_BYTES)
         self._fetching: dict[str, asyncio.Lock] = {}
-        self._bytes = 0
 
     async def subject(self, reference: SubjectRef) -> Subject:
         """Return what a call refers to, from the call itself, from memory, or from the workflow."""
@@ -58,21 +55,14 @@ class RunViews:
         lock = self._fetching.setdefault(reference.sha256, asyncio.Lock())
         try:
             async with lock:
-                if reference.sha256 in self._held:
-                    self._held.move_to_end(reference.sha256)
-                    return self._held[reference.sha256][0]
-                return self._keep(reference, await _fetched(reference, _query))
+                found = self._subjects.get(reference.sha256)
+                return found or self._keep(reference, await _fetched(reference, _query))
         finally:
             if not lock.locked():
                 self._fetching.pop(reference.sha256, None)
 
     def _keep(self, reference: SubjectRef, subject: Subject) -> Subject:
-        if reference.sha256 not in self._held:
-            self._held[reference.sha256] = (subject, reference.bytes)
-            self._bytes += reference.bytes
-        self._held.move_to_end(reference.sha256)
-        while self._bytes > CACHE_BYTES and len(self._held) > 1:
-            self._bytes -= self._held.popitem(last=False)[1][1]
+        self._subjects.put(reference.sha256, subject, reference.bytes)
         return subject
 
 

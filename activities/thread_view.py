@@ -6,12 +6,12 @@ calls before. What it lacks, after a restart or on another worker, it pages from
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from pydantic import Field
 from temporalio import activity
 
+from activities.state_cache import ByteBoundedCache
 from gradeloop.page import Page
 from gradeloop.request import Generator, Grader
 from gradeloop.rubric import Rubric
@@ -67,57 +67,59 @@ class ThreadRef(Strict):
     messages: LogRef
 
 
+LogName = tuple[str, str, str, str]
+"""Namespace, workflow, its run, and the key of the log."""
+
+
 @dataclass
-class _Held:
+class _LogCopy:
     log: Log = field(default_factory=Log)
     fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
-    counted: int = 0
-    """Bytes of the log that the total knows of."""
 
 
 class ThreadViews:
     """This process's copies of threads, dropped where a sha256 differs, the least used first where they grow large."""
 
     def __init__(self) -> None:
-        self._briefs: OrderedDict[str, Brief] = OrderedDict()
-        self._held: OrderedDict[tuple[str, str, str, str], _Held] = OrderedDict()
-        self._bytes = 0
-        """Of all logs, as counted."""
+        self._briefs: ByteBoundedCache[str, Brief] = ByteBoundedCache(CACHE_BYTES, CACHE_BRIEFS)
+        self._logs: ByteBoundedCache[LogName, _LogCopy] = ByteBoundedCache(
+            CACHE_BYTES, CACHE_LOGS, in_use=lambda copy: copy.fetching.locked()
+        )
 
     async def brief(self, reference: BriefRef) -> Brief:
         """Return the brief of the calling activity's thread."""
         brief = reference.brief or self._briefs.get(reference.sha256)
         if brief is None:
             brief = Brief.model_validate(await _query("brief", []))
-        self._briefs[reference.sha256] = brief
-        self._briefs.move_to_end(reference.sha256)
-        while len(self._briefs) > CACHE_BRIEFS:
-            self._briefs.popitem(last=False)
+        self._briefs.put(reference.sha256, brief)
         return brief
 
     async def messages(self, reference: LogRef) -> list[Message]:
         """Return the messages that `reference` names, from memory, its tail, or the workflow."""
-        held = self._hold(reference.key)
-        async with held.fetching:
-            held.log = _completed(held.log, reference) or await self._fetched(held.log, reference)
-            self._count(held)
-            self._evict()
-            return held.log.slice(0, reference.count)
+        name = _log_name(reference)
+        copy = self._copy(name)
+        async with copy.fetching:
+            copy.log = _completed(copy.log, reference) or await self._fetched(copy.log, reference)
+            self._logs.put(name, copy, copy.log.bytes)
+            return copy.log.slice(0, reference.count)
 
     def put(self, reference: LogRef, message: Message) -> None:
         """Keep the message that the calling activity is about to return, after the ones that `reference` names."""
-        held = self._hold(reference.key)
-        if len(held.log) > reference.count:
-            held.log = Log(held.log.slice(0, reference.count))
-        if len(held.log) == reference.count and held.log.sha256() == reference.sha256:
-            held.log.append(message)
+        name = _log_name(reference)
+        copy = self._copy(name)
+        if len(copy.log) > reference.count:
+            copy.log = Log(copy.log.slice(0, reference.count))
+        if len(copy.log) == reference.count and copy.log.sha256() == reference.sha256:
+            copy.log.append(message)
+        self._logs.put(name, copy, copy.log.bytes)
 
-    def _hold(self, key: str) -> _Held:
-        info = activity.info()
-        name = (str(info.namespace), str(info.workflow_id), str(info.workflow_run_id), key)
-        held = self._held.setdefault(name, _Held())
-        self._held.move_to_end(name)
-        return held
+    def _copy(self, name: LogName) -> _LogCopy:
+        """Return this process's copy of a log, empty where it has none."""
+        copy = self._logs.get(name)
+        if copy is None:
+            copy = _LogCopy()
+            self._logs.put(name, copy)
+        return copy
 
     async def _fetched(self, log: Log, reference: LogRef) -> Log:
         """Page what is lacking from the workflow, all of it where the copy at hand is not a prefix."""
@@ -134,19 +136,10 @@ class ThreadViews:
                 return fetched
         raise LookupError(f"the thread's {reference.key} do not match their reference ({reference.count} messages)")
 
-    def _count(self, held: _Held) -> None:
-        self._bytes += held.log.bytes - held.counted
-        held.counted = held.log.bytes
 
-    def _evict(self) -> None:
-        """Drop the least used logs while all are too large or too many, but none that is being fetched or was used last."""
-        if self._bytes <= CACHE_BYTES and len(self._held) <= CACHE_LOGS:
-            return
-        for name in list(self._held)[:-1]:
-            if not self._held[name].fetching.locked():
-                self._bytes -= self._held.pop(name).counted
-            if self._bytes <= CACHE_BYTES and len(self._held) <= CACHE_LOGS:
-                break
+def _log_name(reference: LogRef) -> LogName:
+    info = activity.info()
+    return (str(info.namespace), str(info.workflow_id), str(info.workflow_run_id), reference.key)
 
 
 def _completed(log: Log, reference: LogRef) -> Log | None:

@@ -32,7 +32,7 @@ PRIVATE = (
 """How the environment variables begin that would tie a test to the machine it runs on, or let it pay."""
 
 settings.register_profile("quick", max_examples=25, deadline=None)
-settings.register_profile("thorough", max_examples=200, deadline=None)
+settings.register_profile("thorough", max_examples=300, deadline=None)
 settings.load_profile("quick")
 
 ROOT = Path(__file__).parent.parent

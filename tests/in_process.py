@@ -57,7 +57,7 @@ class WorkerLoop(asyncio.SelectorEventLoop):
 
     stop_worker: Callable[[], object] | None = None
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *arguments: Any) -> None:
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *arguments: Any) -> None:  # type: ignore[override]  # less exact
         """Keep what the signal would call."""
         self.stop_worker = lambda: callback(*arguments)
 
@@ -108,7 +108,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, 
         workers: The workers that threads run, by task queue; those that the command starts are added.
     """
     encoding = environment.get("PYTHONIOENCODING", "utf-8")
-    out, err = (TextIOWrapper(BytesIO(), encoding=encoding, write_through=True) for _ in range(2))
+    written = BytesIO(), BytesIO()
+    out, err = (TextIOWrapper(stream, encoding=encoding, write_through=True) for stream in written)
     with pytest.MonkeyPatch.context() as patch, Path(os.devnull).open() as nothing:
         for name in set(os.environ) - set(environment):
             patch.delenv(name)
@@ -127,7 +128,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, 
         patch.setattr(worker, "chosen", _chosen)
         with _workers_in_threads(patch, workers):
             code = _exit_code()
-    return code, *(stream.buffer.getvalue().decode(encoding) for stream in (out, err) if isinstance(stream.buffer, BytesIO))
+    return code, written[0].getvalue().decode(encoding), written[1].getvalue().decode(encoding)
 
 
 def _exit_code() -> int:

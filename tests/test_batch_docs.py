@@ -1,4 +1,4 @@
-"""The page about batches tells the truth: its flags, commands, limits, codes and examples are the code's."""
+"""The page about batches matches the code: its flags, commands, limits, codes and examples are the code's."""
 
 import json
 import re
@@ -41,11 +41,11 @@ def commands() -> dict[str, Any]:
     return {**top.commands, **inner}
 
 
-def test_every_flag_of_the_command_is_told_and_no_other() -> None:
-    told = set(re.findall(r"`(--[\w-]+)`", " ".join(row[0] for row in rows(PAGE, "Running a suite"))))
+def test_every_flag_of_the_command_is_documented_and_no_other() -> None:
+    documented = set(re.findall(r"`(--[\w-]+)`", " ".join(row[0] for row in rows(PAGE, "Running a suite"))))
     flags = {flag for each in commands()["eval"].params for flag in (*each.opts, *each.secondary_opts) if flag.startswith("--")}
 
-    assert told == flags - {"--help"}
+    assert documented == flags - {"--help"}
 
 
 def test_the_commands_that_are_named_are_there() -> None:
@@ -56,16 +56,16 @@ def test_the_commands_that_are_named_are_there() -> None:
 
 
 def test_the_statuses_are_those_of_a_case() -> None:
-    told = {name for row in rows(PAGE, "Status of a case") for name in re.findall(r"`(\w+)`", row[0])}
+    documented = {name for row in rows(PAGE, "Status of a case") for name in re.findall(r"`(\w+)`", row[0])}
 
-    assert told == set(CaseStatus.__args__)  # type: ignore[attr-defined]  # a Literal has them
+    assert documented == set(CaseStatus.__args__)  # type: ignore[attr-defined]  # a Literal has them
 
 
 def test_the_codes_are_those_of_departures() -> None:
-    told = {int(row[0]) for row in rows(PAGE, "Exit codes")}
+    documented = {int(row[0]) for row in rows(PAGE, "Exit codes")}
     names = ("SATISFIED", "CAPPED", "BAD_INPUT", "NO_VERDICT", "UNREACHABLE", "STOPPED")
 
-    assert told == {getattr(departure, name) for name in names}
+    assert documented == {getattr(departure, name) for name in names}
 
 
 def test_the_files_are_those_that_are_written() -> None:
@@ -73,9 +73,9 @@ def test_the_files_are_those_that_are_written() -> None:
 
 
 def test_the_limits_are_the_codes() -> None:
-    told = {row[0]: row[1] for row in rows(PAGE, "Limits")}
+    documented = {row[0]: row[1] for row in rows(PAGE, "Limits")}
 
-    assert told == {
+    assert documented == {
         "cases of a batch": f"{batch_request.MAX_CASES:,}",
         "a case, as JSON": f"{CASE_BYTES // 1024**2} MiB",
         "cases of a shard": f"{ledger_work.SHARD}",
@@ -105,9 +105,9 @@ async def test_the_examples_run(client: Client, tmp_path: Path) -> None:
     for each in upload["cases"]:
         each["grader"]["model"] = "scripted:judge"
     async with batching(client, tmp_path, passes()) as batches:
-        queue, told = batches.desk.queue, dict[str, Any]
+        queue, mapping = batches.desk.queue, dict[str, Any]
         stored = await client.execute_workflow("StoreCases", upload, id="cases-of-17", task_queue=queue, result_type=int)
-        summary = await client.execute_workflow("GradingBatch", request, id=request["batch_id"], task_queue=queue, result_type=told)
+        summary = await client.execute_workflow("GradingBatch", request, id=request["batch_id"], task_queue=queue, result_type=mapping)
 
     assert stored == len(Upload.model_validate(upload).cases)
     assert (summary["status"], summary["passed"]) == ("finished", 1)

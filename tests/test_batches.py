@@ -11,8 +11,8 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.case_call import CaseTold
 from activities.case_desk import CaseDesk
+from gradeloop.batches.case_call import CaseTold
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import GradingBatch
 from gradeloop.client import GradingClient

@@ -377,8 +377,10 @@ async def test_over_a_long_transcript_one_call_of_a_model_goes_ahead(client: Cli
     async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), sample=1)) as desk:
         held = desk.models.gate("grader")
         thread = await desk.start(request(rubric, {"role": "user", "content": "x" * 20_000}))
-        await held.reached.wait()
-        await asyncio.sleep(0.5)
+        async with asyncio.timeout(20):
+            while len(asked(desk)) < together:
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(0.3)
         begun = len(asked(desk))
         held.opened.set()
         result = await thread.result()

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeloop.judges.agent_run import AgentRun
@@ -153,7 +153,6 @@ def test_no_content_forges_a_block_or_ends_the_run(at: int, place: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200), st.integers(0, 199), st.integers(1, 60))
-@settings(max_examples=300, deadline=None)
 def test_whatever_is_quoted_from_a_text_is_found_there_white_space_aside(text: str, start: int, length: int) -> None:
     quote = text[start : start + length]
     if not quote.strip():

@@ -237,7 +237,7 @@ def test_a_second_ctrl_c_leaves_at_once(gradeloop: CommandLine) -> None:
     screen.press_ctrl_c()
 
     assert screen.code() == 130
-    assert time.monotonic() - pressed < 5
+    assert time.monotonic() - pressed < 10
     assert "gradeloop watch run-" in screen.text
     gradeloop.kill_workers()
 

@@ -16,8 +16,7 @@ from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.reader import BatchReader
 from gradeloop.comparisons.comparing import compared
 from gradeloop.comparisons.comparison import Comparison
-from gradeloop.comparisons.export_file import read_export
-from gradeloop.comparisons.named_batch import named_batch
+from gradeloop.comparisons.named_batch import batch_of_file, named_batch
 from gradeloop.errors import InvalidRequest
 from gradeloop.store import Store
 from gradeloop.usage import Usage
@@ -28,7 +27,7 @@ from tests.cli import CommandLine
 
 BEFORE = [case(0), case(1), case(2), case(3, "failed"), case(4)]
 AFTER = [case(0), case(1, "failed"), case(2, "error"), case(3), case(5)]
-LINE = '{"schema":"gradeloop.batch/1","id":"a","status":"passed"}'
+LINE = '{"schema":"gradeloop.batch/1","index":0,"id":"a","status":"passed"}'
 
 
 def written(path: Path, results: Sequence[CaseResult], **facts: Any) -> Path:
@@ -210,10 +209,12 @@ def test_a_file_is_read_as_its_cases_are_whatever_lays_it_out(tmp_path: Path) ->
     (tmp_path / "flat.json").write_text(json.dumps(document))
     (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + whole.read_bytes().replace(b"\n", b"\r\n"))
     other = {"schema": document["schema"], "a key of a later version": 1, "summary": document["summary"] | {"later": 2}}
-    (tmp_path / "later.json").write_text(json.dumps(other | {"cases": [each | {"later": [3]} for each in document["cases"]]}))
+    (tmp_path / "later.json").write_text(
+        json.dumps(other | {"cases": [each | {"later": [3], "usage": each["usage"] | {"later": 4}} for each in document["cases"]]})
+    )
 
     found = [
-        read_export(path).cases for path in (whole, lines, *(tmp_path / f"{name}.json" for name in ("pretty", "flat", "bom", "later")))
+        batch_of_file(path).cases for path in (whole, lines, *(tmp_path / f"{name}.json" for name in ("pretty", "flat", "bom", "later")))
     ]
 
     assert [each.status for each in found[0]] == ["failed", "passed", "error"]
@@ -224,9 +225,9 @@ def test_a_file_is_read_as_its_cases_are_whatever_lays_it_out(tmp_path: Path) ->
 def test_an_empty_batch_and_one_with_odd_ids_are_read(tmp_path: Path) -> None:
     odd = ["a/b", '"cases":[', "]}", "😀 …"]
 
-    assert read_export(written(tmp_path / "none.json", [])).cases == ()
+    assert batch_of_file(written(tmp_path / "none.json", [])).cases == []
     assert [
-        each.id for each in read_export(written(tmp_path / "odd.json", [case(at, id=name) for at, name in enumerate(odd)])).cases
+        each.id for each in batch_of_file(written(tmp_path / "odd.json", [case(at, id=name) for at, name in enumerate(odd)])).cases
     ] == odd
 
 
@@ -234,7 +235,7 @@ def test_lines_of_one_case_that_come_again_are_noted_and_the_last_one_counts(tmp
     path = written(tmp_path / "a.jsonl", [case(0, "error"), case(1)])
     path.write_text(path.read_text() + written(tmp_path / "b.jsonl", [case(0)]).read_text())
 
-    found = read_export(path)
+    found = batch_of_file(path)
 
     assert {each.id: each.status for each in found.cases} == {"case-0": "passed", "case-1": "passed"}
     assert found.notes == (f"{path}: 1 line of cases that come again; the last one of each counts",)
@@ -250,8 +251,8 @@ def test_lines_of_one_case_that_come_again_are_noted_and_the_last_one_counts(tmp
         ('{"prompts": []}', "line 1: it holds no results of a batch"),
         ("[1, 2]", "line 1: it holds no results of a batch"),
         ("\x80\xff", "line 1: it holds no results"),
-        (f'{LINE}\n{{"id":"b"}}', "line 2: it is no case of a batch: status: Field required"),
-        ('{"schema":"gradeloop.batch/1","id":"a","status":"good"}', "line 1: it is no case of a batch: status: "),
+        (f'{LINE}\n{{"index":1,"id":"b"}}', "line 2: it is no case of a batch: status: Field required"),
+        ('{"schema":"gradeloop.batch/1","index":0,"id":"a","status":"good"}', "line 1: it is no case of a batch: status: "),
         (f'{LINE}\n{{"id":"b', "line 2: it is no case of a batch"),
         ('{"schema":"gradeloop.batch/2","id":"a","state":"passed"}', "of 'gradeloop.batch/2', this gradeloop reads gradeloop.batch/1"),
         (f'{LINE}\n{{"schema":"gradeloop.batch/12","id":"b"}}', "line 2: it is of 'gradeloop.batch/12'"),
@@ -264,7 +265,7 @@ def test_a_file_that_is_no_export_is_refused_with_line_and_cure(tmp_path: Path, 
     (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
 
     with pytest.raises(InvalidRequest) as refused:
-        read_export(tmp_path / "a.json")
+        batch_of_file(tmp_path / "a.json")
 
     assert str(refused.value).startswith(str(tmp_path / "a.json"))
     assert said in str(refused.value)
@@ -275,7 +276,7 @@ def test_a_file_that_was_cut_off_is_refused_rather_than_read_in_part(tmp_path: P
     path.write_text(path.read_text().removesuffix("\n]}\n"))
 
     with pytest.raises(InvalidRequest, match="line 6: its end is missing, so cases may be, too"):
-        read_export(path)
+        batch_of_file(path)
 
 
 @pytest.mark.slow
@@ -284,7 +285,7 @@ def test_large_files_are_compared_without_holding_their_outputs(tmp_path: Path) 
     paths = [written(tmp_path / f"{name}.json", [one.model_copy(update={"id": f"c{at}"}) for at in range(3_000)]) for name in "ab"]
     tracemalloc.start()
     try:
-        found = compared(*map(read_export, paths))
+        found = compared(*map(batch_of_file, paths))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -115,10 +115,15 @@ def test_a_file_of_a_later_version_is_told_as_far_as_it_is_known_or_refused_in_a
     (gradeloop.folder / "later.jsonl").write_text(json.dumps(line | {"weather": "fine"}) + "\n" + json.dumps(line | {"status": "failed"}))
     row_of_later = {"id": "c1", "name": "x", "passed": True, "reason": "", "weather": "fine"}
     (gradeloop.folder / "deeper.jsonl").write_text(json.dumps(line | {"criteria": [row_of_later]}))
+    (gradeloop.folder / "next.jsonl").write_text(json.dumps(line | {"schema": "gradeloop.batch/2"}))
     (gradeloop.folder / "deep.json").write_text("[" * 100_000)
 
     assert page(gradeloop, "later.jsonl").count('<tr id="case-') == 1
-    for name, words in {"deeper.jsonl": "deeper.jsonl, case 1: this result cannot be read", "deep.json": "it holds no results"}.items():
+    assert page(gradeloop, "deeper.jsonl").count('<tr id="case-') == 1
+    for name, words in {
+        "next.jsonl": "line 1: it is of 'gradeloop.batch/2', this gradeloop reads",
+        "deep.json": "it holds no results",
+    }.items():
         done = gradeloop("report", name)
         assert (done.code, "Traceback" in done.err) == (2, False)
         assert words in done.err

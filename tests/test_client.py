@@ -347,7 +347,7 @@ async def test_a_stopped_call_hears_of_it_within_seconds(client: Client) -> None
         result: RunResult = await turn
 
     assert result.status == "interrupted"
-    assert time.monotonic() - asked < 4
+    assert time.monotonic() - asked < 10
 
 
 async def test_a_worker_that_lost_step_with_the_history_is_asked_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from rich.table import Table
 from gradeloop.batches.case import Case
 from gradeloop.batches.case_result import CaseResult, ended
 from gradeloop.comparisons.alignment import aligned, grouped
-from gradeloop.comparisons.batch_source import BatchSource, total_cost
+from gradeloop.comparisons.batch_source import BatchSource, Cost, total_cost
 from gradeloop.comparisons.compared_case import GAP_CHARACTERS, ComparedCase, compared_case
 from gradeloop.comparisons.comparing import compared
-from gradeloop.comparisons.comparison import OUTCOMES, CaseRow, Comparison, Cost
+from gradeloop.comparisons.comparison import OUTCOMES, CaseRow, Comparison
 from gradeloop.comparisons.comparison_lines import ROWS, comparison_lines
 from gradeloop.comparisons.comparison_page import MOST_SAME, comparison_page
 from gradeloop.comparisons.comparison_wording import p_value, points

@@ -133,11 +133,11 @@ async def test_a_start_without_an_argument_is_refused(desk: Desk) -> None:
     assert "it must be a JSON object" in await refusal(thread)
 
 
-async def test_a_hundred_thousand_mistakes_are_told_as_twenty(desk: Desk) -> None:
-    message = await desk.refusal({"messages": [{"role": "nobody"}] * 50_000, "generator": {"model": WRITER}})
+async def test_of_ten_thousand_mistakes_twenty_are_listed(desk: Desk) -> None:
+    message = await desk.refusal({"messages": [{"role": "nobody"}] * 10_000, "generator": {"model": WRITER}})
 
     assert message.count("messages[") == 20
-    assert message.endswith("; and 49980 more")
+    assert message.endswith("; and more")
 
 
 def test_twenty_iterations_and_a_whole_rubric_are_taken() -> None:

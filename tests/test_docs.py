@@ -1,4 +1,4 @@
-"""The documents tell the truth: their examples run, their outputs are real, their numbers are the code's."""
+"""The documents match the code: their examples run, their outputs are real, their numbers are the code's."""
 
 import asyncio
 import json
@@ -155,8 +155,8 @@ async def worker(client: Client) -> AsyncIterator[Models]:
 
 
 @pytest.fixture
-def told(temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tell commands where the server is, as `export TEMPORAL_ADDRESS=...` does."""
+def temporal_address(temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the server to commands, as `export TEMPORAL_ADDRESS=...` does."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
 
@@ -278,9 +278,9 @@ def names_in(table: list[tuple[str, ...]]) -> set[str]:
 def test_the_contracts_refusals_are_the_codes() -> None:
     source = "".join(path.read_text() for path in (ROOT / "workflows").glob("*.py"))
     refusals = {"ThreadTooLarge", *re.findall(r'type="([A-Z]\w+)"', source)}
-    (told,) = (row[1] for row in rows(CONTRACT, "Errors") if row[0] == "a turn or a resumption that cannot be taken")
+    (documented,) = (row[1] for row in rows(CONTRACT, "Errors") if row[0] == "a turn or a resumption that cannot be taken")
 
-    assert set(re.findall(r"`(\w+)`", told)) == refusals
+    assert set(re.findall(r"`(\w+)`", documented)) == refusals
 
 
 def test_the_methods_and_errors_of_the_contract_are_the_clients() -> None:
@@ -303,7 +303,7 @@ async def run_shell(text: str) -> list[Done]:
 SHELL = [each for each in blocks(README, CONTRACT) if each.language == "sh" and each.text.startswith("temporal workflow")]
 
 
-@pytest.mark.usefixtures("told", "worker")
+@pytest.mark.usefixtures("temporal_address", "worker")
 @pytest.mark.parametrize("number", range(len(SHELL)))
 async def test_temporals_own_command_line_starts_a_thread_and_reads_it(number: int) -> None:
     text = renamed(SHELL[number].scripted(), f"shell-{number}")
@@ -315,7 +315,7 @@ async def test_temporals_own_command_line_starts_a_thread_and_reads_it(number: i
     assert all("idle" in each.out or "Signal workflow succeeded" in each.out for each in done[1:])
 
 
-@pytest.mark.usefixtures("told", "worker")
+@pytest.mark.usefixtures("temporal_address", "worker")
 async def test_the_readmes_service_prints_evaluations_events_and_the_best_draft() -> None:
     text = renamed(block(README, "python", having="on_evaluation").scripted(), "service")
     done = await python(text)
@@ -326,7 +326,7 @@ async def test_the_readmes_service_prints_evaluations_events_and_the_best_draft(
     assert done.out.endswith(f"\n{shown('events')['total']} run_ended\n")
 
 
-@pytest.mark.usefixtures("told", "worker")
+@pytest.mark.usefixtures("temporal_address", "worker")
 async def test_the_contracts_two_calls_go_on_with_a_closed_thread(client: Client) -> None:
     argument = json.loads(block(CONTRACT, "json", "ThreadRequest").scripted())
     await client.execute_workflow("GradingThread", argument, id="two-calls", task_queue=QUEUE)
@@ -359,7 +359,7 @@ async def test_the_contracts_generator_of_ones_own_gets_what_is_shown(client: Cl
     assert Generator.model_validate_json(other).workflow
 
 
-@pytest.mark.usefixtures("told", "worker")
+@pytest.mark.usefixtures("temporal_address", "worker")
 async def test_the_readmes_first_task_is_written_and_run(tmp_path: Path) -> None:
     steps = [line.split("#")[0].split() for line in block(README, "sh", having="gradeloop init").text.splitlines()]
     install, export, init, run = steps
@@ -373,7 +373,7 @@ async def test_the_readmes_first_task_is_written_and_run(tmp_path: Path) -> None
     assert "satisfied after 2 iterations" in done.out
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("temporal_address")
 async def test_the_readmes_task_is_judged_by_its_check_and_its_grader(client: Client, tmp_path: Path) -> None:
     (tmp_path / "reply.yaml").write_text(block(README, "yaml", having="# reply.yaml").scripted())
     done = await run_reply(client, tmp_path, Toolbox(), [verdict_on_reply(0), verdict_on_reply(1)])
@@ -383,7 +383,7 @@ async def test_the_readmes_task_is_judged_by_its_check_and_its_grader(client: Cl
     assert "satisfied after 2 iterations" in done.out
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("temporal_address")
 async def test_the_task_with_tools_runs_with_its_check_and_its_tool(client: Client, tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(block(TOOLS, "python", having="# tools.py").text)
     (tmp_path / "reply.yaml").write_text(block(TOOLS, "yaml", "task").scripted())
@@ -431,9 +431,9 @@ def test_the_readme_is_short() -> None:
 
 
 def test_the_limits_are_the_codes() -> None:
-    told = {row[0]: row[1] for row in rows(CONTRACT, "Limits")}
+    documented = {row[0]: row[1] for row in rows(CONTRACT, "Limits")}
 
-    assert told == {
+    assert documented == {
         "a rubric": f"{rubric.RUBRIC_BYTES // 1024} KiB, {rubric.MAX_CRITERIA} criteria",
         "`max_iterations`": f"1 to {request.MAX_ITERATIONS}",
         "a `system_prompt`, a rubric's `prompt`": "65,536 characters",
@@ -441,6 +441,7 @@ def test_the_limits_are_the_codes() -> None:
         "votes on a criterion, conversations of a pass": f"{VOTES}, {rubric.CONVERSATIONS}",
         "a row's `metadata`": f"{METADATA_BYTES // 1024} KiB",
         "a message, as JSON": f"{transcript.MESSAGE_BYTES // 1024:,} KiB",
+        "messages sent at once": f"{transcript.MAX_MESSAGES:,}",
         "a thread's messages and evaluations": f"{request.STATE_BYTES // 1024:,} KiB",
         "the same with external storage": f"{request.STORED_STATE_BYTES // 1024**2} MiB, {request.STATE_BYTES // 1024:,} KiB at the start",
         "turns that wait": f"{request.QUEUED}",
@@ -551,9 +552,9 @@ def provider_variables() -> set[str]:
 
 
 def test_the_default_graders_of_the_contract_are_the_tables() -> None:
-    told = [(tuple(re.findall(r"`(\w+)`", row[0])), row[1].strip("`")) for row in rows(CONTRACT, "The default grader")]
+    documented = [(tuple(re.findall(r"`(\w+)`", row[0])), row[1].strip("`")) for row in rows(CONTRACT, "The default grader")]
 
-    assert told == [(row.variables, row.model) for row in DEFAULTS]
+    assert documented == [(row.variables, row.model) for row in DEFAULTS]
 
 
 def test_the_settings_of_the_contract_are_those_of_a_model() -> None:

@@ -1,4 +1,4 @@
-"""The page about judges tells the truth: its examples run, its fields, limits and commands are the code's."""
+"""The page about judges matches the code: its examples run, its fields, limits and commands are the code's."""
 
 import asyncio
 import inspect
@@ -108,10 +108,11 @@ def test_the_keywords_and_formats_of_schemas_are_the_codes() -> None:
 
 
 def test_the_limits_are_the_codes() -> None:
-    told = {row[0]: row[1] for row in rows(PAGE, "Limits")}
+    documented = {row[0]: row[1] for row in rows(PAGE, "Limits")}
 
-    assert told == {
+    assert documented == {
         "a run, as JSON": f"{agent_run.RUN_BYTES // 1024:,} KiB; {agent_run.STORED_RUN_BYTES // 1024**2} MiB with external storage",
+        "messages of a transcript, transcripts of a run": f"{agent_run.RUN_MESSAGES:,}, {agent_run.TRANSCRIPTS}",
         "what a judge is shown of it": f"{TRANSCRIPT_BUDGET:,} characters",
         "a `rubric_text`, an `output_schema`": f"{RUBRIC_BYTES // 1024} KiB each",
         "all `prompt_templates`": f"{template.TEMPLATE_CHARACTERS:,} characters",

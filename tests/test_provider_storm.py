@@ -121,7 +121,7 @@ async def test_a_fault_has_its_name_and_ends_in_time(faults: Faults, provider: s
     assert told.type == (kind or IN_STREAM[provider])
     assert told.non_retryable == (told.type not in RETRYABLE)
     assert told.next_retry_delay == (timedelta(seconds=asks) if asks else None)
-    assert asyncio.get_running_loop().time() - started < 3.0
+    assert asyncio.get_running_loop().time() - started < 10
     assert len(faults.app["seen"]) == 1
 
 

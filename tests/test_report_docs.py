@@ -1,4 +1,4 @@
-"""The page about reports tells the truth: its flags, outcomes, marks, limits and keys are the code's."""
+"""The page about reports matches the code: its flags, outcomes, marks, limits and keys are the code's."""
 
 import re
 from pathlib import Path
@@ -25,12 +25,12 @@ def flags(name: str) -> set[str]:
     return {flag for each in top.commands[name].params for flag in each.opts if flag.startswith("--")}
 
 
-def test_every_flag_is_told_and_no_other() -> None:
+def test_every_flag_is_documented_and_no_other() -> None:
     one, other = TEXT.split("## The page as it changes")
-    told_of_diff = set(re.findall(r"(--[a-z][a-z-]*)", other))
+    flags_of_diff = set(re.findall(r"(--[a-z][a-z-]*)", other))
 
     assert set(re.findall(r"(--[a-z][a-z-]*)", one)) == flags("report")
-    assert told_of_diff == flags("diff")
+    assert flags_of_diff == flags("diff")
 
 
 def test_the_gates_and_outcomes_are_those_of_a_comparison() -> None:

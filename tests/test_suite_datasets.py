@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeloop.suites.csv_rows import csv_rows
@@ -28,7 +28,6 @@ JSON: Any = st.recursive(
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=5), st.sampled_from(["\n", "\r\n", "\r"]), st.booleans())
-@settings(max_examples=200, deadline=None)
 def test_every_cell_of_csv_is_the_text_that_was_written(rows: list[tuple[str, str]], end: str, mark: bool) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator=end, quoting=csv.QUOTE_ALL)
@@ -41,7 +40,6 @@ def test_every_cell_of_csv_is_the_text_that_was_written(rows: list[tuple[str, st
 
 
 @given(st.lists(st.dictionaries(CELLS.filter(lambda key: key != "output"), JSON, max_size=3), min_size=1, max_size=4), st.booleans())
-@settings(max_examples=100, deadline=None)
 def test_json_and_jsonl_are_read_as_any_reader_would(rows: list[dict[str, Any]], indented: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         lines, whole = Path(folder) / "rows.jsonl", Path(folder) / "rows.json"

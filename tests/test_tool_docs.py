@@ -67,12 +67,13 @@ def test_a_pages_signature_is_the_tools(name: str) -> None:
         ast.literal_eval(each) for each in function.args.defaults
     ]
     parameters = {each.arg: default for each, default in zip(function.args.args, defaults, strict=True)}
-    shown = {each: told for each, told in inspect.signature(tool.function).parameters.items() if each not in {"draft", "operation_id"}}
+    hidden = {"draft", "operation_id"}
+    shown = {name: parameter for name, parameter in inspect.signature(tool.function).parameters.items() if name not in hidden}
 
     assert list(parameters) == list(shown)
-    for each, told in shown.items():
-        assert parameters[each] == (None if told.default is inspect.Parameter.empty else told.default)
-    assert tool.required == tuple(each for each, told in shown.items() if told.default is inspect.Parameter.empty)
+    for parameter_name, parameter in shown.items():
+        assert parameters[parameter_name] == (None if parameter.default is inspect.Parameter.empty else parameter.default)
+    assert tool.required == tuple(key for key, parameter in shown.items() if parameter.default is inspect.Parameter.empty)
 
 
 def test_the_pages_limits_are_the_codes() -> None:
@@ -106,7 +107,7 @@ def test_the_pages_limits_are_the_codes() -> None:
     }
     assert limits("text_check") == {
         "a pattern": f"{patterns.PATTERN_CHARACTERS:,} characters",
-        "JSON": f"{json_schema.JSON_BYTES // 2**20} MiB, nested {json_schema.DEPTH} deep; {text_check.BEGINNINGS:,} starting positions tried",
+        "JSON": f"{json_schema.JSON_BYTES // 2**20} MiB, nested {json_schema.DEPTH} deep; {text_check.BEGINNINGS:,} starts tried",
     }
     assert limits("regex_check")["a pattern"] == f"{patterns.PATTERN_CHARACTERS:,} characters"
     assert limits("read_transcript")["per call"] == f"{evidence.PAGE_CHARACTERS:,} characters"
@@ -138,17 +139,17 @@ def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:
     (tmp_path / "gradeloop.toml").write_text(block)
 
     settings = load(["--config", str(tmp_path / "gradeloop.toml")])
-    told = tomllib.loads(block)
+    documented = tomllib.loads(block)
 
-    assert set(told["sandbox"]) == set(SandboxSettings.model_fields)
-    assert {name: told["sandbox"][name] for name in told["sandbox"] if name != "read_only"} == {
+    assert set(documented["sandbox"]) == set(SandboxSettings.model_fields)
+    assert {name: documented["sandbox"][name] for name in documented["sandbox"] if name != "read_only"} == {
         name: value for name, value in SandboxSettings().model_dump().items() if name != "read_only"
     }
-    assert set(told["fetch"]) == set(FetchSettings.model_fields)
-    assert set(McpSettings.model_fields) - set(told["mcp"]["wiki"]) == {"url", "headers"}
+    assert set(documented["fetch"]) == set(FetchSettings.model_fields)
+    assert set(McpSettings.model_fields) - set(documented["mcp"]["wiki"]) == {"url", "headers"}
     beside = set(re.findall(r"`(\w+)`", text("README").split("Beside these: ")[1].split("as `gradeloop worker")[0]))
     private = {"config", "ready_file", "until_idle", "examine"}
-    assert set(WorkerSettings.model_fields) == set(told) | beside | private
+    assert set(WorkerSettings.model_fields) == set(documented) | beside | private
     assert settings.mcp["wiki"].tools == ("search", "read")
 
 

@@ -46,17 +46,17 @@ def test_every_rubric_is_read(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "verdict"), judged())
 def test_the_verdicts_come_to_what_the_page_says(text: str, verdict: str) -> None:
-    rubric, told = Rubric.model_validate(read_yaml(text, "the rubric")), read_yaml(verdict, "the verdict")
-    assert isinstance(told, dict)
-    said: dict[str, Any] = told["rows"]  # type: ignore[assignment]  # JSON of the page
+    rubric, documented = Rubric.model_validate(read_yaml(text, "the rubric")), read_yaml(verdict, "the verdict")
+    assert isinstance(documented, dict)
+    said: dict[str, Any] = documented["rows"]  # type: ignore[assignment]  # JSON of the page
     rows = [{"id": name, "reason": "r", "gap": None if row["passed"] else "g"} | row for name, row in said.items()]
     answer = Verdict.model_validate({"criteria": rows, "explanation": "e", "result": "needs_revision"})
 
     judgement = tally(rubric, Found(answers={(0, 0): Answer(judge="j", verdict=answer)}))
 
     assert len(call_groups(rubric)) == 1
-    assert score_of(rubric, judgement) == pytest.approx(told["score"])
-    assert result_of(rubric, judgement) == told["result"]
+    assert score_of(rubric, judgement) == pytest.approx(documented["score"])
+    assert result_of(rubric, judgement) == documented["result"]
 
 
 def test_the_text_form_is_read() -> None:

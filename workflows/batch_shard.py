@@ -13,9 +13,8 @@ from workflows.turns import NONCE_BITS
 with workflow.unsafe.imports_passed_through():
     import hashlib
 
-    from activities.case_call import CaseCall, ShardOpened, Stretch
     from gradeloop.batches.batch_request import BatchRequest
-    from gradeloop.batches.ledger import Due
+    from gradeloop.batches.case_call import CaseCall, Due, ShardOpened, Stretch
     from gradeloop.request import Priority
     from gradeloop.strict import Recorded
 

@@ -15,7 +15,7 @@ from workflows.options import STORE_CALL, model_call
 from workflows.paid_calls import spent_of
 
 with workflow.unsafe.imports_passed_through():
-    from activities.case_call import CaseCall, CaseTold, Failed
+    from gradeloop.batches.case_call import CaseCall, CaseTold, Failed
     from gradeloop.errors import InvalidRequest
     from gradeloop.request import Priority as Asked
     from gradeloop.usage import Usage

@@ -14,8 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from datetime import timedelta
     from typing import Any, Literal
 
-    from activities.case_call import NO_OUTPUT, CaseCall, CaseTold, ChildEnded, ChildRequest, Failed
-    from gradeloop.batches.ledger import Due
+    from gradeloop.batches.case_call import NO_OUTPUT, CaseCall, CaseTold, ChildEnded, ChildRequest, Due, Failed
     from gradeloop.judges.contract import usage_told
     from gradeloop.usage import Usage
 

@@ -11,14 +11,15 @@ from workflows.raw import Unreadable, answered
 from workflows.thread_state import Thread
 
 with workflow.unsafe.imports_passed_through():
-    from typing import Any
+    from typing import Annotated, Any
 
     from pydantic import TypeAdapter, ValidationError
 
     from gradeloop.errors import explain
-    from gradeloop.transcript import FEEDBACK_SOURCE, MESSAGE_BYTES, Message
+    from gradeloop.strict import FirstMistakes
+    from gradeloop.transcript import FEEDBACK_SOURCE, MAX_MESSAGES, MESSAGE_BYTES, Message
 
-_MESSAGES = TypeAdapter(list[Message])
+_MESSAGES = TypeAdapter(Annotated[list[Message], FirstMistakes(MAX_MESSAGES)])
 
 
 class ForeignFailed(Exception):

@@ -19,8 +19,8 @@ with workflow.unsafe.imports_passed_through():
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from activities.case_call import Closing, Opened
     from gradeloop.batches.batch_request import BatchRequest, parse_batch, parse_upload
+    from gradeloop.batches.case_call import Closing, Opened
     from gradeloop.batches.case_result import BatchSummary
     from gradeloop.batches.contract import UPLOAD_WORKFLOW, WORKFLOW, BatchProgress, GradingBatch, StoreCases
     from gradeloop.errors import InvalidRequest

@@ -11,7 +11,7 @@ with workflow.unsafe.imports_passed_through():
     from gradeloop.evidence import Evidence
     from gradeloop.mending import GraderConversation
     from gradeloop.modelspec import ModelSpec
-    from gradeloop.strict import without_nulls
+    from gradeloop.strict import Table, without_nulls
     from gradeloop.transcript import Log
     from gradeloop.usage import Usage
 
@@ -48,7 +48,7 @@ class Ledger(State):
 
     operations: dict[str, str] = Field(default_factory=dict)
     """Their ids, by position: they stay the same where the run goes on under another name."""
-    approvals: dict[str, Approval] = Field(default_factory=dict)
+    approvals: Table[Approval] = Field(default_factory=dict)
     """By id."""
     begun: tuple[str, ...] = ()
     """Ids of those that were begun and must not be begun again."""
@@ -59,7 +59,7 @@ class Exchange(State):
 
     steps: int = 0
     tool_calls: int = 0
-    results: dict[str, Evidence] = {}
+    results: Table[Evidence] = {}
     """Of the tool calls of the last turn, by their position in it, until all are there."""
     exhausted: bool = False
     """True when tool calls or turns are used up: one last turn without tools is left."""
@@ -84,10 +84,10 @@ class GradingPass(State):
     """One grading pass in flight."""
 
     draft: int
-    checks: dict[str, CheckOutcome] = {}
-    conversations: dict[str, Conversation] = {}
+    checks: Table[CheckOutcome] = {}
+    conversations: Table[Conversation] = {}
     """By call group and sample, `0/0` the first."""
-    decisions: dict[str, Decision] = {}
+    decisions: Table[Decision] = {}
     usage: Usage = Usage()
     ledger: Ledger = Field(default_factory=Ledger)
     """Of the checks."""

@@ -1,6 +1,6 @@
 """What a thread holds: all of it is in the checkpoint, and nothing else is needed to go on elsewhere."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 from temporalio import workflow
@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from gradeloop.modelspec import ModelSpec
     from gradeloop.request import STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority
     from gradeloop.rubric import Rubric
+    from gradeloop.strict import FirstMistakes, Items, Table
     from gradeloop.transcript import Log, Message
     from gradeloop.usage import Usage
     from gradeloop.verdict import Verdict
@@ -31,7 +32,7 @@ class Invocation(State):
     """Whoever comes with one of them waits for this turn: its own key first, then those who had it resumed."""
     payload: str
     """The sha256 of what was asked: the same key with another payload is refused."""
-    messages: tuple[Message, ...] = ()
+    messages: Items[Message] = ()
     rubric: Rubric | None = None
     max_iterations: int | None = None
     budget: Budget | None = None
@@ -82,9 +83,9 @@ class Thread(State):
     template: Rubric | None = None
     """The rubric as it was given, where variables are put into it."""
     vars: dict[str, JsonValue] | None = None
-    rubrics: dict[str, Rubric] = Field(default_factory=dict)
+    rubrics: Table[Rubric] = Field(default_factory=dict)
     """By sha256, the one that was in force before, for whoever wants to see what was asked."""
-    verdicts: dict[str, Verdict] = Field(default_factory=dict)
+    verdicts: Table[Verdict] = Field(default_factory=dict)
     """By what was asked, those about the draft that was judged last."""
     verdicts_of: int | None = None
     """Index of that draft."""
@@ -98,8 +99,8 @@ class Thread(State):
     drafting: Exchange | None = None
     run: GradingRun | None = None
     runs: int = 0
-    evaluations: list[Evaluation] = Field(default_factory=list)
-    events: list[Event] = Field(default_factory=list)
+    evaluations: Annotated[list[Evaluation], FirstMistakes()] = Field(default_factory=list)
+    events: Annotated[list[Event], FirstMistakes()] = Field(default_factory=list)
     seq: int = 0
     usage: Usage = Usage()
     used_before: Usage = Usage()
@@ -112,8 +113,8 @@ class Thread(State):
     priority: Priority | None = None
     active: Invocation | None = None
     """The turn in flight or interrupted."""
-    queue: list[Invocation] = Field(default_factory=list)
-    outcomes: list[Outcome] = Field(default_factory=list)
+    queue: Annotated[list[Invocation], FirstMistakes()] = Field(default_factory=list)
+    outcomes: Annotated[list[Outcome], FirstMistakes()] = Field(default_factory=list)
     supplied: Rubric | None = None
     """A rubric that came while a turn was in flight and is not in force yet."""
     closing: bool = False

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from gradeloop.call_groups import CallGroup
 from gradeloop.criterion import Scale
-from gradeloop.errors import PROBLEMS_TOLD, explain
+from gradeloop.errors import MISTAKES, explain
 from gradeloop.printable import clip
 from gradeloop.strict import Strict
 from gradeloop.strict_json import no_constant, no_doubles
@@ -38,7 +38,7 @@ def read(text: str, group: CallGroup, asked: Sequence[str] | None = None, *, tag
         return Malformed(problems=(explain(error),))
     except (ValueError, RecursionError) as error:
         return Malformed(problems=(f"the answer is not one JSON object: {error}",))
-    problems = tuple(islice(_form_problems(raw, group), PROBLEMS_TOLD))
+    problems = tuple(islice(_form_problems(raw, group), MISTAKES))
     return Malformed(problems=problems) if problems else checked(_without_idle_gaps(verdict), group, asked)
 
 
@@ -97,7 +97,7 @@ def _form_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
 def checked(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Verdict | Malformed:
     """Return the verdict where it answers what was asked and agrees with itself."""
     found = chain(_row_problems(verdict.criteria, group, asked), _summary_problems(verdict, group, asked))
-    problems = list(islice(found, PROBLEMS_TOLD))
+    problems = list(islice(found, MISTAKES))
     answered = {row.id for row in verdict.criteria}
     missing = tuple(name for name in asked if name not in answered) if verdict.result != "failed" else ()
     if problems:

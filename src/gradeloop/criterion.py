@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from gradeloop.judge import Judge, judge_of
 from gradeloop.own_prompt import OwnPrompt
 from gradeloop.printable import clip, close_to
-from gradeloop.strict import OrText, Sparse, Strict
+from gradeloop.strict import Items, OrText, Sparse, Strict
 
 VOTES = 99
 """Samples of one grader at most; a pass has at most 500 conversations."""
@@ -83,7 +83,7 @@ class Criterion(OrText):
     """Who judges this one, instead of the thread's grader."""
     votes: Annotated[int, Field(ge=1, le=VOTES, exclude_if=lambda value: value == 1)] = 1
     """Samples of the grader; a majority of them decides."""
-    panel: Sparse[tuple[Judge, ...]] = ()
+    panel: Sparse[Items[Judge]] = ()
     """Several graders, one vote each."""
     quotes: Sparse[bool] = False
     """True: the grader quotes what it judges by, and the quotes are looked up in the conversation."""

@@ -20,6 +20,9 @@ from pydantic_core import ErrorDetails
 
 from gradeloop.printable import clip
 
+MISTAKES = 20
+"""How many mistakes of one input a message lists: 100,000 of them would not fit into the failure that lists them."""
+
 
 class GradeloopError(Exception):
     """The root of everything that gradeloop raises for its caller."""
@@ -65,10 +68,6 @@ class BatchLost(GradeloopError):
     """A batch or an upload was cancelled, terminated or failed; what had ended is in the store. The message says how."""
 
 
-PROBLEMS_TOLD = 20
-"""Of one input: a list of 100,000 mistakes would not fit into the failure that tells them."""
-
-
 def field_path(location: Sequence[int | str]) -> str:
     """Return the path of a field; what pydantic names in angle brackets is which of several kinds was read, no part of it."""
     shown = [part for part in location if not (isinstance(part, str) and part.startswith("<"))]
@@ -89,5 +88,5 @@ def _sentence(detail: ErrorDetails) -> str:
 def explain(error: ValidationError) -> str:
     """Turn pydantic's report into a sentence a problem: field, what is wrong, the value."""
     details = error.errors(include_url=False, include_context=False)
-    more = [f"and {len(details) - PROBLEMS_TOLD} more"] if len(details) > PROBLEMS_TOLD else []
-    return "; ".join([*(_sentence(detail) for detail in details[:PROBLEMS_TOLD]), *more])
+    more = ["and more"] if len(details) > MISTAKES else []
+    return "; ".join([*(_sentence(detail) for detail in details[:MISTAKES]), *more])

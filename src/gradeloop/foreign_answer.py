@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from gradeloop.answer import checked
 from gradeloop.call_groups import CallGroup
 from gradeloop.errors import explain
-from gradeloop.strict import Strict
+from gradeloop.strict import Items, Strict
 from gradeloop.verdict import Malformed, Verdict, VerdictResult, VerdictRow
 
 METADATA_BYTES = 16 * 1024
@@ -30,7 +30,7 @@ class ForeignRow(Strict):
 class ForeignAnswer(Strict):
     """A whole answer."""
 
-    criteria: tuple[ForeignRow, ...]
+    criteria: Items[ForeignRow]
     explanation: str = ""
     result: VerdictResult | None = None
 

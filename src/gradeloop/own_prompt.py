@@ -8,7 +8,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.printable import clip
-from gradeloop.strict import OrText, Sparse, Strict
+from gradeloop.strict import Items, OrText, Sparse, Strict
 
 PROMPT_CHARACTERS = 65_536
 
@@ -46,7 +46,7 @@ class PromptMessage(Strict):
 class OwnPrompt(OrText):
     """Messages for the grader, in which the rubric and the output have their places."""
 
-    messages: tuple[PromptMessage, ...]
+    messages: Items[PromptMessage]
 
     @classmethod
     def other_forms(cls) -> list[JsonSchemaValue]:

@@ -11,9 +11,9 @@ from gradeloop.judge import Elsewhere
 from gradeloop.modelspec import ModelSpec
 from gradeloop.printable import clip
 from gradeloop.rubric import Rubric
-from gradeloop.strict import Sparse, Strict
+from gradeloop.strict import Items, Sparse, Strict
 from gradeloop.tool_elsewhere import OfferedTool, refuse_twins
-from gradeloop.transcript import MESSAGE_BYTES, Message
+from gradeloop.transcript import MESSAGE_BYTES, Message, Messages
 
 MAX_ITERATIONS = 20
 STATE_BYTES = 3 * 512 * 1024
@@ -37,7 +37,7 @@ class Generator(Strict):
     task_queue: Sparse[str | None] = Field(default=None, min_length=1)
     """Where the activity or workflow is served."""
     system_prompt: Prompt | None = None
-    tools: tuple[OfferedTool, ...] = ()
+    tools: Items[OfferedTool] = ()
     """Names of tools that the worker has, and tools elsewhere."""
     show_rubric: bool = False
     """True puts the rubric into the generator's system prompt; otherwise it reaches it through feedback alone."""
@@ -69,7 +69,7 @@ class Grader(Strict):
     """The name of a function in the worker's tools that is given the same and returns the same."""
     system_prompt: Prompt | None = None
     """Grading instructions of one's own; the trust boundary and the answer's form stay."""
-    tools: tuple[OfferedTool, ...] = ()
+    tools: Items[OfferedTool] = ()
     """Names of tools that the worker has, and tools elsewhere."""
 
     @model_validator(mode="after")
@@ -100,7 +100,7 @@ class Priority(Strict):
 class ThreadRequest(Strict):
     """The one argument of the workflow `GradingThread`."""
 
-    messages: tuple[Message, ...] = ()
+    messages: Messages = ()
     rubric: Rubric | None = None
     """Absent or null: the sticky rubric stays. `""`: cleared."""
     generator: Generator

@@ -14,7 +14,7 @@ from gradeloop.own_prompt import OwnPrompt, reached
 from gradeloop.phrases import Feedback, Phrases, languages, phrases
 from gradeloop.printable import clip, did_you_mean
 from gradeloop.rubric_text import parse
-from gradeloop.strict import OrText, Sparse, Strict
+from gradeloop.strict import Items, OrText, Sparse, Strict
 from gradeloop.units import Group, Threshold, Unit, units
 
 RUBRIC_BYTES = 64 * 1024
@@ -51,10 +51,10 @@ class Rubric(OrText):
     feedback: Sparse[Feedback | None] = None
     prompt: Sparse[OwnPrompt | None] = None
     """The grader's, instead of ours."""
-    groups: Sparse[tuple[Group, ...]] = ()
+    groups: Sparse[Items[Group]] = ()
     criteria: tuple[Criterion, ...]
     """Empty: the rubric is cleared. On the wire also groups: `{"group": name, "criteria": [...]}`."""
-    context: Sparse[tuple[Context, ...]] = ()
+    context: Sparse[Items[Context]] = ()
 
     @classmethod
     def widen(cls, schema: JsonSchemaValue) -> None:
@@ -81,11 +81,16 @@ class Rubric(OrText):
             return flat(value)
         return flat(value) if isinstance(value, list) else value
 
+    @field_validator("criteria", mode="before")
+    @classmethod
+    def _are_few(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape, counted before it is validated
+        if isinstance(value, list | tuple) and len(value) > MAX_CRITERIA:
+            raise ValueError(f"{len(value)} criteria, {MAX_CRITERIA} at most; split the rubric over several threads")
+        return value
+
     @field_validator("criteria")
     @classmethod
     def _are_identified(cls, value: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
-        if len(value) > MAX_CRITERIA:
-            raise ValueError(f"{len(value)} criteria, {MAX_CRITERIA} at most; split the rubric over several threads")
         return _identified(value)
 
     @field_validator("groups")

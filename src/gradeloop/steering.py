@@ -9,13 +9,13 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.request import MAX_ITERATIONS, refuse_foreign_end
 from gradeloop.rubric import Rubric
 from gradeloop.strict import Sparse, Strict
-from gradeloop.transcript import Message
+from gradeloop.transcript import Messages
 
 
 class InvokeRequest(Strict):
     """The argument of the update `invoke`: one turn of a thread."""
 
-    messages: tuple[Message, ...] = ()
+    messages: Messages = ()
     rubric: Rubric | None = None
     """Absent or null: the sticky rubric stays. `""`: cleared."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None

@@ -1,13 +1,26 @@
 """The base of every model at the trust boundary: frozen, and closed to unknown keys."""
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
+from gradeloop.errors import MISTAKES
 from gradeloop.printable import clip, did_you_mean
 
 FieldT = TypeVar("FieldT")
@@ -15,8 +28,14 @@ FieldT = TypeVar("FieldT")
 
 def without_nulls(model: type[BaseModel], value: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out fields that are null and may be absent: most languages' typed clients send null for a field that was never set."""
-    fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    return {key: item for key, item in value.items() if item is not None or key not in fields or fields[key].is_required()}
+    required = _json_keys(model)
+    return {key: item for key, item in value.items() if item is not None or required.get(key, True)}
+
+
+@cache
+def _json_keys(model: type[BaseModel]) -> dict[str, bool]:
+    """Return a model's keys in JSON, with whether they are required."""
+    return {field.alias or name: field.is_required() for name, field in model.model_fields.items()}
 
 
 if TYPE_CHECKING:
@@ -37,6 +56,10 @@ else:
             return Annotated[kind, Field(exclude_if=operator.not_ if has_empty_value else _is_none)]
 
 
+RECORDED = {"recorded": True}
+"""The validation context of what a later version may have written: every model in it ignores unknown keys, as `Recorded` does."""
+
+
 def _is_none(value: object) -> bool:
     return value is None
 
@@ -48,18 +71,18 @@ class Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_keys(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        if isinstance(value, Mapping):
-            known = [field.alias or name for name, field in cls.model_fields.items()]
-            for key in value:
-                if key not in known:
-                    raise PydanticCustomError(
-                        "unknown_key",
-                        "unknown key {key}.{hint}",
-                        {"key": clip(str(key)), "hint": did_you_mean(str(key), known)},
-                    )
-            return without_nulls(cls, value)
-        return value
+    def _read_keys(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - raw input of any shape
+        if not isinstance(value, Mapping):
+            return value
+        known = _json_keys(cls)
+        if unknown := [key for key in value if key not in known]:
+            if info.context is not RECORDED:
+                name = str(unknown[0])
+                raise PydanticCustomError(
+                    "unknown_key", "unknown key {key}.{hint}", {"key": clip(name), "hint": did_you_mean(name, list(known))}
+                )
+            value = {key: item for key, item in value.items() if key in known}
+        return without_nulls(cls, value)
 
 
 class Recorded(BaseModel):
@@ -88,3 +111,64 @@ class OrText(Strict):
     @classmethod
     def widen(cls, schema: JsonSchemaValue) -> None:
         """Add to the object's schema what its fields may be written as, where pydantic does not see it."""
+
+
+@dataclass(frozen=True)
+class FirstMistakes:
+    """Annotates a list or mapping that may be long: it is counted before its items are validated, and validation stops at 20 mistakes.
+
+    A workflow task that takes longer than two seconds counts as a deadlock, and 50,000 mistakes take about as long.
+    """
+
+    most: int | None = None
+    """The largest number of items."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the list or mapping, with the validation around it."""
+        return core_schema.no_info_wrap_validator_function(self._validated, handler(source))
+
+    def _validated(self, value: Any, validate: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - raw input of any shape
+        if not isinstance(value, list | tuple | dict):
+            return validate(value)
+        if self.most is not None and len(value) > self.most:
+            raise PydanticCustomError(
+                "too_many", "it has {count} items, {most} at most; send fewer", {"count": len(value), "most": self.most}
+            )
+        return validate(value) if len(value) <= MISTAKES else _validated_in_parts(value, validate)
+
+
+def _validated_in_parts(value: Any, validate: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a list, a tuple or a dict
+    """Validate some items at a time, and raise once more than the listed mistakes were found."""
+    parts: list[Any] = []
+    mistakes: list[InitErrorDetails] = []
+    for start in range(0, len(value), MISTAKES):
+        keyed = isinstance(value, dict)
+        part = dict(islice(value.items(), start, start + MISTAKES)) if keyed else value[start : start + MISTAKES]
+        try:
+            parts.append(validate(part))
+        except ValidationError as error:
+            mistakes += [_moved(detail, 0 if keyed else start) for detail in error.errors(include_url=False)]
+        if len(mistakes) > MISTAKES:
+            break
+    if mistakes:
+        raise ValidationError.from_exception_data("items", mistakes)
+    if isinstance(parts[0], dict):
+        return {key: item for part in parts for key, item in part.items()}
+    return type(parts[0])(item for part in parts for item in part)
+
+
+def _moved(detail: ErrorDetails, by: int) -> InitErrorDetails:
+    """Return a mistake of a part of a list at its place in the whole."""
+    first, *rest = detail["loc"] or (0,)
+    place = (first + by if isinstance(first, int) else first, *rest)
+    message = PydanticCustomError(detail["type"], "{message}", {"message": detail["msg"]})
+    return InitErrorDetails(type=message, loc=place, input=detail["input"])
+
+
+Item = TypeVar("Item")
+
+Items = Annotated[tuple[Item, ...], FirstMistakes()]
+"""A tuple of any length that a caller sends."""
+
+Table = Annotated[dict[str, Item], FirstMistakes()]
+"""A mapping of any length that a caller sends."""

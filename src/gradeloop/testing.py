@@ -37,12 +37,13 @@ from gradeloop.judges.config import JudgeConfig, config_of
 from gradeloop.judges.judge import Judge
 from gradeloop.judges.judge_result import JudgeResult
 from gradeloop.judges.run_sources import with_model
+from gradeloop.paths import state_folder
 from gradeloop.printable import one_line
 from gradeloop.prompts import prompt
 from gradeloop.rubric import Rubric
 from gradeloop.rubric_file import existing
 from gradeloop.settings_file import config_file
-from gradeloop.state_folder import Resident, state_folder
+from gradeloop.state_folder import Resident
 from gradeloop.storage import VARIABLE as STORAGE
 from gradeloop.worker_process import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch
 
@@ -484,12 +485,12 @@ def assert_rubric(
     __tracebackhide__ = True
     run = _run(output, request)
     spec = WorkerSpec(
-        tools=existing([Path(each) for each in tools], "tools"),
+        tools=existing([Path(file) for file in tools], "tools"),
         scripted=Path(scripted) if scripted else None,
         config=config_file((), os.environ),
     )
-    told = dict(rubric) if isinstance(rubric, Mapping) else rubric
-    config, _ = with_model(config_of({"rubric": told}), grader, scripted=scripted is not None)
+    given = dict(rubric) if isinstance(rubric, Mapping) else rubric
+    config, _ = with_model(config_of({"rubric": given}), grader, scripted=scripted is not None)
     with ThreadPoolExecutor(1) as alone:  # a test may have an event loop of its own
         result = alone.submit(asyncio.run, _judged(config, run, spec)).result()
     if result.failed:
@@ -497,7 +498,7 @@ def assert_rubric(
     if result.output["result"] == "failed":
         raise JudgeFailed(f"the rubric cannot be judged: {result.output['explanation']}")
     if result.output["result"] != "satisfied":
-        raise AssertionError(_told(result))
+        raise AssertionError(_describe_failure(result))
     return result
 
 
@@ -513,7 +514,7 @@ async def _judged(config: JudgeConfig, run: AgentRun, spec: WorkerSpec) -> Judge
     return await Judge(config, await connect(connection), task_queue=task_queue)(run)
 
 
-def _told(result: JudgeResult) -> str:
+def _describe_failure(result: JudgeResult) -> str:
     """Return what fails, a line each, and what holds."""
     rows: Any = result.output["criteria"]
     failing = [row for row in rows if not row["passed"]]

@@ -3,12 +3,12 @@
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, GetCoreSchemaHandler, JsonValue, model_validator
 from pydantic_core import core_schema, to_json
 
-from gradeloop.strict import Sparse, Strict
+from gradeloop.strict import FirstMistakes, Items, Sparse, Strict
 
 MESSAGE_BYTES = 1024 * 1024
 """The largest message, measured as JSON: half of the 2 MiB that one Temporal payload may have."""
@@ -38,7 +38,7 @@ class Message(Strict):
     content: str = ""
     name: Sparse[str | None] = None
     source: Sparse[str | None] = None
-    tool_calls: Sparse[tuple[ToolCall, ...]] = ()
+    tool_calls: Sparse[Items[ToolCall]] = ()
     tool_call_id: Sparse[str | None] = None
     vendor: Sparse[dict[str, JsonValue] | None] = None
     """Parts that only the provider understands (signatures, encrypted reasoning), given back to it unread."""
@@ -58,6 +58,13 @@ class Message(Strict):
         return len(to_json(self))
 
 
+MAX_MESSAGES = 10_000
+"""Messages that a caller sends at once: a workflow reads them in one task."""
+
+Messages = Annotated[tuple[Message, ...], FirstMistakes(MAX_MESSAGES)]
+"""The messages that a caller sends."""
+
+
 class Log:
     """Messages in order, with a running sha256 over them: the key by which a worker knows its copy is right."""
 
@@ -71,7 +78,7 @@ class Log:
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Read and write a log as the list of its messages."""
-        from_json = core_schema.no_info_after_validator_function(cls, handler(list[Message]))
+        from_json = core_schema.no_info_after_validator_function(cls, handler(Annotated[list[Message], FirstMistakes()]))
         return core_schema.json_or_python_schema(
             json_schema=from_json,
             python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), from_json]),

@@ -8,7 +8,7 @@ from gradeloop.batches.case import Case
 from gradeloop.budget import Budget
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.request import Priority
-from gradeloop.strict import Strict
+from gradeloop.strict import FirstMistakes, Strict
 
 MAX_CASES = 100_000
 UPLOAD_BYTES = 1024 * 1024
@@ -56,7 +56,7 @@ class Upload(Strict):
     batch_id: BatchId
     first: Annotated[int, Field(ge=0, lt=MAX_CASES)]
     """Position of the first of them."""
-    cases: Annotated[tuple[Case, ...], Field(min_length=1, max_length=UPLOAD_CASES)]
+    cases: Annotated[tuple[Case, ...], Field(min_length=1, max_length=UPLOAD_CASES), FirstMistakes(UPLOAD_CASES)]
 
 
 def parse_batch(raw: object) -> BatchRequest:

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 from gradeloop.request import MAX_ITERATIONS, Generator, Grader
 from gradeloop.rubric import Rubric
 from gradeloop.strict import Sparse, Strict
-from gradeloop.transcript import Message
+from gradeloop.transcript import Messages
 
 CASE_BYTES = 1024 * 1024
 """The largest case as JSON: it is uploaded in one payload."""
@@ -31,7 +31,7 @@ class Case(Strict):
     """The label of the suite's prompt."""
     label: Sparse[str | None] = None
     """The column of a matrix: the generator's label; equal for all cases of a generator."""
-    messages: Sparse[tuple[Message, ...]] = ()
+    messages: Sparse[Messages] = ()
     """The conversation before the output; its last message is the user's."""
     output: str | None = None
     """What is judged; None where `generator` drafts it."""

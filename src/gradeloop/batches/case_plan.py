@@ -1,8 +1,7 @@
 """How a case is run: in calls of its own, or as a thread or a judgement, a workflow of its own."""
 
-from typing import Literal
-
 from gradeloop.batches.case import Case
+from gradeloop.batches.case_call import CasePlan, Kind
 from gradeloop.call_groups import CallGroup, call_groups
 from gradeloop.evaluation import CheckOutcome
 from gradeloop.judge import Elsewhere
@@ -11,24 +10,11 @@ from gradeloop.judges.config import CriteriaJudge
 from gradeloop.judges.judging_request import JudgingRequest
 from gradeloop.records import is_elided
 from gradeloop.request import Grader, Priority, ThreadRequest
-from gradeloop.strict import Recorded
 from gradeloop.text_check import outcome
 from gradeloop.transcript import Message, code_of
 
 TEXT_CHECK = "text_check"
 """The tool whose word on a text is found without calling anybody."""
-
-Kind = Literal["calls", "thread", "judging"]
-
-
-class CasePlan(Recorded):
-    """How a case is run."""
-
-    kind: Kind
-    drafted: bool
-    """True where a model drafts it first, by a call of its own."""
-    units: int
-    """Questions to graders: one for each call group and vote."""
 
 
 def plan_of(case: Case) -> CasePlan:

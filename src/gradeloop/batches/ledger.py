@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gradeloop.batches import ledger_work as work
 from gradeloop.batches.batch_request import BatchRequest, Upload
 from gradeloop.batches.case import Case
-from gradeloop.batches.case_plan import CasePlan
+from gradeloop.batches.case_call import CasePlan, Due
 from gradeloop.batches.case_result import BatchSummary, CaseResult
 from gradeloop.batches.patience import insist
 from gradeloop.batches.unit import Unit
@@ -15,20 +15,10 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.printable import clip
 from gradeloop.store import Store
 from gradeloop.store_tables import table
-from gradeloop.strict import Recorded
 from gradeloop.usage import Usage
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
-
-
-class Due(Recorded):
-    """A case that has not ended, as its shard must know it."""
-
-    position: int
-    id: str
-    attempt: int
-    plan: CasePlan
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,16 @@ from dataclasses import dataclass, field
 
 from gradeloop.batches.case_result import BatchStatus
 from gradeloop.comparisons.compared_case import ComparedCase
-from gradeloop.comparisons.comparison import Cost
+from gradeloop.strict import Strict
+
+
+class Cost(Strict):
+    """The tokens and the cost of a batch."""
+
+    tokens: int = 0
+    """In and out."""
+    cost_usd: float | None = None
+    """None where it is not known, or nothing was called."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from sys import intern
 
 from gradeloop.batches.case import CaseStatus
 from gradeloop.batches.case_result import CaseResult
-from gradeloop.comparisons.exported_case import ExportedCase, ExportedRow
 from gradeloop.evaluation import CriterionRow
 
 GAP_CHARACTERS = 300
@@ -42,13 +41,13 @@ class ComparedCase:
         return self.status in {"passed", "failed"}
 
 
-def compared_case(result: CaseResult | ExportedCase) -> ComparedCase:
+def compared_case(result: CaseResult) -> ComparedCase:
     """Return what a comparison keeps of a result."""
     marks = tuple(_mark(row) for row in result.criteria)
     return ComparedCase(result.id, result.repeat, result.status, result.score, marks, _cut(result.error))
 
 
-def _mark(row: CriterionRow | ExportedRow) -> Mark:
+def _mark(row: CriterionRow) -> Mark:
     said = row.override
     if said is not None:
         return Mark(intern(row.id), intern(row.name), said.passed, overridden=True, gap="" if said.passed else _cut(said.why))

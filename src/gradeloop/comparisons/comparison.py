@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field
 
 from gradeloop.batches.case import CaseStatus
 from gradeloop.batches.case_result import BatchStatus
+from gradeloop.comparisons.batch_source import Cost
 from gradeloop.comparisons.gate import Gate
 from gradeloop.comparisons.interval import Interval
 from gradeloop.strict import Strict
@@ -27,15 +28,6 @@ class PassRate(Strict):
     interval: Interval
     cases: int
     """Judged ones, each of which counts once."""
-
-
-class Cost(Strict):
-    """The tokens and the cost of a batch."""
-
-    tokens: int = 0
-    """In and out."""
-    cost_usd: float | None = None
-    """None where it is not known, or nothing was called."""
 
 
 class BatchFacts(Strict):

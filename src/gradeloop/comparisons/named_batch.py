@@ -2,17 +2,17 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gradeloop.batches.case_result import BatchSummary
 from gradeloop.batches.reader import BatchReader
-from gradeloop.comparisons.batch_source import BatchSource
-from gradeloop.comparisons.compared_case import compared_case
-from gradeloop.comparisons.comparison import Cost
+from gradeloop.comparisons.batch_source import BatchSource, Cost, total_cost
+from gradeloop.comparisons.compared_case import ComparedCase, compared_case
 from gradeloop.comparisons.export_file import read_export
 from gradeloop.errors import InvalidRequest
 from gradeloop.printable import clip, did_you_mean
+from gradeloop.usage import Usage
 
 SUFFIXES = (".json", ".jsonl")
 """Of the files that have all of a case; CSV and JUnit leave out what its criteria came to."""
@@ -36,24 +36,37 @@ def named_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
     """
     suffix = Path(named).suffix.lower()
     if suffix in SUFFIXES or "/" in named:
-        return read_export(Path(named))
+        return batch_of_file(Path(named))
     if suffix in _OTHERS:
         hint = "write its results to a .json or .jsonl file: gradeloop batches export BATCH -o results.json"
         raise InvalidRequest(f"{clip(named)}: a {suffix} file has no results by criterion; {hint}")
     return _stored(named, reader())
 
 
+def batch_of_file(path: Path) -> BatchSource:
+    """Return the batch of a file that `gradeloop eval -o` wrote.
+
+    Raises:
+        InvalidRequest: It cannot be read, or holds no results; the message names file, line and cure.
+    """
+    found = read_export(path, lambda result: (compared_case(result), _cost(result.usage)))
+    cases, costs = [case for case, _ in found.cases], [cost for _, cost in found.cases]
+    if found.summary is None:
+        return BatchSource(source=str(path), cases=cases, cost=total_cost(costs), notes=found.notes)
+    return _summarized(str(path), cases, found.summary, found.notes)
+
+
 def _stored(named: str, reader: BatchReader) -> BatchSource:
     summary = asyncio.run(_summary(named, reader))
-    return BatchSource(
-        source=summary.batch_id,
-        cases=tuple(compared_case(result) for result in reader.results(summary.batch_id)),
-        batch_id=summary.batch_id,
-        suite=summary.name,
-        created=summary.created,
-        status=summary.status,
-        cost=Cost(tokens=summary.usage.tokens, cost_usd=summary.usage.cost_usd),
-    )
+    return _summarized(summary.batch_id, [compared_case(result) for result in reader.results(summary.batch_id)], summary)
+
+
+def _summarized(source: str, cases: Sequence[ComparedCase], summary: BatchSummary, notes: tuple[str, ...] = ()) -> BatchSource:
+    return BatchSource(source, cases, summary.batch_id, summary.name, summary.created, summary.status, _cost(summary.usage), notes)
+
+
+def _cost(usage: Usage) -> Cost:
+    return Cost(tokens=usage.tokens, cost_usd=usage.cost_usd)
 
 
 async def _summary(named: str, reader: BatchReader) -> BatchSummary:

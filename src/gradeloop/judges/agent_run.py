@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
 
-from gradeloop.strict import Sparse, Strict
+from gradeloop.strict import FirstMistakes, Items, Sparse, Strict
 from gradeloop.transcript import Message, ToolCall
 
 RUN_BYTES = 3 * 512 * 1024
@@ -16,6 +16,9 @@ STORED_RUN_BYTES = 32 * 1024 * 1024
 """The same where payloads are kept outside of Temporal."""
 
 TRANSCRIPTS = 100
+
+RUN_MESSAGES = 100_000
+"""Messages of one transcript."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 RunId = Annotated[str, Field(min_length=1, max_length=200)]
@@ -29,7 +32,7 @@ class RunMessage(Strict):
     reasoning: Sparse[str | None] = None
     """What the model thought before it spoke, where that was kept."""
     name: Sparse[str | None] = None
-    tool_calls: Sparse[tuple[ToolCall, ...]] = ()
+    tool_calls: Sparse[Items[ToolCall]] = ()
     tool_call_id: Sparse[str | None] = None
     metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
 
@@ -45,7 +48,7 @@ class RunTranscript(Strict):
 
     id: str = ""
     name: Sparse[str | None] = None
-    messages: tuple[RunMessage, ...] = Field(min_length=1)
+    messages: Annotated[tuple[RunMessage, ...], FirstMistakes(RUN_MESSAGES)] = Field(min_length=1)
     metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
 
 
@@ -53,7 +56,7 @@ class AgentRun(Strict):
     """What an agent did, in one conversation or several."""
 
     id: RunId
-    transcripts: tuple[RunTranscript, ...] = Field(min_length=1, max_length=TRANSCRIPTS)
+    transcripts: Annotated[tuple[RunTranscript, ...], FirstMistakes(TRANSCRIPTS)] = Field(min_length=1, max_length=TRANSCRIPTS)
     metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """Shown to a judge only where the judge asks for it: it may hold the answer."""
 

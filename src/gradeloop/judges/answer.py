@@ -68,11 +68,7 @@ def _unfenced(text: str) -> str:
 
 
 def _block(text: str, judge: SchemaJudge) -> JsonValue:
-    """Return the one object between the tags.
-
-    Raises:
-        ValueError: There is none, or there are several that differ.
-    """
+    """Return the one object between the tags."""
     key = judge.response_xml_key
     found = list(_blocks(text, key, judge.output_format))
     if not found:
@@ -84,11 +80,7 @@ def _block(text: str, judge: SchemaJudge) -> JsonValue:
 
 
 def _blocks(text: str, key: str, form: str) -> Iterator[JsonValue]:
-    """Yield the values between the tags, those aside that are mentioned in what the model thought.
-
-    Raises:
-        ValueError: What begins as a block is none.
-    """
+    """Yield the values between the tags, those aside that are mentioned in what the model thought."""
     thoughts = "|".join(map(re.escape, REASONING))
     tags = re.compile(rf"<(?:(?P<thought>{thoughts})|(?P<block>{re.escape(key)}))>")
     at = 0

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from gradeloop.errors import PROBLEMS_TOLD
+from gradeloop.errors import MISTAKES
 from gradeloop.judges.schema_bounds import VALUES, Schema, count_problems, enum_problems
 from gradeloop.printable import clip, did_you_mean
 
@@ -54,8 +54,8 @@ def refuse_schema(schema: Any) -> None:  # noqa: ANN401 - raw input of any shape
         raise ValueError(f"output_schema is a {type(schema).__name__}; write an object with 'type: object' and properties")  # noqa: TRY004 - pydantic tells no other
     problems = list(_root(schema))
     if problems:
-        more = [f"and {len(problems) - PROBLEMS_TOLD} more"] if len(problems) > PROBLEMS_TOLD else []
-        raise ValueError("; ".join([*problems[:PROBLEMS_TOLD], *more]))
+        more = [f"and {len(problems) - MISTAKES} more"] if len(problems) > MISTAKES else []
+        raise ValueError("; ".join([*problems[:MISTAKES], *more]))
 
 
 def _root(schema: dict[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from gradeloop.modelspec import ModelSpec
 from gradeloop.printable import clip, did_you_mean
 from gradeloop.prompts import prompt
 from gradeloop.rubric import RUBRIC_BYTES
-from gradeloop.strict import Sparse, Strict
+from gradeloop.strict import Items, Sparse, Strict
 
 ROLLOUTS = 25
 
@@ -52,7 +52,7 @@ class SchemaJudge(Strict):
     name: Sparse[Annotated[str, Field(max_length=200)] | None] = None
     rubric_text: str
     output_schema: dict[str, Any] = Field(default_factory=lambda: dict(DEFAULT_SCHEMA))
-    prompt_templates: tuple[PromptTemplate, ...] | None = None
+    prompt_templates: Items[PromptTemplate] | None = None
     """The messages that are sent; one of ours by default."""
     judge_model: ModelSpec | None = None
     """By default the first of a table for which the worker has a key."""

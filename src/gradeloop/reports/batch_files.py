@@ -11,11 +11,7 @@ from gradeloop.reports.page_file import write_page
 
 
 async def write_pages(paths: Sequence[Path], reader: BatchReader, batch_id: str) -> None:
-    """Write a batch's page to files.
-
-    Raises:
-        OSError: One cannot be written.
-    """
+    """Write a batch's page to files."""
     page = await asyncio.to_thread(batch_page, await batch_report(reader, batch_id, threads_of))
     for path in paths:
         write_page(path, page)

@@ -8,21 +8,13 @@ MEGABYTE = 1_000_000
 
 
 def checked_page(path: Path | None) -> None:
-    """Refuse an output that is no page, or could not be written, before anything is read.
-
-    Raises:
-        InvalidRequest: It is none, or could not; the message says what to do.
-    """
+    """Refuse an output that is no page, or could not be written, before anything is read."""
     if path is not None:
         writable(path, (PAGE,))
 
 
 def write_page(path: Path, page: str) -> str:
-    """Write a page in one step, so that nobody finds half of it, and return its size in words.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write a page in one step, so that nobody finds half of it, and return its size in words."""
     content = page.encode(errors="replace")
     with replacing(path) as file:
         file.write(content.decode())

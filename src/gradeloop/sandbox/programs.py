@@ -113,11 +113,7 @@ def _is_open(path: Path) -> bool:
 
 
 def _encoded(files: Mapping[str, str] | None) -> dict[str, str]:
-    """Return files as the launcher reads them.
-
-    Raises:
-        SandboxError: A name leads out of the folder.
-    """
+    """Return files as the launcher reads them."""
     for name in files or {}:
         parts = Path(name).parts
         if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:

@@ -30,11 +30,7 @@ class CaseRubrics:
     _made: dict[str, Rubric] = field(default_factory=dict, repr=False)
 
     def of(self, tested: Tested, variables: dict[str, JsonValue]) -> Rubric:
-        """Return the rubric of a test, the variables filled in.
-
-        Raises:
-            InvalidRequest: It has none, or one that cannot be filled.
-        """
+        """Return the rubric of a test, the variables filled in."""
         test = tested.test
         own = test.rubric or (self.defaults.rubric if not test.assertions else None)
         if own is None:

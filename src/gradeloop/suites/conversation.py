@@ -41,11 +41,7 @@ class Conversation:
 
 
 def of_prompt(prompt: Prompt, variables: Mapping[str, JsonValue], where: Spot, name: str) -> Conversation:
-    """Return a prompt with the variables in it; a text is one message of the user's.
-
-    Raises:
-        InvalidRequest: A variable is missing, or it comes to nothing that can be asked.
-    """
+    """Return a prompt with the variables in it; a text is one message of the user's."""
     said = prompt.messages or (Said(role="user", content=prompt.text or ""),)
     return of_messages(said, variables, where, f"prompt {name}")
 

@@ -20,19 +20,11 @@ class Roles:
         self._served: set[str] = set()
 
     def generator(self) -> Generator:
-        """Return the default one.
-
-        Raises:
-            InvalidRequest: No provider's key is set.
-        """
+        """Return the default one."""
         return Generator(model=self._default("generator"))
 
     def grader(self) -> Grader:
-        """Return the default one.
-
-        Raises:
-            InvalidRequest: No provider's key is set.
-        """
+        """Return the default one."""
         return Grader(model=self._default("grader"))
 
     def _default(self, role: str) -> ModelSpec:
@@ -43,11 +35,7 @@ class Roles:
         return self._defaults[role]
 
     def refuse_unservable(self, case: Case) -> None:
-        """Refuse a case whose models need a key, or a file of replies, that is not there; a named queue's worker has its own.
-
-        Raises:
-            InvalidRequest: With the case, the role and the cure.
-        """
+        """Refuse a case whose models need a key, or a file of replies, that is not there; a named queue's worker has its own."""
         for where, model in _models(case):
             if model.id not in self._served and not os.environ.get("GRADELOOP_TASK_QUEUE"):
                 refuse_unservable_model(f"case {case.id!r}: {where}", model, os.environ, scripted=self._scripted)

@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gradeloop.batches.ledger import Due
 from gradeloop.strict import Recorded, Strict
 from gradeloop.usage import Usage
 
@@ -14,6 +13,28 @@ NO_OUTPUT = "no_output"
 
 def _absent(value: object) -> bool:
     return value is None or value is False
+
+
+Kind = Literal["calls", "thread", "judging"]
+
+
+class CasePlan(Recorded):
+    """How a case is run."""
+
+    kind: Kind
+    drafted: bool
+    """True where a model drafts it first, by a call of its own."""
+    units: int
+    """Questions to graders: one for each call group and vote."""
+
+
+class Due(Recorded):
+    """A case that has not ended, as its shard must know it."""
+
+    position: int
+    id: str
+    attempt: int
+    plan: CasePlan
 
 
 class CaseCall(Strict):
