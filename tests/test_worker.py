@@ -72,7 +72,7 @@ async def test_sigterm_ends_a_worker_with_0(temporal_server: ServerInfo, tmp_pat
     [
         (("--tools", "absent.py"), {}, 2, "InvalidRequest", "'absent.py' does not exist"),
         (("--role", "judge"), {}, 2, "InvalidRequest", "role: Input should be 'all', 'loop', 'models' or 'evidence', got 'judge'"),
-        (("--config", "absent.toml"), {}, 2, "InvalidRequest", "the file of settings 'absent.toml' does not exist"),
+        (("--config", "absent.toml"), {}, 2, "InvalidRequest", "the settings file 'absent.toml' does not exist"),
         ((), {"GRADELOOP_SANDBOX": "{"}, 2, "InvalidRequest", 'error parsing value for field "sandbox"'),
         (("--scripted", "absent.yaml"), {}, 2, "InvalidRequest", "'absent.yaml' does not exist"),
         ((), {"ANTHROPIC_BASE_URL": "nowhere"}, 2, "InvalidRequest", "ANTHROPIC_BASE_URL: 'nowhere' is no base URL"),
