@@ -663,7 +663,7 @@ class TestDev:
         dev, printed, page = begun(gradeloop, PYTHONPATH=str(tmp_path / "without"))
         stopped(dev, printed)
 
-        assert page == "not served; get it with: pip install 'gradeloop[embedded]'"
+        assert page == "not served; install it with: pip install 'gradeloop[embedded]'"
 
 
 def test_help_loads_neither_the_page_nor_its_server() -> None:
