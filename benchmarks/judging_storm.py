@@ -1,7 +1,7 @@
 """Runs judged by several rollouts each, while their worker is killed again and again: `python -m benchmarks.judging_storm`.
 
-Server and worker are real processes, the provider is a server in this one that counts what is paid for. `tests/workflows/test_judging_storm.py` runs
-a small one. The same runs are judged once more undisturbed, and must come to the same.
+Server and worker are real processes, the provider is a server in this one that counts what is paid for.
+`tests/workflows/test_judging_storm.py` runs a small one. The same runs are judged once more undisturbed, and must come to the same.
 """
 
 import argparse

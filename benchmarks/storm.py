@@ -1,7 +1,7 @@
 """A storm: many threads in several turns, while workers and the server are killed again and again.
 
-Run it with `python -m benchmarks.storm`; `tests/workflows/test_storm.py` runs a small one. Workers and server are real processes, the provider is
-a counting server in this one.
+Run it with `python -m benchmarks.storm`; `tests/workflows/test_storm.py` runs a small one. Workers and server are real processes, the
+provider is a counting server in this one.
 """
 
 import argparse

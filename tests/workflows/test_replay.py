@@ -1,7 +1,7 @@
 """Recorded histories replay on today's workflow code, so a deploy breaks no thread that is in flight.
 
-Those that are missing are recorded with `GRADELOOP_RECORD_HISTORIES=1 pytest tests/workflows/test_replay.py`; the others stay as they are, for
-threads that began on older code.
+Those that are missing are recorded with `GRADELOOP_RECORD_HISTORIES=1 pytest tests/workflows/test_replay.py`; the others stay as they
+are, for threads that began on older code.
 """
 
 import asyncio

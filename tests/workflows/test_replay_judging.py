@@ -1,6 +1,7 @@
 """Recorded judgements replay on today's workflow code.
 
-Those that are missing are recorded with `GRADELOOP_RECORD_HISTORIES=1 pytest tests/workflows/test_replay_judging.py`; the others stay as they are.
+Those that are missing are recorded with `GRADELOOP_RECORD_HISTORIES=1 pytest tests/workflows/test_replay_judging.py`; the others stay as
+they are.
 """
 
 import asyncio

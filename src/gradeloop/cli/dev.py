@@ -1,6 +1,7 @@
-"""`gradeloop dev`: the embedded server, its UI, the live page and a worker, for services under development."""
+"""Commands for this machine: doctor, dev, worker, and the files to start from; `dev` runs server, UI, live page and a worker."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -8,10 +9,14 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from gradeloop.batches.reader import BatchReader
+from gradeloop.cli.help import codes_help
+from gradeloop.cli.options import Json, Scripted, Terminal, Tools, show_lines
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.errors import WorkerFailed
@@ -23,10 +28,70 @@ from gradeloop.temporal.server import NAMESPACE, ServerInfo, ensure_server, runn
 from gradeloop.temporal.worker import application_folder
 from gradeloop.web.app import asked_port, listening
 
+app = typer.Typer(rich_markup_mode=None)
+dev_app = typer.Typer(
+    help="Run server, worker and UI in the foreground for a service under development; `dev stop` ends background processes.",
+    short_help="Run server, worker and UI; `dev stop` ends them.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+app.add_typer(dev_app, name="dev")
+
 WORKER_GRACE = 5.0
 """Seconds that a background worker has to stop; the next worker continues its calls."""
 
 WITHOUT_PAGE = "not served; install it with: pip install 'gradeloop[embedded]'"
+
+
+@app.command(epilog=codes_help("doctor"))
+def doctor(*, as_json: Json = False) -> None:
+    """Check this machine: server, keys, sandboxes and tools."""
+    from gradeloop.admin.doctor import Finding, findings, lines
+
+    async def look() -> list[Finding]:
+        return [found async for found in findings()]
+
+    seen = asyncio.run(look())
+    show_lines([found.model_dump(mode="json") for found in seen], (line for found in seen for line in lines(found)), as_json=as_json)
+    raise typer.Exit(1 if any(found.ok is False for found in seen) else 0)
+
+
+@app.command()
+def init(path: Annotated[Path, typer.Argument(metavar="TASK.yaml", help="Write the task to this file.")] = Path("task.yaml")) -> None:
+    """Write an example task to edit."""
+    from gradeloop.cli.task_file import write_example
+
+    write_example(path)
+    typer.echo(f"wrote {path}; run it with: gradeloop run {path}")
+
+
+@app.command()
+def schema(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this schema alone.")] = None) -> None:
+    """Print the JSON Schemas of the wire contract."""
+    from gradeloop.cli.schemas import schemas_of
+
+    typer.echo(json.dumps(schemas_of(name), indent=2))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def worker(context: typer.Context) -> None:
+    """Run a worker; `worker --help` lists its settings."""
+    script = str(application_folder() / "worker.py")
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, script, *context.args])  # noqa: S606 - our own file, the user's own flags
+
+
+@dev_app.callback()
+def dev(context: typer.Context, *, tools: Tools = None, scripted: Scripted = None) -> None:
+    """Serve the queue `gradeloop` on the embedded server until Ctrl-C."""
+    if context.invoked_subcommand is None:
+        raise typer.Exit(asyncio.run(develop(tuple(tools or ()), scripted, Terminal())))
+
+
+@dev_app.command("stop")
+def dev_stop() -> None:
+    """Stop the embedded server and its workers; threads stay on disk."""
+    typer.echo(asyncio.run(stop_all()))
 
 
 async def develop(tools: tuple[Path, ...], scripted: Path | None, console: Console) -> int:

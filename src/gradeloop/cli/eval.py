@@ -21,8 +21,9 @@ from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.outputs import SUFFIXES, Outputs, code_of, json_line, results_line
 from gradeloop.batches.reader import PAGE, BatchReader
 from gradeloop.cli.help import CommandWithFormerFlags, codes_help
+from gradeloop.cli.options import Grader, Json, Limit, Scripted, Tools, show_lines
 from gradeloop.cli.render.batch import BatchProgressView, result_lines
-from gradeloop.cli.threads import Grader, Json, Limit, Scripted, Tools, ctrl_c, show_lines
+from gradeloop.cli.threads import ctrl_c
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import BatchLost, InvalidRequest, WorkerFailed, explain
 from gradeloop.exit_codes import STOPPED
@@ -35,13 +36,14 @@ from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of, looked_after
 from gradeloop.text import counted
 
-batch_app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None)
 batches_app = typer.Typer(
     help="List, show, export and pause batches. The store that GRADELOOP_STORE names has them.",
     short_help="List, show, export and pause batches.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.add_typer(batches_app, name="batches")
 
 FILTER_HELP = "Run the cases whose id contains this text or matches this pattern; repeatable."
 CONCURRENCY_HELP = "Run at most this many model and tool calls at the same time; 50 by default."
@@ -59,7 +61,7 @@ OutputOption = Annotated[
 Again = Literal["errors", "failures"]
 
 
-@batch_app.command("eval", cls=CommandWithFormerFlags, epilog=codes_help("eval"))
+@app.command("eval", cls=CommandWithFormerFlags, epilog=codes_help("eval"))
 def evaluate(  # noqa: PLR0913 - one parameter a flag
     suite: Annotated[Path | None, typer.Argument(metavar="SUITE.yaml", help="The suite to run, or a promptfooconfig.yaml.")] = None,
     *,

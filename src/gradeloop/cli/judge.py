@@ -17,8 +17,9 @@ from rich.text import Text
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement, read_labels, read_results
 from gradeloop.cli.help import CommandWithFormerFlags, codes_help
+from gradeloop.cli.options import Grader, Json, Scripted, Tools, show_lines
 from gradeloop.cli.render.table import Column, table
-from gradeloop.cli.threads import Grader, Json, Scripted, Tools, ctrl_c, show_lines
+from gradeloop.cli.threads import ctrl_c
 from gradeloop.client.client import ThreadReader
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
@@ -34,13 +35,14 @@ from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, percent
 
-judge_app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None)
 registry_app = typer.Typer(
     help="Keep judges' rubrics and their versions in the store that GRADELOOP_STORE names.",
     short_help="Keep judges' rubrics and their versions.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.add_typer(registry_app, name="registry")
 
 CONCURRENCY_HELP = "Run at most this many judgements at the same time."
 RULE_HELP = "Count a result as passed when its KEY is VALUE; repeatable."
@@ -52,7 +54,7 @@ RubricId = Annotated[str, typer.Argument(metavar="RUBRIC", help="The rubric's id
 JudgeFile = Annotated[Path, typer.Argument(metavar="FILE", help="The judge: YAML, JSON (Docent's too), or a rubric as text.")]
 
 
-@judge_app.command(cls=CommandWithFormerFlags, epilog=codes_help("judge"))
+@app.command(cls=CommandWithFormerFlags, epilog=codes_help("judge"))
 def judge(  # noqa: PLR0913 - one parameter a flag
     judge: JudgeName,
     runs: Annotated[
@@ -91,7 +93,7 @@ def _stopped_message(order: "JudgeOptions") -> str:
     return f"stopped; judgements in flight continue. Run the same command again to read them and judge the rest with {order.judge}"
 
 
-@judge_app.command()
+@app.command()
 def agreement(
     judge: JudgeName,
     labels: Annotated[

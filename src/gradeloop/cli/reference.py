@@ -31,6 +31,7 @@ The file's `tools` are added to the others. A list or a mapping is written as JS
 def reference() -> str:
     """Return the whole page as Markdown."""
     top: Any = typer.main.get_command(app)
+    top.load_all()
     parts = [HEAD, *_overview(top), _exit_codes()]
     for names in GROUPS.values():
         for name in names:

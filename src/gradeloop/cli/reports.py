@@ -12,8 +12,8 @@ from rich.text import Text
 
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.help import codes_help
+from gradeloop.cli.options import Json, show_lines
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, table
-from gradeloop.cli.threads import Json, show_lines
 from gradeloop.compare.compare import CaseComparison, Comparison, CriterionTally, Gate, Outcome, compared
 from gradeloop.compare.sources import named_batch
 from gradeloop.compare.wording import beside, counts_line, overall_lines, passed_of, result_of, scores, why, word
@@ -21,12 +21,12 @@ from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.store.engine import own_store
 from gradeloop.text import one_line
 
-report_app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None)
 
 Kind = Literal["thread", "batch", "judgements"]
 
 
-@report_app.command()
+@app.command()
 def report(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="A thread, a batch or judgements: an id, a file, or `latest`.")] = "latest",
     *,
@@ -46,7 +46,7 @@ def report(
         typer.launch(output.resolve().as_uri())
 
 
-@report_app.command(epilog=codes_help("diff"))
+@app.command(epilog=codes_help("diff"))
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="The batch before: an id, `latest~1`, or a file that eval wrote.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The batch after.")] = "latest",

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from gradeloop.cli.threads import Json, ThreadId, show_lines, with_thread
+from gradeloop.cli.options import Json, ThreadId, show_lines
+from gradeloop.cli.threads import with_thread
 
 
 class _SupplyByDefault(TyperGroup):
@@ -19,6 +20,7 @@ class _SupplyByDefault(TyperGroup):
         return super().resolve_command(ctx, args if known else ["supply", *args])
 
 
+app = typer.Typer(rich_markup_mode=None)
 rubric_app = typer.Typer(
     cls=_SupplyByDefault,
     help="Give a thread a new rubric (`rubric THREAD FILE`), or check or convert a rubric file.",
@@ -26,7 +28,7 @@ rubric_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-people_app = typer.Typer(rich_markup_mode=None)
+app.add_typer(rubric_app, name="rubric")
 
 RubricFile = Annotated[Path, typer.Argument(metavar="FILE", help="The rubric's file: YAML, JSON, or text.")]
 Passes = Annotated[bool, typer.Option("--pass/--fail", help="Pass or fail the criterion.")]
@@ -71,7 +73,7 @@ def convert(
     typer.echo(as_yaml(converted(file, source, test)), nl=False)
 
 
-@people_app.command()
+@app.command()
 def decide(
     thread: ThreadId,
     criterion: Annotated[str, typer.Argument(metavar="CRITERION", help="The id of the criterion that waits for a person.")],
@@ -85,14 +87,14 @@ def decide(
     typer.echo(f"decided; follow it with: gradeloop watch {thread}", err=True)
 
 
-@people_app.command()
+@app.command()
 def approve(thread: ThreadId, call: CallId = None, *, by: By = None) -> None:
     """Approve a tool call that waits for a person."""
     asyncio.run(with_thread(thread, lambda client, thread_id: client.approve(thread_id, call, by=by or _somebody())))
     typer.echo(f"approved; follow it with: gradeloop watch {thread}", err=True)
 
 
-@people_app.command()
+@app.command()
 def deny(
     thread: ThreadId,
     call: CallId = None,
@@ -105,7 +107,7 @@ def deny(
     typer.echo(f"denied; follow it with: gradeloop watch {thread}", err=True)
 
 
-@people_app.command()
+@app.command()
 def override(
     thread: ThreadId,
     criterion: Annotated[str, typer.Argument(metavar="CRITERION", help="The id of the judged criterion.")],
@@ -128,7 +130,7 @@ def override(
     asyncio.run(with_thread(thread, say))
 
 
-@people_app.command()
+@app.command()
 def prompt(
     thread: ThreadId,
     *,

@@ -1,7 +1,6 @@
 """Commands on threads: run, resume, watch, interrupt, list; Ctrl-C interrupts the run that is followed."""
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -10,13 +9,14 @@ from collections.abc import Awaitable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 from uuid import uuid4
 
 import typer
 from rich.console import Console
 
 from gradeloop.cli.help import codes_help
+from gradeloop.cli.options import Grader, Json, Limit, Terminal, ThreadId, Tools, show_lines
 from gradeloop.cli.render.run import JsonScreen, LiveScreen, PlainScreen, Screen, print_line, rubric_lines
 from gradeloop.cli.task_file import Task
 from gradeloop.client.client import GradingClient, opened
@@ -33,17 +33,77 @@ from gradeloop.temporal.worker import OURS, ensure_worker, looked_after
 
 _EXIT_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
 
-thread_app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None)
 
-ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id, or `latest` for the newest.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else on stdout.")]
-Grader = Annotated[str | None, typer.Option(metavar="MODEL", help="Judge with this model, written provider:model.")]
-Tools = Annotated[list[Path] | None, typer.Option("--tools", metavar="FILE", help="Load evidence tools from this Python file; repeatable.")]
-Scripted = Annotated[Path | None, typer.Option(metavar="FILE", help="Read the replies of the provider `scripted` from this file.")]
-Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many.")]
+BudgetTokens = Annotated[int | None, typer.Option(metavar="N", help="Interrupt the run when the thread has used this many tokens.")]
+BudgetUsd = Annotated[float | None, typer.Option(metavar="USD", help="Interrupt the run when the thread has cost this many dollars.")]
 
 
-@thread_app.command()
+@app.command(epilog=codes_help("run"))
+def run(  # noqa: PLR0913 - one parameter a flag
+    task: Annotated[Path | None, typer.Argument(metavar="TASK.yaml", help="The task's file; `gradeloop init` writes one.")] = None,
+    *,
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the task as one message.")] = None,
+    rubric: Annotated[str | None, typer.Option(metavar="RUBRIC", help="Grade by this rubric: a file, or its text.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help="Draft with this model, written provider:model.")] = None,
+    grader: Grader = None,
+    max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Draft at most this often, 1 to 20; 3 by default.")] = None,
+    tools: Tools = None,
+    thread: Annotated[str | None, typer.Option(metavar="THREAD", help="Give the thread this id; a new id by default.")] = None,
+    budget_tokens: BudgetTokens = None,
+    budget_usd: BudgetUsd = None,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record every exchange with a model in this file.")] = None,
+    replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the models' replies from a recording; needs no key.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Start the run and return without waiting for it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Draft, grade and revise until the draft meets the rubric."""
+    from gradeloop.cli.task_file import TaskFlags, budget_of, read_task
+
+    budget = budget_of(budget_tokens, budget_usd)
+    flags = TaskFlags(prompt, rubric, model, grader, max_iterations, tuple(tools or ()), thread, budget, record, replay)
+    _finish(run_task(read_task(task, flags), Terminal(), as_json=as_json, detach=detach))
+
+
+@app.command(epilog=codes_help("demo"))
+def demo() -> None:
+    """Watch a model write a function, fail its tests, and fix it."""
+    from gradeloop.cli.task_file import TaskFlags, read_task
+    from gradeloop.settings.default_model import default_model
+    from gradeloop.temporal.worker import application_folder
+
+    chosen, model = default_model(os.environ), "scripted:demo"
+    if chosen and chosen.spec.config.base_url is None:
+        model = chosen.spec.id
+    else:
+        typer.echo("No provider key is set, so the models' replies come from a script; the tests really run, in the sandbox.\n")
+    task = application_folder() / "examples" / "find_duplicates" / "task.yaml"
+    _finish(run_task(read_task(task, TaskFlags(model=model, grader=model)), Terminal(), as_json=False, detach=False))
+
+
+@app.command(epilog=codes_help("resume"))
+def resume(thread: ThreadId, *, budget_tokens: BudgetTokens = None, budget_usd: BudgetUsd = None, as_json: Json = False) -> None:
+    """Resume an interrupted run where it stopped."""
+    from gradeloop.cli.task_file import budget_of
+
+    _finish(resume_thread(thread, Terminal(), budget=budget_of(budget_tokens, budget_usd), as_json=as_json))
+
+
+@app.command(epilog=codes_help("watch"))
+def watch(thread: ThreadId, *, as_json: Json = False) -> None:
+    """Show a thread from its beginning, and follow it live."""
+    _finish(watch_thread(thread, Terminal(), as_json=as_json))
+
+
+def _finish(work: "Coroutine[Any, Any, RunEnding]") -> NoReturn:
+    """Follow a run to its end and exit with its code."""
+    ending = asyncio.run(work)
+    if words := words_of(ending):
+        typer.echo(words, err=True)
+    raise typer.Exit(code_of(ending))
+
+
+@app.command()
 def state(thread: ThreadId, *, as_json: Json = False) -> None:
     """Show a thread's state: status, criteria, open calls."""
     from gradeloop.cli.render.run import state_lines
@@ -55,7 +115,7 @@ def state(thread: ThreadId, *, as_json: Json = False) -> None:
     asyncio.run(with_thread(thread, read))
 
 
-@thread_app.command()
+@app.command()
 def show(thread: ThreadId, *, as_json: Json = False) -> None:
     """Show the result of a thread's last turn."""
     from gradeloop.cli.render.run import state_lines, summary
@@ -70,7 +130,7 @@ def show(thread: ThreadId, *, as_json: Json = False) -> None:
     asyncio.run(with_thread(thread, read))
 
 
-@thread_app.command("list")
+@app.command("list")
 def list_threads(
     *,
     status: Annotated[
@@ -92,38 +152,25 @@ def list_threads(
     asyncio.run(read())
 
 
-@thread_app.command()
+@app.command()
 def interrupt(thread: ThreadId) -> None:
     """Stop a run and its calls in flight; `resume` continues it."""
     asyncio.run(with_thread(thread, lambda client, thread_id: client.interrupt(thread_id)))
     typer.echo(f"interrupting; resume it with: gradeloop resume {thread}", err=True)
 
 
-@thread_app.command()
+@app.command()
 def cancel(thread: ThreadId) -> None:
     """Close a thread at once; `resume` continues it."""
     asyncio.run(with_thread(thread, lambda client, thread_id: client.cancel(thread_id)))
     typer.echo(f"cancelling; resume it with: gradeloop resume {thread}", err=True)
 
 
-@thread_app.command()
+@app.command()
 def close(thread: ThreadId) -> None:
     """Serve a thread's queued turns, then close it."""
     asyncio.run(with_thread(thread, lambda client, thread_id: client.close_thread(thread_id)))
     typer.echo(f"closing; look with: gradeloop state {thread}", err=True)
-
-
-@thread_app.command(epilog=codes_help("doctor"))
-def doctor(*, as_json: Json = False) -> None:
-    """Check this machine: server, keys, sandboxes and tools."""
-    from gradeloop.admin.doctor import Finding, findings, lines
-
-    async def look() -> list[Finding]:
-        return [found async for found in findings()]
-
-    seen = asyncio.run(look())
-    show_lines([found.model_dump(mode="json") for found in seen], (line for found in seen for line in lines(found)), as_json=as_json)
-    raise typer.Exit(1 if any(found.ok is False for found in seen) else 0)
 
 
 async def with_thread(thread: str, work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the client and the id
@@ -133,19 +180,6 @@ async def with_thread(thread: str, work: "Any") -> None:  # noqa: ANN401 - a cor
     client, thread_id, _ = await opened(thread)
     asked: Coroutine[Any, Any, None] = work(client, thread_id)
     await asked
-
-
-def show_lines(value: object, lines: "Any", *, as_json: bool) -> None:  # noqa: ANN401 - whatever rich can print
-    """Print a value as JSON, or as lines for a terminal."""
-    if as_json:
-        typer.echo(json.dumps(value, ensure_ascii=False, default=str))
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    for line in lines:
-        console.print(line, soft_wrap=isinstance(line, Text))
 
 
 def code_of(ending: "RunEnding") -> int:
