@@ -73,7 +73,7 @@ class GroupedCommands(TyperGroup):
         super().__init__(**settings)
         self._modules = {name: module for rows in COMMANDS.values() for name, (module, _) in rows.items()}
         for rows in COMMANDS.values():
-            self.commands |= {name: TyperCommand(name, help=sentence, rich_markup_mode=None) for name, (_, sentence) in rows.items()}
+            self.commands.update((name, TyperCommand(name, help=sentence, rich_markup_mode=None)) for name, (_, sentence) in rows.items())
 
     def load(self, name: str) -> None:
         """Import the module of a command, and take all the commands that it defines."""
