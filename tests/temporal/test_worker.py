@@ -88,7 +88,7 @@ async def test_a_worker_that_cannot_serve_says_why_to_whoever_started_it(
     _, said = await asyncio.wait_for(worker.communicate(), 30)
     told = json.loads(ready.read_text())
 
-    assert worker.returncode == code
+    assert worker.returncode == code, said.decode()
     assert told["ok"] is False
     assert told["kind"] == kind
     assert words in told["error"]
