@@ -48,7 +48,7 @@ check: $(VENV)/.ready-dev
 
 # A page that is not written whole replaces none.
 docs: $(VENV)/.ready-dev
-	@$(BIN)/python -m gradeloop.cli_reference > docs/cli.md.new
+	@$(BIN)/python -m gradeloop.cli.reference > docs/cli.md.new
 	@mv docs/cli.md.new docs/cli.md
 
 bench: $(VENV)/.ready-dev

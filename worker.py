@@ -15,36 +15,29 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from activities.admit import Admit, Desk, Offer
-from activities.batch import batch_calls
-from activities.evidence import ReadTranscript, tool_activity
-from activities.foreign import find_worker
+from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
+from activities.cases import batch_calls
 from activities.generate import Generate
 from activities.grade import Grade
-from activities.judge import Judge
+from activities.judge import JudgeActivities
 from activities.providers import Providers
 from activities.providers.environment import Environment
-from activities.providers.examination import examine
-from activities.providers.recording import Recording
-from activities.providers.scripted import Script
-from activities.run_view import RunViews
-from activities.thread_view import ThreadViews
-from activities.tools.in_force import in_force
-from activities.tools.mcp_servers import McpServers
-from activities.tools.shelf import Shelf
-from activities.tools.toolbox import Toolbox
-from gradeloop.connection import Connection, connect, find, is_ours
-from gradeloop.departure import leave
+from activities.providers.key_check import examine
+from activities.providers.scripted import Recording, Script
+from activities.state_cache import RunViews, ThreadViews
+from activities.tool_call import ReadTranscript, find_worker, tool_activity
+from activities.tools.base import ToolContext
+from activities.tools.mcp import McpServers
+from activities.tools.registry import ToolRegistry, in_force
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
-from gradeloop.idleness import Watch, ready
-from gradeloop.namespace import register_search_attributes
-from gradeloop.sandbox.choice import Choice, choose
-from gradeloop.settings_file import flag
-from gradeloop.store import VARIABLE, Store, store_url
-from gradeloop.worker_process import PROVIDER_VARIABLES
-from gradeloop.worker_settings import WorkerSettings, load
-from workflows.batch_shard import BatchShard
-from workflows.grading_batch import GradingBatchWorkflow, StoreCasesWorkflow
+from gradeloop.exit_codes import leave
+from gradeloop.sandbox.choice import SandboxChoice, choose
+from gradeloop.settings.worker import WorkerSettings, flag, load
+from gradeloop.store.engine import VARIABLE, Store, store_url
+from gradeloop.temporal.connect import Connection, connect, find, is_ours
+from gradeloop.temporal.namespace import register_search_attributes
+from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ready
+from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
 
@@ -60,7 +53,7 @@ WORKFLOWS = (GradingThreadWorkflow, JudgingWorkflow, GradingBatchWorkflow, Batch
 def build(
     client: Client,
     providers: Providers,
-    toolbox: Toolbox,
+    toolbox: ToolRegistry,
     settings: WorkerSettings | None = None,
     *,
     search_attributes: bool = True,
@@ -100,18 +93,24 @@ def build(
 
 
 def _model_calls(
-    client: Client, providers: Providers, toolbox: Toolbox, settings: WorkerSettings, search_attributes: bool, store: Store | None
+    client: Client, providers: Providers, toolbox: ToolRegistry, settings: WorkerSettings, search_attributes: bool, store: Store | None
 ) -> list[Callable[..., Any]]:
     """Return the activities that call models, and what they need of threads."""
-    offer = Offer(
+    offer = WorkerCapabilities(
         search_attributes=search_attributes,
         external_storage=client.data_converter.external_storage is not None,
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
-    desk = Desk(providers, toolbox, ThreadViews(), offer, recording)
-    judge = Judge(desk, RunViews())
-    by_models: list[Callable[..., Any]] = [Admit(desk).admit, Generate(desk).generate, Grade(desk).grade, judge.judge, judge.default_judge]
+    desk = WorkerServices(providers, toolbox, ThreadViews(), offer, recording)
+    judge = JudgeActivities(desk, RunViews())
+    by_models: list[Callable[..., Any]] = [
+        CapabilityActivities(desk).admit,
+        Generate(desk).generate,
+        Grade(desk).grade,
+        judge.judge,
+        judge.default_judge,
+    ]
     by_models += batch_calls(desk, store, settings.max_concurrent_activities)
     return [*by_models, ReadTranscript(desk.threads).read_transcript, find_worker]
 
@@ -123,14 +122,14 @@ async def serve(settings: WorkerSettings) -> None:
     if settings.role == "evidence":
         withhold_keys()
     if settings.role == "loop":  # which runs threads alone, and no tools
-        await _serve(settings, providers, Toolbox())
+        await _serve(settings, providers, ToolRegistry())
     else:
         choice = await asyncio.to_thread(chosen, settings)
         async with McpServers(settings.mcp) as servers:
-            await _serve(settings, providers, Toolbox.load(settings.tools, Shelf(settings, choice), servers))
+            await _serve(settings, providers, ToolRegistry.load(settings.tools, ToolContext(settings, choice), servers))
 
 
-def chosen(settings: WorkerSettings, *, all_of_them: bool = False) -> Choice:
+def chosen(settings: WorkerSettings, *, all_of_them: bool = False) -> SandboxChoice:
     """Return the sandboxes that hold, of those that the settings want."""
     return choose(settings.sandbox.use, [str(path) for path in settings.sandbox.read_only], all_of_them=all_of_them)
 
@@ -142,14 +141,14 @@ def withhold_keys() -> None:
         del os.environ[name]
 
 
-async def _serve(settings: WorkerSettings, providers: Providers, toolbox: Toolbox) -> None:
+async def _serve(settings: WorkerSettings, providers: Providers, toolbox: ToolRegistry) -> None:
     connection = await find()
     client = await connect(connection)
     store = own_store(connection)
     if settings.search_attributes == "on":
         await register_search_attributes(client)
     worker = build(client, providers, toolbox, settings, search_attributes=settings.search_attributes == "on", store=store)
-    watch, stopped = Watch(client, settings.task_queue, settings.ready_file), asyncio.Event()
+    watch, stopped = QueueWatch(client, settings.task_queue, settings.ready_file), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with worker:
@@ -171,9 +170,9 @@ def own_store(connection: Connection) -> Store | None:
 async def _examine(settings: WorkerSettings) -> None:
     choice = await asyncio.to_thread(chosen, settings, all_of_them=True)
     told = (await examine(Environment.read(os.environ))).model_dump(mode="json")
-    shelf = Shelf(settings, choice)
+    shelf = ToolContext(settings, choice)
     async with McpServers(settings.mcp) as servers:
-        told["evidence"] = in_force(shelf, Toolbox.load(settings.tools, shelf, servers))
+        told["evidence"] = in_force(shelf, ToolRegistry.load(settings.tools, shelf, servers))
     print(json.dumps(told))  # noqa: T201 - what was asked for
 
 

@@ -1,1 +1,1 @@
-"""The only I/O: model calls, tool calls, and what they need to know of the thread."""
+"""The only I/O: model calls, tool calls, and what they must know of the thread."""

@@ -4,15 +4,13 @@ from pydantic import Field
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.admit import Desk, Offer
-from activities.heartbeat import heartbeats
-from activities.paid_call import paid
-from activities.providers.model import ModelRequest, Step
-from activities.thread_view import Brief, ThreadRef
-from gradeloop.prompts import generator_system, last_draft
-from gradeloop.strict import Recorded, Strict
-from gradeloop.transcript import MESSAGE_BYTES, Message
-from gradeloop.usage import Usage
+from activities.capabilities import WorkerCapabilities, WorkerServices
+from activities.model_call import heartbeats, paid
+from activities.providers.base import ModelRequest, Step
+from activities.state_cache import GradingSettings, ThreadRef
+from gradeloop.contract.base import Recorded, Strict
+from gradeloop.contract.messages import MESSAGE_BYTES, Message, Usage
+from gradeloop.grading.prompts import generator_system, last_draft
 
 
 class GenerateCall(Strict):
@@ -33,13 +31,13 @@ class GeneratorTurn(Recorded):
 
     message: Message
     usage: Usage
-    offer: Offer
+    offer: WorkerCapabilities
 
 
 class Generate:
     """The activity `generate`."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: WorkerServices) -> None:
         self._desk = desk
 
     @activity.defn(name="generate")
@@ -60,7 +58,7 @@ class Generate:
         self._desk.threads.put(call.thread.messages, message)
         return GeneratorTurn(message=message, usage=reply.usage, offer=self._desk.offer_for(brief))
 
-    def _request(self, call: GenerateCall, brief: Brief, messages: list[Message]) -> ModelRequest:
+    def _request(self, call: GenerateCall, brief: GradingSettings, messages: list[Message]) -> ModelRequest:
         generator = brief.generator
         if generator.model is None:
             raise LookupError("the thread's generator is no model")

@@ -1,30 +1,102 @@
-"""One grader turn: a verdict, or tool calls on the way to it."""
+"""The activity `grade`: one question to a grader, one paid call."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from pydantic import Field
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
-from activities.admit import Desk, Offer
+from activities.capabilities import WorkerCapabilities, WorkerServices
 from activities.generate import sized
-from activities.grader_request import Asking, answer_form, answer_tag, grader_request, seeded
-from activities.heartbeat import heartbeats
-from activities.paid_call import paid
-from activities.providers.capabilities import capability
-from activities.providers.model import ModelRequest, Step, ToolSpec
-from activities.thread_view import Brief, LogRef, ThreadRef
-from activities.tools.toolbox import READ_TRANSCRIPT, RESERVED
-from gradeloop.answer import read
-from gradeloop.call_groups import CallGroup, call_groups
-from gradeloop.evaluation import CheckOutcome
-from gradeloop.grader_prompt import Judged
-from gradeloop.modelspec import ModelSpec
-from gradeloop.prompts import sent_sha256
-from gradeloop.quotes import verified
-from gradeloop.records import is_elided
-from gradeloop.request import Grader
-from gradeloop.strict import Recorded, Strict
-from gradeloop.transcript import Message
-from gradeloop.usage import Usage
-from gradeloop.verdict import Malformed, Verdict
+from activities.model_call import heartbeats, paid
+from activities.providers.base import ModelRequest, Step, ToolSpec
+from activities.state_cache import GradingSettings, LogRef, ThreadRef
+from activities.tools.registry import READ_TRANSCRIPT, RESERVED
+from gradeloop.contract.base import Recorded, Strict
+from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict, pass_score_schema, verdict_schema
+from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import Grader
+from gradeloop.errors import InvalidRequest
+from gradeloop.grading.prompts import JudgedDraft, grader_prompt, is_elided, last_turn, sent_sha256
+from gradeloop.grading.quotes import verified
+from gradeloop.grading.scoring import CallGroup, call_groups
+from gradeloop.grading.verdicts import read
+from gradeloop.settings.catalog import capability
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A question to a grader."""
+
+    rubric: Rubric
+    group: CallGroup
+    grader: Grader
+    """Whose instructions count."""
+    model: ModelSpec
+    judged: JudgedDraft
+    scratch: Sequence[Message]
+    """What was said after the prompt: tool calls, their results, what was asked to be mended."""
+    step: Step
+    tools: tuple[ToolSpec, ...] = ()
+    tag: str | None = None
+    """The name of the tags between which the answer stands, for a model whose API keeps no schema."""
+    last: bool = False
+    raised: bool = False
+
+
+def grader_request(asking: Asking) -> ModelRequest:
+    """Return the call.
+
+    Raises:
+        ApplicationError: Of type `config`: the author's own prompt reaches into what is not there.
+    """
+    model, group, tools = asking.model, asking.group, asking.tools
+    try:
+        given = grader_prompt(asking.rubric, group, asking.judged, instructions=asking.grader.system_prompt, tag=asking.tag)
+    except InvalidRequest as error:
+        raise ApplicationError(str(error), type="config", non_retryable=True) from None
+    said = (*given.messages, *asking.scratch)
+    shared = () if given.shared is None else (given.shared,)
+    bound = asking.tag is None and (capability(model).schema_with_tools or not tools)
+    return ModelRequest(
+        spec=model,
+        step=asking.step,
+        messages=(*said, *((last_turn(),) if asking.last else ())),
+        system=given.system,
+        tools=tools,
+        schema=_schema(group) if bound else None,
+        tools_allowed=not asking.last,
+        breakpoints=(*shared, *((len(said) - 1,) if tools else ())),
+        tag=asking.tag,
+        raised=asking.raised,
+    )
+
+
+def _schema(group: CallGroup) -> dict[str, Any]:
+    return pass_score_schema() if group.pass_score else verdict_schema(scored=group.scored, quoted=group.quoted)
+
+
+def seeded(model: ModelSpec, sample: int) -> ModelSpec:
+    """Return the model for one of several votes: with a seed of its own where a seed is set, or all votes would be one."""
+    seed = model.config.seed
+    if seed is None or not sample:
+        return model
+    return model.model_copy(update={"config": model.config.model_copy(update={"seed": (seed + sample) % 2**31})})
+
+
+def answer_form(model: ModelSpec) -> Literal["schema", "tagged"]:
+    """Return how a model's answer is marked: by a schema that its API keeps, or by tags of the call's own."""
+    return capability(model).answer
+
+
+def answer_tag(nonce: str, conversation: str) -> str:
+    """Return the name of the tags: the same in one conversation, known to nobody who wrote what is judged."""
+    return f"verdict-{hashlib.sha256(f'{nonce}/{conversation}'.encode()).hexdigest()[:16]}"
 
 
 class GradeCall(Strict):
@@ -72,7 +144,7 @@ class GraderTurn(Recorded):
     """The tools that the grader was offered."""
     loose: bool = Field(default=False, exclude_if=lambda value: not value)
     """True where the model was given tools and no schema, since its API takes one of them at a time."""
-    offer: Offer
+    offer: WorkerCapabilities
     prompt_sha256: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """Of what was sent but the conversation after it, its random code masked; told of a finished run."""
 
@@ -80,7 +152,7 @@ class GraderTurn(Recorded):
 class Grade:
     """The activity `grade`."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: WorkerServices) -> None:
         self._desk = desk
 
     @activity.defn(name="grade")
@@ -116,7 +188,7 @@ class Grade:
             return told.model_copy(update={"verdict": reading})
         return told.model_copy(update={"malformed": reading})
 
-    async def _request(self, call: GradeCall, brief: Brief) -> tuple[ModelRequest, CallGroup]:
+    async def _request(self, call: GradeCall, brief: GradingSettings) -> tuple[ModelRequest, CallGroup]:
         rubric = brief.rubric
         if rubric is None:
             raise LookupError("the thread's brief names no rubric")
@@ -125,7 +197,7 @@ class Grade:
         model = seeded(judge if isinstance(judge, ModelSpec) else self._desk.grader_of(brief), call.step.sample)
         messages = await self._desk.threads.messages(call.thread.messages)
         scratch = await self._desk.threads.messages(call.scratch)
-        judged = Judged(call.shown(messages), call.request, call.draft, call.checks, call.nonce)
+        judged = JudgedDraft(call.shown(messages), call.request, call.draft, call.checks, call.nonce)
         together = capability(model).schema_with_tools
         asking = Asking(
             rubric=rubric,
@@ -142,7 +214,7 @@ class Grade:
         )
         return grader_request(asking), group
 
-    def _tools(self, grader: Grader, group: CallGroup, judged: Judged) -> tuple[ToolSpec, ...]:
+    def _tools(self, grader: Grader, group: CallGroup, judged: JudgedDraft) -> tuple[ToolSpec, ...]:
         """Return the grader's tools, and the one that shows records whole, where they are cut."""
         cut = group.prompt is None and is_elided(judged.messages) and RESERVED not in grader.tools
         return (*self._desk.toolbox.specs(grader.tools), *((READ_TRANSCRIPT,) if cut else ()))

@@ -6,24 +6,20 @@ from pydantic import Field, JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.admit import Desk
-from activities.failures import failure
+from activities.capabilities import WorkerServices
+from activities.errors import failure
 from activities.generate import sized
-from activities.grader_request import answer_form, seeded
-from activities.heartbeat import heartbeats
-from activities.paid_call import paid
-from activities.providers.model import ModelRequest, Step
-from activities.run_view import RunViews, Subject, SubjectRef
-from activities.thread_view import LogRef
-from gradeloop.judges.answer import Answered, read
-from gradeloop.judges.citations import Citation
-from gradeloop.judges.judge_prompt import judge_prompt
-from gradeloop.judges.schema_shape import for_provider
-from gradeloop.modelspec import ModelSpec
-from gradeloop.prompts import sent_sha256
-from gradeloop.strict import Recorded, Strict
-from gradeloop.transcript import Message
-from gradeloop.usage import Usage
+from activities.grade import answer_form, seeded
+from activities.model_call import heartbeats, paid
+from activities.providers.base import ModelRequest, Step
+from activities.state_cache import LogRef, RunViews, Subject, SubjectRef
+from gradeloop.contract.base import Recorded, Strict
+from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.grading.prompts import sent_sha256
+from gradeloop.judges.answers import Citation, ValidAnswer, read
+from gradeloop.judges.prompt import judge_prompt
+from gradeloop.judges.schema import for_provider
 
 LARGE_BYTES = 64 * 1024
 """Of a subject, from which on its prompt is put together in a thread: the worker's loop has heartbeats to send."""
@@ -55,10 +51,10 @@ class JudgeTurn(Recorded):
     prompt_sha256: str
 
 
-class Judge:
+class JudgeActivities:
     """The activities `judge` and `default_judge`."""
 
-    def __init__(self, desk: Desk, runs: RunViews) -> None:
+    def __init__(self, desk: WorkerServices, runs: RunViews) -> None:
         self._desk = desk
         self._runs = runs
 
@@ -79,7 +75,7 @@ class Judge:
         self._desk.threads.put(call.scratch, message)
         answer = await asyncio.to_thread(read, message.content, subject.judge, subject.run)
         told = JudgeTurn(message=message, usage=reply.usage, prompt_sha256=sha256)
-        if isinstance(answer, Answered):
+        if isinstance(answer, ValidAnswer):
             return told.model_copy(update={"output": answer.output, "citations": answer.citations})
         return told.model_copy(update={"problems": answer.problems})
 

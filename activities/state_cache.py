@@ -1,8 +1,22 @@
-"""A cache of what calls refer to, bounded by bytes; the threads, runs and cases of a worker process are each kept in one."""
+"""What a worker keeps of threads, finished runs and cases: one byte-bounded cache, filled by query."""
 
+import asyncio
+import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from pydantic import Field
+from temporalio import activity
+
+from gradeloop.batches.store import BatchStore, StoredCase
+from gradeloop.contract.base import Page, Strict
+from gradeloop.contract.messages import Log, Message
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import Generator, Grader
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.judges.contract import SchemaJudge
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -52,3 +66,252 @@ class ByteBoundedCache(Generic[Key, Value]):
 
     def _fits(self) -> bool:
         return self._bytes <= self._most_bytes and (self._most is None or len(self._entries) <= self._most)
+
+
+THREAD_CACHE_BYTES = 256 * 1024 * 1024
+"""Messages kept in a worker process: some 170 threads of the largest size."""
+
+CACHE_LOGS = 8192
+"""Conversations kept in a worker process, however small."""
+
+CACHE_BRIEFS = 512
+"""Rubrics and settings kept in a worker process, each at most some 100 KiB."""
+
+
+class GradingSettings(Strict):
+    """Who drafts, who judges, and by what: the settings that every call of a thread shares."""
+
+    generator: Generator
+    grader: Grader | None
+    rubric: Rubric | None
+    priced: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether the thread's budget counts money, so that every model needs a price."""
+
+    def sha256(self) -> str:
+        """Return the sha256 of the brief as JSON."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+class GradingSettingsRef(Strict):
+    """A brief by its sha256, and in full the first time."""
+
+    sha256: str
+    brief: GradingSettings | None = None
+
+
+class LogRef(Strict):
+    """A list of messages by count and running sha256, and its newest ones in full."""
+
+    key: str
+    """`messages`, or the name of a grader's conversation."""
+    count: int
+    sha256: str
+    tail: tuple[Message, ...] | None = None
+    """The newest messages, as many as this process may lack; None where they are too large to carry and must be fetched."""
+
+
+class ThreadRef(Strict):
+    """What an activity must know of its thread."""
+
+    brief: GradingSettingsRef
+    messages: LogRef
+
+
+LogName = tuple[str, str, str, str]
+"""Namespace, workflow, its run, and the key of the log."""
+
+
+@dataclass
+class _LogCopy:
+    log: Log = field(default_factory=Log)
+    fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class ThreadViews:
+    """This process's copies of threads, dropped where a sha256 differs, the least used first where they grow large."""
+
+    def __init__(self) -> None:
+        self._briefs: ByteBoundedCache[str, GradingSettings] = ByteBoundedCache(THREAD_CACHE_BYTES, CACHE_BRIEFS)
+        self._logs: ByteBoundedCache[LogName, _LogCopy] = ByteBoundedCache(
+            THREAD_CACHE_BYTES, CACHE_LOGS, in_use=lambda copy: copy.fetching.locked()
+        )
+
+    async def brief(self, reference: GradingSettingsRef) -> GradingSettings:
+        """Return the brief of the calling activity's thread."""
+        brief = reference.brief or self._briefs.get(reference.sha256)
+        if brief is None:
+            brief = GradingSettings.model_validate(await _query("brief", []))
+        self._briefs.put(reference.sha256, brief)
+        return brief
+
+    async def messages(self, reference: LogRef) -> list[Message]:
+        """Return the messages that `reference` names, from memory, its tail, or the workflow."""
+        name = _log_name(reference)
+        copy = self._copy(name)
+        async with copy.fetching:
+            copy.log = _completed(copy.log, reference) or await self._fetched(copy.log, reference)
+            self._logs.put(name, copy, copy.log.bytes)
+            return copy.log.slice(0, reference.count)
+
+    def put(self, reference: LogRef, message: Message) -> None:
+        """Keep the message that the calling activity is about to return, after the ones that `reference` names."""
+        name = _log_name(reference)
+        copy = self._copy(name)
+        if len(copy.log) > reference.count:
+            copy.log = Log(copy.log.slice(0, reference.count))
+        if len(copy.log) == reference.count and copy.log.sha256() == reference.sha256:
+            copy.log.append(message)
+        self._logs.put(name, copy, copy.log.bytes)
+
+    def _copy(self, name: LogName) -> _LogCopy:
+        """Return this process's copy of a log, empty where it has none."""
+        copy = self._logs.get(name)
+        if copy is None:
+            copy = _LogCopy()
+            self._logs.put(name, copy)
+        return copy
+
+    async def _fetched(self, log: Log, reference: LogRef) -> Log:
+        """Page what is lacking from the workflow, all of it where the copy at hand is not a prefix."""
+        for base in (log.slice(0, reference.count), []):
+            fetched = Log(base)
+            while len(fetched) < reference.count:
+                answer = await _query("log", [reference.key, len(fetched), reference.count - len(fetched)])
+                page = Page[Message].model_validate(answer)
+                for message in page.items:
+                    fetched.append(message)
+                if not page.items:
+                    break
+            if len(fetched) >= reference.count and fetched.sha256(reference.count) == reference.sha256:
+                return fetched
+        raise LookupError(f"the thread's {reference.key} do not match their reference ({reference.count} messages)")
+
+
+def _log_name(reference: LogRef) -> LogName:
+    info = activity.info()
+    return (str(info.namespace), str(info.workflow_id), str(info.workflow_run_id), reference.key)
+
+
+def _completed(log: Log, reference: LogRef) -> Log | None:
+    """Return the copy at hand, with the tail behind it, where that is what `reference` names."""
+    if len(log) >= reference.count and log.sha256(reference.count) == reference.sha256:
+        return log
+    if reference.tail is None or len(log) < reference.count - len(reference.tail):
+        return None
+    grown = Log(log.slice(0, reference.count - len(reference.tail)))
+    for message in reference.tail:
+        grown.append(message)
+    return grown if grown.sha256() == reference.sha256 else None
+
+
+async def _query(name: str, arguments: list[object]) -> object:
+    info = activity.info()
+    handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
+    return await handle.query(name, args=arguments)
+
+
+RUN_CACHE_BYTES = 256 * 1024 * 1024
+"""Runs kept in a worker process: some 170 of the largest size."""
+
+QUERY = "subject"
+"""The query that pages what is judged."""
+
+
+class Subject(Strict):
+    """What is judged, and by whom."""
+
+    judge: SchemaJudge
+    run: AgentRun
+
+
+class SubjectRef(Strict):
+    """A subject by its sha256 and size, and in full where a call carries it."""
+
+    sha256: str
+    bytes: int
+    subject: Subject | None = Field(default=None, exclude_if=lambda value: value is None)
+
+
+class SubjectPage(Strict):
+    """A stretch of a subject's JSON."""
+
+    text: str
+    next: int | None
+
+
+class RunViews:
+    """This process's copies of what is judged, the least used first to go."""
+
+    def __init__(self) -> None:
+        self._subjects: ByteBoundedCache[str, Subject] = ByteBoundedCache(RUN_CACHE_BYTES)
+        self._fetching: dict[str, asyncio.Lock] = {}
+
+    async def subject(self, reference: SubjectRef) -> Subject:
+        """Return what a call refers to, from the call itself, from memory, or from the workflow."""
+        if reference.subject is not None:
+            return self._keep(reference, reference.subject)
+        lock = self._fetching.setdefault(reference.sha256, asyncio.Lock())
+        try:
+            async with lock:
+                found = self._subjects.get(reference.sha256)
+                return found or self._keep(reference, await _fetched(reference, _query_subject))
+        finally:
+            if not lock.locked():
+                self._fetching.pop(reference.sha256, None)
+
+    def _keep(self, reference: SubjectRef, subject: Subject) -> Subject:
+        self._subjects.put(reference.sha256, subject, reference.bytes)
+        return subject
+
+
+async def _fetched(reference: SubjectRef, query: Callable[[int], Awaitable[SubjectPage]]) -> Subject:
+    parts: list[str] = []
+    at: int | None = 0
+    while at is not None:
+        page = await query(at)
+        parts.append(page.text)
+        at = page.next
+    text = "".join(parts)
+    if hashlib.sha256(text.encode()).hexdigest() != reference.sha256:
+        raise LookupError(f"what the workflow judges does not match its reference ({reference.bytes} bytes)")
+    return Subject.model_validate_json(text)
+
+
+async def _query_subject(offset: int) -> SubjectPage:
+    info = activity.info()
+    handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
+    return SubjectPage.model_validate(await handle.query(QUERY, offset))
+
+
+CASE_CACHE_BYTES = 64 * 1024 * 1024
+"""Of cases kept in a worker process."""
+
+OVERHEAD = 4
+"""How many times its JSON a case takes as objects, about."""
+
+
+class CaseViews:
+    """Cases by batch and position, the least used dropped first."""
+
+    def __init__(self, ledger: BatchStore) -> None:
+        self._ledger = ledger
+        self._cases: ByteBoundedCache[tuple[str, int], StoredCase] = ByteBoundedCache(CASE_CACHE_BYTES)
+
+    async def case(self, batch_id: str, position: int, attempt: int) -> StoredCase:
+        """Return a case as its attempt began; one of another attempt is read anew."""
+        found = self._cases.get((batch_id, position))
+        return found if found and found.attempt == attempt else await self.again(batch_id, position)
+
+    async def again(self, batch_id: str, position: int) -> StoredCase:
+        """Return a case as it stands in the store now."""
+        found = await self._ledger.case(batch_id, position)
+        self.put(batch_id, position, found)
+        return found
+
+    def put(self, batch_id: str, position: int, found: StoredCase) -> None:
+        """Keep a copy of a case."""
+        self._cases.put((batch_id, position), found, OVERHEAD * (found.case.size() + len(found.draft or "")))
+
+    def drop(self, batch_id: str, position: int) -> None:
+        """Forget a case, which has changed or ended."""
+        self._cases.drop((batch_id, position))

@@ -1,7 +1,7 @@
 """A batch while its worker and its server are killed at random: `python -m benchmarks.batch_storm`.
 
 Server, worker and command are real processes, the judge is a server in this one that counts what is paid for. The command is left with
-Ctrl-C in the middle and attached again. `tests/test_batch_storm.py` runs a small one.
+Ctrl-C in the middle and attached again. `tests/batches/test_batch_storm.py` runs a small one.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.judging_storm import Judges, Paid
-from gradeloop.batches.case_result import BatchSummary, CaseResult
+from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.reader import BatchReader
-from gradeloop.departure import leave
-from gradeloop.store import Store
-from tests.crash_worker import Engine, WorkerProcess, engine_in
+from gradeloop.exit_codes import leave
+from gradeloop.store.engine import Store
+from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
 
 QUEUE = "batch-storm"
 UNREACHABLE = 4
@@ -180,9 +180,9 @@ async def _look_at_results(plan: Plan, store: str, output: Path, report: Report)
     summary = await reader.summary("latest")
     results = list(reader.results(summary.batch_id))
     wanted = ["passed" if is_good(at) else "failed" for at in range(plan.cases)]
-    if [each.status for each in results] != wanted:
-        report.faults.append(f"the results differ: {Counter(each.status for each in results)}")
-    counts = Counter(each.status for each in results)
+    if [result.status for result in results] != wanted:
+        report.faults.append(f"the results differ: {Counter(result.status for result in results)}")
+    counts = Counter(result.status for result in results)
     if (summary.passed, summary.failed, summary.errors) != (counts["passed"], counts["failed"], counts["error"]):
         report.faults.append(f"the summary says {summary}, the cases {counts}")
     told: dict[str, Any] = json.loads(await asyncio.to_thread(output.read_text))

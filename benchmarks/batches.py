@@ -24,8 +24,8 @@ from benchmarks.mock_judge import SECONDS, counts, judging
 from benchmarks.peer.node import MASTRA, peer
 from benchmarks.peer.promptfoo_suite import promptfoo, suite
 from benchmarks.peer.watched import watched
-from gradeloop.departure import leave
-from tests.crash_worker import Engine, WorkerProcess, engine_in
+from gradeloop.exit_codes import leave
+from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
 
 RUNS, AT_ONCE, ROUNDS = 200, 50, 5
 QUEUE = "bench-batches"

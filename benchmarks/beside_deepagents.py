@@ -23,10 +23,10 @@ from benchmarks.contest import Contestant, Crowd, Lane, Measured, lane
 from benchmarks.peer.venv import peer_python
 from benchmarks.replies import RUBRIC, TASK, Case
 from benchmarks.subjects import Subject
-from gradeloop.connection import Connection, connect
-from gradeloop.contracts import WORKFLOW
-from gradeloop.departure import leave
-from gradeloop.embedded import ServerInfo, ensure_server, stop_server
+from gradeloop.contract.thread import WORKFLOW
+from gradeloop.exit_codes import leave
+from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _ratio(here: float, there: float) -> str:
 async def contest(plan: Plan, python: Path, client: Client, server: ServerInfo) -> list[Measured]:
     """Measure one case."""
     async with AsyncExitStack() as stack:
-        entered = [lane(each, client, server.address, server.pid) for each in contestants(plan, python)]
+        entered = [lane(contestant, client, server.address, server.pid) for contestant in contestants(plan, python)]
         lanes = [await stack.enter_async_context(each) for each in entered]
         await check(lanes, plan)
         await measure(lanes, plan)

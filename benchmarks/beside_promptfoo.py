@@ -24,8 +24,8 @@ from rich.table import Table
 from benchmarks.mock_judge import judging
 from benchmarks.peer.promptfoo_suite import Promptfoo, promptfoo
 from benchmarks.promptfoo_differences import KNOWN
-from gradeloop.departure import leave
-from gradeloop.embedded import stop_server
+from gradeloop.exit_codes import leave
+from gradeloop.temporal.server import stop_server
 
 SUITES = Path(__file__).parent / "promptfoo_suites"
 GRADELOOP = Path(sys.executable).parent / "gradeloop"
@@ -84,14 +84,14 @@ def _same(one: float | None, other: float | None) -> bool:
 
 def theirs(peer: Promptfoo, config: Path) -> list[Verdict]:
     """Return promptfoo's verdicts, in the order of its table."""
-    results = sorted(peer.evaluate(config).results, key=lambda each: (each["testIdx"], each["promptIdx"]))
-    columns = len({each["promptIdx"] for each in results})
+    results = sorted(peer.evaluate(config).results, key=lambda result: (result["testIdx"], result["promptIdx"]))
+    columns = len({result["promptIdx"] for result in results})
     found = []
-    for each in results:
-        column = f" | {each['provider'].get('label') or each['provider']['id']} | {each['prompt']['label']}" if columns > 1 else ""
-        failed = "error" if each["failureReason"] == _ERROR else "failed"
-        status = "passed" if each["success"] else failed
-        found.append(Verdict(f"{each['testCase'].get('description') or each['testIdx']}{column}", status, each["score"]))
+    for result in results:
+        column = f" | {result['provider'].get('label') or result['provider']['id']} | {result['prompt']['label']}" if columns > 1 else ""
+        failed = "error" if result["failureReason"] == _ERROR else "failed"
+        status = "passed" if result["success"] else failed
+        found.append(Verdict(f"{result['testCase'].get('description') or result['testIdx']}{column}", status, result["score"]))
     return found
 
 
@@ -110,7 +110,7 @@ def ours(judge: str, config: Path, folder: Path) -> list[Verdict]:
     if not output.exists():
         raise RuntimeError(f"{config.name} ended with {done.returncode} and no results, and says:\n{done.stderr or done.stdout}")
     cases = sorted(json.loads(output.read_text())["cases"], key=lambda each: int(each["index"]))
-    labels = [(each.get("label"), each.get("prompt")) for each in cases]
+    labels = [(case.get("label"), case.get("prompt")) for case in cases]
     columns = [f" | {label} | {prompt}" if len(set(labels)) > 1 else "" for label, prompt in labels]
     return [
         Verdict(f"{each.get('description') or each['id']}{column}", each["status"], each.get("score"))

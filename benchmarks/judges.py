@@ -26,11 +26,10 @@ from rich.table import Table
 
 from benchmarks import bare_judging
 from benchmarks.peer.venv import DOCENT, peer_python
-from gradeloop.departure import leave
-from gradeloop.judges.agent_run import AgentRun
-from gradeloop.judges.bench import Bench
-from gradeloop.judges.judge import Judge
-from tests.crash_worker import Engine, WorkerProcess, engine_in
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.exit_codes import leave
+from gradeloop.judges.client import Bench, Judge
+from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
 
 RUNS, AT_ONCE, SECONDS, ROUNDS = 200, 50, 0.2, 5
 QUEUE = "bench-judges"

@@ -1,7 +1,7 @@
 """Runs judged by several rollouts each, while their worker is killed again and again: `python -m benchmarks.judging_storm`.
 
-Server and worker are real processes, the provider is a server in this one that counts what is paid for. `tests/test_judging_storm.py` runs
-a small one. The same runs are judged once more undisturbed, and must come to the same.
+Server and worker are real processes, the provider is a server in this one that counts what is paid for.
+`tests/workflows/test_judging_storm.py` runs a small one. The same runs are judged once more undisturbed, and must come to the same.
 """
 
 import argparse
@@ -20,12 +20,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from temporalio.worker import Replayer
 
-from gradeloop.departure import leave
-from gradeloop.judges.agent_run import AgentRun
-from gradeloop.judges.bench import Bench
-from gradeloop.judges.judge import Judge
-from gradeloop.judges.judge_result import JudgeResult
-from tests.crash_worker import Engine, WorkerProcess, engine_in
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.exit_codes import leave
+from gradeloop.judges.client import Bench, Judge
+from gradeloop.judges.contract import JudgeResult
+from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
 from workflows.judging import JudgingWorkflow
 
 QUEUE = "judging-storm"
@@ -186,7 +185,7 @@ def _look_at_calls(plan: Plan, calls: list[Paid], kills: list[float], report: Re
     for call in calls:
         later = [other for other in calls if other.name == call.name and other.began > call.began] if counted[call.name] > 1 else []
         if later and not any(call.began <= kill <= (call.answered or kill) + RECORDED_SECONDS for kill in kills):
-            times = [f"{each - call.began:+.1f} s" for each in (call.answered or call.began, later[0].began, *kills)]
+            times = [f"{kill - call.began:+.1f} s" for kill in (call.answered or call.began, later[0].began, *kills)]
             report.faults.append(f"{call.name} was answered at {times[0]}, paid for again at {times[1]}; the kills: {', '.join(times[2:])}")
 
 

@@ -12,14 +12,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gradeloop.batches.case import Case
-from gradeloop.batches.case_result import BatchSummary, CaseResult
-from gradeloop.evaluation import CriterionRow
-from gradeloop.reports.batch_report import BatchReport, batch_page, head_of
-from gradeloop.reports.page_file import write_page
-from gradeloop.usage import Usage
-from gradeloop.verdict import Quote
-from tests.browser import chromium
+from gradeloop.batches.contract import BatchSummary, Case, CaseResult
+from gradeloop.contract.evaluation import CriterionRow, Quote
+from gradeloop.contract.messages import Usage
+from gradeloop.reports.html import write_page
+from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
+from tests.rig.browser import chromium
 
 WORDS = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8").split()
 """What outputs are made of: as compressible as prose."""

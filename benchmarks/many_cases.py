@@ -17,8 +17,8 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 from temporalio.client import Client
 
 from benchmarks.mock_judge import judging
-from gradeloop.departure import leave
-from tests.crash_worker import Engine, WorkerProcess, engine_in
+from gradeloop.exit_codes import leave
+from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
 
 QUEUE = "many-cases"
 MEBI = 1024 * 1024
@@ -68,8 +68,8 @@ def suite_of(folder: Path, count: int, at_once: int) -> Path:
 async def longest(client: Client) -> float:
     """Return the size of the largest history, in MB."""
     sizes = [0]
-    async for each in client.list_workflows(OWN):
-        found = await client.get_workflow_handle(each.id, run_id=each.run_id).describe()
+    async for workflow in client.list_workflows(OWN):
+        found = await client.get_workflow_handle(workflow.id, run_id=workflow.run_id).describe()
         sizes.append(found.raw_description.workflow_execution_info.history_size_bytes)
     return max(sizes) / 1e6
 

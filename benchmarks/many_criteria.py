@@ -14,17 +14,16 @@ from rich.table import Table
 from temporalio.client import Client
 
 from activities.providers import Providers
+from activities.providers.base import ModelReply, ModelRequest
 from activities.providers.environment import Environment
-from activities.providers.model import ModelReply, ModelRequest
 from activities.providers.scripted import Script
-from activities.tools.toolbox import Toolbox
-from gradeloop.connection import Connection, connect
-from gradeloop.contracts import RunResult
-from gradeloop.departure import leave
-from gradeloop.embedded import ensure_server, stop_server
-from gradeloop.transcript import Message
-from gradeloop.usage import Usage
-from gradeloop.worker_settings import WorkerSettings
+from activities.tools.registry import ToolRegistry
+from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.thread import RunResult
+from gradeloop.exit_codes import leave
+from gradeloop.settings.worker import WorkerSettings
+from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.server import ensure_server, stop_server
 from worker import build
 
 CRITERIA = 100
@@ -57,7 +56,7 @@ async def measured(client: Client, said: str, concurrency: int) -> tuple[float, 
     rubric = {"mode": "per_criterion", "criteria": [f"criterion {number}" for number in range(1, CRITERIA + 1)]}
     model = {"model": "scripted:slow"}
     argument = {"messages": [{"role": "user", "content": said}], "rubric": rubric, "generator": model, "grader": model}
-    async with build(client, Slow(), Toolbox(), settings, search_attributes=True):
+    async with build(client, Slow(), ToolRegistry(), settings, search_attributes=True):
         began = time.perf_counter()
         handle = await client.start_workflow(
             "GradingThread", argument, id=f"thread-{uuid4()}", task_queue=settings.task_queue, result_type=RunResult

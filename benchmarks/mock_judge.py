@@ -60,7 +60,7 @@ class Judge:
             {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None},
             {"index": 0, "delta": {}, "finish_reason": "stop"},
         ]
-        return await _stream(request, [*(json.dumps(chunk | {"choices": [each], "usage": usage}) for each in deltas), "[DONE]"])
+        return await _stream(request, [*(json.dumps(chunk | {"choices": [delta], "usage": usage}) for delta in deltas), "[DONE]"])
 
     async def responses(self, request: web.Request) -> web.StreamResponse:
         """Answer as the Responses API does."""
@@ -102,8 +102,8 @@ class Judge:
 def _asked(model: str, messages: list[JsonObject], system: str, schema: JsonObject) -> Asked:
     """Sort what the system says from the rest."""
     texts: dict[bool, list[str]] = {True: [system], False: []}
-    for each in messages:
-        texts[each.get("role") in ("system", "developer")].append(_text(each.get("content")))
+    for message in messages:
+        texts[message.get("role") in ("system", "developer")].append(_text(message.get("content")))
     return Asked(model, "\n".join(texts[True]), "\n".join(texts[False]), schema)
 
 

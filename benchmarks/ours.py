@@ -9,10 +9,10 @@ from typing import Any
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.scripted import Script
-from activities.tools.toolbox import Toolbox
+from activities.tools.registry import ToolRegistry
 from benchmarks.replies import CRITERIA, EXPLANATION, GAP, READY, REASON, RUBRIC, TASK, Case
-from gradeloop.connection import Connection, connect
-from gradeloop.worker_settings import WorkerSettings
+from gradeloop.settings.worker import WorkerSettings
+from gradeloop.temporal.connect import Connection, connect
 from worker import build
 
 
@@ -47,7 +47,7 @@ async def serve(case: Case, queue: str, address: str) -> None:
     client = await connect(Connection(address, "default", embedded=True, ui=None))
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    async with build(client, Providers(Environment(), replies(case)), Toolbox(), WorkerSettings(task_queue=queue)):
+    async with build(client, Providers(Environment(), replies(case)), ToolRegistry(), WorkerSettings(task_queue=queue)):
         print(READY, flush=True)
         await stopped.wait()
 

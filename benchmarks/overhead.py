@@ -19,9 +19,9 @@ from temporalio.client import Client
 
 from benchmarks.measure import Bench, Cost, History
 from benchmarks.subjects import READY, SUBJECTS, Subject
-from gradeloop.connection import Connection, connect
-from gradeloop.departure import leave
-from gradeloop.embedded import ServerInfo, ensure_server, stop_server
+from gradeloop.exit_codes import leave
+from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 
 TARGET = 1.3
 """Times the bare workflow, in latency and in runs a second."""

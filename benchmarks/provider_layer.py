@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 
 from activities.providers import Providers
+from activities.providers.base import ModelRequest, Step
 from activities.providers.environment import Environment
-from activities.providers.model import ModelRequest, Step
-from gradeloop.modelspec import ModelSpec
-from gradeloop.transcript import Message
-from gradeloop.verdict import verdict_schema
+from gradeloop.contract.evaluation import verdict_schema
+from gradeloop.contract.messages import Message
+from gradeloop.contract.model_spec import ModelSpec
 
 TARGET_MS = 1.0
 """What our layer may cost of CPU beyond the bare call."""

@@ -11,15 +11,14 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 from rich.console import Console
 from rich.table import Table
 
-from activities.tools.shelf import Shelf
-from activities.tools.tool import Tool, tool_of
-from gradeloop.departure import leave
+from activities.tools.base import Tool, ToolContext, tool_of
+from gradeloop.exit_codes import leave
 from gradeloop.sandbox import Execution, Sandbox
 from gradeloop.sandbox.bubblewrap import Bubblewrap
-from gradeloop.sandbox.choice import Choice, choose
+from gradeloop.sandbox.choice import SandboxChoice, choose
 from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
-from gradeloop.worker_settings import WorkerSettings
+from gradeloop.settings.worker import WorkerSettings
 
 CALLS = 200
 CODE = "total = 0\nfor number in range(1000):\n    total += number * number\nprint(total)\ntotal"
@@ -52,10 +51,10 @@ class Measured:
 
 def tool(box: object) -> Tool:
     """Return `run_python` in a sandbox."""
-    from activities.tools.run_python import run_python_of
+    from activities.tools.code import run_python_of
 
-    choice = Choice(box, None, None, ())  # type: ignore[arg-type]  # the bare one has another name
-    return tool_of(run_python_of(Shelf(WorkerSettings(), choice)))
+    choice = SandboxChoice(box, None, None, ())  # type: ignore[arg-type]  # the bare one has another name
+    return tool_of(run_python_of(ToolContext(WorkerSettings(), choice)))
 
 
 async def measured(box: object) -> Measured:

@@ -102,7 +102,7 @@ def _rows(asked: Asked, word: Word) -> str:
     """Answer for every criterion that gradeloop's question names."""
     named = _IDS.findall(asked.said) or ["c1"]
     bare = {"reason": REASON, "passed": word.passed, "gap": None if word.passed else REASON}
-    rows = [{"id": each.strip()} | bare for each in named[-1].split(",")]
+    rows = [{"id": part.strip()} | bare for part in named[-1].split(",")]
     return json.dumps({"criteria": rows, "explanation": REASON, "result": "satisfied" if word.passed else "needs_revision"})
 
 

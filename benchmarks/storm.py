@@ -1,7 +1,7 @@
 """A storm: many threads in several turns, while workers and the server are killed again and again.
 
-Run it with `python -m benchmarks.storm`; `tests/test_storm.py` runs a small one. Workers and server are real processes, the provider is
-a counting server in this one.
+Run it with `python -m benchmarks.storm`; `tests/workflows/test_storm.py` runs a small one. Workers and server are real processes, the
+provider is a counting server in this one.
 """
 
 import argparse
@@ -18,14 +18,13 @@ from pathlib import Path
 
 from temporalio.worker import Replayer
 
-from gradeloop.client import GradingClient
-from gradeloop.contracts import RunResult
-from gradeloop.departure import leave
+from gradeloop.client.client import GradingClient
+from gradeloop.contract.evaluation import Evaluation, Event
+from gradeloop.contract.thread import RunResult
 from gradeloop.errors import GradeloopError, ServerUnreachable
-from gradeloop.evaluation import Evaluation
-from gradeloop.event import Event
-from tests.counting_server import CountingServer
-from tests.crash_worker import Engine, WorkerProcess, engine_in
+from gradeloop.exit_codes import leave
+from tests.rig.counting_server import CountingServer
+from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
 from workflows.grading_thread import GradingThreadWorkflow
 
 QUEUE = "storm"
@@ -223,7 +222,7 @@ async def _paged(client: GradingClient, thread: str) -> AsyncIterator[Event]:
 
 
 def _doubled(evaluations: tuple[Evaluation, ...]) -> list[str]:
-    places = Counter((each.grading_run_id, each.iteration) for each in evaluations)
+    places = Counter((evaluation.grading_run_id, evaluation.iteration) for evaluation in evaluations)
     return [f"{count} evaluations of iteration {iteration} of {run}" for (run, iteration), count in places.items() if count > 1]
 
 

@@ -15,11 +15,11 @@ from temporalio.worker import Worker
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.scripted import Script
-from activities.tools.toolbox import Toolbox
+from activities.tools.registry import ToolRegistry
 from benchmarks.bare import ACTIVITIES, Bare, nothing
-from gradeloop.connection import Connection, connect
-from gradeloop.contracts import WORKFLOW
-from gradeloop.worker_settings import WorkerSettings
+from gradeloop.contract.thread import WORKFLOW
+from gradeloop.settings.worker import WorkerSettings
+from gradeloop.temporal.connect import Connection, connect
 from worker import build
 
 ITERATIONS = ACTIVITIES // 2
@@ -76,7 +76,7 @@ def worker_of(client: Client, subject: Subject) -> Worker:
     """Return the subject's worker; the bare one has every setting of ours."""
     bare = subject.workflow != WORKFLOW
     settings = WorkerSettings(task_queue=f"{subject.task_queue}-settings" if bare else subject.task_queue)
-    ours = build(client, Providers(Environment(), replies()), Toolbox(), settings)
+    ours = build(client, Providers(Environment(), replies()), ToolRegistry(), settings)
     if not bare:
         return ours
     return Worker(**(ours.config() | {"task_queue": subject.task_queue, "workflows": [Bare], "activities": [nothing]}))

@@ -8,7 +8,7 @@ python examples/service.py anthropic:claude-haiku-4-5
 import asyncio
 import sys
 
-from gradeloop import GradingClient
+from gradeloop.client.client import GradingClient
 
 RUBRIC = """
 - the answer names a concrete next step for the customer

@@ -16,11 +16,11 @@ from sqlalchemy import create_engine, text
 from temporalio.client import Client
 from temporalio.worker._workflow import _WorkflowWorker
 
-from gradeloop import embedded
-from gradeloop.connection import Connection, connect
-from gradeloop.embedded import ServerInfo, ensure_server, stop_server
-from gradeloop.store import FILE
-from tests.cli import CommandLine
+from gradeloop.store.engine import FILE
+from gradeloop.temporal import server as embedded
+from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
+from tests.rig.cli import CommandLine
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -115,7 +115,7 @@ async def client(temporal_server: ServerInfo) -> Client:
 @pytest.fixture(scope="module")
 def commands(temporal_server: ServerInfo, server_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     """Return the command line with folders of this module's own, in which it finds the test run's server."""
-    from tests.in_process import lend
+    from tests.rig.in_process import lend
 
     command = CommandLine(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("files"), lent=True)
     lend(server_folder, command.state)
@@ -183,9 +183,9 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("postgresql")
     user = "postgres" if os.geteuid() == 0 else None
     if user:
-        for each in (folder, *folder.parents):
-            if each.stat().st_uid == 0 and Path(tempfile.gettempdir()) in each.parents:
-                each.chmod(0o755)
+        for parent in (folder, *folder.parents):
+            if parent.stat().st_uid == 0 and Path(tempfile.gettempdir()) in parent.parents:
+                parent.chmod(0o755)
         shutil.chown(folder, user)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -217,7 +217,7 @@ async def browser() -> "AsyncIterator[Browser]":
     """Run one headless Chromium for all the tests that look at pages, or skip where there is none."""
     from playwright.async_api import async_playwright
 
-    from tests.browser import FLAGS, executable
+    from tests.rig.browser import FLAGS, executable
 
     if executable() is None:
         pytest.skip("Chromium is not installed (Debian, Ubuntu: apt install chromium)")

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from gradeloop import Connection, InvalidRequest, JudgeFailed, JudgeResult
-from gradeloop.embedded import ServerInfo
+from gradeloop.errors import InvalidRequest, JudgeFailed
+from gradeloop.judges.contract import JudgeResult
+from gradeloop.temporal.connect import Connection
+from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, Reply, ScriptedModels, WorkerProcess, assert_rubric, worker
 
 RUBRIC = "- names the capital\n- is brief"

@@ -11,8 +11,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from ruamel.yaml import YAML
 
-from gradeloop.contracts import TASK_QUEUE
-from gradeloop.request import parse_request
+from gradeloop.contract.thread import TASK_QUEUE, parse_request
 
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = ROOT / "deploy/Dockerfile"

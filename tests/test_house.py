@@ -21,7 +21,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from gradeloop.batches.contract import GradingBatch, StoreCases
-from gradeloop.contracts import GradingThread
+from gradeloop.contract.thread import GradingThread
 from gradeloop.judges.contract import Judging
 
 ROOT = Path(__file__).parent.parent
@@ -116,7 +116,7 @@ def test_importing_gradeloop_loads_no_provider_and_nothing_of_the_application() 
 def test_the_help_of_the_command_line_loads_no_provider_and_nothing_of_the_application() -> None:
     loaded = loaded_by(str(BIN / "gradeloop"), "--help")
 
-    assert "gradeloop.cli" in loaded
+    assert "gradeloop.cli.main" in loaded
     assert not of_packages((*VENDORS, *APPLICATION), loaded)
 
 

@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
-from gradeloop import AgentRun, Connection, GradingClient, InvalidRequest, Judge
-from gradeloop.embedded import ServerInfo
+from gradeloop.client.client import GradingClient
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.errors import InvalidRequest
+from gradeloop.judges.client import Judge
+from gradeloop.temporal.connect import Connection
+from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, ToolUse, WorkerProcess, temporal_server, worker
 
 TOOLS = '''

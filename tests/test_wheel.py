@@ -70,7 +70,7 @@ def test_the_wheel_carries_the_application_the_prompts_and_its_types(content: se
     }
     prompts = {f"gradeloop/prompts/{path.name}" for path in (ROOT / "src/gradeloop/prompts").iterdir() if path.is_file()}
 
-    assert {"gradeloop/py.typed", "gradeloop/cli.py"} <= content
+    assert {"gradeloop/py.typed", "gradeloop/cli/main.py"} <= content
     assert prompts
     assert not (application | prompts) - content
 

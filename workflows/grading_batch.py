@@ -1,29 +1,345 @@
-"""A batch: its shards opened side by side, a few at a time, until every case has ended or a limit is reached."""
+"""Batches: `GradingBatch`, its shards, and the cases in them."""
 
 import asyncio
+import hashlib
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
 
 from temporalio import workflow
 from temporalio.common import Priority, RawValue
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureError, is_cancelled_exception
-from temporalio.workflow import ChildWorkflowHandle
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    FailureError,
+    WorkflowAlreadyStartedError,
+    is_cancelled_exception,
+)
+from temporalio.workflow import ActivityConfig, ChildWorkflowHandle
 
-from workflows.batch_shard import BatchShard, ShardEnded, ShardRequest
-from workflows.calls import told
-from workflows.case_calls import SHARD_LOST, call_store, priority_of
-from workflows.raw import NO_VALUE, decoded
-from workflows.run_ahead import RunAhead
+from gradeloop.batches.contract import (
+    NO_OUTPUT,
+    UPLOAD_WORKFLOW,
+    WORKFLOW,
+    BatchClosing,
+    BatchProgress,
+    BatchRequest,
+    BatchSummary,
+    CaseAnswer,
+    CaseCall,
+    CaseRange,
+    ChildEnded,
+    ChildRequest,
+    DueCase,
+    FailedCall,
+    GradingBatch,
+    OpenedBatch,
+    ShardOpened,
+    StoreCases,
+    parse_batch,
+    parse_upload,
+)
+from gradeloop.contract.base import Recorded
+from gradeloop.contract.messages import Usage
+from gradeloop.contract.thread import Priority as Asked
+from gradeloop.contract.thread import Priority as Priority_request
+from gradeloop.errors import InvalidRequest
+from gradeloop.judges.contract import usage_told
+from workflows.activity_calls import STORE_CALL, describe_error, kind_of, model_call, spent_of
+from workflows.raw_arguments import NO_VALUE, RunAhead, decoded
+from workflows.thread_rules import NONCE_BITS
 
-with workflow.unsafe.imports_passed_through():
-    from collections.abc import Callable
-    from typing import Any, TypeVar
+Result = TypeVar("Result")
 
-    from gradeloop.batches.batch_request import BatchRequest, parse_batch, parse_upload
-    from gradeloop.batches.case_call import Closing, Opened
-    from gradeloop.batches.case_result import BatchSummary
-    from gradeloop.batches.contract import UPLOAD_WORKFLOW, WORKFLOW, BatchProgress, GradingBatch, StoreCases
-    from gradeloop.errors import InvalidRequest
+SHARD_LOST = "ShardLost"
+"""The type of the failure of a batch one of whose shards is lost again and again."""
+
+CHILDREN = 16
+"""Workflows of cases that a shard has open at once: what they return is in its history."""
+
+
+class CaseFailed(Exception):
+    """A call failed for good: neither a pass nor a fail."""
+
+    def __init__(self, why: str, usage: Usage) -> None:
+        super().__init__(why)
+        self.usage = usage
+
+
+def priority_of(asked: Asked) -> Priority:
+    """Return a priority in Temporal's own terms."""
+    return Priority(priority_key=asked.level, fairness_key=asked.tenant, fairness_weight=asked.weight if asked.tenant else None)
+
+
+async def call_store(activity: str, argument: object, result: type[Result], priority: Priority, summary: str) -> Result:
+    """Call an activity that asks no model.
+
+    Raises:
+        ApplicationError: It was refused, or the store cannot be had.
+    """
+    try:
+        return await _started(activity, argument, result, STORE_CALL, priority, summary)
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        raise ApplicationError(_words(error), type=kind_of(error) or "StoreUnavailable", non_retryable=True) from None
+
+
+class CaseCalls:
+    """The calls of one shard."""
+
+    def __init__(self, lanes: int, retries: int, priority: Priority) -> None:
+        self._slots = asyncio.Semaphore(lanes)
+        self._options = model_call(retries)
+        self.priority = priority
+        self.children = asyncio.Semaphore(CHILDREN)
+        self.in_flight = 0
+
+    async def paid(self, activity: str, call: CaseCall, summary: str) -> CaseAnswer:
+        """Make a model call; one whose reply was cut is made once more, with a larger completion.
+
+        Raises:
+            CaseFailed: It failed for good.
+            ApplicationError: `InvalidRequest`: the batch as a whole is refused.
+        """
+        while True:
+            try:
+                async with self._slots:
+                    with self.under_way():
+                        return await _started(activity, call, CaseAnswer, self._options, self.priority, summary)
+            except ActivityError as error:
+                if is_cancelled_exception(error):
+                    raise
+                if kind_of(error) == InvalidRequest.__name__:
+                    raise ApplicationError(_words(error), type=InvalidRequest.__name__, non_retryable=True) from None
+                spent = spent_of(error)
+                if call.raised or not spent.raisable:
+                    raise CaseFailed(describe_error(error), call.carried + spent.usage) from None
+                call = call.model_copy(update={"raised": True, "carried": spent.usage})
+
+    async def fail(self, failed: FailedCall, summary: str) -> CaseAnswer:
+        """Have a failure written down."""
+        return await call_store("fail_case", failed, CaseAnswer, self.priority, summary)
+
+    async def store(self, activity: str, argument: object, result: type[Result], summary: str) -> Result:
+        """Call an activity that asks no model.
+
+        Raises:
+            ApplicationError: It was refused, or the store cannot be had.
+        """
+        return await call_store(activity, argument, result, self.priority, summary)
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Count what is done inside as in flight."""
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+
+
+async def _started(
+    activity: str, argument: object, result: type[Result], options: ActivityConfig, priority: Priority, summary: str
+) -> Result:
+    found: Any = await workflow.execute_activity(activity, argument, result_type=result, summary=summary, priority=priority, **options)  # type: ignore[call-overload]  # no overload takes a config
+    return found  # type: ignore[no-any-return]  # of the type that was asked for
+
+
+def _words(error: ActivityError) -> str:
+    return describe_error(error).removeprefix(f"{InvalidRequest.__name__}: ")
+
+
+TRIES = 15
+"""To start a case's workflow while one of an earlier attempt is about to end."""
+
+
+async def run_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAnswer:
+    """Run a case to its end; the status is absent where a limit of the batch holds it.
+
+    Raises:
+        ApplicationError: The batch as a whole is refused, or the store is gone.
+    """
+    plan, name = due.plan, due.id
+    if plan.drafted:
+        try:
+            drafted = await calls.paid("draft_case", call, f"draft {name}")
+        except CaseFailed as error:
+            return await _record_failure(call, "draft", error, name, calls)
+        if drafted.held or drafted.status:
+            return drafted
+    if plan.kind != "calls":
+        return await _run_workflow(name, call, calls)
+    answers = await asyncio.gather(*(_ask_question(due, call.model_copy(update={"unit": at}), calls) for at in range(max(plan.units, 1))))
+    ended = next((answer for answer in answers if answer.status), None)
+    return ended or next((answer for answer in answers if answer.held), CaseAnswer())
+
+
+async def _ask_question(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAnswer:
+    """Ask one question until it is answered, or nobody answers it."""
+    several = f".{call.unit + 1}" if due.plan.units > 1 else ""
+    while True:
+        try:
+            found = await calls.paid("grade_case", call, f"grade {due.id}{several}")
+        except CaseFailed as error:
+            return await _record_failure(call, "unit", error, due.id, calls)
+        if not found.again:
+            return found
+
+
+async def _record_failure(
+    call: CaseCall, what: Literal["draft", "unit", "case"], error: CaseFailed, name: str, calls: CaseCalls
+) -> CaseAnswer:
+    return await calls.fail(FailedCall(call=call, what=what, error=str(error), usage=error.usage), f"error {name}")
+
+
+async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnswer:
+    """Hand a case to a workflow of its own, and wait for its end."""
+    async with calls.children:
+        try:
+            request = await calls.store("case_workflow", call, ChildRequest, f"start {name}")
+        except ApplicationError as error:
+            if error.type != NO_OUTPUT:
+                raise
+            return await _record_failure(call, "case", CaseFailed(error.message, Usage()), name, calls)
+        if request.known is not None or request.type is None:
+            return request.known or CaseAnswer()
+        workflow_id = f"{call.batch_id}/{name}"
+        try:
+            with calls.under_way():
+                handle = await _start_when_free(workflow_id, request.type, request.argument, f"case {name}", calls.priority)
+                await handle
+        except ChildWorkflowError as error:
+            if is_cancelled_exception(error):
+                raise
+            return await _record_failure(call, "case", CaseFailed(describe_error(error), _usage_of_child(error)), name, calls)
+        ended = ChildEnded(call=call, type=request.type, workflow_id=workflow_id, run_id=handle.first_execution_run_id or "")
+        return await calls.store("settle_case", ended, CaseAnswer, f"settle {name}")
+
+
+async def _start_when_free(
+    workflow_id: str, kind: str, argument: dict[str, Any], summary: str, priority: Priority
+) -> ChildWorkflowHandle[Any, Any]:
+    """Start the case's workflow, once that of an attempt that was cut off has ended."""
+    for _ in range(TRIES):
+        try:
+            return await workflow.start_child_workflow(kind, argument, id=workflow_id, priority=priority, static_summary=summary)
+        except WorkflowAlreadyStartedError:
+            await workflow.sleep(timedelta(seconds=2))
+    message = f"the workflow {workflow_id!r} runs already, and is none of this batch's"
+    raise ApplicationError(message, type=SHARD_LOST, non_retryable=True)
+
+
+def _usage_of_child(error: ChildWorkflowError) -> Usage:
+    return usage_told(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
+
+
+SHARD_WORKFLOW = "BatchShard"
+
+HISTORY_BYTES = 4 * 1024 * 1024
+HISTORY_EVENTS = 10_000
+"""Above either, a shard begins no further case; its batch opens another one for the rest."""
+
+
+class ShardRequest(Recorded):
+    """Which cases, and how many at a time."""
+
+    batch_id: str
+    first: int
+    last: int
+    lanes: int
+    retries: int
+    cache: bool
+    priority: Priority_request
+
+    @classmethod
+    def of(cls, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> "ShardRequest":
+        """Return the request for a stretch of a batch."""
+        first, last = stretch
+        own = {"retries": batch.retries, "cache": batch.cache, "priority": batch.priority}
+        return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes, **own)
+
+
+class ShardEnded(Recorded):
+    """What a shard returns."""
+
+    passed: int
+    failed: int
+    errors: int
+    left: int
+    """Cases that have not ended."""
+    held: str | None = None
+    """Why no further case was begun, where that is a limit of the batch."""
+
+
+@workflow.defn(name=SHARD_WORKFLOW)
+class BatchShard:
+    """One shard."""
+
+    @workflow.init
+    def __init__(self, request: ShardRequest) -> None:
+        self._request = request
+        self._priority = priority_of(request.priority)
+        self._calls = CaseCalls(request.lanes, request.retries, self._priority)
+        self._nonce = f"{workflow.random().getrandbits(NONCE_BITS):032x}"
+        self._ended: dict[int, str] = {}
+        self._held: str | None = None
+
+    @workflow.run
+    async def run(self, request: ShardRequest) -> ShardEnded:
+        """Run the shard's cases until all have ended, or no further one may be begun."""
+        self._guard = asyncio.create_task(RunAhead().guard())
+        stretch = CaseRange(batch_id=request.batch_id, first=request.first, last=request.last)
+        opened = await call_store("open_shard", stretch, ShardOpened, self._priority, "open shard")
+        due = deque(opened.due)
+        lanes = [asyncio.create_task(self._lane(due)) for _ in range(min(request.lanes, len(due)))]
+        try:
+            await asyncio.gather(*lanes)
+        finally:
+            for lane in lanes:
+                lane.cancel()
+        statuses = list(self._ended.values())
+        return ShardEnded(
+            passed=statuses.count("passed"),
+            failed=statuses.count("failed"),
+            errors=statuses.count("error"),
+            left=len(opened.due) - len(statuses),
+            held=self._held,
+        )
+
+    async def _lane(self, due: deque[DueCase]) -> None:
+        """Run one case after the other."""
+        while due and self._held is None and not self._is_long():
+            case = due.popleft()
+            found = await run_case(case, self._call(case), self._calls)
+            if found.held:
+                self.hold(found.held)
+            if found.status in {"passed", "failed", "error"}:
+                self._ended[case.position] = found.status
+
+    def _call(self, due: DueCase) -> CaseCall:
+        """Return the case's place, with a code of its own that only who knows the shard's can know."""
+        nonce = hashlib.sha256(f"{self._nonce}/{due.position}".encode()).hexdigest()[:32]
+        return CaseCall(batch_id=self._request.batch_id, position=due.position, attempt=due.attempt, nonce=nonce, cache=self._request.cache)
+
+    @staticmethod
+    def _is_long() -> bool:
+        info = workflow.info()
+        return info.get_current_history_size() > HISTORY_BYTES or info.get_current_history_length() > HISTORY_EVENTS
+
+    @workflow.signal
+    def hold(self, why: str) -> None:
+        """Begin no further case."""
+        self._held = self._held or why
+
+    @workflow.query
+    def in_flight(self) -> int:
+        """Return how many calls are under way, and workflows of cases."""
+        return self._calls.in_flight
+
 
 Parsed = TypeVar("Parsed")
 
@@ -73,7 +389,7 @@ class GradingBatchWorkflow(GradingBatch):
         batch = _parsed(lambda: parse_batch(decoded(request, "the request")))
         self._guard = asyncio.create_task(RunAhead().guard())
         self._priority = priority_of(batch.priority)
-        opened = await call_store("open_batch", batch, Opened, self._priority, "open batch")
+        opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
         self._due.extend(opened.stretches)
         most = max(1, min(batch.at_once, int(SHARE * opened.slots)))
         shards = max(1, min(SHARDS, most // LANES, len(self._due)))
@@ -155,12 +471,12 @@ class GradingBatchWorkflow(GradingBatch):
         self._lost[stretch] = self._lost.get(stretch, 0) + 1
         if refused or self._lost[stretch] > LOST:
             kind = InvalidRequest.__name__ if refused else SHARD_LOST
-            words = told(error).removeprefix(f"{InvalidRequest.__name__}: ")
+            words = describe_error(error).removeprefix(f"{InvalidRequest.__name__}: ")
             raise ApplicationError(words, type=kind, non_retryable=True) from None
         self._due.append(stretch)
 
     async def _close(self, batch: BatchRequest, why: str | None, *, stopped: bool = False) -> BatchSummary:
-        closing = Closing(batch_id=batch.batch_id, why=why, stopped=stopped)
+        closing = BatchClosing(batch_id=batch.batch_id, why=why, stopped=stopped)
         return await call_store("close_batch", closing, BatchSummary, self._priority, "close batch")
 
     @workflow.signal

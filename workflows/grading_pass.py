@@ -2,40 +2,39 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterable
+from typing import Any
 
-from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from workflows.calls import Calls, GraderFailed, Interrupted, Waiting, told
-from workflows.elsewhere import remote_verdict
-from workflows.options import TOOL_CALLS, TURNS, WARMED_CHARACTERS
-from workflows.run_state import Conversation, GradingPass, GradingRun
-from workflows.thread_state import Thread
+from activities.grade import GradeCall, GraderTurn
+from activities.providers.base import Step
+from activities.tool_call import ToolRequest
+from gradeloop.contract.criterion import Criterion
+from gradeloop.contract.evaluation import Judgement
+from gradeloop.contract.messages import Log, Message, Usage, code_of, unanswered
+from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader
+from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.cache_key import KEPT, reuse_key
+from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate, call_groups, curtailed, marks_of, may_be_met, row_characters
+from workflows.activity_calls import (
+    TOOL_CALLS,
+    TURNS,
+    WARMED_CHARACTERS,
+    ActivityCalls,
+    GraderFailed,
+    Interrupted,
+    WaitingForPerson,
+    describe_error,
+)
+from workflows.remote import remote_verdict
+from workflows.thread_state import Conversation, GradingPass, GradingRun, Thread
 from workflows.tool_calls import READ_TRANSCRIPT, ToolCalls, ToolFailed
-
-with workflow.unsafe.imports_passed_through():
-    from typing import Any
-
-    from activities.evidence import ToolRequest
-    from activities.grade import GradeCall, GraderTurn
-    from activities.providers.model import Step
-    from gradeloop.call_groups import CallGroup, call_groups
-    from gradeloop.criterion import Criterion
-    from gradeloop.evaluation import Judgement
-    from gradeloop.judge import Elsewhere, Judge
-    from gradeloop.modelspec import ModelSpec
-    from gradeloop.reuse import KEPT, reuse_key
-    from gradeloop.rubric import Rubric
-    from gradeloop.scoring import marks_of, may_be_met, row_characters
-    from gradeloop.tally import Found, curtailed, tally
-    from gradeloop.transcript import Log, Message, code_of, unanswered
-    from gradeloop.usage import Usage
 
 
 class Grading:
     """Judges the draft of the pass in flight."""
 
-    def __init__(self, thread: Thread, run: GradingRun, held: GradingPass, rubric: Rubric, calls: Calls) -> None:
+    def __init__(self, thread: Thread, run: GradingRun, held: GradingPass, rubric: Rubric, calls: ActivityCalls) -> None:
         self._thread = thread
         self._run = run
         self._pass = held
@@ -58,13 +57,13 @@ class Grading:
         try:
             await self._check_all()
         except GraderFailed as error:
-            return Judgement(rows=tally(self._rubric, self._found()).rows, explanation=str(error), error=str(error))
+            return Judgement(rows=aggregate(self._rubric, self._found()).rows, explanation=str(error), error=str(error))
         await self._ask_all()
-        judgement = tally(self._rubric, self._found())
-        undecided = [each for each in self._rubric.asked_of_people if each.id not in self._pass.decisions]
+        judgement = aggregate(self._rubric, self._found())
+        undecided = [person for person in self._rubric.asked_of_people if person.id not in self._pass.decisions]
         sound = judgement.error is None and not judgement.impossible
         if undecided and sound and may_be_met(self._rubric, marks_of(self._rubric, judgement.rows)):
-            raise Waiting
+            raise WaitingForPerson
         return judgement
 
     async def _check_all(self) -> None:
@@ -73,7 +72,7 @@ class Grading:
         if any(criterion.id not in self._pass.checks for criterion in due):
             if self._calls.stopping:
                 raise Interrupted
-            raise Waiting
+            raise WaitingForPerson
 
     async def _check(self, criterion: Criterion) -> None:
         if criterion.check is None:
@@ -107,7 +106,7 @@ class Grading:
         if sum(len(message.content) for message in self._thread.log.slice(0)) < WARMED_CHARACTERS:
             return None
         judges = [self._judge(*each) for each in due]
-        ours = (at for at, judge in enumerate(judges) if not isinstance(judge, Elsewhere) and judges.count(judge) > 1)
+        ours = (at for at, judge in enumerate(judges) if not isinstance(judge, RemoteGrader) and judges.count(judge) > 1)
         first = next(ours, None)
         return None if first is None else due[first]
 
@@ -117,7 +116,7 @@ class Grading:
     async def _ask(self, group: CallGroup, sample: int) -> None:
         judge, conversation = self._judge(group, sample), self._conversation(group, sample)
         try:
-            if isinstance(judge, Elsewhere):
+            if isinstance(judge, RemoteGrader):
                 asked, step = self._remote_question(group, sample), f"judge.{self._pass.draft}.{group.index}.{sample}"
                 conversation.verdict = await remote_verdict(judge, group, asked, step, self._calls, self._tools)
             else:
@@ -127,7 +126,7 @@ class Grading:
         conversation.log = Log()
         conversation.judge = self._name(group, sample)
         if conversation.verdict is not None:
-            rows = sum(len(each.ids) * len(each.judges) for each in self._groups)
+            rows = sum(len(group.ids) * len(group.judges) for group in self._groups)
             conversation.verdict = curtailed(conversation.verdict, row_characters(rows))
             self._remember(group, sample, conversation)
 
@@ -202,9 +201,9 @@ class Grading:
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            raise GraderFailed(told(error)) from None
+            raise GraderFailed(describe_error(error)) from None
 
-    def _judge(self, group: CallGroup, sample: int) -> Judge | None:
+    def _judge(self, group: CallGroup, sample: int) -> GraderSpec | None:
         """Return who judges; None where that is the worker's default, which is not known yet."""
         own = self._thread.grader.elsewhere if self._thread.grader else None
         return group.judges[sample] or own or self._thread.judge
@@ -255,14 +254,14 @@ class Grading:
             checks=self._pass.checks,
         )
 
-    def _found(self) -> Found:
+    def _found(self) -> PassFindings:
         answers = {
             (group.index, at): conversation.answer()
             for group in self._groups
             for at in range(len(group.judges))
             if (conversation := self._conversation(group, at)).ended
         }
-        return Found(answers=answers, checks=self._pass.checks, decisions=self._pass.decisions)
+        return PassFindings(answers=answers, checks=self._pass.checks, decisions=self._pass.decisions)
 
 
 def _summary(step: Step, group: CallGroup) -> str:
@@ -281,5 +280,5 @@ def _spent(conversation: Conversation) -> str | None:
 async def _all(work: Iterable[Coroutine[object, object, None]]) -> None:
     """Wait for all of it; what one of them raises comes after the others have ended, so that nothing they found is lost."""
     ended = [each for each in await asyncio.gather(*work, return_exceptions=True) if isinstance(each, BaseException)]
-    for raised in sorted(ended, key=lambda each: isinstance(each, Waiting)):  # a stop counts more than a wait
+    for raised in sorted(ended, key=lambda each: isinstance(each, WaitingForPerson)):  # a stop counts more than a wait
         raise raised

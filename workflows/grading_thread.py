@@ -1,40 +1,38 @@
-"""The thread: handlers admit, the main coroutine works; its whole state is readable at any time, and enough to go on elsewhere."""
+"""The workflow `GradingThread`: one conversation, graded."""
 
 import asyncio
 from typing import Any
 
+from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, FailureError
 
-from workflows.admission import ROLLING, Admission, begun
-from workflows.audit import given_prompt
-from workflows.calls import Calls, Interrupted, OverBudget, Waiting, refuse_when_cancelled
-from workflows.drafting import DraftFailed
-from workflows.grading_loop import GradingLoop, Rolling
-from workflows.people import People
-from workflows.portable import portable
-from workflows.raw import NO_VALUE, decoded
-from workflows.report import Report
-from workflows.run_ahead import RunAhead
-from workflows.run_result import not_begun, result_of, waiting_for
-from workflows.thread_logs import page_of_log
-from workflows.thread_state import Outcome, Thread
-from workflows.turns import begin, judge_anew, settle, take_supplied
-
-with workflow.unsafe.imports_passed_through():
-    from pydantic import JsonValue
-
-    from activities.thread_view import Brief
-    from gradeloop import contracts
-    from gradeloop.contracts import GivenPrompt, GradingThread, RunResult, ThreadState
-    from gradeloop.errors import InvalidRequest
-    from gradeloop.evaluation import Evaluation
-    from gradeloop.event import Event
-    from gradeloop.page import Page, page_of
-    from gradeloop.request import parse_request
-    from gradeloop.steering import ApproveRequest, DenyRequest
-    from gradeloop.transcript import Message
+from activities.state_cache import GradingSettings
+from gradeloop.contract import thread as contracts
+from gradeloop.contract.base import Page, page_of
+from gradeloop.contract.evaluation import Evaluation, Event
+from gradeloop.contract.messages import Message
+from gradeloop.contract.thread import ApproveRequest, DenyRequest, GivenPrompt, GradingThread, RunResult, ThreadState, parse_request
+from gradeloop.errors import InvalidRequest
+from workflows.activity_calls import ActivityCalls, Interrupted, OverBudget, WaitingForPerson, refuse_when_cancelled
+from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
+from workflows.raw_arguments import NO_VALUE, RunAhead, decoded
+from workflows.thread_rules import (
+    ROLLING,
+    HumanDecisions,
+    TurnValidation,
+    begin,
+    begun,
+    judge_anew,
+    not_begun,
+    result_of,
+    settle,
+    take_supplied,
+    waiting_for,
+)
+from workflows.thread_state import Thread, TurnOutcome, page_of_log, portable
+from workflows.visibility import ThreadVisibility, given_prompt
 
 FIRST_TURN_SECONDS = 10.0
 """How long a thread that was started with nothing to do waits for its first turn."""
@@ -60,15 +58,15 @@ class GradingThreadWorkflow(GradingThread):
         except InvalidRequest as error:
             self._refusal = error
             return
-        self._admission = Admission(self._thread)
-        self._calls = Calls(self._thread)
-        self._people = People(self._thread, self._calls)
-        self._report = Report(self._thread, self._calls)
+        self._admission = TurnValidation(self._thread)
+        self._calls = ActivityCalls(self._thread)
+        self._people = HumanDecisions(self._thread, self._calls)
+        self._report = ThreadVisibility(self._thread, self._calls)
         self._loop = GradingLoop(self._thread, self._calls, self._report.tell)
 
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
-        """See `gradeloop.contracts.GradingThread.run`."""
+        """See `gradeloop.contract.thread.GradingThread.run`."""
         self._guard = asyncio.create_task(RunAhead().guard())
         thread = self._require_thread()
         if thread.status == "running":
@@ -135,7 +133,7 @@ class GradingThreadWorkflow(GradingThread):
         except DraftFailed as failed:
             thread.status, thread.reason, thread.error = "interrupted", "failure", str(failed)
             thread.tell("run_ended", status="interrupted", reason=thread.reason)
-        except Waiting:
+        except WaitingForPerson:
             thread.status = "waiting"
             thread.tell("waiting")
         except Rolling:
@@ -184,7 +182,7 @@ class GradingThreadWorkflow(GradingThread):
             ApplicationError: `ThreadRolling`, or the thread's own failure.
         """
 
-        def ended() -> Outcome | None:
+        def ended() -> TurnOutcome | None:
             outcome = self._admission.ended(key)
             return None if outcome and attached and outcome.status == "waiting" and not self._thread.closing else outcome
 
@@ -205,7 +203,7 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.update
     async def invoke(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, read by the admission
-        """See `gradeloop.contracts.GradingThread.invoke`."""
+        """See `gradeloop.contract.thread.GradingThread.invoke`."""
         turn = self._admission.turn(request, self._update_id())
         attached = self._admission.attaches(turn.keys[0])
         self._admission.enqueue(turn)
@@ -218,7 +216,7 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.update
     async def resume(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, read by the admission
-        """See `gradeloop.contracts.GradingThread.resume`."""
+        """See `gradeloop.contract.thread.GradingThread.resume`."""
         turn = self._admission.resumption(request, self._update_id())
         self._admission.enqueue(turn)
         return await self._settled(turn.keys[0])
@@ -235,7 +233,7 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.update
     async def decide(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, read by the admission
-        """See `gradeloop.contracts.GradingThread.decide`."""
+        """See `gradeloop.contract.thread.GradingThread.decide`."""
         self._people.decide(request)
 
     @decide.validator
@@ -245,7 +243,7 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.update
     async def approve(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, read by the admission
-        """See `gradeloop.contracts.GradingThread.approve`."""
+        """See `gradeloop.contract.thread.GradingThread.approve`."""
         self._people.approve(request)
 
     @approve.validator
@@ -255,7 +253,7 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.update
     async def deny(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, read by the admission
-        """See `gradeloop.contracts.GradingThread.deny`."""
+        """See `gradeloop.contract.thread.GradingThread.deny`."""
         self._people.deny(request)
 
     @deny.validator
@@ -265,7 +263,7 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.update
     async def override(self, request: RawValue = NO_VALUE) -> Evaluation:  # type: ignore[override]  # raw, read by the admission
-        """See `gradeloop.contracts.GradingThread.override`."""
+        """See `gradeloop.contract.thread.GradingThread.override`."""
         return self._people.override(request)
 
     @override.validator
@@ -275,7 +273,7 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.signal
     async def interrupt(self) -> None:
-        """See `gradeloop.contracts.GradingThread.interrupt`."""
+        """See `gradeloop.contract.thread.GradingThread.interrupt`."""
         if self._refusal is None and self._thread.status == "running":
             self._calls.stop("person")
         elif self._refusal is None and self._thread.status == "waiting":
@@ -284,19 +282,19 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.signal
     async def close(self) -> None:
-        """See `gradeloop.contracts.GradingThread.close`."""
+        """See `gradeloop.contract.thread.GradingThread.close`."""
         if self._refusal is None:
             self._thread.closing = True
 
     @workflow.signal
     async def supply_rubric(self, rubric: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, so that a malformed one is recorded
-        """See `gradeloop.contracts.GradingThread.supply_rubric`."""
+        """See `gradeloop.contract.thread.GradingThread.supply_rubric`."""
         if self._refusal is None and self._admission.supply(rubric):
             self._calls.stop("rubric")
 
     @workflow.query
     def state(self) -> ThreadState:
-        """See `gradeloop.contracts.GradingThread.state`."""
+        """See `gradeloop.contract.thread.GradingThread.state`."""
         thread = self._require_thread()
         run, rubric = thread.run, thread.rubric_in_force
         working = thread.status == "running"
@@ -316,35 +314,35 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.query
     def result(self, key: str | None = None) -> RunResult | None:
-        """See `gradeloop.contracts.GradingThread.result`."""
+        """See `gradeloop.contract.thread.GradingThread.result`."""
         thread = self._require_thread()
-        ended = [each for each in thread.outcomes if key in {None, each.key}]
+        ended = [outcome for outcome in thread.outcomes if key in {None, outcome.key}]
         return result_of(thread, ended[-1]) if ended else None
 
     @workflow.query
     def messages(self, after: int = 0, limit: int = 1000) -> Page[Message]:
-        """See `gradeloop.contracts.GradingThread.messages`."""
+        """See `gradeloop.contract.thread.GradingThread.messages`."""
         return Page[Message](**page_of(self._require_thread().log.slice(0), after, limit))
 
     @workflow.query
     def evaluations(self, after: int = 0, limit: int = 1000) -> Page[Evaluation]:
-        """See `gradeloop.contracts.GradingThread.evaluations`."""
+        """See `gradeloop.contract.thread.GradingThread.evaluations`."""
         return Page[Evaluation](**page_of(self._require_thread().evaluations, after, limit))
 
     @workflow.query
     def events(self, after: int = 0, limit: int = 1000) -> Page[Event]:
-        """See `gradeloop.contracts.GradingThread.events`."""
+        """See `gradeloop.contract.thread.GradingThread.events`."""
         kept = self._require_thread().events
         return Page[Event](**page_of(kept, after, limit, first=kept[0].seq - 1 if kept else 0))
 
     @workflow.query
     def prompt(self, evaluation: int, group: int = 0) -> GivenPrompt | None:
-        """See `gradeloop.contracts.GradingThread.prompt`."""
+        """See `gradeloop.contract.thread.GradingThread.prompt`."""
         return given_prompt(self._require_thread(), evaluation, group)
 
     @workflow.query
     def checkpoint(self) -> dict[str, JsonValue]:
-        """See `gradeloop.contracts.GradingThread.checkpoint`."""
+        """See `gradeloop.contract.thread.GradingThread.checkpoint`."""
         return {"temporal_run_id": workflow.info().run_id, "thread": portable(self._require_thread()).model_dump(mode="json")}
 
     @workflow.query
@@ -356,7 +354,7 @@ class GradingThreadWorkflow(GradingThread):
         return {"seq": next(stops, dropped)}
 
     @workflow.query
-    def brief(self) -> Brief | None:
+    def brief(self) -> GradingSettings | None:
         """Return what every call of the thread shares, for a worker that lacks it."""
         return self._calls.brief().brief
 

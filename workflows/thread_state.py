@@ -1,24 +1,136 @@
-"""What a thread holds: all of it is in the checkpoint, and nothing else is needed to go on elsewhere."""
+"""The state of a thread: all that a checkpoint holds."""
 
-from typing import Annotated, Literal
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic_core import to_json
 from temporalio import workflow
 
-from workflows.run_state import Approval, Exchange, GradingRun, State
+from gradeloop.contract.base import FirstMistakes, Items, Page, Table, page_of, without_nulls
+from gradeloop.contract.criterion import Criterion
+from gradeloop.contract.evaluation import CheckOutcome, Decision, Evaluation, Event, EventType, Evidence, InterruptReason, Status, Verdict
+from gradeloop.contract.messages import Log, Message, Usage
+from gradeloop.contract.model_spec import Budget, ModelSpec
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority
+from gradeloop.grading.verdicts import GraderConversation
 
-with workflow.unsafe.imports_passed_through():
-    from gradeloop.budget import Budget
-    from gradeloop.criterion import Criterion
-    from gradeloop.evaluation import Evaluation, InterruptReason, Status
-    from gradeloop.event import Event, EventType
-    from gradeloop.modelspec import ModelSpec
-    from gradeloop.request import STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority
-    from gradeloop.rubric import Rubric
-    from gradeloop.strict import FirstMistakes, Items, Table
-    from gradeloop.transcript import Log, Message
-    from gradeloop.usage import Usage
-    from gradeloop.verdict import Verdict
+
+class State(BaseModel):
+    """A mutable part of the thread; no unknown keys, so that a checkpoint is read whole or refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:  # noqa: ANN401 - a checkpoint, perhaps through a client that turns [] into null
+        return without_nulls(cls, value) if isinstance(value, dict) else value
+
+
+class Approval(State):
+    """A tool call that a person has to approve, and what they said."""
+
+    tool: str
+    arguments: dict[str, JsonValue]
+    role: Literal["generator", "grader", "check"]
+    approved: bool | None = None
+    by: str = ""
+    why: str = ""
+
+    @property
+    def denial(self) -> str:
+        """What whoever called the tool is told where it was denied."""
+        return f"not run: {self.by} denied it: {self.why}"
+
+
+class ToolCallRecord(State):
+    """What is known of the tool calls of one turn, or of the checks of one pass, beside their results."""
+
+    operations: dict[str, str] = Field(default_factory=dict)
+    """Their ids, by position: they stay the same where the run goes on under another name."""
+    approvals: Table[Approval] = Field(default_factory=dict)
+    """By id."""
+    begun: tuple[str, ...] = ()
+    """Ids of those that were begun and must not be begun again."""
+
+
+class Exchange(State):
+    """A model's turns and tool calls on the way to its answer."""
+
+    steps: int = 0
+    tool_calls: int = 0
+    results: Table[Evidence] = {}
+    """Of the tool calls of the last turn, by their position in it, until all are there."""
+    exhausted: bool = False
+    """True when tool calls or turns are used up: one last turn without tools is left."""
+    raised: bool = False
+    """True when a reply was cut: from then on the model gets a larger completion."""
+    called: tuple[str, ...] = ()
+    """The tools that were called, each once."""
+    ledger: ToolCallRecord = Field(default_factory=ToolCallRecord)
+
+
+class Conversation(GraderConversation, Exchange):
+    """A grader's conversation over one draft, or over one finished run."""
+
+    log: Log
+    offered: tuple[str, ...] = ()
+    """The tools of the last turn."""
+    prompt_sha256: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The sha256 of what the grader of a finished run was given."""
+
+
+class GradingPass(State):
+    """One grading pass in flight."""
+
+    draft: int
+    checks: Table[CheckOutcome] = {}
+    conversations: Table[Conversation] = {}
+    """By call group and sample, `0/0` the first."""
+    decisions: Table[Decision] = {}
+    usage: Usage = Usage()
+    ledger: ToolCallRecord = Field(default_factory=ToolCallRecord)
+    """Of the checks."""
+
+    @property
+    def judged_by(self) -> str | None:
+        """Who judged, the first of several; None where no grader was asked."""
+        return next((conversation.judge for conversation in self.conversations.values() if conversation.judge), None)
+
+    @property
+    def prompt_sha256(self) -> str | None:
+        """The sha256 of what the graders of a finished run were given, of all prompts in order; None where checks alone decided."""
+        sent = [each.prompt_sha256 for _, each in sorted(self.conversations.items()) if each.prompt_sha256]
+        return None if not sent else sent[0] if len(sent) == 1 else hashlib.sha256("".join(sent).encode()).hexdigest()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_one(cls, value: Any) -> Any:  # noqa: ANN401 - a checkpoint, perhaps of a version that had one conversation
+        if isinstance(value, dict) and "conversation" in value:
+            rest = {key: item for key, item in value.items() if key != "conversation"}
+            return rest | {"conversations": {"0/0": value["conversation"]}}
+        return value
+
+
+class GradingRun(State):
+    """One attempt at one rubric."""
+
+    grading_run_id: str
+    ordinal: int
+    nonce: str
+    max_iterations: int
+    status: Status = "running"
+    iteration: int = 0
+    grading: GradingPass | None = None
+    judge: ModelSpec | None = None
+    """Who judges, where the thread names nobody: found once, so that a worker with other keys changes nothing."""
+    pins: dict[str, str] = Field(default_factory=dict)
+    """The sha256 of each tool, as the run first saw it."""
+    finished: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where a finished run is judged: what comes after the draft is looked at too."""
+
 
 EVENTS_KEPT = 2_000
 OUTCOMES_KEPT = 64
@@ -56,7 +168,7 @@ class Invocation(State):
                 self.joined[key] = other.payload_of(key)
 
 
-class Outcome(State):
+class TurnOutcome(State):
     """How a turn ended, by reference to what the thread holds."""
 
     key: str
@@ -114,7 +226,7 @@ class Thread(State):
     active: Invocation | None = None
     """The turn in flight or interrupted."""
     queue: Annotated[list[Invocation], FirstMistakes()] = Field(default_factory=list)
-    outcomes: Annotated[list[Outcome], FirstMistakes()] = Field(default_factory=list)
+    outcomes: Annotated[list[TurnOutcome], FirstMistakes()] = Field(default_factory=list)
     supplied: Rubric | None = None
     """A rubric that came while a turn was in flight and is not in force yet."""
     closing: bool = False
@@ -148,7 +260,7 @@ class Thread(State):
         grading = self.run.grading if self.run else None
         if self.status != "waiting" or grading is None or self.rubric is None or self.pending:
             return ()
-        return tuple(each for each in self.rubric.asked_of_people if each.id not in grading.decisions)
+        return tuple(person for person in self.rubric.asked_of_people if person.id not in grading.decisions)
 
     @property
     def pending(self) -> dict[str, Approval]:
@@ -156,7 +268,7 @@ class Thread(State):
         grading = self.run.grading if self.run else None
         ledgers = [self.drafting.ledger] if self.drafting else []
         if grading is not None:
-            ledgers += [grading.ledger, *(each.ledger for each in grading.conversations.values())]
+            ledgers += [grading.ledger, *(conversation.ledger for conversation in grading.conversations.values())]
         return {key: each for ledger in ledgers for key, each in ledger.approvals.items() if each.approved is None}
 
     @property
@@ -192,3 +304,45 @@ class Thread(State):
         """Return the index of the newest answer from message `start` on, tool calls aside."""
         drafts = (at for at in range(len(self.log) - 1, start - 1, -1) if self.log[at].role == "assistant" and not self.log[at].tool_calls)
         return next(drafts, None)
+
+
+FEW_EVENTS = 500
+"""Kept of a thread that is full."""
+
+FULL = 0.9
+"""Of what a thread may hold, from which on it counts as full."""
+
+
+def portable(thread: Thread) -> Thread:
+    """Return the thread without what can be had again, where all does not fit.
+
+    First go the verdicts that may be reused, the former rubric and older events, then the grader's conversations in flight, then
+    those of the pass that have ended.
+    """
+    grading = thread.run.grading if thread.run else None
+    held = grading.conversations if grading else {}
+    room = thread.limit - thread.bytes()
+    if _size(thread.verdicts) + _size(thread.rubrics) + _size(held) <= room and thread.bytes() < FULL * thread.limit:
+        return thread
+    thread = thread.model_copy(update={"verdicts": {}, "verdicts_of": None, "rubrics": {}, "events": thread.events[-FEW_EVENTS:]})
+    if thread.run is None or grading is None or _size(held) <= room:
+        return thread
+    ended = {key: each for key, each in held.items() if each.ended}
+    kept = grading.model_copy(update={"conversations": ended if _size(ended) <= room else {}})
+    return thread.model_copy(update={"run": thread.run.model_copy(update={"grading": kept})})
+
+
+def _size(values: Mapping[str, Conversation] | Mapping[str, Verdict] | Mapping[str, Rubric]) -> int:
+    return sum(len(to_json(value)) for value in values.values())
+
+
+MESSAGES = "messages"
+"""The key of a thread's own messages, beside those of its conversations with graders."""
+
+
+def page_of_log(thread: Thread, key: str, after: int, limit: int) -> Page[Message]:
+    """Return messages of the thread, or of the conversation with a grader whose key it is."""
+    grading = thread.run.grading if thread.run else None
+    held = grading.conversations.get("/".join(key.split("/")[-2:])) if grading else None
+    log = thread.log if key == MESSAGES else held.log if held else Log()
+    return Page[Message](**page_of(log.slice(0), after, limit))

@@ -1,28 +1,22 @@
-"""Calls of tools: where each is served, how often it may run, who has to approve it; the calls of a model's turn run side by side."""
+"""A model's tool calls: where they run, how often, and who approves them."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from temporalio import exceptions, workflow
+from temporalio import exceptions
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
-from workflows.calls import Calls, Interrupted, Waiting, told
-from workflows.options import FOREIGN_TOOL, TOOL_CALL, TOOL_CALLS, once
-from workflows.raw import Unreadable, answered
-from workflows.run_state import Approval, Exchange, Ledger
-from workflows.thread_logs import MESSAGES
-from workflows.thread_state import Thread
-
-with workflow.unsafe.imports_passed_through():
-    from collections.abc import Mapping
-    from typing import Any, Literal
-
-    from activities.admit import ToolFacts
-    from activities.evidence import CHECKER_ERROR, ToolRequest, TranscriptRequest, tool_name
-    from gradeloop.evidence import Evidence, check_outcome, evidence_of, uncertain
-    from gradeloop.tool_elsewhere import ToolElsewhere, elsewhere
-    from gradeloop.transcript import Message, ToolCall
+from activities.capabilities import ToolFacts
+from activities.tool_call import CHECKER_ERROR, ToolRequest, TranscriptRequest, tool_name
+from gradeloop.contract.evaluation import Evidence, check_outcome, evidence_of, uncertain
+from gradeloop.contract.messages import Message, ToolCall
+from gradeloop.contract.model_spec import RemoteTool, elsewhere
+from workflows.activity_calls import FOREIGN_TOOL, TOOL_CALL, TOOL_CALLS, ActivityCalls, Interrupted, WaitingForPerson, describe_error, once
+from workflows.raw_arguments import UnreadableResult, answered
+from workflows.thread_state import MESSAGES, Approval, Exchange, Thread, ToolCallRecord
 
 READ_TRANSCRIPT = "read_transcript"
 
@@ -39,13 +33,13 @@ class ToolFailed(Exception):
 class ToolCalls:
     """Calls the tools of one role."""
 
-    def __init__(self, thread: Thread, calls: Calls, role: Role) -> None:
+    def __init__(self, thread: Thread, calls: ActivityCalls, role: Role) -> None:
         self._thread = thread
         self._calls = calls
         self._role = role
 
     @property
-    def _abroad(self) -> Mapping[str, ToolElsewhere]:
+    def _abroad(self) -> Mapping[str, RemoteTool]:
         """The tools that are not ours, by name."""
         if self._role == "generator":
             return elsewhere(self._thread.generator.tools)
@@ -80,9 +74,9 @@ class ToolCalls:
         if any(str(at) not in exchange.results for at, _ in enumerate(wanted)):
             if self._calls.stopping:
                 raise Interrupted
-            raise Waiting
+            raise WaitingForPerson
         messages = [exchange.results[str(at)].message(call.name) for at, call in enumerate(wanted)]
-        exchange.results, exchange.ledger = {}, Ledger()
+        exchange.results, exchange.ledger = {}, ToolCallRecord()
         return messages
 
     async def _answer_one(self, exchange: Exchange, at: str, call: ToolCall, offered: tuple[str, ...], step: str, draft: str) -> None:
@@ -131,9 +125,9 @@ class ToolCalls:
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            return evidence_of(call.id, told(error), failed=True)
+            return evidence_of(call.id, describe_error(error), failed=True)
 
-    async def permitted(self, tool: str, request: ToolRequest, ledger: Ledger) -> Evidence | None:
+    async def permitted(self, tool: str, request: ToolRequest, ledger: ToolCallRecord) -> Evidence | None:
         """Call a tool and return what it found; None where a person has yet to approve the call.
 
         Raises:
@@ -147,7 +141,7 @@ class ToolCalls:
             raise ToolFailed(word.denial)
         return await self._run(tool, request, ledger, approved=word is not None)
 
-    def _word(self, ledger: Ledger, request: ToolRequest, tool: str) -> Approval | None:
+    def _word(self, ledger: ToolCallRecord, request: ToolRequest, tool: str) -> Approval | None:
         """Return what a person said to a call, and ask for it where nobody has yet; None where nobody need be asked.
 
         Raises:
@@ -163,7 +157,7 @@ class ToolCalls:
             ledger.approvals = {**ledger.approvals, request.operation_id: asked}
         return ledger.approvals[request.operation_id]
 
-    async def _run(self, tool: str, request: ToolRequest, ledger: Ledger, *, approved: bool) -> Evidence:
+    async def _run(self, tool: str, request: ToolRequest, ledger: ToolCallRecord, *, approved: bool) -> Evidence:
         single = self._is_single(tool)
         if single and request.operation_id in ledger.begun:
             raise ToolFailed(uncertain(tool, request.operation_id))
@@ -179,7 +173,7 @@ class ToolCalls:
             if is_cancelled_exception(error):
                 raise
             unsure = single and _may_have_run(error, ours=abroad is None)
-            raise ToolFailed(uncertain(tool, request.operation_id) if unsure else told(error)) from None
+            raise ToolFailed(uncertain(tool, request.operation_id) if unsure else describe_error(error)) from None
 
     async def ours(self, tool: str, request: ToolRequest, *, approved: bool = False, summary: str = "") -> Evidence:
         """Call a tool of our worker's.
@@ -196,7 +190,7 @@ class ToolCalls:
         asked = request.model_copy(update={"pinned": pinned, "approved": approved})
         return await self._calls.make(tool_name(tool), asked, options, summary=summary or f"evidence {tool}", result=Evidence)
 
-    async def _foreign(self, tool: ToolElsewhere, request: ToolRequest) -> Evidence:
+    async def _foreign(self, tool: RemoteTool, request: ToolRequest) -> Evidence:
         options = (FOREIGN_TOOL if tool.repeatable else once(FOREIGN_TOOL)) | {"task_queue": tool.task_queue}
         asked: dict[str, Any] = request.model_dump(mode="json", include={"call", "arguments", "draft"})
         asked["operation_id"] = request.operation_id
@@ -206,7 +200,7 @@ class ToolCalls:
             if not request.check:
                 return evidence_of(request.call, value)
             return Evidence(call=request.call, text="", outcome=check_outcome(value))
-        except Unreadable as error:
+        except UnreadableResult as error:
             raise ToolFailed(str(error)) from None
         except TypeError as error:
             raise ToolFailed(f"{CHECKER_ERROR}: {error}") from None

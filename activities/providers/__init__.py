@@ -6,22 +6,20 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 
-from activities.failures import ModelFault, fault_of
+from activities.errors import ModelFault, fault_of
 from activities.providers.anthropic import AnthropicMessages
-from activities.providers.capabilities import capability
-from activities.providers.clients import Clients
-from activities.providers.environment import Endpoint, Environment
+from activities.providers.base import ModelReply, ModelRequest, Provider, completion_cap, deadline
+from activities.providers.environment import Endpoint, Environment, settings_complaint
 from activities.providers.google import GoogleGenAI
-from activities.providers.model import ModelReply, ModelRequest, Provider, completion_cap, deadline
+from activities.providers.http import SdkClients
 from activities.providers.openai_chat import OpenAIChat
 from activities.providers.openai_responses import OpenAIResponses
-from activities.providers.prices import prices
 from activities.providers.scripted import Script, Scripted
-from activities.providers.vetting import settings_complaint
-from gradeloop.default_model import DEFAULTS
-from gradeloop.modelspec import ModelSpec
-from gradeloop.printable import clip
-from gradeloop.usage import Usage
+from gradeloop.contract.messages import Usage
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.settings.catalog import capability, prices
+from gradeloop.settings.default_model import DEFAULTS
+from gradeloop.text import clip
 
 _VARIABLES = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -40,7 +38,7 @@ class Providers:
     def __init__(self, environment: Environment, script: Script | None = None) -> None:
         self._environment = environment
         self._script = script
-        self._clients = Clients(environment.ambient_headers)
+        self._clients = SdkClients(environment.ambient_headers)
         self._prices = prices(environment.prices)
         self._adapters: dict[tuple[str, str], Provider] = {}
         self._loaded: set[str] = set()

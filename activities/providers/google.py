@@ -7,15 +7,27 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from activities.failures import ModelFault
-from activities.providers.capabilities import capability
-from activities.providers.model import ModelReply, ModelRequest, Step, completion_cap, raisable
-from activities.providers.wire import JsonObject, call_id, count, objects, opaque, reported, tool_call
-from gradeloop.transcript import Message
-from gradeloop.usage import Usage
+from activities.errors import ModelFault
+from activities.providers.base import (
+    JsonObject,
+    ModelReply,
+    ModelRequest,
+    Step,
+    call_id,
+    completion_cap,
+    count,
+    objects,
+    opaque,
+    raisable,
+    reported,
+    tool_call,
+)
+from gradeloop.contract.messages import Message, Usage
+from gradeloop.settings.catalog import capability
 
 if TYPE_CHECKING:
     from google.genai import Client
+
 
 _BLOCKED = {
     "SAFETY", "RECITATION", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "MODEL_ARMOR", "LANGUAGE", "IMAGE_SAFETY",

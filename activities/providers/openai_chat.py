@@ -1,4 +1,4 @@
-"""The Chat Completions API, as OpenAI, OpenRouter, vLLM, Ollama and others speak it."""
+"""Chat Completions, as OpenAI-compatible servers speak it."""
 
 import math
 import re
@@ -9,17 +9,81 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from activities.failures import ModelFault
-from activities.providers.capabilities import capability
-from activities.providers.model import ModelReply, ModelRequest, ToolSpec, completion_cap, raisable
-from activities.providers.openai_chat_stream import ChatAssembly
-from activities.providers.reading import reply_body, waiting
-from activities.providers.wire import JsonObject, as_it_is, call_id, count, opaque, reported, tool_call
-from gradeloop.transcript import Message
-from gradeloop.usage import Usage
+from activities.errors import ModelFault
+from activities.providers.base import (
+    JsonObject,
+    ModelReply,
+    ModelRequest,
+    ToolSpec,
+    as_it_is,
+    call_id,
+    completion_cap,
+    count,
+    objects,
+    opaque,
+    raisable,
+    reply_body,
+    reported,
+    tool_call,
+    waiting,
+)
+from gradeloop.contract.messages import Message, Usage
+from gradeloop.settings.catalog import capability
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+
+_TEXTS = ("content", "refusal", "reasoning", "reasoning_content")
+
+
+class ChatAssembly:
+    """Merges deltas to the one choice of a reply that was not streamed."""
+
+    def __init__(self) -> None:
+        self._reply: JsonObject = {}
+        self._message: JsonObject = {"role": "assistant"}
+        self._calls: dict[int, JsonObject] = {}
+        self._reason: JsonValue = None
+
+    def add(self, event: JsonObject) -> None:
+        """Take the next chunk in."""
+        if event.get("error"):
+            raise reported(event["error"], status=200)
+        self._reply |= {name: value for name, value in event.items() if name in {"id", "model", "usage"} and value}
+        for choice in objects(event.get("choices")):
+            if choice.get("error"):
+                raise reported(choice["error"], status=200)
+            self._reason = choice.get("finish_reason") or self._reason
+            delta = choice.get("delta")
+            if isinstance(delta, dict):
+                self._merge(delta)
+
+    def _merge(self, delta: JsonObject) -> None:
+        for name in _TEXTS:
+            if isinstance(delta.get(name), str):
+                self._message[name] = f"{self._message.get(name) or ''}{delta[name]}"
+        if details := objects(delta.get("reasoning_details")):
+            self._message["reasoning_details"] = [*objects(self._message.get("reasoning_details")), *details]
+        for ordinal, call in enumerate(objects(delta.get("tool_calls"))):
+            index = call.get("index")
+            self._extend(index if isinstance(index, int) else ordinal, call)
+
+    def _extend(self, index: int, call: JsonObject) -> None:
+        held = self._calls.setdefault(index, {"type": "function", "function": {"name": "", "arguments": ""}})
+        function, told = held["function"], call.get("function")
+        held |= {name: value for name, value in call.items() if name not in {"index", "function"} and value}
+        if isinstance(function, dict) and isinstance(told, dict):
+            for name in ("name", "arguments"):
+                function[name] = f"{function[name]}{told.get(name) or ''}"
+
+    def body(self) -> JsonObject | None:
+        """Return the reply; None without the reason for which it ended."""
+        if self._reason is None:
+            return None
+        calls: JsonObject = {"tool_calls": [self._calls[index] for index in sorted(self._calls)]} if self._calls else {}
+        return {**self._reply, "choices": [{"index": 0, "message": self._message | calls, "finish_reason": self._reason}]}
+
 
 _DONE = {"stop", "tool_calls"}
 _OPAQUE = ("reasoning", "reasoning_content", "reasoning_details")

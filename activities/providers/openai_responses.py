@@ -7,16 +7,29 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from activities.failures import ModelFault
-from activities.providers.capabilities import capability
-from activities.providers.model import ModelReply, ModelRequest, completion_cap, raisable
-from activities.providers.reading import reply_body, waiting
-from activities.providers.wire import JsonObject, as_it_is, call_id, count, objects, opaque, reported, tool_call
-from gradeloop.transcript import Message
-from gradeloop.usage import Usage
+from activities.errors import ModelFault
+from activities.providers.base import (
+    JsonObject,
+    ModelReply,
+    ModelRequest,
+    as_it_is,
+    call_id,
+    completion_cap,
+    count,
+    objects,
+    opaque,
+    raisable,
+    reply_body,
+    reported,
+    tool_call,
+    waiting,
+)
+from gradeloop.contract.messages import Message, Usage
+from gradeloop.settings.catalog import capability
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
 
 _ENDED = {"response.completed", "response.incomplete", "response.failed"}
 

@@ -1,20 +1,21 @@
-"""The provider that needs no network: replies from a YAML file, found by where the call stands in its thread."""
+"""Replies from a file: the scripted provider, and recordings that it replays."""
 
 import asyncio
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, ValidationError, model_validator
 
-from activities.failures import Kind, ModelFault
-from activities.providers.model import ModelReply, ModelRequest, Step
+from activities.errors import Kind, ModelFault, scrubbed
+from activities.providers.base import ModelReply, ModelRequest, Step
+from gradeloop.contract.base import Strict
+from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.strict import Strict
-from gradeloop.transcript import Message, ToolCall
-from gradeloop.usage import Usage
-from gradeloop.yaml_file import read_yaml
+from gradeloop.files.yaml import read_yaml
+from gradeloop.grading.verdicts import between
 
 _CODES = re.compile(r"\b(verdict-)?[0-9a-f]{16,32}\b")
 """The random codes of fences and tags, in which any short text may stand."""
@@ -49,7 +50,7 @@ class ScriptedUsage(Strict):
     reasoning: NonNegativeInt = 0
 
 
-class Row(Strict):
+class ScriptedReply(Strict):
     """One reply and its address; every part of the address but the role is 0 where it is absent."""
 
     role: Literal["generator", "grader"]
@@ -74,7 +75,7 @@ class Row(Strict):
     """Failures that were retried when the row was recorded; they are not played."""
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> "Row":
+    def _says_one_thing(self) -> "ScriptedReply":
         ways = ("text", "verdict", "tool_calls", "error")
         given = [way for way in ways if getattr(self, way) is not None]
         if len(given) != 1 and given != ["text", "tool_calls"]:
@@ -100,7 +101,7 @@ class Row(Strict):
 class Script(Strict):
     """The replies of a scripted file."""
 
-    replies: tuple[Row, ...]
+    replies: tuple[ScriptedReply, ...]
 
     @model_validator(mode="after")
     def _addresses_differ(self) -> "Script":
@@ -131,14 +132,14 @@ class Scripted:
     """Answers from a script, the same at every retry and replay."""
 
     def __init__(self, script: Script) -> None:
-        self._rows: dict[Step, list[Row]] = {}
+        self._rows: dict[Step, list[ScriptedReply]] = {}
         for row in sorted(script.replies, key=lambda row: row.when is None):
             self._rows.setdefault(row.address, []).append(row)
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the row at the request's step, after its delay."""
         rows, model = self._rows.get(request.step, []), request.spec.id
-        row = next((each for each in rows if each.when is None or _holds(request, each.when)), None)
+        row = next((row for row in rows if row.when is None or _holds(request, row.when)), None)
         if row is None:
             raise ModelFault("config", f"the scripted file has no reply for {_said(request.step)}; add a row for it", model=model)
         await asyncio.sleep(row.delay)
@@ -159,3 +160,76 @@ def _holds(request: ModelRequest, text: str) -> bool:
 
 def _said(step: Step) -> str:
     return ", ".join(f"{name} {value}" for name, value in step.model_dump().items())
+
+
+HEADER = "Exchanges with models, as `gradeloop run --record` wrote them; `gradeloop run --replay` plays them back."
+
+Fields = dict[str, Any]
+
+
+class Recording:
+    """A file of exchanges, whole after each of them; where the file is removed, a new one begins."""
+
+    def __init__(self, path: Path, secrets: Collection[str]) -> None:
+        self._path = path
+        self._secrets = secrets
+        self._rows: dict[Step, Fields] = {}
+
+    def reply(self, request: ModelRequest, reply: ModelReply) -> None:
+        """Write a reply; its step answers with it from now on."""
+        message, usage = reply.message, reply.usage
+        said: Fields = {"text": _answer(message.content, request.tag)} if message.content.strip() else {}
+        if message.tool_calls:
+            said["tool_calls"] = [{"name": call.name, "arguments": call.arguments, "id": call.id} for call in message.tool_calls]
+        spent = {name: getattr(usage, name) for name in ("input", "cached", "cache_written", "output", "reasoning")}
+        self._write(request, said | {"usage": {name: tokens for name, tokens in spent.items() if tokens}})
+
+    def fault(self, request: ModelRequest, fault: ModelFault) -> None:
+        """Write a failure; a reply that comes after it at the same step takes its place and names it."""
+        facts = {"kind": fault.kind, "message": fault.message, "status": fault.status, "retry_after": fault.retry_after}
+        self._write(request, {"error": {name: value for name, value in facts.items() if value}})
+
+    def _write(self, request: ModelRequest, said: Fields) -> None:
+        if not self._path.exists():
+            self._rows.clear()
+        step = request.step
+        earlier = self._rows.get(step, {})
+        failed = [*earlier.get("failed_before", []), *([earlier["error"]] if "error" in earlier else [])]
+        address = {name: value for name, value in step.model_dump().items() if value}
+        row = address | said | ({"failed_before": failed} if failed else {}) | {"asked": _asked(request)}
+        self._rows[step] = _portable(row, self._secrets)
+        from ruamel.yaml import YAML  # a tenth of a second that only recorders pay
+
+        partial, yaml = self._path.with_suffix(f"{self._path.suffix}.partial"), YAML()
+        yaml.width = 100_000
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(f"# {HEADER}\n")
+            yaml.dump({"replies": list(self._rows.values())}, file)
+        partial.replace(self._path)
+
+
+def _answer(text: str, tag: str | None) -> str:
+    """Return an answer without tags of its own call's: another run has others, and the scripted provider needs none."""
+    try:
+        return between(text, tag).strip() if tag else text
+    except ValueError:
+        return text
+
+
+def _asked(request: ModelRequest) -> Fields:
+    messages = [message.model_dump(mode="json", exclude={"vendor"}) for message in request.messages]
+    return {"model": request.spec.id, "system": request.system, "messages": messages, "tools": [tool.name for tool in request.tools]}
+
+
+def _portable(value: Any, secrets: Collection[str]) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return a value without keys, its texts of several lines written as blocks."""
+    if isinstance(value, dict):
+        return {key: _portable(each, secrets) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_portable(each, secrets) for each in value]
+    if not isinstance(value, str):
+        return value
+    from ruamel.yaml.scalarstring import LiteralScalarString  # as above
+
+    text = scrubbed(value, secrets)
+    return LiteralScalarString(text) if "\n" in text.strip("\n") else text

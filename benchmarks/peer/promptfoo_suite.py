@@ -37,7 +37,7 @@ class Evaluated:
     @property
     def failed(self) -> int:
         """Tests that did not pass."""
-        return sum(not each["success"] for each in self.results)
+        return sum(not result["success"] for result in self.results)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def suite(folder: Path, outputs: list[str], rubric: str) -> Path:
         "prompts": ["{{run}}"],
         "providers": ["echo"],
         "defaultTest": {"options": {"provider": _GRADER}, "assert": [{"type": "llm-rubric", "value": rubric}]},
-        "tests": [{"vars": {"run": each}} for each in outputs],
+        "tests": [{"vars": {"run": output}} for output in outputs],
     }
     path = folder / f"suite-{len(outputs)}.json"
     path.write_text(json.dumps(config))

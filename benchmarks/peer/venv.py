@@ -17,7 +17,7 @@ DOCENT = ("--no-deps", "--requirement", str(Path(__file__).parent / "docent.lock
 
 def peer_python(pins: tuple[str, ...] = DEEPAGENTS) -> Path:
     """Return the Python of a peer's venv, which is made now if there is none."""
-    locked = "".join(Path(each).read_text() for each in pins if each.endswith(".lock"))
+    locked = "".join(Path(pin).read_text() for pin in pins if pin.endswith(".lock"))
     name = f"{hashlib.sha256((' '.join(pins) + locked).encode()).hexdigest()[:16]}-py3{sys.version_info.minor}"
     folder = platformdirs.user_cache_path("gradeloop") / "benchmarks" / name
     python, made = folder / "bin" / "python", folder / ".made"

@@ -62,8 +62,8 @@ def _held(pid: int) -> int:
     held = 0
     try:
         root = psutil.Process(pid)
-        for each in (root, *root.children(recursive=True)):
-            held += each.memory_info().rss
+        for child in (root, *root.children(recursive=True)):
+            held += child.memory_info().rss
     except psutil.NoSuchProcess:
         return held
     return held

@@ -6,15 +6,17 @@ The public names are those of `__all__`. Each one loads its module where it is f
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gradeloop.batches.batch_request import BatchRequest
-    from gradeloop.batches.case import Case
-    from gradeloop.batches.case_result import BatchSummary, CaseResult
     from gradeloop.batches.client import BatchClient
-    from gradeloop.budget import Budget
-    from gradeloop.client import GradingClient
-    from gradeloop.connection import Connection
-    from gradeloop.contracts import GradingThread, RunResult, ThreadState
-    from gradeloop.criterion import Criterion
+    from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult
+    from gradeloop.client.client import GradingClient
+    from gradeloop.contract.base import Page
+    from gradeloop.contract.criterion import Criterion
+    from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event, WaitingFor
+    from gradeloop.contract.messages import Message, ToolCall, Usage
+    from gradeloop.contract.model_spec import Budget, ModelConfig, ModelSpec
+    from gradeloop.contract.rubric import Rubric
+    from gradeloop.contract.thread import Generator, Grader, GradingThread, Priority, RunResult, ThreadRequest, ThreadState
+    from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
     from gradeloop.errors import (
         BatchLost,
         GradeloopError,
@@ -28,19 +30,10 @@ if TYPE_CHECKING:
         ThreadTooLarge,
         WorkerFailed,
     )
-    from gradeloop.evaluation import CriterionRow, Evaluation
-    from gradeloop.event import Event
-    from gradeloop.judges.agent_run import AgentRun, RunMessage, RunTranscript
-    from gradeloop.judges.config import JudgeConfig
-    from gradeloop.judges.judge import Judge
-    from gradeloop.judges.judge_result import JudgeResult
-    from gradeloop.modelspec import ModelConfig, ModelSpec
-    from gradeloop.page import Page
-    from gradeloop.request import Generator, Grader, Priority, ThreadRequest
-    from gradeloop.rubric import Rubric
-    from gradeloop.transcript import Message, ToolCall
-    from gradeloop.usage import Usage
-    from gradeloop.waiting_for import WaitingFor
+    from gradeloop.judges.client import Judge
+    from gradeloop.judges.contract import JudgeConfig, JudgeResult
+    from gradeloop.temporal.connect import Connection
+
 
 __all__ = [
     "AgentRun",
@@ -90,32 +83,24 @@ __all__ = [
 ]
 
 _MODULES = {
-    "gradeloop.batches.batch_request": "BatchRequest",
-    "gradeloop.batches.case": "Case",
-    "gradeloop.batches.case_result": "BatchSummary CaseResult",
     "gradeloop.batches.client": "BatchClient",
-    "gradeloop.budget": "Budget",
-    "gradeloop.client": "GradingClient",
-    "gradeloop.connection": "Connection",
-    "gradeloop.contracts": "GradingThread RunResult ThreadState",
-    "gradeloop.criterion": "Criterion",
+    "gradeloop.batches.contract": "BatchRequest BatchSummary Case CaseResult",
+    "gradeloop.client.client": "GradingClient",
+    "gradeloop.contract.base": "Page",
+    "gradeloop.contract.criterion": "Criterion",
+    "gradeloop.contract.evaluation": "CriterionRow Evaluation Event WaitingFor",
+    "gradeloop.contract.messages": "Message ToolCall Usage",
+    "gradeloop.contract.model_spec": "Budget ModelConfig ModelSpec",
+    "gradeloop.contract.rubric": "Rubric",
+    "gradeloop.contract.thread": "Generator Grader GradingThread Priority RunResult ThreadRequest ThreadState",
+    "gradeloop.contract.transcript": "AgentRun RunMessage RunTranscript",
     "gradeloop.errors": (
         "BatchLost GradeloopError InvalidRequest JudgeFailed RunTooLarge "
         "ServerUnreachable StoreUnavailable ThreadClosed ThreadNotFound ThreadTooLarge WorkerFailed"
     ),
-    "gradeloop.evaluation": "CriterionRow Evaluation",
-    "gradeloop.event": "Event",
-    "gradeloop.judges.agent_run": "AgentRun RunMessage RunTranscript",
-    "gradeloop.judges.config": "JudgeConfig",
-    "gradeloop.judges.judge": "Judge",
-    "gradeloop.judges.judge_result": "JudgeResult",
-    "gradeloop.modelspec": "ModelConfig ModelSpec",
-    "gradeloop.page": "Page",
-    "gradeloop.request": "Generator Grader Priority ThreadRequest",
-    "gradeloop.rubric": "Rubric",
-    "gradeloop.transcript": "Message ToolCall",
-    "gradeloop.usage": "Usage",
-    "gradeloop.waiting_for": "WaitingFor",
+    "gradeloop.judges.client": "Judge",
+    "gradeloop.judges.contract": "JudgeConfig JudgeResult",
+    "gradeloop.temporal.connect": "Connection",
 }
 """The names that each module defines; a test compares them with the imports above."""
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gradeloop.printable import clip
+from gradeloop.text import clip
 
 MISTAKES = 20
 """How many mistakes of one input a message lists: 100,000 of them would not fit into the failure that lists them."""

@@ -28,24 +28,23 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
-from gradeloop.client import GradingClient
-from gradeloop.connection import Connection, connect, find, storage_url
-from gradeloop.embedded import NAMESPACE, ensure_server, stop_server
+from gradeloop.client.client import GradingClient
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import InvalidRequest, JudgeFailed, WorkerFailed
-from gradeloop.judges.agent_run import AgentRun, RunMessage, RunTranscript
-from gradeloop.judges.config import JudgeConfig, config_of
-from gradeloop.judges.judge import Judge
-from gradeloop.judges.judge_result import JudgeResult
-from gradeloop.judges.run_sources import with_model
-from gradeloop.paths import state_folder
-from gradeloop.printable import one_line
-from gradeloop.prompts import prompt
-from gradeloop.rubric import Rubric
-from gradeloop.rubric_file import existing
-from gradeloop.settings_file import config_file
-from gradeloop.state_folder import Resident
-from gradeloop.storage import VARIABLE as STORAGE
-from gradeloop.worker_process import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch
+from gradeloop.files.rubric import existing
+from gradeloop.grading.prompts import prompt_text
+from gradeloop.judges.client import Judge
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, config_of
+from gradeloop.judges.sources import with_model
+from gradeloop.settings.paths import state_folder
+from gradeloop.settings.worker import config_file
+from gradeloop.temporal.connect import VARIABLE as STORAGE
+from gradeloop.temporal.connect import Connection, connect, find, storage_url
+from gradeloop.temporal.process import Resident
+from gradeloop.temporal.server import NAMESPACE, ensure_server, stop_server
+from gradeloop.temporal.worker import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch
+from gradeloop.text import one_line
 
 MODEL = "openai_compatible:scripted"
 """A model that the scripted server answers for, as generator and as grader; any other name of that provider does too."""
@@ -284,10 +283,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no log."""
 
 
-_QUESTION = re.compile("^" + re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*?)", re.escape(prompt("question"))) + "$", re.MULTILINE)
+_QUESTION = re.compile("^" + re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*?)", re.escape(prompt_text("question"))) + "$", re.MULTILINE)
 """The question at the end of a grader's prompt; no draft can forge it, because records are one line of JSON each."""
 
-_SCHEMA_JUDGE = prompt("judge_boundary")
+_SCHEMA_JUDGE = prompt_text("judge_boundary")
 
 
 def _read_call(body: Mapping[str, Any]) -> ModelCall:

@@ -1,1 +1,1 @@
-"""Many cases at once: what they are, what is kept of them, what they came to, and how that is told."""
+"""Batches: many cases, what the store keeps of them, and their results."""

@@ -1,6 +1,7 @@
-"""The typed client of batches: cases uploaded in chunks, a batch started or gone on with, followed through restarts, paused."""
+"""The typed client of batches: cases uploaded, a batch started, resumed, followed and paused."""
 
 import asyncio
+import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -9,13 +10,12 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from gradeloop.batches.batch_request import UPLOAD_BYTES, UPLOAD_CASES, BatchRequest, Upload
-from gradeloop.batches.case import Case
-from gradeloop.batches.case_result import BatchSummary
-from gradeloop.batches.contract import GradingBatch, StoreCases
+from gradeloop.batches.contract import UPLOAD_BYTES, UPLOAD_CASES, BatchRequest, BatchSummary, Case, GradingBatch, StoreCases, Upload
+from gradeloop.client.listing import quoted
+from gradeloop.client.thread import ride_out
 from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable
-from gradeloop.listing import quoted
-from gradeloop.outage import ride_out
+from gradeloop.temporal.connect import Connection
+from gradeloop.temporal.worker import looked_after
 
 UPLOADS = 4
 """Chunks on their way at once."""
@@ -142,13 +142,13 @@ class BatchClient:
                 counts = await asyncio.gather(*(shard.query("in_flight", result_type=int) for shard in shards), return_exceptions=True)
         except (TimeoutError, RPCError):
             return None
-        return sum(each for each in counts if isinstance(each, int))
+        return sum(count for count in counts if isinstance(count, int))
 
     async def waiting(self, batch_id: str) -> list[str]:
         """Return the threads of a batch's cases that wait for a person."""
         query = f"WorkflowId STARTS_WITH {quoted(f'{batch_id}/')} AND GradeloopStatus = 'waiting' AND ExecutionStatus = 'Running'"
         try:
-            return [each.id async for each in self._client.list_workflows(query)]
+            return [workflow.id async for workflow in self._client.list_workflows(query)]
         except RPCError:
             return []
 
@@ -177,3 +177,67 @@ async def _result_of_batch(call: Callable[[], Awaitable[T]], what: str) -> T:
         if isinstance(cause, ApplicationError) and cause.type == InvalidRequest.__name__:
             raise InvalidRequest(cause.message) from None
         raise BatchLost(cause.message if isinstance(cause, ApplicationError) else f"{what} ended without a result: {cause}") from None
+
+
+IN_MEMORY = 8 * 1024 * 1024
+"""Bytes of JSON above which a file takes them."""
+
+
+class SpooledCases:
+    """Cases that were all read."""
+
+    def __init__(self, cases: Iterable[Case]) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - it lives as long as this
+        self.total = 0
+        for case in cases:
+            self._file.write(case.model_dump_json().encode() + b"\n")
+            self.total += 1
+
+    def __iter__(self) -> Iterator[Case]:
+        self._file.seek(0)
+        for line in self._file:
+            yield Case.model_validate_json(line)
+
+    def close(self) -> None:
+        """Give the memory or the file back."""
+        self._file.close()
+
+    def __del__(self) -> None:
+        """Give it back where a mistake ended the command before the cases were sent."""
+        self.close()
+
+
+UNHEARD_SECONDS = 10.0
+"""For a worker to take the first cases before it is said that none does; one that is there takes them in a fraction of that."""
+
+
+async def sent(batches: BatchClient, batch_id: str, cases: Iterable[Case], connection: Connection, tell: Callable[[str], None]) -> None:
+    """Send a batch's cases to its worker; where none takes them, tell so in words, and start one again that is ours.
+
+    Raises:
+        InvalidRequest: The worker refuses one.
+        ServerUnreachable: The server is gone for long.
+        WorkerFailed: A worker of ours does not start.
+    """
+    taken = asyncio.Event()
+    sending = asyncio.create_task(batches.upload(batch_id, cases, lambda _: taken.set()))
+    beside = [
+        asyncio.create_task(looked_after(batches.task_queue, connection)),
+        asyncio.create_task(_unheard(taken, batches.task_queue, tell)),
+    ]
+    try:
+        await asyncio.wait([sending, beside[0]], return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done():
+            beside[0].result()
+        await sending
+    finally:
+        for each in (sending, *beside):
+            each.cancel()
+        await asyncio.gather(sending, *beside, return_exceptions=True)
+
+
+async def _unheard(taken: asyncio.Event, task_queue: str, tell: Callable[[str], None]) -> None:
+    try:
+        await asyncio.wait_for(taken.wait(), UNHEARD_SECONDS)
+    except TimeoutError:
+        tell(f"no worker has taken the cases so far; start one: gradeloop worker --task-queue {task_queue}")

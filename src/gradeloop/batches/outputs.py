@@ -1,18 +1,371 @@
-"""The files that a batch's results are written to, each in the format that its suffix names."""
+"""Results in files: JSON, JSON lines, CSV and JUnit, and the gate that decides the exit code."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from io import TextIOWrapper
+import csv
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from io import TextIOBase, TextIOWrapper
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self, TextIO
+from xml.sax.saxutils import XMLGenerator
 
-from gradeloop.batches.case_result import BatchSummary, CaseResult
-from gradeloop.batches.csv_file import CsvFile
-from gradeloop.batches.json_files import JsonFile, json_line
-from gradeloop.batches.junit import JunitFile
-from gradeloop.batches.survey import Survey
+from pydantic import BaseModel, JsonValue
+from pydantic_core import PydanticSerializationError, to_json
+
+from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
+from gradeloop.contract.criterion import TOLERANCE
+from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
-from gradeloop.output_file import PAGE, replacing, shown, writable
+from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.files.output import PAGE, replacing, shown, writable
+from gradeloop.text import counted, one_line, shortened
+
+MOST_NAMES = 1_000
+"""Of variables that are listed: with more of them, no file has a column for each."""
+
+
+@dataclass(frozen=True)
+class ResultsOverview:
+    """A first look at all results."""
+
+    statuses: Counter[CaseStatus] = field(default_factory=Counter)
+    names: tuple[str, ...] = ()
+    """Of the variables, in the order in which they first appear; where there are more than `MOST_NAMES`, not all."""
+    seconds: float = 0.0
+    """In which requests were in flight, summed."""
+
+    @classmethod
+    def of(cls, results: Iterable[CaseResult]) -> Self:
+        """Return what is known after all results have been looked at once."""
+        statuses: Counter[CaseStatus] = Counter()
+        names: dict[str, None] = {}
+        seconds = 0.0
+        for result in results:
+            statuses[result.status] += 1
+            names.update(dict.fromkeys(result.vars) if len(names) <= MOST_NAMES else {})
+            seconds += result.usage.seconds
+        return cls(statuses, tuple(names), seconds)
+
+
+VERDICTS: dict[CaseStatus, tuple[str, str]] = {
+    "passed": ("passed", "green"),
+    "failed": ("failed", "red"),
+    "error": ("error", "bold yellow"),
+    "waiting": ("waiting", "yellow"),
+    "queued": ("not run", "dim"),
+}
+"""The word for each status, and its style on a terminal."""
+
+
+def tally(numbers: Mapping[CaseStatus, int]) -> list[str]:
+    """Return how many cases have each status; a status that no case has is left out."""
+    words = {status: "errors" if status == "error" and numbers.get(status) != 1 else word for status, (word, _) in VERDICTS.items()}
+    return [f"{numbers[status]:,} {word}" for status, word in words.items() if numbers.get(status)]
+
+
+def gap_of(row: CriterionRow) -> str:
+    """Return why a criterion failed: the gap, or the reason if there is none."""
+    return row.gap or row.reason
+
+
+def why(result: CaseResult) -> str:
+    """Return in one line why a case did not pass: its error, its worst criterion, or the grader's explanation."""
+    worst = result.worst
+    if result.error is not None:
+        return one_line(result.error)
+    if worst is not None:
+        return one_line(f"{worst.id}: {gap_of(worst) or worst.name}")
+    return "" if result.status == "passed" else one_line(result.explanation)
+
+
+def score(result: CaseResult) -> str:
+    """Return the score with two decimals; nothing if there is none."""
+    return "" if result.score is None else f"{result.score:.2f}"
+
+
+OUTPUT_CHARACTERS = {True: 500, False: 4_000}
+"""What is kept of the output of a case that passed, and of one that did not: servers refuse reports of more than some megabytes."""
+
+MESSAGE_CHARACTERS = 500
+DETAIL_CHARACTERS = 16_000
+
+_UNSAYABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def sayable(text: str) -> str:
+    """Return the text with every character that XML 1.0 cannot hold replaced."""
+    return _UNSAYABLE.sub("\ufffd", text)
+
+
+class JunitFile:
+    """A `testsuites` of one `testsuite`: `failure` is a case that was judged and did not pass, `error` one without a verdict."""
+
+    def __init__(self, file: TextIOBase, summary: BatchSummary, survey: ResultsOverview) -> None:
+        self._xml = XMLGenerator(file, "utf-8", short_empty_elements=True)
+        self._suite = summary.name or summary.batch_id
+        failures, tests = survey.statuses["failed"], survey.statuses.total()
+        errors = tests - failures - survey.statuses["passed"]
+        facts = {"tests": str(tests), "failures": str(failures), "errors": str(errors), "time": f"{survey.seconds:.3f}"}
+        self._xml.startDocument()
+        self._start("testsuites", {"name": self._suite, **facts})
+        self._start("testsuite", {"name": self._suite, **facts, "skipped": "0", "timestamp": summary.created, "id": summary.batch_id})
+        with self._inside("properties", {}):
+            for name, value in _properties(summary).items():
+                self._element("property", {"name": name, "value": value})
+
+    def write(self, result: CaseResult) -> None:
+        """Write the next case."""
+        place = ".".join(part for part in (self._suite, result.prompt, result.label) if part)
+        with self._inside("testcase", {"classname": place, "name": result.id, "time": f"{result.usage.seconds:.3f}"}):
+            if result.status == "failed":
+                self._against("failure", result, _failing(result))
+            elif result.status != "passed":
+                self._against("error", result, result.error or why(result) or VERDICTS[result.status][0])
+            if result.output is not None:
+                self._element("system-out", {}, shortened(result.output, OUTPUT_CHARACTERS[result.status == "passed"]))
+
+    def end(self) -> None:
+        """Write what comes after the last case."""
+        self._xml.endElement("testsuite")
+        self._xml.endElement("testsuites")
+        self._xml.ignorableWhitespace("\n")
+        self._xml.endDocument()
+
+    def _against(self, name: str, result: CaseResult, detail: str) -> None:
+        message = shortened(why(result) or VERDICTS[result.status][0], MESSAGE_CHARACTERS)
+        self._element(name, {"message": message, "type": result.status}, shortened(detail, DETAIL_CHARACTERS))
+
+    def _start(self, name: str, attributes: Mapping[str, str]) -> None:
+        self._xml.ignorableWhitespace("\n")
+        self._xml.startElement(name, {key: sayable(value) for key, value in attributes.items()})  # type: ignore[arg-type]  # a mapping will do
+
+    @contextmanager
+    def _inside(self, name: str, attributes: Mapping[str, str]) -> Iterator[None]:
+        self._start(name, attributes)
+        yield
+        self._xml.endElement(name)
+
+    def _element(self, name: str, attributes: Mapping[str, str], text: str = "") -> None:
+        with self._inside(name, attributes):
+            if text:
+                self._xml.characters(sayable(text))
+
+
+def _failing(result: CaseResult) -> str:
+    """Return what is said against the case, a line a criterion."""
+    rows = [f"{row.id}: {row.name}: {gap_of(row)}" for row in result.criteria if not row.passed]
+    score = [] if result.score is None else [f"score {result.score:.2f}"]
+    return "\n".join([*score, *rows]) or result.explanation
+
+
+def _properties(summary: BatchSummary) -> dict[str, str]:
+    usage = summary.usage
+    told: dict[str, str | None] = {
+        "schema": SCHEMA,
+        "batch_id": summary.batch_id,
+        "status": summary.status,
+        "reason": summary.reason,
+        "pass_rate": f"{summary.pass_rate:g}",
+        "cached": str(summary.cached),
+        "input_tokens": str(usage.input),
+        "output_tokens": str(usage.output),
+        "cost_usd": None if usage.cost_usd is None else f"{usage.cost_usd:.6f}",
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+_MOST_DECIMALS = 6
+"""The most decimals of a percentage: enough to tell one case in a hundred thousand from its limit."""
+
+
+def code_of(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> int:
+    """Return the exit code of a batch: 3 where it is not judged as a whole, else 1 where too few cases pass, else 0.
+
+    Args:
+        summary: The batch's counts and status.
+        allow_errors: The share of all cases, 0 to 1, that may end in an error; these count neither as passed nor as failed.
+        pass_rate: The share of judged cases, 0 to 1, that must pass; the batch's own where it is None.
+    """
+    rate = rate_of(summary)
+    whole = summary.status in {"running", "finished"} and not summary.open and not summary.waiting
+    if not whole or rate is None or summary.errors > allow_errors * summary.total + TOLERANCE:
+        return NO_VERDICT
+    return SATISFIED if _reaches(rate, summary.pass_rate if pass_rate is None else pass_rate) else CAPPED
+
+
+def rate_of(summary: BatchSummary) -> float | None:
+    """Return the share of judged cases that passed, 0 to 1; None where none was judged: errors are no verdicts."""
+    judged = summary.passed + summary.failed
+    return summary.passed / judged if judged else None
+
+
+def counts(summary: BatchSummary) -> list[str]:
+    """Return how many cases have each status; a status that no case has is left out."""
+    ended: dict[CaseStatus, int] = {"passed": summary.passed, "failed": summary.failed, "error": summary.errors}
+    return tally(ended | {"waiting": summary.waiting, "queued": summary.open})
+
+
+def spent(summary: BatchSummary) -> list[str]:
+    """Return the tokens that the batch used, and its cost if that is known."""
+    tokens, cost = summary.usage.tokens, summary.usage.cost_usd
+    return [*([counted(tokens, "token")] if tokens else []), *([f"${cost:.4f}"] if cost else [])]
+
+
+def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> str:
+    """Return the result of the batch in one line; `pass_rate` as for `code_of`."""
+    parts = [f"Results: {', '.join(counts(summary)) or 'none'} of {summary.total:,}{_rate_words(summary, pass_rate)}"]
+    parts += [f"{summary.cached:,} cached"] if summary.cached else []
+    parts += [", ".join(spent(summary))] if spent(summary) else []
+    if summary.status in {"paused", "stopped"}:
+        parts.append(f"{summary.status}{': ' if summary.reason else ''}{one_line(summary.reason or '')}")
+    return "; ".join(parts)
+
+
+def _rate_words(summary: BatchSummary, pass_rate: float | None) -> str:
+    rate = rate_of(summary)
+    if rate is None:
+        return ""
+    wanted = summary.pass_rate if pass_rate is None else pass_rate
+    return f" ({_percent(rate, wanted)} of {summary.passed + summary.failed:,} judged, {_plain(wanted, 4)} wanted)"
+
+
+def _reaches(rate: float, wanted: float) -> bool:
+    return rate >= wanted - TOLERANCE
+
+
+def _percent(rate: float, wanted: float) -> str:
+    """Return a rate as a percentage, with enough decimals to show on which side of its limit it is, and that it is neither all nor none."""
+    for decimals in range(1, _MOST_DECIMALS):
+        rounded = round(rate, decimals + 2)
+        if _reaches(rounded, wanted) == _reaches(rate, wanted) and (rounded in {0.0, 1.0}) == (rate in {0.0, 1.0}):
+            return _plain(rate, decimals)
+    return _plain(rate, _MOST_DECIMALS)
+
+
+def _plain(rate: float, decimals: int) -> str:
+    text = f"{rate * 100:.{decimals}f}"
+    return f"{text.rstrip('0').rstrip('.')}%"
+
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def encodable(text: str) -> str:
+    """Return the text with half characters, which no encoding can hold, replaced."""
+    return _LONE.sub("\ufffd", text)
+
+
+def as_json(value: BaseModel) -> str:
+    """Return a model as one line of JSON that every reader accepts."""
+    try:
+        return value.model_dump_json()
+    except PydanticSerializationError:
+        return to_json(_encodable(value.model_dump(mode="json")), inf_nan_mode="null").decode()
+
+
+def _encodable(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    return {encodable(key): _encodable(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def json_line(result: CaseResult) -> str:
+    """Return a result as a line: the schema first, then its fields."""
+    return f'{{"schema":"{SCHEMA}",{as_json(result).removeprefix("{")}\n'
+
+
+class JsonFile:
+    """The whole batch as `{"schema", "summary", "rate", "cases"}`, a line a case."""
+
+    def __init__(self, file: TextIO, summary: BatchSummary) -> None:
+        self._file = file
+        self._between = "\n"
+        rate = to_json(rate_of(summary)).decode()
+        file.write(f'{{"schema":"{SCHEMA}",\n"summary":{as_json(summary)},\n"rate":{rate},\n"cases":[')
+
+    def write(self, result: CaseResult) -> None:
+        """Write the next case."""
+        self._file.write(self._between + as_json(result))
+        self._between = ",\n"
+
+    def end(self) -> None:
+        """Write what comes after the last case."""
+        self._file.write("\n]}\n")
+
+
+COLUMNS = (
+    *("id", "description", "prompt", "label", "status", "score", "worst_criterion", "worst_gap", "error"),
+    *("cost_usd", "tokens", "cached", "attempt", "output"),
+)
+"""Before the variables, each of which has a column `vars.NAME`."""
+
+CELL_CHARACTERS = 32_700
+"""What a cell keeps of a text: spreadsheets hold 32,767 characters, the note on what was cut and a quote included."""
+
+_FORMULA = re.compile(r"'*([\s\x00-\x1f\ufeff\u200b-\u200f\u2060]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])")
+"""How a text begins that a spreadsheet may take for a formula, or that `inert` has quoted already."""
+
+
+def inert(text: str) -> str:
+    """Return a text that no spreadsheet reads as a formula: one that may be is given a quote in front, which `as_said` takes away."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def as_said(cell: str) -> str:
+    """Return the text that `inert` was given."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+class CsvFile:
+    """A row a case, after one of headings; more variables than `MOST_NAMES` share the column `vars`, as a JSON object."""
+
+    def __init__(self, file: TextIO, names: Sequence[str]) -> None:
+        self._names = names if len(names) <= MOST_NAMES else None
+        self._rows = csv.writer(file)
+        self._rows.writerow([*COLUMNS, *(["vars"] if self._names is None else [_text(f"vars.{name}") for name in self._names])])
+
+    def write(self, result: CaseResult) -> None:
+        """Write the next case."""
+        self._rows.writerow([*_cells(result), *self._variables(result.vars)])
+
+    def end(self) -> None:
+        """Nothing comes after the last row."""
+
+    def _variables(self, values: dict[str, JsonValue]) -> list[str]:
+        if self._names is None:
+            return [_value(values) if values else ""]
+        return [_value(values[name]) if name in values else "" for name in self._names]
+
+
+def _cells(result: CaseResult) -> list[str | int | float | None]:
+    worst = result.worst
+    said = (result.id, result.description, result.prompt, result.label)
+    return [
+        *(_text(each) for each in said),
+        *(result.status, result.score),
+        *(_text(worst.id if worst else None), _text(gap_of(worst) if worst else None), _text(result.error)),
+        *(result.usage.cost_usd, result.usage.tokens, to_json(result.cached).decode(), result.attempt),
+        _text(result.output),
+    ]
+
+
+def _value(value: JsonValue) -> str:
+    """Return a text as it is, everything else as JSON; a number, even one below zero, is no formula."""
+    if isinstance(value, str):
+        return _text(value)
+    told = json.dumps(value, ensure_ascii=False)
+    return told if isinstance(value, (int, float)) and math.isfinite(value) else _text(told)
+
+
+def _text(text: str | None) -> str:
+    return "" if text is None else inert(shortened(encodable(text), CELL_CHARACTERS))
+
 
 LINES = ".jsonl"
 SUFFIXES = (".csv", PAGE, ".json", LINES, ".xml")
@@ -63,7 +416,7 @@ class Outputs:
         if not self._whole:
             return
         needs_survey = any(path.suffix.lower() != ".json" for path in self._whole)
-        survey = Survey.of(results()) if needs_survey else Survey()
+        survey = ResultsOverview.of(results()) if needs_survey else ResultsOverview()
         with ExitStack() as files:
             writers = [_writer(path, files.enter_context(replacing(path)), summary, survey) for path in self._whole]
             for result in results():
@@ -78,7 +431,7 @@ class Outputs:
         return self._open
 
 
-def _writer(path: Path, file: TextIOWrapper, summary: BatchSummary, survey: Survey) -> _Writer:
+def _writer(path: Path, file: TextIOWrapper, summary: BatchSummary, survey: ResultsOverview) -> _Writer:
     if path.suffix.lower() == ".csv":
         return CsvFile(file, survey.names)
     return JunitFile(file, summary, survey) if path.suffix.lower() == ".xml" else JsonFile(file, summary)

@@ -4,16 +4,16 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gradeloop.batches.case import Case
-from gradeloop.batches.case_result import BatchSummary, CaseResult, ended
-from gradeloop.batches.records import summary_of
+from gradeloop.batches.contract import BatchSummary, Case, CaseResult, ended
+from gradeloop.batches.store import summary_of
 from gradeloop.errors import InvalidRequest
-from gradeloop.printable import clip, did_you_mean
-from gradeloop.store import Store
-from gradeloop.store_tables import table
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import table
+from gradeloop.text import clip, did_you_mean
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping, Select
+
 
 PAGE = 500
 LATEST = "latest"
@@ -46,7 +46,7 @@ class BatchReader:
         asked = asked if batch_id == LATEST else asked.where(batches.c.id == batch_id)
         row = await self._store.read(lambda connection: connection.execute(asked).mappings().first())
         if row is None:
-            known = [each.batch_id for each in await self.summaries(20)]
+            known = [summary.batch_id for summary in await self.summaries(20)]
             hint = did_you_mean(batch_id, known) if known else " The store has none yet."
             raise InvalidRequest(f"there is no batch {clip(batch_id)} in the store.{hint}")
         return summary_of(dict(row))
@@ -92,7 +92,7 @@ class BatchReader:
         asked = select(cases.c.result, cases.c.settled).where(cases.c.batch_id == batch_id, cases.c.settled > after)
         asked = asked.order_by(cases.c.settled).limit(PAGE)
         rows = await self._store.read(lambda connection: connection.execute(asked).all())
-        return [CaseResult.model_validate_json(each.result) for each in rows], rows[-1].settled if rows else after
+        return [CaseResult.model_validate_json(row.result) for row in rows], rows[-1].settled if rows else after
 
     def results(self, batch_id: str, why: str = "not run") -> Iterator[CaseResult]:
         """Yield every case in its order, read from this thread; one that has not ended is `queued`, with why as its error."""

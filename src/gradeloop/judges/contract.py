@@ -1,13 +1,439 @@
-"""The wire contract of a judgement: the typed door to the workflow `Judging`. Told in `docs/contract.md`."""
+"""Judges on the wire: their configuration, the request, the result, and the typed door to the workflow."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from string import Formatter
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
 from temporalio import workflow
 
-from gradeloop.judges.judge_result import JudgeResult
-from gradeloop.judges.judging_request import JudgingRequest
-from gradeloop.usage import Usage
+from gradeloop.contract.base import Items, Recorded, Sparse, Strict
+from gradeloop.contract.messages import Usage
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.rubric import RUBRIC_BYTES, Rubric
+from gradeloop.contract.thread import Grader, Priority
+from gradeloop.contract.transcript import RUN_BYTES, STORED_RUN_BYTES, AgentRun, as_log
+from gradeloop.errors import InvalidRequest, RunTooLarge, explain
+from gradeloop.grading import prompts
+from gradeloop.grading.prompts import prompt_text
+from gradeloop.judges.schema import refuse_schema
+from gradeloop.text import clip, did_you_mean
+
+ResultType = Literal["DIRECT_RESULT", "FAILURE"]
+
+
+class JudgeResult(Recorded):
+    """One judgement of one run; a `FAILURE` says nothing about the run."""
+
+    id: str
+    """Of the judgement: the Temporal workflow's id."""
+    agent_run_id: str
+    rubric_id: str
+    rubric_version: int
+    output: dict[str, JsonValue]
+    """By the judge's schema; empty where it is a `FAILURE`."""
+    result_type: ResultType
+    result_metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    """Rollouts, votes, ties and citations; of a `FAILURE` its `reason`, `raw_text`, and as `again` whether the same may be run again."""
+    usage: Usage = Usage()
+    model: str | None = None
+    """Who judged; None where checks alone decided, or nobody was reached."""
+    attempts: int = 0
+    """Requests that were sent to providers, the failed ones included."""
+    prompt_sha256: str | None = None
+    """Of what the judge was sent, the judgement's random code masked; None where several calls of a rubric make one judgement."""
+
+    @property
+    def failed(self) -> bool:
+        """True where there is no output."""
+        return self.result_type == "FAILURE"
+
+
+TEMPLATE_CHARACTERS = 65_536
+"""Of all templates of a judge."""
+
+REQUIRED = ("agent_run", "rubric", "output_schema")
+OPTIONAL = ("output_format_instructions",)
+"""Docent's own; filled with how the answer is written."""
+
+TemplateRole = Literal["system", "user", "assistant"]
+
+
+class PromptTemplate(Strict):
+    """A message of the prompt."""
+
+    role: TemplateRole
+    content: str = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class TemplateSlot:
+    """Where something is put in."""
+
+    name: str
+
+
+def cut(text: str) -> list[str | TemplateSlot]:
+    """Cut a template at its places; `{{` and `}}` stand for braces.
+
+    Raises:
+        ValueError: A brace is unbalanced, or a place is more than one of the known names.
+    """
+    parts: list[str | TemplateSlot] = []
+    try:
+        read = list(Formatter().parse(text))
+    except ValueError as error:
+        raise ValueError(f"the template's braces are unbalanced ({error}); write {{{{ and }}}} for braces that are meant as such") from None
+    for literal, name, spec, conversion in read:
+        parts += [literal] if literal else []
+        if name is not None:
+            parts.append(_place(name, spec or "", conversion))
+    return parts
+
+
+def _place(name: str, spec: str, conversion: str | None) -> TemplateSlot:
+    known = (*REQUIRED, *OPTIONAL)
+    if not name:
+        raise ValueError(f"the template has a place without a name, {{}}; write one of {', '.join(f'{{{each}}}' for each in known)}")
+    bare = name.partition(".")[0].partition("[")[0]
+    if bare != name and bare in known:
+        what = "an index" if "[" in name else "an attribute"
+        raise ValueError(f"the template's place {clip(name)} has {what}; write {{{bare}}} alone")
+    if name not in known:
+        cure = " Braces that are meant as such are doubled." if not name.isidentifier() else ""
+        raise ValueError(f"the template has an unknown variable {clip(name)}.{did_you_mean(name, list(known))}{cure}")
+    if spec:
+        raise ValueError(f"the template's place {clip(name)} has a format, {clip(spec)}; write {{{name}}} alone")
+    if conversion:
+        raise ValueError(f"the template's place {clip(name)} has a conversion, '!{conversion}'; write {{{name}}} alone")
+    return TemplateSlot(name)
+
+
+def refuse_templates(templates: Sequence[PromptTemplate], key: str | None) -> None:
+    """Raise ValueError where templates lack a place, or the opening tag of a key, or cannot be sent.
+
+    Args:
+        templates: All of a judge's.
+        key: The name of the tags between which the answer stands; None where a schema binds it.
+    """
+    if not templates:
+        raise ValueError("prompt_templates is empty; give at least one message, or leave it out for ours")
+    size = sum(len(template.content) for template in templates)
+    if size > TEMPLATE_CHARACTERS:
+        raise ValueError(f"prompt_templates have {size} characters, {TEMPLATE_CHARACTERS} at most; shorten them")
+    parts = [_numbered(at, each) for at, each in enumerate(templates)]
+    named = {part.name for each in parts for part in each if isinstance(part, TemplateSlot)}
+    if missing := [name for name in REQUIRED if name not in named]:
+        raise ValueError(f"prompt_templates lack {', '.join(f'{{{name}}}' for name in missing)}; write where it is put in")
+    if key is not None and not any(f"<{key}>" in part for each in parts for part in each if isinstance(part, str)):
+        raise ValueError(f"no prompt template has the opening tag <{key}>; ask for the answer between <{key}> and </{key}>")
+    said = [template.role for template in templates if template.role != "system"]
+    if said and said[-1] != "user":
+        raise ValueError(
+            "the last of prompt_templates is of role 'assistant'; current models take no answer begun for them, end with 'user'"
+        )
+
+
+def _numbered(at: int, template: PromptTemplate) -> list[str | TemplateSlot]:
+    try:
+        return cut(template.content)
+    except ValueError as error:
+        raise ValueError(f"prompt_templates[{at}]: {error}") from None
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """Return a template with its places filled; what is put in is not looked at."""
+    return "".join(part if isinstance(part, str) else values[part.name] for part in cut(text))
+
+
+ROLLOUTS = 25
+
+Mode = Literal["XML_KEY", "CONSTRAINED_DECODING"]
+
+DEFAULT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "label": {"type": "string", "enum": ["match", "no match"]},
+        "explanation": {"type": "string", "citations": True},
+    },
+    "required": ["label", "explanation"],
+}
+"""As in Docent."""
+
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+REASONING = ("reasoning", "thinking", "think", "scratchpad")
+"""Tags between which a model thinks: what stands there is no answer."""
+
+_CONTEXT = ("context_window", "uses_byok")
+"""What Docent's own page notes beside a model."""
+
+
+def default_templates(mode: Mode, key: str) -> tuple[PromptTemplate, ...]:
+    """Return the one message that is sent where a judge has no templates of its own."""
+    form = "constrained" if mode == "CONSTRAINED_DECODING" else "tagged"
+    return (PromptTemplate(role="user", content=prompt_text(f"judge_{form}").replace("@key@", key)),)
+
+
+class SchemaJudge(Strict):
+    """A rubric in words, the schema of the answer, and how to ask."""
+
+    id: Annotated[str, Field(max_length=200)] = ""
+    """Of the rubric; by default `rubric-` and the first digits of its sha256."""
+    version: Annotated[int, Field(ge=1)] = 1
+    name: Sparse[Annotated[str, Field(max_length=200)] | None] = None
+    rubric_text: str
+    output_schema: dict[str, Any] = Field(default_factory=lambda: dict(DEFAULT_SCHEMA))
+    prompt_templates: Items[PromptTemplate] | None = None
+    """The messages that are sent; one of ours by default."""
+    judge_model: ModelSpec | None = None
+    """By default the first of a table for which the worker has a key."""
+    output_parsing_mode: Mode = "XML_KEY"
+    response_xml_key: str = "response"
+    output_format: Literal["json", "yaml"] = "json"
+    """How the answer between the tags is written; Docent's newer rubrics say yaml."""
+    n_rollouts_per_input: Annotated[int, Field(ge=1, le=ROLLOUTS)] = 1
+    judge_variant: Literal["majority", "multi-reflect"] = "majority"
+    rollout_type: Literal["single_turn"] = "single_turn"
+    bad_citations: Literal["flag", "fail"] = Field(default="flag", exclude_if=lambda value: value == "flag")
+    """Whether an answer that cites what is not there is invalid."""
+    show_metadata: Sparse[bool] = False
+    """Whether the judge sees what is known about the run, which may hold the answer."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reads_mode(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        if not isinstance(value, dict):
+            return value
+        mode = value.get("output_parsing_mode")
+        return value | {"output_parsing_mode": mode.upper()} if isinstance(mode, str) else value
+
+    @field_validator("judge_model", mode="before")
+    @classmethod
+    def _reads_model(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        return _docents(value) if isinstance(value, dict) and ("provider" in value or "model_name" in value) else value
+
+    @field_validator("rubric_text")
+    @classmethod
+    def _says_something(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("rubric_text is empty; say what the judge decides, and how")
+        if (size := len(value.encode(errors="surrogatepass"))) > RUBRIC_BYTES:
+            raise ValueError(f"rubric_text has {size} bytes, {RUBRIC_BYTES} at most; shorten it")
+        return value
+
+    @field_validator("output_schema", mode="before")
+    @classmethod
+    def _is_a_schema(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        refuse_schema(value)
+        return value
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> "SchemaJudge":
+        key, constrained = self.response_xml_key, self.output_parsing_mode == "CONSTRAINED_DECODING"
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"response_xml_key is {clip(key)}; write a tag's name: a letter, then letters, digits, '_', '.', '-'")
+        if key in REASONING:
+            raise ValueError(f"response_xml_key is {clip(key)}, between whose tags models think; name another")
+        if self.prompt_templates is not None:
+            refuse_templates(self.prompt_templates, None if constrained else key)
+        return self
+
+    @property
+    def templates(self) -> tuple[PromptTemplate, ...]:
+        """The messages that are sent, ours where it has none."""
+        return self.prompt_templates or default_templates(self.output_parsing_mode, self.response_xml_key)
+
+    @property
+    def constrained(self) -> bool:
+        """True where the provider keeps the schema."""
+        return self.output_parsing_mode == "CONSTRAINED_DECODING"
+
+    def sha256(self) -> str:
+        """Return the sha256 of all that decides how it judges, but for its id, version and name; what is written out equals a default."""
+        told = self.model_dump(mode="json", exclude={"id", "version", "name"}, exclude_none=True, exclude_defaults=True)
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def rubric_id(self) -> str:
+        """Its id, or one made of its content."""
+        return self.id or f"rubric-{self.sha256()[:12]}"
+
+
+def _docents(value: dict[str, Any]) -> dict[str, Any]:
+    """Read Docent's `{provider, model_name, reasoning_effort?, served_providers?}` as a model of ours."""
+    known = ["provider", "model_name", "reasoning_effort", "served_providers", *_CONTEXT]
+    if unknown := next((key for key in value if key not in known), None):
+        raise ValueError(f"unknown key {clip(str(unknown))}.{did_you_mean(str(unknown), known)}")
+    for name in ("provider", "model_name"):
+        if not isinstance(value.get(name), str) or not value[name].strip():
+            raise ValueError(f"{name} is missing; write it as text, for example provider: openai, model_name: gpt-5-mini")
+    config: dict[str, Any] = {}
+    if value.get("reasoning_effort") is not None:
+        config["reasoning_effort"] = value["reasoning_effort"]
+    if value.get("served_providers") is not None:
+        if value["provider"] != "openrouter":
+            raise ValueError("served_providers is for the provider openrouter; leave it out")
+        config["extra"] = {"provider": {"only": value["served_providers"]}}
+    return {"id": f"{value['provider']}:{value['model_name']}", "config": config}
+
+
+OUTPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "result": {"type": "string", "enum": ["satisfied", "needs_revision", "failed"]},
+        "score": {"type": "number", "minimum": 0, "maximum": 1},
+        "criteria": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string"},
+                    "name": {"type": "string"},
+                    "passed": {"type": "boolean"},
+                    "reason": {"type": "string"},
+                    "gap": {"type": "string"},
+                },
+                "required": ["id", "name", "passed", "reason"],
+            },
+        },
+        "explanation": {"type": "string"},
+    },
+    "required": ["result", "criteria", "explanation"],
+}
+"""Of a judge with criteria; `score` is absent where the result is `failed`, and a row has what the rubric asks for beside it."""
+
+
+class CriteriaJudge(Strict):
+    """A rubric of criteria and who judges by it."""
+
+    id: Annotated[str, Field(max_length=200)] = ""
+    version: Annotated[int, Field(ge=1)] = 1
+    rubric: Rubric
+    grader: Grader | None = None
+    """As of a thread: model, system_prompt, tools, or a grader elsewhere."""
+
+    @field_validator("rubric")
+    @classmethod
+    def _can_be_judged_alone(cls, value: Rubric) -> Rubric:
+        if value.cleared:
+            raise ValueError("the rubric has no criteria; say what must hold")
+        if value.asked_of_people:
+            names = ", ".join(person.id for person in value.asked_of_people)
+            raise ValueError(f"a person decides {names}; a judge asks nobody, leave them out or have a grader judge them")
+        return value
+
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        """The schema of its output."""
+        return OUTPUT_SCHEMA
+
+    def sha256(self) -> str:
+        """Return the sha256 of all that decides how it judges: everything but its id and version."""
+        grader = self.grader.model_dump(mode="json", exclude_none=True, exclude_defaults=True) if self.grader else None
+        return hashlib.sha256(json.dumps([self.rubric.canonical(), grader], sort_keys=True).encode()).hexdigest()
+
+    @property
+    def rubric_id(self) -> str:
+        """Its id, or one made of its content."""
+        return self.id or f"rubric-{self.sha256()[:12]}"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_rubric(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        """Take a bare rubric, as text, list or object."""
+        if isinstance(value, dict) and ("rubric" in value or not {"criteria", "instructions"} & set(value)):
+            return value
+        return {"rubric": value} if isinstance(value, str | list | dict | Rubric) else value
+
+
+JudgeConfig = SchemaJudge | CriteriaJudge
+
+
+def config_of(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any shape
+    """Read a judge of either kind, told apart by `rubric_text`.
+
+    Raises:
+        InvalidRequest: It is none; the message names field, value and cure.
+    """
+    if isinstance(value, SchemaJudge | CriteriaJudge):
+        return value
+    if not isinstance(value, dict | list | str | Rubric):
+        raise InvalidRequest(f"the judge is {clip(str(value))}; write a mapping with 'rubric:' or 'rubric_text:'")
+    try:
+        if isinstance(value, dict) and ("rubric_text" in value or "output_schema" in value):
+            return SchemaJudge.model_validate(value)
+        return CriteriaJudge.model_validate(value)
+    except ValidationError as error:
+        raise InvalidRequest(f"the judge: {explain(error)}") from None
+
+
+JUDGE_PROMPT_VERSION = "1"
+"""Raised with every change of a text in `prompts/judge_*.md`."""
+
+
+class JudgingRequest(Strict):
+    """The one argument of the workflow `Judging`."""
+
+    judge: SchemaJudge | CriteriaJudge
+    run: AgentRun
+    repeat: Annotated[int, Field(ge=0)] = 0
+    """Which judgement of the same run by the same judge, from 0."""
+    priority: Priority | None = None
+
+    @field_validator("judge", mode="before")
+    @classmethod
+    def _reads_judge(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        return config_of(value)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "JudgingRequest":
+        if isinstance(self.judge, CriteriaJudge) and not as_log(self.run):
+            raise ValueError(f"run: no message of {self.run.id!r} says anything; there is nothing to judge")
+        return self
+
+
+def parse_judging(raw: object) -> JudgingRequest:
+    """Validate the workflow's raw argument.
+
+    Raises:
+        InvalidRequest: With field, value and cure; RunTooLarge.
+    """
+    if not isinstance(raw, dict):
+        raise InvalidRequest("the request is no object; send one JSON object with judge and run")
+    try:
+        request = JudgingRequest.model_validate(raw)
+    except ValidationError as error:
+        raise InvalidRequest(explain(error)) from None
+    refuse_large(request.run, stored=True)
+    return request
+
+
+def refuse_large(run: AgentRun, *, stored: bool) -> None:
+    """Raise RunTooLarge where a run does not fit into a history.
+
+    Args:
+        run: The run.
+        stored: Whether large payloads are kept outside of Temporal.
+    """
+    size, most = len(run.json_bytes()), STORED_RUN_BYTES if stored else RUN_BYTES
+    if size > most:
+        cure = "split it" if stored else "configure external storage (GRADELOOP_STORAGE), or split it"
+        raise RunTooLarge(f"the run {run.id!r} has {size} bytes as JSON, {most} at most; {cure}")
+
+
+def judging_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0) -> str:
+    """Return the id of a judgement: the same judge, run and repeat are one workflow, which is not paid for twice.
+
+    So are those that an earlier version of gradeloop judged, as long as its own words in the prompt were the same.
+    """
+    words = prompts.VERSION if isinstance(judge, CriteriaJudge) else JUDGE_PROMPT_VERSION
+    told = f"{judge.sha256()} {words} {run_sha256} {repeat}"
+    return f"judging-{hashlib.sha256(told.encode()).hexdigest()}"
+
 
 WORKFLOW = "Judging"
 

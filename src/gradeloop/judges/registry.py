@@ -5,23 +5,23 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.config import JudgeConfig, config_of
-from gradeloop.judges.judge_result import JudgeResult
-from gradeloop.printable import clip, did_you_mean
-from gradeloop.store import Store
-from gradeloop.store_tables import table
-from gradeloop.strict import Strict
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, config_of
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import table
+from gradeloop.text import clip, did_you_mean
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
+
 
 NAME_CHARACTERS = 200
 TRIES = 5
 """For a version that somebody else adds at the same time."""
 
 
-class Registered(Strict):
+class RegisteredRubric(Strict):
     """A rubric in a list."""
 
     rubric_id: str
@@ -95,7 +95,7 @@ class Registry:
             raise InvalidRequest(f"{collection}/{rubric_id} has no version {version}; it has 1 to {held[-1]['version']}")
         return _judge_of(found)
 
-    async def list_rubrics(self, collection: str) -> list[Registered]:
+    async def list_rubrics(self, collection: str) -> list[RegisteredRubric]:
         """Return the rubrics of a collection, each with its newest version, by id."""
         from sqlalchemy import select
 
@@ -108,7 +108,7 @@ class Registry:
         )
         rows = await self._store.read(lambda connection: list(connection.execute(newest).mappings()))
         return [
-            Registered(
+            RegisteredRubric(
                 rubric_id=row["rubric_id"],
                 version=row["version"],
                 sha256=row["sha256"],
@@ -168,7 +168,7 @@ class Registry:
         return True
 
     async def _unknown(self, collection: str, rubric_id: str) -> InvalidRequest:
-        known = [each.rubric_id for each in await self.list_rubrics(collection)]
+        known = [rubric.rubric_id for rubric in await self.list_rubrics(collection)]
         hint = did_you_mean(rubric_id, known) if known else " It has none yet."
         return InvalidRequest(f"there is no rubric {clip(rubric_id)} in the collection {clip(collection)}.{hint}")
 

@@ -8,35 +8,32 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from gradeloop.batches.case_result import BatchSummary
+from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.reader import BatchReader
-from gradeloop.client import GradingClient
-from gradeloop.connection import connect, find
+from gradeloop.calibration.agreement import read_results
+from gradeloop.client.client import GradingClient
+from gradeloop.client.listing import LATEST, threads
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
-from gradeloop.judges.bench import reference
-from gradeloop.judges.judge_result import JudgeResult
-from gradeloop.judges.results_file import read_results
-from gradeloop.judges.run_sources import runs_named
-from gradeloop.listing import LATEST, threads
-from gradeloop.printable import clip
-from gradeloop.reports.batch_file import report_of_file
-from gradeloop.reports.batch_report import batch_page, batch_report
-from gradeloop.reports.batch_threads import threads_of
-from gradeloop.reports.judgement_report import JudgementReport, judgement_page
-from gradeloop.reports.judgement_results import judgements_named
-from gradeloop.reports.judgement_stories import judgement_stories
-from gradeloop.reports.pages import run_page
-from gradeloop.reports.thread_story import thread_story
-from gradeloop.store import own_store
+from gradeloop.judges.client import reference
+from gradeloop.judges.contract import JudgeResult
+from gradeloop.judges.sources import runs_named
+from gradeloop.reports.read_batch import batch_page, batch_report, report_of_file, threads_of
+from gradeloop.reports.read_judgement import JudgementReport, judgement_page, judgements_named, read_judgement_reports
+from gradeloop.reports.read_thread import read_thread_report
+from gradeloop.reports.run_page import run_page
+from gradeloop.store.engine import own_store
+from gradeloop.temporal.connect import connect, find
+from gradeloop.text import clip
 
 if TYPE_CHECKING:
     from temporalio.client import Client
+
 
 Kind = Literal["thread", "batch", "judgements"]
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReportSubject:
     """What is told of.
 
     Args:
@@ -79,10 +76,10 @@ class Subject:
         return Path(self.name).suffix.lower() in {".json", ".jsonl"} or Path(self.name).is_file()
 
     async def _thread(self) -> str:
-        from gradeloop.client import opened
+        from gradeloop.client.client import opened
 
         client, thread_id, _ = await opened(self.name)
-        return run_page(await thread_story(client, thread_id))
+        return run_page(await read_thread_report(client, thread_id))
 
     async def _batch(self) -> str:
         if self._is_file():
@@ -92,15 +89,15 @@ class Subject:
     async def _judgements(self) -> str:
         title, results = await self._results()
         runs = {run.id: run for run in await runs_named(self.runs, None)} if self.runs else {}
-        at_hand = all(each.agent_run_id in runs for each in results)
-        stories = await judgement_stories(results, runs, None if at_hand else await _temporal())
+        at_hand = all(result.agent_run_id in runs for result in results)
+        stories = await read_judgement_reports(results, runs, None if at_hand else await _temporal())
         about = {"judge": title, "judgements": f"{len(results):,}"}
         return judgement_page(JudgementReport(title, stories, about))
 
     async def _results(self) -> tuple[str, Sequence[JudgeResult]]:
         if self._is_file():
             results = read_results(Path(self.name))
-            judges = {f"{each.rubric_id}, version {each.rubric_version}" for each in results}
+            judges = {f"{result.rubric_id}, version {result.rubric_version}" for result in results}
             return " and ".join(sorted(judges)), results
         kept = await judgements_named(self.name)
         return kept.name, kept.results
@@ -120,8 +117,8 @@ async def _is_newest(batch: BatchSummary | None) -> bool:
     if batch is None:
         return False
     with contextlib.suppress(GradeloopError):
-        async for each in threads(await connect(await find()), limit=1):
-            return each.thread_id.startswith(f"{batch.batch_id}/") or each.started < datetime.fromisoformat(batch.created)
+        async for thread in threads(await connect(await find()), limit=1):
+            return thread.thread_id.startswith(f"{batch.batch_id}/") or thread.started < datetime.fromisoformat(batch.created)
     return True
 
 

@@ -5,10 +5,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from gradeloop.sandbox.execution import Execution, Limits, SandboxError
-from gradeloop.sandbox.programs import THREADS, asked_of, nobody, readable
+from gradeloop.sandbox import Execution, Limits, SandboxError
+from gradeloop.sandbox.programs import LAUNCHER, THREADS, Launch, asked_of, nobody, readable, supervise
 from gradeloop.sandbox.seccomp import Policy
-from gradeloop.sandbox.supervisor import LAUNCHER, Launch, supervise
 
 FOLDER = "/sandbox"
 NOBODY = "65534"

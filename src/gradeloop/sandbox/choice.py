@@ -1,4 +1,4 @@
-"""Which sandboxes hold on this machine: each one is attacked with canaries before anything is trusted to it."""
+"""The sandboxes of this machine: each is tested before it is trusted, and the strongest one that holds is chosen."""
 
 import json
 import os
@@ -10,10 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gradeloop.sandbox import Execution, Limits, Sandbox, SandboxError, SandboxName
 from gradeloop.sandbox.bubblewrap import Bubblewrap
-from gradeloop.sandbox.execution import Limits, Sandbox, SandboxError, SandboxName
 from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
+
+__all__ = ["Execution", "Limits", "Sandbox", "SandboxError", "run"]
+
+_SNIPPETS = Monty()
+PRINTED_BYTES = 64 * 1024
+
+
+def run(code: str, *, seconds: float = 5.0) -> Execution:
+    """Run a snippet of Python in monty and return its end; at most `seconds` of its own time, and no more asleep.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
+    return _SNIPPETS.run(code, limits=Limits(seconds=seconds, output_bytes=PRINTED_BYTES))
+
 
 Use = Literal["auto", "monty", "bubblewrap", "landlock"]
 
@@ -79,7 +94,7 @@ reached
 
 
 @dataclass(frozen=True)
-class Tried:
+class SelfTest:
     """How a sandbox fared in its self-test."""
 
     name: SandboxName
@@ -93,7 +108,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SandboxChoice:
     """The sandboxes of this machine."""
 
     snippets: Sandbox | None
@@ -102,14 +117,14 @@ class Choice:
     """For full CPython."""
     commands: Sandbox | None
     """For programs that may start others."""
-    tried: tuple[Tried, ...]
+    tried: tuple[SelfTest, ...]
 
     def why_not(self) -> str:
         """Say in words why there is none."""
         return "; ".join(f"{each.name}: {each.why}" for each in self.tried if each.why) or "none was tried"
 
 
-def choose(use: Use = "auto", read_only: Sequence[str] = (), *, all_of_them: bool = False) -> Choice:
+def choose(use: Use = "auto", read_only: Sequence[str] = (), *, all_of_them: bool = False) -> SandboxChoice:
     """Return the first sandboxes that hold, of all or of the one that is wanted.
 
     Args:
@@ -119,7 +134,7 @@ def choose(use: Use = "auto", read_only: Sequence[str] = (), *, all_of_them: boo
     """
     known: list[Sandbox] = [Monty(), Bubblewrap(read_only), Landlock(read_only)]
     wanted = [box for box in known if use in {"auto", box.name}]
-    tried: list[Tried] = []
+    tried: list[SelfTest] = []
     snippets: Sandbox | None = None
     programs: Sandbox | None = None
     commands: Sandbox | None = None
@@ -133,7 +148,7 @@ def choose(use: Use = "auto", read_only: Sequence[str] = (), *, all_of_them: boo
         if found.held and box.name != "monty":
             programs = programs or box
             commands = commands or (box if bounds_processes(box) else None)
-    return Choice(snippets, programs, commands, tuple(tried))
+    return SandboxChoice(snippets, programs, commands, tuple(tried))
 
 
 def bounds_processes(box: Sandbox) -> bool:
@@ -146,7 +161,7 @@ def bounds_processes(box: Sandbox) -> bool:
     return ended.status == "raised"
 
 
-def examine(box: Sandbox) -> Tried:
+def examine(box: Sandbox) -> SelfTest:
     """Attack a sandbox with canaries: a secret file, a folder, a listening socket, the worker's own environment."""
     with tempfile.TemporaryDirectory(prefix="gradeloop-canary-") as folder, socket.socket() as listener:
         Path(folder, "canary").write_text(secrets.token_hex())
@@ -156,16 +171,16 @@ def examine(box: Sandbox) -> Tried:
         try:
             ended = box.run(values + (_SNIPPET if box.name == "monty" else _ATTEMPTS), limits=Limits(seconds=SELF_TEST_SECONDS))
         except SandboxError as error:
-            return Tried(box.name, str(error))
+            return SelfTest(box.name, str(error))
         except Exception as error:  # noqa: BLE001 - a sandbox that cannot even be tried, whatever it lacks
-            return Tried(box.name, f"{type(error).__name__}: {error}")
+            return SelfTest(box.name, f"{type(error).__name__}: {error}")
         if ended.status != "ok":
-            return Tried(box.name, f"its self-test ended as {ended.status}: {ended.error}")
+            return SelfTest(box.name, f"its self-test ended as {ended.status}: {ended.error}")
         reached = ended.value if box.name == "monty" else _read(ended.stdout)
         if not isinstance(reached, list):
-            return Tried(box.name, "its self-test did not say what it reached")
+            return SelfTest(box.name, "its self-test did not say what it reached")
         reached += ["writing outside"] if Path(folder, "written").exists() else []
-        return Tried(box.name, f"a program reaches {', '.join(reached)}" if reached else "")
+        return SelfTest(box.name, f"a program reaches {', '.join(reached)}" if reached else "")
 
 
 def _read(stdout: str) -> object:

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from gradeloop.sandbox import disk
-from gradeloop.sandbox.execution import Execution, Limits, SandboxError
-from gradeloop.sandbox.programs import THREADS, argv_of, asked_of, nobody, readable
+from gradeloop.sandbox import Execution, Limits, SandboxError
+from gradeloop.sandbox import programs as disk
+from gradeloop.sandbox.programs import THREADS, Launch, argv_of, asked_of, nobody, readable, supervise
 from gradeloop.sandbox.seccomp import Policy
-from gradeloop.sandbox.supervisor import Launch, supervise
 
 _CREATE_RULESET, _VERSION_ASKED = 444, 1
 _SIGNALS_SCOPED = 6
@@ -46,7 +45,7 @@ class Landlock:
         limits = limits or Limits()
         policy = Policy(processes=limits.processes > 1, signals=self._version >= _SIGNALS_SCOPED)
         read = readable(self._read_only)
-        with disk.folder() as folder:
+        with disk.run_folder() as folder:
             asked = asked_of(program, files, limits, policy, str(folder))
             needed = [argv_of(program)[0], str(folder), *(read if isinstance(program, str) else ())]
             uid = nobody(needed, bounded=policy.processes)

@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _call(what: str, number: int, *arguments: int | bytes | None) -> int:
-    words = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+    words = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
     result: int = _libc.syscall(ctypes.c_long(number), *words)
     if result < 0:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
@@ -37,7 +37,7 @@ def _call(what: str, number: int, *arguments: int | bytes | None) -> int:
 
 
 def _prctl(what: str, *arguments: object) -> None:
-    words = [ctypes.c_ulong(each) if isinstance(each, int) else each for each in arguments]
+    words = [ctypes.c_ulong(argument) if isinstance(argument, int) else argument for argument in arguments]
     if _libc.prctl(*words, *[ctypes.c_ulong(0)] * (5 - len(words))) < 0:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
 

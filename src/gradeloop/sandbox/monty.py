@@ -15,10 +15,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, Limits, SandboxError, Status
+from gradeloop.sandbox import ERROR_CHARACTERS, Execution, Limits, SandboxError, Status
 
 if TYPE_CHECKING:
     import pydantic_monty
+
 
 PROCESSES = 4
 """Sandboxes at once in one worker process; further snippets wait for a free one."""

@@ -1,16 +1,263 @@
-"""What both sandboxes for whole programs share: which folders a program sees, its limits, and what the launcher is told."""
+"""Whole programs in a sandbox: their folder, their limits, and the supervisor that watches clock, output and disk."""
 
 import base64
+import contextlib
+import errno
+import json
 import math
 import os
 import random
+import selectors
+import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradeloop.sandbox import seccomp
-from gradeloop.sandbox.execution import Limits, SandboxError
+from gradeloop.sandbox import ERROR_CHARACTERS, Execution, Limits, SandboxError, SandboxName, Status, seccomp
+
+BLOCK_BYTES = 4096
+"""An empty file counts as one."""
+
+
+@contextmanager
+def run_folder() -> Iterator[Path]:
+    """Make a folder for one run, and remove it at its end."""
+    made = Path(tempfile.mkdtemp(prefix="gradeloop-sandbox-")).resolve()
+    try:
+        yield made
+    finally:
+        _remove(made)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except (OSError, RecursionError):
+        # Folders without rights, or deeper than Python's own removal goes: the system's tools take both.
+        for command in (["chmod", "-R", "u+rwX", str(folder)], ["rm", "-rf", str(folder)]):
+            subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - fixed commands on our own folder
+
+
+def overfull(folder: Path, limits: Limits) -> str:
+    """Return what is wrong with the size of a folder, if anything; at most as many entries are looked at as it may have."""
+    most = max(1000, limits.disk_bytes // BLOCK_BYTES)
+    entries = total = 0
+    pending = [str(folder)]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as found:
+                for entry in found:
+                    entries += 1
+                    with contextlib.suppress(OSError):
+                        facts = entry.stat(follow_symlinks=False)
+                        total += facts.st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.path)
+                    if entries > most:
+                        return f"it made more than {most} files"
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # below it nobody would see what is written
+                return "it made folders too deep"
+    return f"it wrote more than {limits.disk_bytes} bytes to disk" if total > limits.disk_bytes else ""
+
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+
+AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
+"""Programs at once in one worker process; further ones wait, and their clock has not begun."""
+
+GLANCE_SECONDS = 0.05
+"""Between two looks at the clock and at what the program has written to disk."""
+
+REAP_SECONDS = 5.0
+"""Within which a killed process is gone; beyond, the machine is in trouble."""
+
+_READ_BYTES = 64 * 1024
+_BEGUN = "+"
+"""What the launcher reports as its last word before it becomes the program."""
+
+_SIGNALLED = 128
+"""bubblewrap leaves with this and the number of the signal that ended the program."""
+
+_LIMIT_SIGNALS = {signal.SIGXCPU: "it used more processor time than it may", signal.SIGXFSZ: "it wrote more to disk than it may"}
+_LIMIT_ERRORS = ("MemoryError", "RecursionError")
+
+_slots = threading.BoundedSemaphore(AT_ONCE)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a program is started in a sandbox."""
+
+    sandbox: SandboxName
+    prefix: Sequence[str]
+    """What comes before the launcher's own command."""
+    asked: Mapping[str, Any]
+    """What the launcher is told, but for where it reports."""
+    folder: Path | None = None
+    """The program's folder, where it lies on this machine's disk."""
+    user: int | None = None
+    """Whoever it is started as, where that is not the worker's own user."""
+
+
+@dataclass
+class _Watched:
+    process: subprocess.Popen[bytes]
+    limits: Limits
+    folder: Path | None
+    started: float
+    output: dict[int, bytearray] = field(default_factory=dict)
+    stopped: str = ""
+    truncated: bool = False
+
+
+def supervise(launch: Launch, limits: Limits) -> Execution:
+    """Run the program and return its end.
+
+    Raises:
+        SandboxError: It could not be confined, so it did not run.
+    """
+    with _slots, contextlib.ExitStack() as stack:
+        report, told = os.pipe()
+        stack.callback(os.close, report)
+        asked = stack.enter_context(os.fdopen(os.memfd_create("asked"), "w+b"))
+        asked.write(json.dumps({**launch.asked, "told": told}).encode())
+        asked.seek(0)
+        started = time.monotonic()
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own launcher
+                [*launch.prefix, sys.executable, "-I", "-S", "-B", str(LAUNCHER)],
+                stdin=asked,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(told,),
+                env={},
+                start_new_session=True,
+                user=launch.user,
+                group=launch.user,
+                extra_groups=None if launch.user is None else (),
+            )
+        except OSError as error:
+            raise SandboxError(f"{launch.sandbox} does not start: {error}") from None
+        finally:
+            os.close(told)
+        watched = _Watched(process, limits, launch.folder, started)
+        try:
+            _attend(watched)
+        finally:
+            _end(process)
+        return _execution(launch.sandbox, watched, report)
+
+
+def _attend(watched: _Watched) -> None:
+    """Read until the process has ended, or uses more than it may."""
+    process = watched.process
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
+        ended = os.pidfd_open(process.pid)
+        stack.callback(os.close, ended)
+        selector.register(ended, selectors.EVENT_READ)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ)
+                watched.output[stream.fileno()] = bytearray()
+        looked = watched.started
+        while not watched.stopped:
+            now = time.monotonic()
+            left = watched.started + watched.limits.seconds - now
+            if left <= 0:
+                watched.stopped = f"TimeoutError: it took more than {watched.limits.seconds:g} seconds"
+                return
+            if watched.folder and now - looked > GLANCE_SECONDS:
+                looked = now
+                watched.stopped = overfull(watched.folder, watched.limits)
+            ready = [key.fd for key, _ in selector.select(min(left, GLANCE_SECONDS))]
+            done = [fd for fd in ready if fd in watched.output and not _read(watched, fd)]
+            for fd in done:
+                selector.unregister(fd)
+            if ended in ready:
+                # A grandchild may hold the pipes open, so what is there now is all that is waited for.
+                while any(_read(watched, fd) for fd in watched.output if fd not in done) and not watched.stopped:
+                    pass
+                return
+
+
+def _read(watched: _Watched, fd: int) -> bool:
+    """Take what there is; False where nothing more will come, or nothing is there."""
+    try:
+        part = os.read(fd, _READ_BYTES)
+    except BlockingIOError:
+        return False
+    left = watched.limits.output_bytes - sum(len(held) for held in watched.output.values())
+    watched.output[fd] += part[:left]
+    if len(part) > left:
+        watched.truncated = True
+        watched.stopped = watched.stopped or f"it printed more than {watched.limits.output_bytes} bytes"
+    return bool(part)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the whole group before its leader is reaped, so that its number cannot have passed to somebody else."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(REAP_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise SandboxError(f"the process {process.pid} does not end, though it was killed") from None
+    finally:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _execution(sandbox: SandboxName, watched: _Watched, report: int) -> Execution:
+    os.set_blocking(report, False)
+    try:
+        told = os.read(report, 4096).decode(errors="replace")
+    except BlockingIOError:
+        told = ""
+    stdout, stderr = (held.decode(errors="replace") for held in watched.output.values())
+    if told != _BEGUN and not (told == "" and watched.stopped):
+        why = told.removeprefix(_BEGUN) or stderr.strip() or f"it left with {watched.process.returncode}"
+        raise SandboxError(f"{sandbox} could not confine the program: {why[:ERROR_CHARACTERS]}")
+    code = watched.process.returncode
+    if sandbox == "bubblewrap" and code > _SIGNALLED:
+        code = _SIGNALLED - code
+    status, error = _judged(code, watched.stopped, stderr)
+    wall = int((time.monotonic() - watched.started) * 1000)
+    own = None if watched.stopped or code < 0 else code
+    return Execution(status, stdout, stderr, wall, watched.truncated, sandbox, error[:ERROR_CHARACTERS], own)
+
+
+def _judged(code: int, stopped: str, stderr: str) -> tuple[Status, str]:
+    if stopped:
+        return "limit", stopped
+    if code == 0:
+        return "ok", ""
+    if -code in _LIMIT_SIGNALS:
+        return "limit", _LIMIT_SIGNALS[signal.Signals(-code)]
+    last = stderr.rstrip().rpartition("\n")[2]
+    if last.startswith(_LIMIT_ERRORS):
+        return "limit", last
+    if code < 0:
+        return "raised", f"it was ended by {_named(-code)}"
+    return "raised", last or f"it left with exit code {code}"
+
+
+def _named(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
 
 MAIN = "main.py"
 """The file that Python source is put into."""
@@ -109,7 +356,7 @@ def nobody(paths: Sequence[str], *, bounded: bool) -> int | None:
 
 def _is_open(path: Path) -> bool:
     """True where anybody may go through to the path."""
-    return all(each.stat().st_mode & 0o001 for each in path.parents)
+    return all(parent.stat().st_mode & 0o001 for parent in path.parents)
 
 
 def _encoded(files: Mapping[str, str] | None) -> dict[str, str]:

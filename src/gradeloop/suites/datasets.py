@@ -1,18 +1,212 @@
-"""Tests in files of their own, row by row: CSV, JSONL, JSON, YAML."""
+"""Tests from files: CSV, JSON, JSON lines and YAML, and where each row stands."""
 
+import csv
+import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
+from gradeloop.batches.contract import CASE_BYTES
 from gradeloop.errors import InvalidRequest
-from gradeloop.printable import clip, did_you_mean
-from gradeloop.spot import Spot, refused
-from gradeloop.suites.csv_rows import csv_rows
-from gradeloop.suites.fields import SuiteTest
-from gradeloop.suites.json_rows import json_rows, jsonl_rows
-from gradeloop.yaml_file import read_placed
+from gradeloop.files.yaml import Spot, read_placed, refused
+from gradeloop.grading.checks import leading_json
+from gradeloop.suites.suite import SuiteTest
+from gradeloop.text import clip, did_you_mean
+
+_OTHER_SEPARATORS = (";", "\t", "|")
+
+
+def csv_rows(path: Path, where: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield each row with its line, from 1, and its cells by column; lines without anything on them are passed over.
+
+    Raises:
+        InvalidRequest: The file is no table in UTF-8; the message names line and cure.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), 2 * CASE_BYTES))
+    rows = _records(path, where)
+    line, header = next(rows, (1, []))
+    names = [name.strip() for name in header]
+    _refuse_header(names, f"{where}, line {line}")
+    for line, cells in rows:
+        if len(cells) != len(names):
+            cure = "put a cell that has a comma or a line end in it into quotes"
+            raise InvalidRequest(f"{where}, line {line}: the row has {len(cells)} cells, the header {len(names)}; {cure}")
+        yield line, dict(zip(names, cells, strict=True))
+
+
+def _records(path: Path, where: str) -> Iterator[tuple[int, list[str]]]:
+    line = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(_without_nul(file, where), strict=True)
+            for cells in reader:
+                if cells:
+                    yield line, cells
+                line = reader.line_num + 1
+    except UnicodeDecodeError:
+        raise foreign(path, where) from None
+    except csv.Error as error:
+        cure = "close the quote that opens there, and double every quote inside of a quoted cell"
+        raise InvalidRequest(f"{where}, line {line}: {error}; {cure}") from None
+    except OSError as error:
+        raise InvalidRequest(f"{where} cannot be read: {error.strerror}; name a readable file") from None
+
+
+def _without_nul(lines: Iterator[str], where: str) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        if "\0" in line:
+            raise InvalidRequest(f"{where}, line {number}: there is a NUL byte, as in UTF-16; save the file as UTF-8 text")
+        yield line
+
+
+def foreign(path: Path, where: str) -> InvalidRequest:
+    """Return the refusal of a file that is no UTF-8, with the line and the byte."""
+    with path.open("rb") as file:
+        start = file.read(2)
+        if start in {b"\xff\xfe", b"\xfe\xff"}:
+            return InvalidRequest(f"{where}, line 1: it begins with the bytes 0x{start.hex()}: UTF-16; save the file as UTF-8")
+        file.seek(0)
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                byte = f"byte 0x{line[error.start]:02x} at position {error.start + 1}"
+                return InvalidRequest(f"{where}, line {number}: {byte} is no UTF-8 (Latin-1 or Windows-1252?); save the file as UTF-8")
+    return InvalidRequest(f"{where}: it is no UTF-8 text; save it as UTF-8")
+
+
+def _refuse_header(names: list[str], where: str) -> None:
+    if not names:
+        raise InvalidRequest(f"{where}: the file is empty; write the names of the columns into the first line")
+    if len(names) == 1 and (other := next((each for each in _OTHER_SEPARATORS if each in names[0]), None)):
+        raise InvalidRequest(f"{where}: the columns are separated by {other!r}; save the file with commas")
+    if "" in names:
+        raise InvalidRequest(f"{where}: column {names.index('') + 1} has no name; name it, or remove it")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidRequest(f"{where}: the column {clip(twice)} is there twice; keep one, or rename it")
+
+
+LINE_BYTES = 8 * 1024 * 1024
+"""Of one line of JSONL: six times what a case may have, as escapes may take six bytes for one."""
+
+JSON_BYTES = 32 * 1024 * 1024
+"""Of a file that is one JSON list, which is read whole."""
+
+OUTPUTS = ("output", "providerOutput")
+"""What is judged, in our rows and in promptfoo's."""
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def jsonl_rows(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue]]]:
+    """Yield each line's object with its number, from 1; blank lines are passed over.
+
+    Raises:
+        InvalidRequest: A line is no JSON object in UTF-8, or too long.
+    """
+    for number, line in enumerate(_lines(path, where), 1):
+        if number == 1 and line[:2] in {b"\xff\xfe", b"\xfe\xff"}:
+            raise foreign(path, where)
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise foreign(path, where) from None
+        if text.strip():
+            yield number, _row(text, f"{where}, line {number}")
+
+
+def json_rows(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue]]]:
+    """Yield the objects of a JSON list, each with the line on which it begins.
+
+    Raises:
+        InvalidRequest: It is no such list in UTF-8, or too large.
+    """
+    text = _whole(path, where)
+    at = _skip(text, 0)
+    if text[at : at + 1] != "[":
+        raise InvalidRequest(f"{where} begins with {clip(text[at : at + 20])}; write a list of rows, or save it as JSONL")
+    line, counted, mark = 1, 0, ","
+    at = _skip(text, at + 1)
+    if text[at : at + 1] == "]":
+        return
+    while mark == ",":
+        line, counted = line + text.count("\n", counted, at), at
+        try:
+            _, end = leading_json(text, at)
+        except (ValueError, RecursionError) as error:
+            raise _refusal(f"{where}, line {line}", error) from None
+        yield line, _row(text[at:end], f"{where}, line {line}")
+        at = _skip(text, end)
+        mark, at = text[at : at + 1], _skip(text, at + 1)
+    if mark != "]" or at != len(text):
+        raise InvalidRequest(f"{where}, line {line}: after this row there is {clip(mark + text[at : at + 20])}; write ',' or end the list")
+
+
+def _lines(path: Path, where: str) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(LINE_BYTES + 1):
+                number += 1
+                if len(line) > LINE_BYTES:
+                    raise InvalidRequest(f"{where}, line {number} has more than {LINE_BYTES} bytes; write one row a line")
+                yield line
+    except OSError as error:
+        raise InvalidRequest(f"{where} cannot be read: {error.strerror}; name a readable file") from None
+
+
+def _whole(path: Path, where: str) -> str:
+    raw = b"".join(_lines(path, where)) if path.stat().st_size <= JSON_BYTES else None
+    if raw is None:
+        raise InvalidRequest(f"{where} has more than {JSON_BYTES // 2**20} MiB; write it as JSONL, which is read row by row")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise foreign(path, where) from None
+
+
+def _row(text: str, where: str) -> dict[str, JsonValue]:
+    """Read an object that is the whole text; its `output` is kept as it stands where it is no text."""
+    try:
+        row, end = leading_json(text, _skip(text, 0))
+    except (ValueError, RecursionError) as error:
+        raise _refusal(where, error) from None
+    if _skip(text, end) != len(text):
+        raise InvalidRequest(f"{where}: {clip(text[end : end + 20])} follows the JSON; write one row a line")
+    if not isinstance(row, dict):
+        raise InvalidRequest(f"{where}: {clip(text.strip())} is no JSON object; write the row's variables as one")
+    for name in OUTPUTS:
+        if row.get(name) is not None and not isinstance(row[name], str):
+            row[name] = _as_written(text, name)
+    return row
+
+
+def _as_written(text: str, name: str) -> str:
+    """Return the text of a member's value; the whole is an object that was read already."""
+    at = _skip(text, _skip(text, 0) + 1)
+    while True:
+        key, end = leading_json(text, at)
+        start = _skip(text, _skip(text, end) + 1)
+        _, end = leading_json(text, start)
+        if key == name:
+            return text[start:end]
+        at = _skip(text, _skip(text, end) + 1)
+
+
+def _refusal(where: str, error: Exception) -> InvalidRequest:
+    if isinstance(error, json.JSONDecodeError):
+        return InvalidRequest(f"{where}: no JSON: {error.msg} at character {error.pos + 1}; correct it")
+    told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return InvalidRequest(f"{where}: no JSON: {told}; correct it")
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
 
 SPECIAL = ("id", "description", "output", "rubric", "threshold")
 """Columns that are fields of the test; all others are variables."""
@@ -26,7 +220,7 @@ _FILE = "file://"
 
 
 @dataclass(frozen=True)
-class Row:
+class DatasetRow:
     """A test as it was read, and where it stands."""
 
     value: dict[str, JsonValue]
@@ -36,7 +230,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Tested:
+class LocatedTest:
     """A test, and where it stands."""
 
     test: SuiteTest
@@ -61,7 +255,7 @@ def files_of(name: str, folder: Path, where: Spot) -> list[Path]:
     return found
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[DatasetRow]:
     """Yield the rows of a dataset.
 
     Raises:
@@ -76,22 +270,22 @@ def read_rows(path: Path) -> Iterator[Row]:
     yield from rows
 
 
-def _csv(path: Path, where: str) -> Iterator[Row]:
+def _csv(path: Path, where: str) -> Iterator[DatasetRow]:
     for line, cells in csv_rows(path, where):
-        yield Row(dict(cells), Spot(f"{where}, line {line}"), table=True)
+        yield DatasetRow(dict(cells), Spot(f"{where}, line {line}"), table=True)
 
 
-def _jsonl(path: Path, where: str) -> Iterator[Row]:
+def _jsonl(path: Path, where: str) -> Iterator[DatasetRow]:
     for line, value in jsonl_rows(path, where):
-        yield Row(value, Spot(f"{where}, line {line}"))
+        yield DatasetRow(value, Spot(f"{where}, line {line}"))
 
 
-def _json(path: Path, where: str) -> Iterator[Row]:
+def _json(path: Path, where: str) -> Iterator[DatasetRow]:
     for line, value in json_rows(path, where):
-        yield Row(value, Spot(f"{where}, line {line}"))
+        yield DatasetRow(value, Spot(f"{where}, line {line}"))
 
 
-def _yaml(path: Path, where: str) -> Iterator[Row]:
+def _yaml(path: Path, where: str) -> Iterator[DatasetRow]:
     values, placed = read_placed(path, "the dataset")
     if not isinstance(values, list):
         raise InvalidRequest(f"{where} is no list; write each test after '- '")
@@ -99,10 +293,10 @@ def _yaml(path: Path, where: str) -> Iterator[Row]:
         spot = Spot(where, (at,), placed)
         if not isinstance(value, dict):
             raise InvalidRequest(f"{spot} is {clip(str(value))}; write a mapping of its variables")
-        yield Row(value, spot)
+        yield DatasetRow(value, spot)
 
 
-_READERS: dict[str, Callable[[Path, str], Iterator[Row]]] = {
+_READERS: dict[str, Callable[[Path, str], Iterator[DatasetRow]]] = {
     ".csv": _csv,
     ".jsonl": _jsonl,
     ".json": _json,
@@ -111,7 +305,7 @@ _READERS: dict[str, Callable[[Path, str], Iterator[Row]]] = {
 }
 
 
-def tested(row: Row) -> Tested:
+def tested(row: DatasetRow) -> LocatedTest:
     """Return a row as a test: a row with `vars` says what a test says, any other is variables beside the special names.
 
     Raises:
@@ -121,7 +315,7 @@ def tested(row: Row) -> Tested:
     refuse_file(raw.get("rubric"), row.spot)
     refuse_number(raw.get("output"), row.spot)
     try:
-        return Tested(SuiteTest.model_validate(raw), row.spot, recorded=True)
+        return LocatedTest(SuiteTest.model_validate(raw), row.spot, recorded=True)
     except ValidationError as error:
         raise refused(error, row.spot) from None
 
@@ -138,7 +332,7 @@ def refuse_file(rubric: JsonValue, spot: Spot) -> None:
         raise InvalidRequest(f"{spot.at('rubric')}: {clip(rubric)} is read where the suite itself names it; write the rubric's text")
 
 
-def _of_cells(row: Row) -> dict[str, JsonValue]:
+def _of_cells(row: DatasetRow) -> dict[str, JsonValue]:
     if odd := next((name for name in row.value if name.startswith("__")), None):
         raise InvalidRequest(f"{row.spot}: the column {clip(odd)} is promptfoo's and read in a promptfooconfig.yaml alone; rename it")
     raw = {name: row.value[name] for name in SPECIAL if row.value.get(name) or (name == "output" and name in row.value)}
@@ -159,6 +353,6 @@ def number_of(cell: str, spot: Spot) -> float:
         raise InvalidRequest(f"{spot}: {clip(cell)} is no number; write one from 0 to 1") from None
 
 
-def _flat(row: Row) -> dict[str, JsonValue]:
+def _flat(row: DatasetRow) -> dict[str, JsonValue]:
     known = {name: value for name, value in row.value.items() if name in SPECIAL_IN_JSON}
     return known | {"vars": {name: value for name, value in row.value.items() if name not in SPECIAL_IN_JSON}}

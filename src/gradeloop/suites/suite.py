@@ -1,14 +1,133 @@
-"""The suite file: prompts, generators, grader, tests, and how its batch runs."""
+"""The fields of a suite file."""
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, JsonValue, Tag, WithJsonSchema, model_validator
 
-from gradeloop.budget import Budget
-from gradeloop.request import MAX_ITERATIONS, Generator
-from gradeloop.rubric import Rubric
-from gradeloop.strict import OrText, Strict
-from gradeloop.suites.fields import Defaults, GraderSetting, Said, SuiteTest, one_line
+from gradeloop.batches.contract import CaseId
+from gradeloop.contract.base import OrText, Strict
+from gradeloop.contract.criterion import Threshold
+from gradeloop.contract.messages import MESSAGE_BYTES, ToolCall
+from gradeloop.contract.model_spec import Budget, ModelSpec
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import MAX_ITERATIONS, Generator, Grader
+from gradeloop.errors import InvalidRequest
+from gradeloop.files.rubric import YAML_SUFFIXES, existing_rubric, refuse_bad, with_prompts
+from gradeloop.files.yaml import Spot, read_yaml
+from gradeloop.grading.checks import KINDS
+from gradeloop.text import clip
+
+
+def _grader(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+    return {"model": value} if isinstance(value, str) or (isinstance(value, dict) and "id" in value) else value
+
+
+def one_line(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+    """Refuse a name that could not be told from another one, or not be typed."""
+    if isinstance(value, str) and (not value or value != value.strip() or len(value.splitlines()) > 1):
+        raise ValueError(f"{clip(value)} is no name; write one line without white space around it")
+    return value
+
+
+GraderSetting = Annotated[Grader, BeforeValidator(_grader, json_schema_input_type=ModelSpec | Grader)]
+"""A model as text or object, or all that a thread's grader may have."""
+
+Assertions = Annotated[
+    tuple[JsonValue, ...],
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "type": {"enum": ["llm-rubric", "not-llm-rubric", "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS)]},
+                    "value": {"description": "The expected value; for llm-rubric, the criterion."},
+                    "assert": {"type": "array", "description": "The members of an assert-set."},
+                    "threshold": {"type": "number"},
+                    "weight": {
+                        "type": "number",
+                        "minimum": 0,
+                        "description": "Weight in the score; 0 reports the assertion without counting it.",
+                    },
+                    "metric": {"type": "string", "description": "The criterion's id."},
+                    "provider": {"description": "The model that judges this assertion."},
+                    "rubricPrompt": {"description": "The grader's prompt, with {{ output }} in it."},
+                },
+                "required": ["type"],
+            },
+        }
+    ),
+]
+"""Assertions in promptfoo's format; their fields are checked where they become criteria."""
+
+
+class SuiteMessage(Strict):
+    """A message of a prompt, or of the conversation that a test brings along."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    role: Literal["system", "user", "assistant", "tool"]
+    """Who speaks; `system` may only come first and becomes the generator's system prompt."""
+    content: str = ""
+    name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+class Options(Strict):
+    """How the assertions of type `llm-rubric` are judged."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    provider: JsonValue = None
+    """The model that judges them."""
+    rubric_prompt: JsonValue = Field(default=None, alias="rubricPrompt")
+    """The grader's prompt, with `{{ output }}` in it."""
+
+
+class Defaults(Strict):
+    """Settings of all tests that do not override them."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    vars: dict[str, JsonValue] = Field(default_factory=dict)
+    """Values that replace `{{ name }}` in prompts, messages, rubric and assertions."""
+    rubric: Rubric | None = None
+    """What done looks like: text with a criterion a line, an object, or `file://` a file of either."""
+    assertions: Assertions = Field(default=(), alias="assert")
+    """Assertions in promptfoo's format, instead of a rubric; the defaults' assertions come before the test's own."""
+    threshold: Threshold | None = None
+    """The score that a case must reach: in addition to a rubric's own gate, or instead of it with assertions."""
+    messages: tuple[SuiteMessage, ...] = ()
+    """The conversation, instead of the prompts."""
+    loop: bool | None = None
+    """Whether the generator revises its draft by the grader's feedback."""
+    max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
+    """How many drafts a case with `loop` may take at most."""
+    grader: GraderSetting | None = None
+    """The grader that replaces the suite's."""
+    options: Options = Options()
+    """How the assertions of type `llm-rubric` are judged."""
+
+    @model_validator(mode="after")
+    def _is_judged_one_way(self) -> "Defaults":
+        if self.rubric is not None and self.assertions:
+            raise ValueError("rubric and assert exclude each other; keep one, criteria can be assertions of type llm-rubric")
+        return self
+
+
+class SuiteTest(Defaults):
+    """A test: a question or a finished output, and how it is judged."""
+
+    id: Annotated[CaseId | None, BeforeValidator(one_line, json_schema_input_type=CaseId | None)] = None
+    """The case's name; made from description, vars and messages by default."""
+    description: Annotated[str, Field(max_length=1000)] | None = None
+    """Shown beside the id."""
+    output: str | None = None
+    """A finished output to judge; without it a generator drafts one."""
+
 
 RETRIES = 7
 """Retries of a model call by default: with doubling pauses they outlast a provider outage of two minutes."""
@@ -32,7 +151,7 @@ class Prompt(OrText):
     label: Label | None = None
     """The prompt's name in case ids; the file's name or the prompt's position (`p1`) by default."""
     text: str | None = None
-    messages: tuple[Said, ...] = ()
+    messages: tuple[SuiteMessage, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -143,3 +262,97 @@ class SuiteFile(SuiteSettings):
         if self.rubric is not None and (self.defaults.rubric is not None or self.defaults.assertions):
             raise ValueError("rubric: defaults says how tests are judged, too; keep one of them")
         return self
+
+
+FILE = "file://"
+
+
+def is_file(value: JsonValue) -> bool:
+    """Tell whether a value names a file."""
+    return isinstance(value, str) and value.startswith(FILE)
+
+
+def path_of(value: JsonValue, folder: Path) -> Path:
+    """Return the path that a `file://` text names."""
+    return folder / str(value).removeprefix(FILE)
+
+
+def text_at(path: Path, where: Spot) -> str:
+    """Return a file's text.
+
+    Raises:
+        InvalidRequest: It is not there, no UTF-8, or larger than a message.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MESSAGE_BYTES + 1)
+        if len(raw) <= MESSAGE_BYTES:
+            return raw.decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidRequest(f"{where}: the file {str(path)!r} cannot be read: {error.strerror}; name another") from None
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{where}: the file {str(path)!r} is no UTF-8 at byte {error.start + 1}; save it as UTF-8") from None
+    raise InvalidRequest(f"{where}: the file {str(path)!r} has more than {MESSAGE_BYTES} bytes; shorten it")
+
+
+def followed(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
+    """Return JSON with what stands in the files that its texts name.
+
+    Raises:
+        InvalidRequest: A file cannot be read.
+    """
+    if isinstance(value, dict):
+        return {key: followed(item, folder, where.at(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [followed(item, folder, where.at(at)) for at, item in enumerate(value)]
+    if not is_file(value):
+        return value
+    path = path_of(value, folder)
+    return read_yaml(path, "the file") if path.suffix in YAML_SUFFIXES else text_at(path, where)
+
+
+def followed_test(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
+    """Return a raw test, or defaults, with what stands in the files that it names; its output is data.
+
+    Raises:
+        InvalidRequest: A file cannot be read, or a rubric is none.
+    """
+    if not isinstance(value, dict):
+        return value
+    told = {key: followed(item, folder, where.at(key)) if key in {"assert", "options", "vars"} else item for key, item in value.items()}
+    return told | with_rubric(told, folder, where)
+
+
+def with_rubric(told: dict[str, JsonValue], folder: Path, where: Spot) -> dict[str, JsonValue]:
+    """Return the rubric of an object that has one, read from its file where it names one.
+
+    Raises:
+        InvalidRequest: It is none; with line and column.
+    """
+    rubric = told.get("rubric")
+    if rubric is None:
+        return {}
+    if is_file(rubric):
+        return {"rubric": existing_rubric(path_of(rubric, folder))}
+    rubric = with_prompts(rubric, folder)
+    refuse_bad(rubric, where.placed, (*where.path, "rubric"), where.file)
+    return {"rubric": rubric}
+
+
+def prompts_of(value: JsonValue, folder: Path, where: Spot) -> Iterator[JsonValue]:
+    """Yield raw prompts, those in files read: JSON and YAML as messages, all else as text; each has its file's name as label.
+
+    Raises:
+        InvalidRequest: A file cannot be read.
+    """
+    for at, each in enumerate(value if isinstance(value, list) else [value]):
+        label = {"label": each["label"]} if isinstance(each, dict) and each.get("label") is not None else {}
+        inside = next((each[key] for key in ("text", "messages") if is_file(each.get(key))), None) if isinstance(each, dict) else each
+        if not is_file(inside):
+            yield each
+            continue
+        path = path_of(inside, folder)
+        read = read_yaml(path, "the prompt") if path.suffix in YAML_SUFFIXES else text_at(path, where.at(at))
+        if not isinstance(read, str | list):
+            raise InvalidRequest(f"{where.at(at)}: the prompt {clip(str(path))} is no list of messages; write [{{role, content}}]")
+        yield {"label": path.stem, "text" if isinstance(read, str) else "messages": read, **label}

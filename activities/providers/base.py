@@ -1,0 +1,288 @@
+"""The seam between gradeloop and the providers' protocols: requests, replies, streams read off the wire."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
+
+from activities.errors import ModelFault, conceal, kind_of
+from gradeloop.contract.base import Strict
+from gradeloop.contract.messages import Message, ToolCall, Usage
+from gradeloop.contract.model_spec import ModelSpec
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to reach a provider."""
+
+IDLE_TIMEOUT = 240.0
+"""Seconds without a byte after which a stream counts as hung: reasoning models think for minutes before their first word."""
+
+DEADLINE = 540.0
+"""Seconds that one model call may take in all, unless its completion may be so long that it needs more."""
+
+LONGEST = 3300.0
+"""Seconds that the longest completion may take: below the activity's own hour, so that the client ends first."""
+
+SLOWEST = 30.0
+"""Tokens a second: what a call is given for a long completion; few hosted models write slower."""
+
+MAX_TOKENS = 16_384
+"""The completion's cap where a provider demands one: room for reasoning and a long draft, under every current model's own cap."""
+
+RAISE = 4
+"""How many times its cap a completion gets when it was cut at it, once."""
+
+
+class ToolSpec(Strict):
+    """A tool as a model sees it."""
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+    """JSON Schema of the arguments: an object."""
+
+
+class Step(Strict):
+    """Where in a thread a call stands; a recorded or scripted reply is found by it."""
+
+    role: Literal["generator", "grader"]
+    run: int = 0
+    """Ordinal of the grading run in the thread, from 0."""
+    iteration: int = 0
+    group: int = 0
+    sample: int = 0
+    step: int = 0
+    """Ordinal of the model turn in its conversation, from 0."""
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """One call of one model."""
+
+    spec: ModelSpec
+    step: Step
+    messages: tuple[Message, ...]
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the answer, in the dialect that all providers take; None for free text."""
+    schema_name: str = "verdict"
+    tools_allowed: bool = True
+    """False on a last turn: the tools stay declared (earlier turns name them) but the model must answer."""
+    breakpoints: tuple[int, ...] = ()
+    """Indexes of the messages up to which the prompt is the beginning of later ones, so that a provider may cache it; three at most.
+
+    The system prompt is always such a beginning.
+    """
+    tag: str | None = None
+    """The name of the tags between which the answer stands, where no schema binds it."""
+    raised: bool = False
+    """True where the completion was cut at its cap before: it gets `RAISE` times as much, as far as the model goes."""
+
+
+@dataclass(frozen=True)
+class ModelReply:
+    """What came back: an assistant message with text or tool calls, and what it cost."""
+
+    message: Message
+    usage: Usage = field(default_factory=Usage)
+
+
+class Provider(Protocol):
+    """An adapter of one vendor protocol."""
+
+    async def complete(self, request: ModelRequest) -> ModelReply:
+        """Make exactly one paid call and return its reply.
+
+        Raises:
+            ModelFault: The call failed, or its reply is no answer (refused, truncated, malformed, empty).
+        """
+        ...
+
+
+def completion_cap(request: ModelRequest, most: int | None) -> int:
+    """Return the tokens that a completion may have: `RAISE` times as many where one was cut, and never more than the model writes."""
+    cap = (request.spec.config.max_tokens or MAX_TOKENS) * (RAISE if request.raised else 1)
+    return min(cap, most) if most else cap
+
+
+def raisable(request: ModelRequest, most: int | None) -> bool:
+    """Say whether a completion that was cut at its cap may be longer."""
+    return not request.raised and (most is None or (request.spec.config.max_tokens or MAX_TOKENS) < most)
+
+
+def deadline(max_tokens: int | None) -> float:
+    """Return the seconds that a call with this cap on its completion may take in all."""
+    if max_tokens is None or max_tokens <= MAX_TOKENS:
+        return DEADLINE
+    return min(max(DEADLINE, max_tokens / SLOWEST), LONGEST)
+
+
+JsonObject = dict[str, JsonValue]
+
+
+def as_it_is(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request's body with the user's own settings, to be sent as the SDK's `extra_body`.
+
+    It is on the wire's terms already; as arguments the SDK would walk through all of it to make it so, a sixth of a short call's CPU.
+    """
+    return {**body, **extra}
+
+
+def json_object(body: bytes) -> JsonObject:
+    """Read a reply's body as a JSON object; a 200 may also carry a proxy's page, half a body or none.
+
+    Raises:
+        ModelFault: It is no JSON object.
+    """
+    try:
+        value = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        shown = f"it begins {body[:80]!r}" if body else "it is empty"
+        raise ModelFault("malformed_response", f"the reply is no JSON ({error}); {shown}") from None
+    if not isinstance(value, dict):
+        raise ModelFault("malformed_response", f"the reply is a JSON {type(value).__name__}, not an object: {conceal(str(value))!r}")
+    return value
+
+
+def reported(error: JsonValue, status: int) -> ModelFault:
+    """Turn an error that came inside a 200 into a fault; a numeric code is the HTTP status that it stands for."""
+    report = error if isinstance(error, dict) else {"message": str(error)}
+    code = report.get("code")
+    codes = [word for word in (code, report.get("type")) if isinstance(word, str)]
+    words = str(report.get("message") or report)
+    stands_for = code if isinstance(code, int) else status
+    return ModelFault(kind_of(stands_for, codes, words), f"an error inside HTTP {status}: {words}", status=stands_for)
+
+
+def count(usage: JsonValue, *path: str) -> int:
+    """Return the token count at `path`; 0 where it is absent or no count."""
+    value = usage
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def objects(value: JsonValue) -> list[JsonObject]:
+    """Return the objects of a list; none where it is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def call_id(step: Step, ordinal: int) -> str:
+    """Return an id for a tool call that came without one: the same at every retry, another at every step."""
+    return f"call_{step.run}_{step.iteration}_{step.group}_{step.sample}_{step.step}_{ordinal}"
+
+
+def tool_call(identifier: str, name: JsonValue, arguments: JsonValue) -> ToolCall:
+    """Build a tool call; arguments that are no JSON object are kept as written.
+
+    Raises:
+        ModelFault: The call names no tool.
+    """
+    if not isinstance(name, str) or not name:
+        raise ModelFault("malformed_response", f"a tool call names no tool: {name!r}")
+    parsed = _parsed(arguments)
+    if isinstance(parsed, dict):
+        return ToolCall(id=identifier, name=name, arguments=parsed)
+    return ToolCall(id=identifier, name=name, invalid=arguments if isinstance(arguments, str) else to_json(arguments).decode())
+
+
+def _parsed(arguments: JsonValue) -> JsonValue:
+    """Parse arguments that are JSON text; none at all mean a call without arguments."""
+    if arguments in (None, ""):
+        return {}
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        parsed: JsonValue = from_json(arguments, allow_inf_nan=False)
+    except ValueError:
+        return None
+    return parsed
+
+
+def opaque(vendor: Mapping[str, JsonValue] | None, provider: str, part: str) -> JsonValue:
+    """Return what a message carries for `provider` alone; None where it is another provider's."""
+    return vendor.get(part) if vendor is not None and vendor.get("provider") == provider else None
+
+
+def waiting(*, streamed: bool) -> "httpx2.Timeout":
+    """Return how long to wait for the next bytes: a stream that says nothing hangs, any other reply comes at its end."""
+    import httpx2  # with the SDKs
+
+    return httpx2.Timeout(LONGEST, read=IDLE_TIMEOUT if streamed else LONGEST, connect=CONNECT_TIMEOUT)
+
+
+class Assembly(Protocol):
+    """Puts the events of a stream together to what the same call returns without streaming."""
+
+    def add(self, event: JsonObject) -> None:
+        """Take the next event in.
+
+        Raises:
+            ModelFault: It reports an error.
+        """
+        ...
+
+    def body(self) -> JsonObject | None:
+        """Return the whole reply; None where its end has not come."""
+        ...
+
+
+async def reply_body(response: "httpx2.Response", assembly: Assembly) -> JsonObject:
+    """Read a reply, streamed or not: servers that know no streams answer with one JSON object.
+
+    Raises:
+        ModelFault: It is no JSON, too large, reports an error, or ends early.
+    """
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        return json_object(await response.aread())
+    async for event in _events(response):
+        if event.get("error") and "choices" not in event and event.get("type") in (None, "error"):
+            raise reported(event["error"], status=200)
+        assembly.add(event)
+    body = assembly.body()
+    if body is None:
+        raise ModelFault("malformed_response", "the stream ended before the reply was complete")
+    return body
+
+
+async def _events(response: "httpx2.Response") -> AsyncIterator[JsonObject]:
+    """Yield the data of each server-sent event; `[DONE]` and comments say nothing."""
+    data: list[str] = []
+    async for line in _lines(response):
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            if (event := _event("\n".join(data))) is not None:
+                yield event
+            data = []
+    if data and (event := _event("\n".join(data))) is not None:  # some servers leave the last blank line out
+        yield event
+
+
+async def _lines(response: "httpx2.Response") -> AsyncIterator[str]:
+    """Split at line feeds alone: what a text holds besides, U+2028 among them, is no end of a line here."""
+    rest = b""
+    async for part in response.aiter_bytes():
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r").decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _event(data: str) -> JsonObject | None:
+    if data.strip() in ("", "[DONE]"):
+        return None
+    try:
+        value = from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise ModelFault("malformed_response", f"an event of the stream is no JSON ({error}); it begins {data[:80]!r}") from None
+    if not isinstance(value, dict):
+        raise ModelFault("malformed_response", f"an event of the stream is no object: {data[:80]!r}")
+    return value

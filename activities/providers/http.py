@@ -1,0 +1,233 @@
+"""HTTP clients of the SDKs: one pool, bounded bodies, public addresses alone where nobody listed others."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNetworkBackend, AsyncNetworkStream, ConnectError
+
+from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, LONGEST
+from activities.providers.environment import Endpoint
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from google.genai import Client
+    from openai import AsyncOpenAI
+
+
+class SdkClients:
+    """Makes SDK clients that share a pool, and closes the pool."""
+
+    def __init__(self, ambient_headers: frozenset[str]) -> None:
+        self._ambient_headers = ambient_headers
+        self._pools: dict[bool, httpx2.AsyncClient] = {}
+
+    def anthropic(self, endpoint: Endpoint) -> "AsyncAnthropic":
+        """Return a client of the Messages API."""
+        from anthropic import AsyncAnthropic, omit  # a second that only its users pay
+
+        return AsyncAnthropic(
+            api_key=endpoint.key,
+            base_url=endpoint.base_url,
+            webhook_key="",
+            http_client=self._pool(endpoint),
+            timeout=_timeout(),
+            max_retries=0,
+            default_headers=self._headers(endpoint, omit),  # type: ignore[arg-type]  # the SDK's own way to leave a header out
+            open_telemetry=False,
+        )
+
+    def openai(self, endpoint: Endpoint) -> "AsyncOpenAI":
+        """Return a client of the Chat Completions API."""
+        from openai import AsyncOpenAI, omit  # half a second that only its users pay
+
+        return AsyncOpenAI(
+            api_key=endpoint.key,
+            base_url=endpoint.base_url,
+            admin_api_key="",
+            organization="",
+            project="",
+            webhook_secret="",
+            http_client=self._pool(endpoint),
+            timeout=_timeout(),
+            max_retries=0,
+            default_headers={**self._headers(endpoint, omit), "OpenAI-Organization": omit, "OpenAI-Project": omit},  # type: ignore[dict-item]  # as above
+        )
+
+    def google(self, endpoint: Endpoint) -> "Client":
+        """Return a client of the Gemini API, of Vertex AI where the endpoint names a project."""
+        from google.genai import Client, types  # a third of a second that only its users pay
+
+        options = types.HttpOptions(
+            base_url=endpoint.base_url if endpoint.named or not endpoint.project else None,
+            api_version="v1",
+            timeout=int(LONGEST * 1000),
+            httpx_async_client=self._pool(endpoint),
+            retry_options=types.HttpRetryOptions(attempts=1),
+        )
+        if endpoint.project:
+            return Client(vertexai=True, project=endpoint.project, location=endpoint.location, http_options=options)
+        return Client(vertexai=False, api_key=endpoint.key, http_options=options)
+
+    async def aclose(self) -> None:
+        """Close the connections; a later client opens a new pool."""
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            await pool.aclose()
+
+    def _pool(self, endpoint: Endpoint) -> "httpx2.AsyncClient":
+
+        if endpoint.guarded not in self._pools:
+            self._pools[endpoint.guarded] = http_client(_timeout(), guarded=endpoint.guarded)
+        return self._pools[endpoint.guarded]
+
+    def _headers(self, endpoint: Endpoint, omit: object) -> Mapping[str, object]:
+        """Leave out what `*_CUSTOM_HEADERS` would add to calls of any host, but for a pinned version of the protocol."""
+        left_out = {name: omit for name in self._ambient_headers if name.lower() != "anthropic-version"}
+        return {**left_out, "Authorization": f"Bearer {endpoint.key}"}
+
+
+def _timeout() -> "httpx2.Timeout":
+    import httpx2  # with the SDKs
+
+    return httpx2.Timeout(LONGEST, read=IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
+
+
+Network = IPv4Network | IPv6Network
+
+LIST_IT = "list the server in GRADELOOP_BASE_URLS"
+
+
+class PrivateAddress(httpx2.UnsupportedProtocol):
+    """A server that nobody listed leads into a private network."""
+
+
+class PublicNetwork(AsyncNetworkBackend):
+    """Connects to public addresses alone, and to the very one that it looked at, so that a name cannot change meanwhile."""
+
+    def __init__(self, cure: str, networks: Sequence[Network] = ()) -> None:
+        self._backend = AnyIOBackend()
+        self._cure = cure
+        self._networks = networks
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the interface's own
+        local_address: str | None = None,
+        socket_options: Iterable[SOCKET_OPTION] | None = None,
+    ) -> AsyncNetworkStream:
+        """Connect to the first address of a host, if all of them are public."""
+        address = await public_address(host, port, self._cure, self._networks)
+        return await self._backend.connect_tcp(address, port, timeout, local_address, socket_options)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+async def public_address(host: str, port: int, cure: str, networks: Sequence[Network] = ()) -> str:
+    """Return an address of the host, public or of the private networks that are meant.
+
+    Raises:
+        PrivateAddress: One of its addresses is private, loopback, link-local, or otherwise not for everybody.
+    """
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise ConnectError(f"{host} has no address: {error}") from None
+    addresses = [ip_address(str(info[4][0]).partition("%")[0]) for info in found]
+    for address in addresses:
+        plain = _plain(address)
+        meant = any(plain.version == network.version and plain in network for network in networks)
+        if not meant and (not plain.is_global or plain.is_multicast):
+            raise PrivateAddress(f"{host} leads to {address}, which is no public address; {cure}")
+    return str(addresses[0])
+
+
+_NAT64 = ip_network("64:ff9b::/96")
+
+
+def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return the IPv4 address that an IPv6 address stands for, if it does: what a gateway makes of it counts."""
+    if isinstance(address, IPv4Address):
+        return address
+    inner = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+    return address.ipv4_mapped or address.sixtofour or inner or address
+
+
+def guarded_transport(cure: str = LIST_IT, networks: Sequence[Network] = ()) -> httpx2.AsyncHTTPTransport:
+    """Return a transport that reaches public addresses, and those of `networks`; what it refuses is told with a cure."""
+    transport = httpx2.AsyncHTTPTransport()
+    pool = AsyncConnectionPool(ssl_context=httpx2.create_ssl_context(), max_connections=None, network_backend=PublicNetwork(cure, networks))
+    transport._pool = pool  # noqa: SLF001 - its constructor takes no network
+    return transport
+
+
+BODY_BYTES = 16 * 1024 * 1024
+"""The largest reply: many times the longest completion with all its events."""
+
+IDLE_CONNECTIONS = 100
+"""Connections kept open between calls; those in use are bounded by the worker's own slots for activities."""
+
+ERROR_BYTES = 1024 * 1024
+"""The largest reply that is an error: SDKs read those whole."""
+
+
+class BodyTooLarge(httpx2.DecodingError):
+    """A reply is larger than anything that a model says."""
+
+
+async def ask_unpacked(request: httpx2.Request) -> None:
+    """Ask for a reply that is not packed."""
+    request.headers["accept-encoding"] = "identity"
+
+
+async def expect_soon(request: httpx2.Request) -> None:
+    """Have a stream of Google's count as hung when it says nothing for long: its SDK knows one time for everything."""
+    if request.url.path.endswith(":streamGenerateContent"):
+        request.extensions["timeout"] = httpx2.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT).as_dict()
+
+
+async def bound(response: httpx2.Response) -> None:
+    """Bound a reply before its body is read; a packed one, which may grow without bound, is refused.
+
+    Raises:
+        BodyTooLarge: It is packed.
+    """
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise BodyTooLarge("the reply is packed, though nobody asked for that", request=response.request)
+    limit = BODY_BYTES if response.status_code < HTTPStatus.BAD_REQUEST else ERROR_BYTES
+    response.stream = _Bounded(response.stream, limit, response.request)  # type: ignore[arg-type]  # of an asynchronous client
+
+
+def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient:
+    """Return a pool of connections; a guarded one reaches public addresses alone, and not through a proxy."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS)
+    hooks: dict[str, list[Callable[..., Any]]] = {"request": [ask_unpacked, expect_soon], "response": [bound]}
+    transport = guarded_transport() if guarded else None
+    return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, event_hooks=hooks, transport=transport)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, request: httpx2.Request) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        held = 0
+        async for part in self._stream:
+            held += len(part)
+            if held > self._limit:
+                raise BodyTooLarge(f"the reply has more than {self._limit} bytes", request=self._request)
+            yield part
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._stream.aclose()

@@ -1,0 +1,171 @@
+"""One call of an evidence tool."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pydantic import Field, JsonValue, ValidationError
+from temporalio import activity
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.exceptions import ApplicationError
+
+from activities.model_call import heartbeats
+from activities.state_cache import LogRef, ThreadViews
+from activities.tools.base import Tool
+from gradeloop.contract.base import Strict
+from gradeloop.contract.evaluation import EVIDENCE_BYTES, Evidence, check_outcome, evidence_of, graded, uncertain
+from gradeloop.errors import explain
+from gradeloop.grading.prompts import records
+
+TOOL_SECONDS = 110.0
+"""What a tool may take, below its activity's own 2 minutes so that the grader is told rather than nobody."""
+
+ERROR_CHARACTERS = 2_000
+"""What is kept of a tool's exception."""
+
+CHECKER_ERROR = "checker_error"
+"""The error type of a check that could not decide."""
+
+PAGE_CHARACTERS = EVIDENCE_BYTES // 4
+"""What `read_transcript` shows at once: within the bytes that evidence keeps, whatever the characters."""
+
+
+class ToolRequest(Strict):
+    """A tool call of a model, or a criterion that the tool decides alone."""
+
+    call: str
+    """The id of the model's tool call, or of the checked criterion."""
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    draft: str = ""
+    """What a parameter named `draft` is given, and what a check judges."""
+    check: bool = False
+    grader: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: the tool is a grader, `arguments` what it is asked, and its value a verdict."""
+    operation_id: str = Field(default="", exclude_if=lambda value: not value)
+    """Of the call, the same at every attempt: what a tool with effects tells its own service, so that they happen once."""
+    pinned: str = Field(default="", exclude_if=lambda value: not value)
+    """What the tool's `sha256` was when the run began."""
+    approved: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where a person has approved this very call."""
+
+
+class TranscriptRequest(Strict):
+    """A grader's wish to see a record whole."""
+
+    call: str
+    messages: LogRef
+    record: int
+    offset: int = 0
+
+
+def tool_name(tool: str) -> str:
+    """Return the activity type of a tool."""
+    return f"tool.{tool}"
+
+
+def tool_activity(tool: Tool) -> Callable[[ToolRequest], Coroutine[Any, Any, Evidence]]:
+    """Return the activity of `tool`.
+
+    What the tool raises becomes text for the model that called it. As a check, it is the checker's error, never a grade.
+    """
+
+    @activity.defn(name=tool_name(tool.spec.name))
+    async def call(request: ToolRequest) -> Evidence:
+        async with heartbeats():
+            deadline = asyncio.timeout(TOOL_SECONDS)
+            try:
+                async with deadline:
+                    if tool.refresh is not None:
+                        await tool.refresh()
+                    _refuse(tool, request)
+                    value = await _called(tool, request)
+                return await asyncio.to_thread(_evidence, request, value)
+            except Exception as error:  # noqa: BLE001 - a tool's failure is told, whatever it is
+                words = _late(tool.spec.name) if deadline.expired() else _words(error)
+                if request.check or request.grader:
+                    raise ApplicationError(words, type=CHECKER_ERROR, non_retryable=isinstance(error, NotCalled)) from None
+                return evidence_of(request.call, words, failed=True)
+
+    return call
+
+
+class NotCalled(Exception):
+    """The tool was not called; the message says why."""
+
+
+def _refuse(tool: Tool, request: ToolRequest) -> None:
+    """Raise where the tool must not be called, whatever the workflow knew of it when it asked."""
+    name = tool.spec.name
+    if request.pinned and request.pinned != tool.sha256:
+        raise NotCalled(f"{name} has changed its description or parameters since this run began; it was not called")
+    if tool.needs_approval and not request.approved:
+        raise NotCalled(f"{name} needs a person's approval, which this call has not; it was not called")
+    if not tool.repeatable and activity.info().attempt > 1:
+        raise NotCalled(uncertain(name, request.operation_id))
+
+
+async def _called(tool: Tool, request: ToolRequest) -> object:
+    if request.grader:
+        return await tool.judge(request.arguments, request.draft, request.operation_id)
+    if request.check:
+        return await tool.check(request.draft, request.arguments, request.operation_id)
+    return await tool.run(request.arguments, request.draft, request.operation_id)
+
+
+def _evidence(request: ToolRequest, value: object) -> Evidence:
+    if request.check:
+        return Evidence(call=request.call, text="", outcome=check_outcome(value))
+    return graded(request.call, value) if request.grader else evidence_of(request.call, value)
+
+
+def _late(tool: str) -> str:
+    return f"{tool} took more than {TOOL_SECONDS:g} seconds"
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, NotCalled):
+        return str(error)
+    if isinstance(error, ValidationError):
+        return f"the arguments do not fit: {explain(error)}"[:ERROR_CHARACTERS]
+    return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
+
+
+class ReadTranscript:
+    """The activity `read_transcript`: any record whole, a stretch at a time."""
+
+    def __init__(self, threads: ThreadViews) -> None:
+        self._threads = threads
+
+    @activity.defn(name="read_transcript")
+    async def read_transcript(self, request: TranscriptRequest) -> Evidence:
+        """Return a record's text from an offset on, and where it goes on."""
+        async with heartbeats():
+            shown = records(await self._threads.messages(request.messages))
+        if not 0 <= request.record < len(shown):
+            return evidence_of(request.call, f"there is no record {request.record}; they run from 0 to {len(shown) - 1}", failed=True)
+        text = str(shown[request.record]["text"])
+        stop = min(len(text), max(request.offset, 0) + PAGE_CHARACTERS)
+        following = stop if stop < len(text) else None
+        stretch = text[max(request.offset, 0) : stop]
+        return evidence_of(request.call, {"record": request.record, "characters": len(text), "next_offset": following, "text": stretch})
+
+
+@activity.defn(name="find_worker")
+async def find_worker(task_queue: str) -> None:
+    """Return if a worker polls the queue for workflows.
+
+    Raises:
+        ApplicationError: Of type `no_worker`; retried by the caller for as long as it wants to wait.
+    """
+    client = activity.client()
+    answer = await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=task_queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+    )
+    if not answer.pollers:
+        raise ApplicationError(f"no worker serves the task queue {task_queue!r}; start it", type="no_worker")

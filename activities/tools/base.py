@@ -1,0 +1,268 @@
+"""How a typed function becomes a tool, and what built-in tools may use."""
+
+import asyncio
+import concurrent.futures
+import hashlib
+import inspect
+import json
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
+
+from activities.providers.base import ToolSpec
+from gradeloop.errors import InvalidRequest
+from gradeloop.sandbox import MIB, Limits, Sandbox
+from gradeloop.sandbox.choice import SandboxChoice
+from gradeloop.sandbox.monty import Monty
+from gradeloop.settings.worker import WorkerSettings
+
+_NOT_FOR_THE_LOOP = (SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError)
+
+
+AT_ONCE = 32
+"""Calls in threads at once; one that is given up counts no more, though its thread goes on."""
+
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+async def in_a_thread(function: Callable[..., Any], values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
+    """Call the function and return its value. Given up, it goes on behind our back: Python cannot end a thread."""
+    loop = asyncio.get_running_loop()
+    async with _slots.setdefault(loop, asyncio.Semaphore(AT_ONCE)):
+        return await _started(loop, function, values)
+
+
+async def _started(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], values: dict[str, Any]) -> Any:  # noqa: ANN401
+    told: asyncio.Future[Any] = loop.create_future()
+
+    def finish(value: Any, error: BaseException | None) -> None:  # noqa: ANN401 - whatever the function returns
+        if not told.done():
+            told.set_result(value) if error is None else told.set_exception(error)
+
+    def call() -> None:
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = function(**values)
+        except _NOT_FOR_THE_LOOP as left:
+            error = RuntimeError(repr(left))  # an exit or a cancellation would mean something else to the event loop
+        except BaseException as raised:  # noqa: BLE001 - it is told where it is awaited
+            error = raised
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(finish, value, error)
+
+    threading.Thread(target=call, name=f"tool {getattr(function, '__name__', '')}", daemon=True).start()
+    return await told
+
+
+DRAFT = "draft"
+"""A parameter of this name is given the draft; the model neither sees nor fills it."""
+
+OPERATION = "operation_id"
+"""A parameter of this name is given the call's own id, the same at every attempt; the model neither sees nor fills it."""
+
+CACHEABLE = "cacheable"
+"""The attribute by which a function declares, with a version, that a verdict which rests on it may be reused."""
+
+NEEDS_APPROVAL = "needs_approval"
+"""The attribute, True, by which a function declares that a person has to approve each call."""
+
+REPEATABLE = "repeatable"
+"""The attribute, False, by which a function declares that it must not run twice for the same call."""
+
+DIGITS = 16
+"""Of a sha256 that tells one set of tools, or one tool's schema, from another."""
+
+
+@dataclass
+class Tool:
+    """A function and what is known of it; of an MCP server's, what is known may change while the worker runs."""
+
+    spec: ToolSpec
+    function: Callable[..., Any]
+    arguments: type[BaseModel] | None
+    """None where somebody else reads the arguments: the function takes them as one dict."""
+    takes_draft: bool = False
+    takes_operation: bool = False
+    required: tuple[str, ...] = ()
+    """The parameters without a default."""
+    version: str | None = None
+    """What the function declares as `cacheable`: the same call gives the same value as long as this is the same."""
+    needs_approval: bool = False
+    repeatable: bool = True
+    refresh: Callable[[], Awaitable[None]] | None = None
+    """Looks anew at what the tool says of itself, before it is called."""
+
+    @property
+    def sha256(self) -> str:
+        """The first digits of the sha256 of what a model is told of the tool."""
+        return hashlib.sha256(json.dumps(self.spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+    @property
+    def asked_parameter(self) -> str | None:
+        """Where a grader's function gets what it is asked; None where it cannot serve as a grader."""
+        return self.required[0] if len(self.required) == 1 and self.arguments is not None else None
+
+    def check_parameter(self, given: Mapping[str, JsonValue]) -> str | None:
+        """Return where a check puts the draft, beside the arguments that its rubric gives; None where it cannot serve as one."""
+        open_ones = [name for name in self.required if name not in given]
+        if self.arguments is None:
+            return None
+        if self.takes_draft:
+            return None if open_ones else DRAFT
+        return open_ones[0] if len(open_ones) == 1 else None
+
+    async def run(self, arguments: Mapping[str, JsonValue], draft: str, operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
+        """Call the function with validated arguments; a plain one runs in a thread.
+
+        Raises:
+            ValidationError: The arguments do not fit the signature.
+        """
+        if self.arguments is None:
+            values: dict[str, Any] = {"arguments": dict(arguments)}
+        else:
+            checked = self.arguments.model_validate(dict(arguments))
+            values = {name.removeprefix(_FIELD): getattr(checked, name) for name in self.arguments.model_fields}
+        own = ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION: operation} if self.takes_operation else {})
+        return await self._call(values | own)
+
+    async def check(self, draft: str, given: Mapping[str, JsonValue], operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
+        """Call the function on a draft, with the arguments that the rubric gives."""
+        parameter = self.check_parameter(given)
+        if parameter is None:
+            raise InvalidRequest(f"the tool {self.spec.name!r} cannot serve as a check")
+        arguments = {**given} if parameter == DRAFT and self.takes_draft else {**given, parameter: draft}
+        return await self.run(arguments, draft, operation)
+
+    async def judge(self, asked: Mapping[str, JsonValue], draft: str, operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
+        """Call the function with what a grader is asked."""
+        if self.asked_parameter is None:
+            raise InvalidRequest(f"the tool {self.spec.name!r} cannot serve as a grader")
+        own = ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION: operation} if self.takes_operation else {})
+        return await self._call({self.asked_parameter: dict(asked)} | own)
+
+    async def _call(self, values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
+        if inspect.iscoroutinefunction(self.function):
+            return await self.function(**values)
+        return await in_a_thread(self.function, values)
+
+
+def tool_of(function: Callable[..., Any]) -> Tool:
+    """Read a tool from a function's name, signature, docstring and attributes.
+
+    Raises:
+        InvalidRequest: A parameter has no annotation, or one that has no JSON Schema; an attribute makes no sense.
+    """
+    name = function.__name__
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    for parameter in parameters:
+        if parameter.annotation is inspect.Parameter.empty or parameter.kind not in _NAMED:
+            raise InvalidRequest(f"the tool {name!r}: parameter {parameter.name!r} needs a type annotation and a name of its own")
+    shown = [parameter for parameter in parameters if parameter.name not in {DRAFT, OPERATION}]
+    try:
+        # By alias, since a parameter may be called as one of pydantic's own methods: schema, json, copy.
+        fields: dict[str, Any] = {f"{_FIELD}{each.name}": (each.annotation, _field(each)) for each in shown}
+        arguments = create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
+        schema = arguments.model_json_schema()
+    except Exception as error:  # noqa: BLE001 - pydantic raises many kinds, each the author's mistake
+        raise InvalidRequest(f"the tool {name!r} has a parameter without a JSON Schema: {error}") from None
+    return Tool(
+        spec=ToolSpec(name=name, description=inspect.getdoc(function) or name, parameters=_bare(schema)),
+        function=function,
+        arguments=arguments,
+        takes_draft=any(parameter.name == DRAFT for parameter in parameters),
+        takes_operation=any(parameter.name == OPERATION for parameter in parameters),
+        required=tuple(parameter.name for parameter in shown if _required(parameter)),
+        version=_version(function),
+        needs_approval=_flag(function, NEEDS_APPROVAL, default=False),
+        repeatable=_flag(function, REPEATABLE, default=True),
+    )
+
+
+def _version(function: Callable[..., Any]) -> str | None:
+    declared = getattr(function, CACHEABLE, None)
+    if declared is not None and not (isinstance(declared, str) and declared):
+        raise InvalidRequest(f"the tool {function.__name__!r}: {CACHEABLE} is {declared!r}; give a version as text, such as '1'")
+    return declared
+
+
+def _flag(function: Callable[..., Any], name: str, *, default: bool) -> bool:
+    declared = getattr(function, name, default)
+    if not isinstance(declared, bool):
+        raise InvalidRequest(f"the tool {function.__name__!r}: {name} is {declared!r}; give True or False")
+    return declared
+
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+_FIELD = "parameter_"
+
+
+def _field(parameter: inspect.Parameter) -> Any:  # noqa: ANN401 - pydantic's own
+    return Field(alias=parameter.name) if _required(parameter) else Field(default=parameter.default, alias=parameter.name)
+
+
+def _required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is inspect.Parameter.empty
+
+
+def _bare(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema without pydantic's titles, which tell a model nothing."""
+    properties = {key: {k: v for k, v in value.items() if k != "title"} for key, value in schema.get("properties", {}).items()}
+    return {key: value for key, value in schema.items() if key != "title"} | {"properties": properties}
+
+
+UNTRIED = SandboxChoice(Monty(), None, None, ())
+"""What a worker has before it has tried: snippets, which need nothing of the machine."""
+
+
+class ToolUnavailable(Exception):
+    """This worker cannot offer a tool; the message says why, and the cure."""
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """What a worker's built-in tools may use."""
+
+    settings: WorkerSettings
+    sandboxes: SandboxChoice = UNTRIED
+
+    def sandbox(self, found: Sandbox | None) -> Sandbox:
+        """Return the sandbox, or say why there is none.
+
+        Raises:
+            Unavailable: None holds.
+        """
+        if found is None:
+            why = self.sandboxes.why_not() if self.sandboxes.tried else "this worker has tried none"
+            raise ToolUnavailable(f"no sandbox for programs holds on this machine ({why}); `gradeloop doctor` says what is missing")
+        return found
+
+    def limits(self, *, snippet: bool = False, processes: int = 1) -> Limits:
+        """Return the limits of a run, from the settings."""
+        told = self.settings.sandbox
+        return Limits(
+            seconds=told.seconds if snippet else told.program_seconds,
+            memory_bytes=told.memory_mib * MIB,
+            output_bytes=told.output_kib * 1024,
+            disk_bytes=told.disk_mib * MIB,
+            processes=processes,
+        )
+
+
+def package(name: str, extra: str = "evidence") -> None:
+    """Refuse a tool whose package is missing.
+
+    Raises:
+        Unavailable: It is not installed.
+    """
+    from importlib.util import find_spec
+
+    if find_spec(name) is None:
+        raise ToolUnavailable(f"the package {name!r} is not installed; pip install 'gradeloop[{extra}]'")

@@ -1,0 +1,165 @@
+"""The tools `read_file`, `list_files` and `search_files`."""
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from activities.tools.base import ToolContext, ToolUnavailable
+from gradeloop.grading.checks import compiled
+
+STRETCH_BYTES = 32 * 1024
+"""What `read_file` shows at once: as JSON it stays within the 64 KiB that are kept of evidence."""
+
+LISTED = 1_000
+MATCHES = 200
+LINE_CHARACTERS = 300
+SEARCHED_BYTES = 2 * 1024 * 1024
+"""A larger file is left out of a search."""
+
+SEARCH_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Folders by name. Every path is walked from its root, part by part, and no link is followed."""
+
+    folders: dict[str, Path]
+
+    def split(self, path: str) -> tuple[Path, tuple[str, ...]]:
+        """Return the root of a path, and its further parts.
+
+        Raises:
+            ValueError: It leads out of the roots.
+        """
+        parts = PurePosixPath(path).parts
+        if not parts or parts[0] not in self.folders:
+            raise ValueError(f"{path!r} is under no root; paths begin with one of: {', '.join(sorted(self.folders))}")
+        if ".." in parts or "\0" in path:
+            raise ValueError(f"{path!r} leads out of its root; give it without '..'")
+        return self.folders[parts[0]], parts[1:]
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[int]:
+        """Open what a path names, a file or a folder."""
+        root, parts = self.split(path)
+        held = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        for part in parts:
+            held = _step(held, part, path)
+        try:
+            yield held
+        finally:
+            os.close(held)
+
+
+def _step(folder: int, part: str, path: str) -> int:
+    """Return a part of a folder, which is closed in any case."""
+    try:
+        return os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        raise ValueError(f"{path!r} cannot be read: {'it is or goes through a link' if error.errno == 40 else error.strerror}") from None  # noqa: PLR2004 - ELOOP
+    finally:
+        os.close(folder)
+
+
+def file_tools_of(shelf: ToolContext) -> list[Callable[..., Any]]:
+    """Return the tools."""
+    if not shelf.settings.files.roots:
+        raise ToolUnavailable("no root is named; name folders under [files.roots] in gradeloop.toml")
+    roots = Roots(shelf.settings.files.roots)
+    known = ", ".join(sorted(roots.folders))
+
+    def read_file(path: str, offset: int = 0) -> dict[str, Any]:
+        with roots.open(path) as file:
+            return {"path": path, **_stretch(file, offset, path)}
+
+    def list_files(path: str = "") -> dict[str, Any]:
+        found = [{"path": each, "bytes": size} for each, size in _walk(roots, path)]
+        return {"files": found[:LISTED], **({"more": True} if len(found) > LISTED else {})}
+
+    def search_files(pattern: str, path: str = "") -> dict[str, Any]:
+        return _search(roots, compiled(pattern), path)
+
+    read_file.__doc__ = f"""Read a text file, {STRETCH_BYTES // 1024} KiB at a time.
+
+Args:
+    path: Begins with a root: {known}.
+    offset: The byte to start at; 0, or next_offset of the stretch before."""
+    list_files.__doc__ = f"""List files below a folder, with their sizes, at most {LISTED:,}.
+
+Args:
+    path: Begins with a root: {known}. Empty lists all roots."""
+    search_files.__doc__ = f"""Find lines that match a regular expression (RE2's syntax) in text files, at most {MATCHES}.
+
+Args:
+    pattern: (?i) at its beginning ignores case.
+    path: A folder or file; begins with a root: {known}. Empty searches all roots."""
+    return [read_file, list_files, search_files]
+
+
+def _stretch(file: int, offset: int, path: str) -> dict[str, Any]:
+    facts = os.fstat(file)
+    if not stat.S_ISREG(facts.st_mode):
+        raise ValueError(f"{path!r} is no file; list_files shows what is below it")
+    if not 0 <= offset <= facts.st_size:
+        raise ValueError(f"offset is {offset}; the file has {facts.st_size} bytes")
+    raw = os.pread(file, STRETCH_BYTES, offset)
+    if b"\0" in raw:
+        raise ValueError(f"{path!r} is binary ({facts.st_size} bytes, sha256 {_sha256(file)})")
+    stop = offset + len(raw)
+    while raw and stop < facts.st_size and (raw[-1] & 0xC0) == 0x80:  # noqa: PLR2004 - do not cut a character
+        raw, stop = raw[:-1], stop - 1
+    if raw and stop < facts.st_size and raw[-1] >= 0xC0:  # noqa: PLR2004 - nor leave its first byte
+        raw, stop = raw[:-1], stop - 1
+    return {"bytes": facts.st_size, "text": raw.decode(errors="replace"), "next_offset": stop if stop < facts.st_size else None}
+
+
+def _sha256(file: int) -> str:
+    with os.fdopen(os.dup(file), "rb") as held:
+        held.seek(0)
+        return hashlib.file_digest(held, "sha256").hexdigest()
+
+
+def _walk(roots: Roots, path: str) -> Iterator[tuple[str, int]]:
+    """Yield files below a path, one more than are listed; links are passed over."""
+    pending, count = sorted(roots.folders, reverse=True) if not path else [path.rstrip("/")], 0
+    while pending and count <= LISTED * 10:
+        current = pending.pop()
+        with roots.open(current) as held:
+            facts = os.fstat(held)
+            if stat.S_ISREG(facts.st_mode):
+                count += 1
+                yield current, facts.st_size
+                continue
+            if not stat.S_ISDIR(facts.st_mode):
+                continue
+            with os.scandir(held) as entries:
+                names = sorted((entry.name for entry in entries if not entry.is_symlink()), reverse=True)
+        pending += [f"{current}/{name}" for name in names]
+
+
+def _search(roots: Roots, pattern: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - RE2's own type
+    until, passed_over = time.monotonic() + SEARCH_SECONDS, 0
+    matches: list[dict[str, Any]] = []
+    for name, size in _walk(roots, path):
+        if time.monotonic() > until:
+            return {"matches": matches, "more": True, "stopped": f"after {SEARCH_SECONDS:g} seconds; name a folder below"}
+        if size > SEARCHED_BYTES:
+            passed_over += 1
+            continue
+        with roots.open(name) as held:
+            raw = os.pread(held, SEARCHED_BYTES, 0)
+        if b"\0" in raw[:8192]:
+            passed_over += 1
+            continue
+        for number, line in enumerate(raw.decode(errors="replace").splitlines(), 1):
+            if pattern.search(line):
+                if len(matches) == MATCHES:
+                    return {"matches": matches, "more": True}
+                matches.append({"path": name, "line": number, "text": line[:LINE_CHARACTERS]})
+    return {"matches": matches, **({"passed_over": f"{passed_over} large or binary files"} if passed_over else {})}

@@ -1,0 +1,245 @@
+"""The tools of a worker by name."""
+
+import hashlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from activities.providers.base import ToolSpec
+from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, tool_of
+from activities.tools.code import run_command_of, run_pytest_of, run_python_of
+from activities.tools.files import file_tools_of
+from activities.tools.mcp import McpServers
+from activities.tools.text import count_tokens_of, json_schema_check_of, regex_check_of, text_check, word_count
+from activities.tools.web import fetch_page_of
+from gradeloop.contract.model_spec import OfferedTool
+from gradeloop.errors import InvalidRequest, explain
+from gradeloop.sandbox import Sandbox
+from gradeloop.settings.worker import WorkerSettings
+from gradeloop.text import did_you_mean
+
+Function = Callable[..., Any]
+
+_BY_NAME: dict[str, Callable[[ToolContext], Function]] = {
+    "run_python": run_python_of,
+    "run_pytest": run_pytest_of,
+    "run_command": run_command_of,
+    "fetch_page": fetch_page_of,
+    "json_schema_check": lambda _: json_schema_check_of(),
+    "regex_check": lambda _: regex_check_of(),
+    "count_tokens": lambda _: count_tokens_of(),
+    "word_count": lambda _: word_count,
+    "text_check": lambda _: text_check,
+}
+_FILES = ("read_file", "list_files", "search_files")
+
+NAMES = (*_BY_NAME, *_FILES)
+"""All of them, but `read_transcript`, which is part of grading itself."""
+
+
+def builtins(shelf: ToolContext) -> tuple[list[Function], dict[str, str]]:
+    """Return the tools that this worker can offer, and for each of the others why not."""
+    offered: list[Function] = []
+    refused: dict[str, str] = {}
+    for name, made in _made(shelf):
+        if isinstance(made, ToolUnavailable):
+            refused[name] = str(made)
+        else:
+            offered.append(made)
+    return offered, refused
+
+
+def _made(shelf: ToolContext) -> Iterator[tuple[str, Function | ToolUnavailable]]:
+    for name, make in _BY_NAME.items():
+        try:
+            yield name, make(shelf)
+        except ToolUnavailable as why:
+            yield name, why
+    try:
+        yield from zip(_FILES, file_tools_of(shelf), strict=True)
+    except ToolUnavailable as why:
+        yield from ((name, why) for name in _FILES)
+
+
+ENTRY_POINTS = "gradeloop.tools"
+"""The entry-point group in which an installed package offers a function or a module of functions."""
+
+READ_TRANSCRIPT = ToolSpec(
+    name="read_transcript",
+    description="Show a record of the judged conversation whole, from an offset on, in stretches.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "record": {"type": "integer", "description": "The record's number."},
+            "offset": {"type": "integer", "description": "The character to start at; 0, or next_offset of the stretch before."},
+        },
+        "required": ["record", "offset"],
+        "additionalProperties": False,
+    },
+)
+"""A grader's alone: it is given it where its records were cut, and where it is named."""
+
+RESERVED = READ_TRANSCRIPT.name
+
+
+class ToolRegistry:
+    """Tools by name."""
+
+    def __init__(
+        self, functions: Iterable[Callable[..., Any]] = (), shelf: ToolContext | None = None, mcp: McpServers | None = None
+    ) -> None:
+        shelf = shelf or ToolContext(WorkerSettings())
+        offered, self.refused = builtins(shelf)
+        self.refused |= mcp.refused if mcp else {}
+        self._tools: dict[str, Tool] = {}
+        for tool in (*map(tool_of, offered), *map(tool_of, functions), *(mcp.tools if mcp else ())):
+            self._add(tool)
+        for name in shelf.settings.needs_approval:
+            self._get(name, "needs_approval").needs_approval = True
+
+    @classmethod
+    def load(cls, files: Sequence[Path], shelf: ToolContext | None = None, mcp: McpServers | None = None) -> "ToolRegistry":
+        """Load the built-in tools, the installed ones, those of `files`, and those of MCP servers.
+
+        Raises:
+            InvalidRequest: A file is missing, does not import, or offers no tool; a name is taken twice.
+        """
+        installed = [function for point in entry_points(group=ENTRY_POINTS) for function in _functions(point.load())]
+        return cls([*installed, *(function for path in files for function in _of_file(path))], shelf, mcp)
+
+    def _add(self, tool: Tool) -> None:
+        if tool.spec.name in self._tools or tool.spec.name in {RESERVED, *self.refused}:
+            raise InvalidRequest(f"the tool name {tool.spec.name!r} is taken; rename the function")
+        self._tools[tool.spec.name] = tool
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def named(self, names: Iterable[str]) -> Iterator[Tool]:
+        """Yield those of the tools that this worker has."""
+        return (self._tools[name] for name in names if name in self._tools)
+
+    def specs(self, tools: Iterable[OfferedTool]) -> tuple[ToolSpec, ...]:
+        """Return what a model is told of the tools, those elsewhere among them."""
+        return tuple(self._spec(tool) for tool in tools)
+
+    def _spec(self, tool: OfferedTool) -> ToolSpec:
+        if not isinstance(tool, str):
+            return ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters)
+        return READ_TRANSCRIPT if tool == RESERVED else self._get(tool).spec
+
+    def refuse_unknown(self, tools: Iterable[OfferedTool], where: str, *, judges: bool = False) -> None:
+        """Raise InvalidRequest at the first tool that this worker has not; `judges` where they are a grader's."""
+        for tool in tools:
+            name = tool if isinstance(tool, str) else tool.name
+            if name == RESERVED and (not judges or not isinstance(tool, str)):
+                raise InvalidRequest(f"{where}: {RESERVED} shows a grader what it judges; leave it out here")
+            if isinstance(tool, str) and name != RESERVED:
+                self._get(name, where)
+
+    def refuse_non_check(self, name: str, given: Mapping[str, JsonValue], where: str) -> None:
+        """Raise InvalidRequest where the tool is unknown, needs more than the draft, or does not take the arguments."""
+        tool = self._get(name, where)
+        parameter = tool.check_parameter(given)
+        if parameter is None or tool.arguments is None:
+            needs = f"; it needs {', '.join(tool.required)}" if tool.required else ""
+            cure = "a check takes it as its only required parameter, beside the arguments that the rubric gives"
+            raise InvalidRequest(f"{where}: the tool {name!r} needs more than the draft{needs}; {cure}")
+        try:
+            tool.arguments.model_validate({**given} if tool.takes_draft else {**given, parameter: ""})
+        except ValidationError as error:
+            if any(each["loc"][:1] != (parameter,) for each in error.errors()):
+                raise InvalidRequest(f"{where}: the arguments of {name!r}: {explain(error)}") from None
+
+    def refuse_non_grader(self, name: str, where: str) -> None:
+        """Raise InvalidRequest where the function is unknown or does not take what a grader is asked."""
+        if self._get(name, where).asked_parameter is None:
+            raise InvalidRequest(f"{where}: the function {name!r} takes no question; a grader takes one required parameter, a dict")
+
+    def cacheable(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those tools on which a verdict may rest that is reused."""
+        return tuple(tool.spec.name for tool in self.named(names) if tool.version is not None)
+
+    def sha256(self, tools: Iterable[OfferedTool]) -> str:
+        """Return the first digits of the sha256 of what a model is told of the tools, with the versions that they declare."""
+        told = [[self._spec(tool).model_dump(mode="json"), self._version(tool)] for tool in tools]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+    def _version(self, tool: OfferedTool) -> str | None:
+        return self._get(tool).version if isinstance(tool, str) and tool != RESERVED else None
+
+    def _get(self, name: str, where: str = "tools") -> Tool:
+        if name in self.refused:
+            raise InvalidRequest(f"{where}: the tool {name!r} is not to be had on this worker: {self.refused[name]}")
+        if name not in self._tools:
+            raise InvalidRequest(
+                f"{where}: unknown tool {name!r}.{did_you_mean(name, sorted(self._tools))} Give the worker its file by --tools"
+            )
+        return self._tools[name]
+
+
+def _of_file(path: Path) -> list[Callable[..., Any]]:
+    if not path.is_file():
+        raise InvalidRequest(f"the tools file {str(path)!r} does not exist")
+    functions = _functions(_imported(path))
+    if not functions:
+        raise InvalidRequest(f"the tools file {str(path)!r} has no public function")
+    return functions
+
+
+def _imported(path: Path) -> ModuleType:
+    name = f"gradeloop_tools_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InvalidRequest(f"the tools file {str(path)!r} is no Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the author's module raises is the author's mistake
+        raise InvalidRequest(f"the tools file {str(path)!r} does not import: {type(error).__name__}: {error}") from None
+    return module
+
+
+def _functions(offered: object) -> list[Callable[..., Any]]:
+    if inspect.isfunction(offered):
+        return [offered]
+    members = vars(offered).items() if isinstance(offered, ModuleType) else ()
+    own = [value for name, value in members if inspect.isfunction(value) and not name.startswith("_")]
+    return [function for function in own if function.__module__ == getattr(offered, "__name__", None)]
+
+
+def in_force(shelf: ToolContext, toolbox: ToolRegistry) -> dict[str, Any]:
+    """Return sandboxes, tools and where they may reach, as JSON; values of variables are not among it."""
+    settings, choice = shelf.settings, shelf.sandboxes
+    named = {"snippets": choice.snippets, "programs": choice.programs, "commands": choice.commands}
+    return {
+        "config": str(settings.config) if settings.config else None,
+        "sandboxes": [{"name": each.name, "why_not": each.why} for each in choice.tried],
+        "chosen": {use: _name(box) for use, box in named.items()},
+        "limits": settings.sandbox.model_dump(mode="json"),
+        "tools": [_words(tool.spec.name, approval=tool.needs_approval, repeatable=tool.repeatable) for tool in toolbox],
+        "refused": toolbox.refused,
+        "roots": {name: str(path) for name, path in settings.files.roots.items()},
+        "commands": {name: list(each.argv) for name, each in settings.commands.items()},
+        "hosts": list(settings.fetch.hosts),
+        "mcp": {name: list(each.tools) for name, each in settings.mcp.items()},
+        "concurrency": settings.max_concurrent_activities,
+    }
+
+
+def _name(box: Sandbox | None) -> str | None:
+    return box.name if box else None
+
+
+def _words(name: str, *, approval: bool, repeatable: bool) -> str:
+    marks = [*(["needs approval"] if approval else ()), *(["runs once"] if not repeatable else ())]
+    return f"{name} ({', '.join(marks)})" if marks else name

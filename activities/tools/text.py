@@ -1,0 +1,114 @@
+"""Tools that look at text: words, tokens, regular expressions, JSON schemas."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from activities.tools.base import package
+from gradeloop.contract.messages import code_of
+from gradeloop.grading.checks import Kind, compiled, outcome, read_json, refuse_unfit, schema_errors
+
+Encoding = Literal["o200k_base", "cl100k_base"]
+
+
+def word_count(draft: str, minimum: int | None = None, maximum: int | None = None) -> dict[str, Any]:
+    """Count the draft's words, as white space separates them, and say whether they are within bounds.
+
+    Args:
+        minimum: The fewest that pass.
+        maximum: The most that pass.
+    """
+    return _within(len(draft.split()), "words", minimum, maximum)
+
+
+def count_tokens_of() -> Callable[..., dict[str, Any]]:
+    """Return the tool."""
+    package("bpe_openai")
+
+    def count_tokens(
+        draft: str, minimum: int | None = None, maximum: int | None = None, encoding: Encoding = "o200k_base"
+    ) -> dict[str, Any]:
+        """Count the draft's tokens and say whether they are within bounds.
+
+        Args:
+            minimum: The fewest that pass.
+            maximum: The most that pass.
+            encoding: OpenAI's tokenizers; other vendors' models count differently.
+        """
+        return _within(len(_encoding(encoding).encode_ordinary(draft)), "tokens", minimum, maximum)
+
+    return count_tokens
+
+
+def regex_check_of() -> Callable[..., dict[str, Any]]:
+    """Return the tool."""
+
+    def regex_check(
+        pattern: str, draft: str, absent: bool = False, whole: bool = False, extract: Literal["text", "code"] = "text"
+    ) -> dict[str, Any]:
+        """Say whether the draft matches a regular expression (RE2's syntax: no look-around, no back-references).
+
+        Args:
+            pattern: Found anywhere in the draft; (?i) at its beginning ignores case, (?s) has a dot match line ends.
+            absent: True passes where it is not found.
+            whole: True asks that all of the draft matches.
+            extract: `code` looks at the draft's last fenced code block.
+        """
+        text = code_of(draft) if extract == "code" else draft
+        found = compiled(pattern).fullmatch(text) if whole else compiled(pattern).search(text)
+        told = {"found": found.group(0)[:200], "at": found.start()} if found else {"found": None}
+        return {"ok": (found is None) == absent, **told}
+
+    return regex_check
+
+
+def text_check(kind: Kind, draft: str, value: JsonValue = None, negate: bool = False) -> dict[str, Any]:
+    """Compare the draft with a text, or look for texts, a pattern or JSON in it.
+
+    Args:
+        kind: How; the i in icontains ignores case.
+        value: What is looked for: a text; for -all and -any a list of them; a pattern of RE2's; for JSON a JSON Schema, or nothing.
+        negate: True passes where it does not hold.
+    """
+    told = outcome(draft, {"kind": kind, "value": value, "negate": negate})
+    return {"ok": told.passed} | ({"why": told.gap} if told.gap else {})
+
+
+@functools.cache
+def _encoding(name: str) -> Any:  # noqa: ANN401 - the package has no types
+    import bpe_openai  # type: ignore[import-untyped]  # it has no types
+
+    return bpe_openai.get_encoding(name)
+
+
+def _within(count: int, what: str, minimum: int | None, maximum: int | None) -> dict[str, Any]:
+    for name, bound in (("minimum", minimum), ("maximum", maximum)):
+        if bound is not None and bound < 0:
+            raise ValueError(f"{name} is {bound}; give a number of {what}")
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise ValueError(f"minimum {minimum} is above maximum {maximum}; nothing would pass")
+    ok = (minimum is None or count >= minimum) and (maximum is None or count <= maximum)
+    bounds = {name: value for name, value in (("minimum", minimum), ("maximum", maximum)) if value is not None}
+    return {"ok": ok, what: count, **bounds}
+
+
+def json_schema_check_of() -> Callable[..., dict[str, Any]]:
+    """Return the tool."""
+
+    def json_schema_check(schema: dict[str, Any], draft: str) -> dict[str, Any]:
+        """Say whether the draft, or its last fenced code block, is JSON that fits a JSON Schema (draft 2020-12), and what does not.
+
+        Args:
+            schema: References within itself are followed, others are not; patterns are RE2's.
+        """
+        refuse_unfit(schema)
+        try:
+            value = read_json(code_of(draft))
+        except ValueError as error:
+            return {"ok": False, "errors": [str(error)]}
+        errors = list(schema_errors(schema, value))
+        return {"ok": not errors, **({"errors": errors} if errors else {})}
+
+    return json_schema_check

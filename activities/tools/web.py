@@ -1,0 +1,107 @@
+"""The tool `fetch_page`."""
+
+from collections.abc import Callable, Coroutine
+from fnmatch import fnmatchcase
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import httpx2
+
+from activities.providers.http import PrivateAddress, guarded_transport
+from activities.tools.base import ToolContext, ToolUnavailable, package
+from gradeloop.settings.worker import FetchSettings
+
+REDIRECTS = 5
+
+TEXT = ("text/", "application/json", "application/xml", "application/xhtml+xml", "application/javascript")
+PORTS = {"http": 80, "https": 443}
+
+Tool = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
+
+
+def fetch_page_of(shelf: ToolContext) -> Tool:
+    """Return the tool."""
+    settings = shelf.settings.fetch
+    if not settings.hosts:
+        raise ToolUnavailable("no host is allowed; name some as fetch.hosts in gradeloop.toml")
+    package("bs4")
+
+    async def fetch_page(url: str) -> dict[str, Any]:
+        transport = guarded_transport("name its network in fetch.networks if it is meant", settings.networks)
+        timeout = httpx2.Timeout(settings.seconds)
+        async with httpx2.AsyncClient(timeout=timeout, follow_redirects=False, transport=transport, trust_env=False) as client:
+            return await _fetched(client, url, settings)
+
+    fetch_page.__doc__ = f"""Fetch a web page and return its text; HTML without its marks and scripts.
+
+Args:
+    url: http or https, on one of these hosts: {", ".join(settings.hosts)}."""
+    return fetch_page
+
+
+async def _fetched(client: httpx2.AsyncClient, url: str, settings: FetchSettings) -> dict[str, Any]:
+    at = url
+    for _ in range(REDIRECTS + 1):
+        _refuse_foreign(at, settings)
+        try:
+            async with client.stream("GET", at, headers={"accept-encoding": "identity"}) as response:
+                if response.is_redirect:
+                    at = urljoin(at, response.headers.get("location", ""))
+                    continue
+                return await _page(response, at, settings)
+        except PrivateAddress as error:
+            raise ValueError(str(error)) from None
+        except httpx2.HTTPError as error:
+            raise ValueError(f"{at} cannot be fetched: {type(error).__name__}: {error}") from None
+    raise ValueError(f"{url} leads from page to page more than {REDIRECTS} times")
+
+
+def _refuse_foreign(url: str, settings: FetchSettings) -> None:
+    """Raise where an address is not one that the settings allow; each step of a redirection is looked at."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{url!r} is no address: {error}") from None
+    if parts.scheme not in PORTS or not parts.hostname or "@" in parts.netloc:
+        raise ValueError(f"{url!r} is no address of a page; it begins with http:// or https://, without a user")
+    named = parts.hostname if port in {None, PORTS[parts.scheme]} else f"{parts.hostname}:{port}"
+    if not any(fnmatchcase(named, host.lower()) for host in settings.hosts):
+        raise ValueError(f"the host {named!r} is not allowed; those that are: {', '.join(settings.hosts)}")
+
+
+async def _page(response: httpx2.Response, url: str, settings: FetchSettings) -> dict[str, Any]:
+    kind = response.headers.get("content-type", "text/plain").partition(";")[0].strip().lower()
+    if not kind.startswith(TEXT):
+        raise ValueError(f"{url} is {kind}, no text")
+    raw, most = bytearray(), settings.max_kib * 1024
+    async for part in response.aiter_raw():
+        raw += part[: most - len(raw)]
+        if len(raw) >= most:
+            break
+    told: dict[str, Any] = {"url": url, "status": response.status_code}
+    if response.status_code >= HTTPStatus.BAD_REQUEST:
+        raise ValueError(f"{url} answers with {response.status_code}")
+    text = bytes(raw).decode(_encoding(response), errors="replace")
+    return told | {"text": _text_of(text) if "html" in kind else text} | ({"cut_at_bytes": most} if len(raw) >= most else {})
+
+
+def _encoding(response: httpx2.Response) -> str:
+    named = response.charset_encoding or "utf-8"
+    try:
+        "".encode(named)
+    except LookupError:
+        return "utf-8"
+    return named
+
+
+def _text_of(html: str) -> str:
+    """Return what a reader of the page sees: title and text, a line a block."""
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(html, "html.parser")
+    for hidden in soup(["script", "style", "noscript", "template"]):
+        hidden.decompose()
+    lines = (" ".join(line.split()) for line in soup.get_text("\n").splitlines())
+    return "\n".join(line for line in lines if line)

@@ -1,0 +1,204 @@
+"""How a case is run: its plan, its conversations with graders, its result."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from gradeloop.batches.contract import Case, CasePlan, CaseResult, CaseStatus, Kind, ended
+from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Judgement, Malformed, Verdict
+from gradeloop.contract.messages import Message, Usage, code_of
+from gradeloop.contract.model_spec import RemoteGrader
+from gradeloop.contract.thread import Grader, Priority, RunResult, ThreadRequest
+from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
+from gradeloop.grading.checks import outcome
+from gradeloop.grading.prompts import is_elided
+from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate, call_groups, curtailed, result_of, row_characters, score_of
+from gradeloop.grading.verdicts import GraderConversation
+from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest
+from gradeloop.text import shortened
+
+TEXT_CHECK = "text_check"
+"""The tool whose word on a text is found without calling anybody."""
+
+
+def plan_of(case: Case) -> CasePlan:
+    """Return how a case is run: what needs tools, or a grader elsewhere, is a workflow of its own."""
+    if case.loop:
+        return CasePlan(kind="thread", drafted=False, units=0)
+    if case.generator is not None and (case.generator.model is None or case.generator.tools):
+        return CasePlan(kind="thread", drafted=False, units=0)
+    kind: Kind = "judging" if _needs_tools(case) else "calls"
+    return CasePlan(kind=kind, drafted=case.output is None, units=len(units_of(case)))
+
+
+def units_of(case: Case) -> list[tuple[CallGroup, int]]:
+    """Return the questions that a case puts to graders: a call group, and which of its votes."""
+    return [(group, sample) for group in call_groups(case.rubric) for sample in range(len(group.judges))]
+
+
+def _needs_tools(case: Case) -> bool:
+    grader = case.grader or Grader()
+    elsewhere = grader.elsewhere is not None or any(
+        isinstance(judge, RemoteGrader) for group in call_groups(case.rubric) for judge in group.judges
+    )
+    tools = bool(grader.tools) or any(each.check and each.check.tool != TEXT_CHECK for each in case.rubric.checked)
+    return elsewhere or tools or (case.output is not None and is_elided(log_of(case, case.output)))
+
+
+def log_of(case: Case, output: str) -> list[Message]:
+    """Return the conversation with the output as its last message, which may be blank."""
+    return [*case.messages, Message.model_construct(role="assistant", content=output)]
+
+
+def checks_of(case: Case, output: str) -> dict[str, CheckOutcome]:
+    """Return what the checks say of an output.
+
+    Raises:
+        ValueError: One cannot decide; the message says which.
+    """
+    found = {}
+    for criterion in case.rubric.checked:
+        if criterion.check is not None and criterion.check.tool == TEXT_CHECK:
+            text = code_of(output) if criterion.check.extract == "code" else output
+            try:
+                found[criterion.id] = outcome(text, criterion.check.arguments)
+            except ValueError as error:
+                raise ValueError(f"the check {criterion.check.tool} of {criterion.id} could not decide: {error}") from None
+    return found
+
+
+def thread_of(case: Case, priority: Priority) -> ThreadRequest:
+    """Return what the thread of a case is started with; without a loop it drafts once."""
+    if case.generator is None:
+        raise ValueError(f"the case {case.id!r} has nobody who drafts")
+    return ThreadRequest(
+        messages=case.messages,
+        rubric=case.rubric,
+        generator=case.generator,
+        grader=case.grader,
+        max_iterations=case.max_iterations if case.loop else 1,
+        priority=priority,
+    )
+
+
+def judging_of(case: Case, output: str, priority: Priority) -> JudgingRequest:
+    """Return what the judgement of a case is started with."""
+    if not output.strip():
+        raise ValueError("the output is empty, and tools have nothing to look at")
+    said = [_run_message(message) for message in case.messages]
+    answer = RunMessage(role="assistant", content=output)
+    run = AgentRun(id=case.id, transcripts=(RunTranscript(messages=(*said, answer)),))
+    return JudgingRequest(judge=CriteriaJudge(rubric=case.rubric, grader=case.grader), run=run, priority=priority)
+
+
+def _run_message(message: Message) -> RunMessage:
+    return RunMessage(
+        role=message.role,
+        content=message.content,
+        name=message.name,
+        tool_calls=message.tool_calls,
+        tool_call_id=message.tool_call_id,
+    )
+
+
+class CaseConversation(GraderConversation):
+    """A conversation with a grader, as the store keeps it from one call to the next."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    scratch: list[Message] = Field(default_factory=list)
+    """Answers that were no verdict, and what was asked then."""
+    judge: str = ""
+    """The id of the grader that was asked."""
+    usage: Usage = Usage()
+
+    @property
+    def is_clean(self) -> bool:
+        """True where the verdict may stand for the same question asked elsewhere."""
+        return self.verdict is not None and self.error is None and self.verdict.result != "failed"
+
+    def note(self, message: Message, reading: Verdict | Malformed, group: CallGroup, rows: int) -> None:
+        """Note an answer, and the message that asks for a better one where there is no verdict yet."""
+        self.steps += 1
+        following = self.take(reading, group.ids)
+        self.scratch = [*self.scratch, message, following] if isinstance(following, Message) else []
+        if self.verdict is not None:
+            self.verdict = curtailed(self.verdict, row_characters(rows))
+
+
+_ROWS = TypeAdapter(tuple[CriterionRow, ...])
+
+
+def judged(case: Case, output: str, units: Sequence[CaseConversation]) -> CaseResult:
+    """Return the result of a case all of whose questions are answered, or will never be."""
+    try:
+        checks = checks_of(case, output)
+    except ValueError as error:
+        return ended(case, "error", output=output, error=str(error))
+    judgement = aggregate(case.rubric, _found(case, units, checks))
+    return _of_judgement(case, output, judgement, units)
+
+
+def _found(case: Case, units: Sequence[CaseConversation], checks: Mapping[str, CheckOutcome]) -> PassFindings:
+    asked = units_of(case)
+    answers = {(group.index, sample): unit.answer() for (group, sample), unit in zip(asked, units, strict=True)}
+    return PassFindings(answers=answers, checks=checks)
+
+
+def _of_judgement(case: Case, output: str, judgement: Judgement, units: Sequence[CaseConversation]) -> CaseResult:
+    met = result_of(case.rubric, judgement) == "satisfied"
+    status: CaseStatus = "error" if judgement.error else "passed" if met else "failed"
+    verdicts = [unit for unit in units if unit.verdict is not None]
+    return ended(
+        case,
+        status,
+        output=output,
+        score=score_of(case.rubric, judgement),
+        explanation=shortened(judgement.explanation),
+        criteria=judgement.rows,
+        error=judgement.error,
+        cached=bool(verdicts) and all(unit.cached for unit in verdicts),
+        grader=next((unit.judge for unit in units if unit.judge), None),
+    )
+
+
+def of_thread(case: Case, result: RunResult) -> CaseResult:
+    """Return the result of a case that a thread drafted and judged."""
+    last = result.evaluations[-1] if result.evaluations else None
+    best = next((evaluation for evaluation in result.evaluations if evaluation.iteration == result.best_iteration), last)
+    ends: dict[str | None, CaseStatus] = {"satisfied": "passed", "max_iterations_reached": "failed", "failed": "failed"}
+    status = ends.get(result.status, "error")
+    told = result.error or (last.explanation if last else f"the thread ended as {result.status}")
+    return ended(
+        case,
+        status,
+        output=result.output,
+        score=result.score,
+        explanation=best.explanation if best else "",
+        criteria=best.criteria if best else (),
+        error=told if status == "error" else None,
+        usage=result.usage,
+        grader=best.grader if best else None,
+        iterations=result.iterations,
+        thread_id=result.thread_id,
+    )
+
+
+def of_judging(case: Case, output: str, result: JudgeResult) -> CaseResult:
+    """Return the result of a case that a judgement of its own judged."""
+    told: dict[str, Any] = result.output
+    passed = told.get("result") == "satisfied"
+    reason = str(result.result_metadata.get("reason") or "the judge gave no verdict")
+    return ended(
+        case,
+        "error" if result.failed else "passed" if passed else "failed",
+        output=output,
+        score=told.get("score"),
+        explanation=str(told.get("explanation") or ""),
+        criteria=_ROWS.validate_python(told.get("criteria") or ()),
+        error=reason if result.failed else None,
+        usage=result.usage,
+        grader=result.model,
+        thread_id=result.id,
+    )

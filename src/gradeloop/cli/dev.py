@@ -1,0 +1,178 @@
+"""Commands for this machine: doctor, dev, worker, and the files to start from; `dev` runs server, UI, live page and a worker."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from gradeloop.batches.reader import BatchReader
+from gradeloop.cli.help import codes_help
+from gradeloop.cli.options import Json, Scripted, Terminal, Tools, show_lines
+from gradeloop.client.client import GradingClient
+from gradeloop.contract.thread import TASK_QUEUE
+from gradeloop.errors import WorkerFailed
+from gradeloop.settings.paths import state_folder
+from gradeloop.store.engine import Store, store_url
+from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.process import Resident
+from gradeloop.temporal.server import NAMESPACE, ServerInfo, ensure_server, running_server, stop_server
+from gradeloop.temporal.worker import application_folder
+from gradeloop.web.app import asked_port, listening
+
+app = typer.Typer(rich_markup_mode=None)
+dev_app = typer.Typer(
+    help="Run server, worker and UI in the foreground for a service under development; `dev stop` ends background processes.",
+    short_help="Run server, worker and UI; `dev stop` ends them.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+app.add_typer(dev_app, name="dev")
+
+WORKER_GRACE = 5.0
+"""Seconds that a background worker has to stop; the next worker continues its calls."""
+
+WITHOUT_PAGE = "not served; install it with: pip install 'gradeloop[embedded]'"
+
+
+@app.command(epilog=codes_help("doctor"))
+def doctor(*, as_json: Json = False) -> None:
+    """Check this machine: server, keys, sandboxes and tools."""
+    from gradeloop.admin.doctor import Finding, findings, lines
+
+    async def look() -> list[Finding]:
+        return [found async for found in findings()]
+
+    seen = asyncio.run(look())
+    show_lines([found.model_dump(mode="json") for found in seen], (line for found in seen for line in lines(found)), as_json=as_json)
+    raise typer.Exit(1 if any(found.ok is False for found in seen) else 0)
+
+
+@app.command()
+def init(path: Annotated[Path, typer.Argument(metavar="TASK.yaml", help="Write the task to this file.")] = Path("task.yaml")) -> None:
+    """Write an example task to edit."""
+    from gradeloop.cli.task_file import write_example
+
+    write_example(path)
+    typer.echo(f"wrote {path}; run it with: gradeloop run {path}")
+
+
+@app.command()
+def schema(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this schema alone.")] = None) -> None:
+    """Print the JSON Schemas of the wire contract."""
+    from gradeloop.cli.schemas import schemas_of
+
+    typer.echo(json.dumps(schemas_of(name), indent=2))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def worker(context: typer.Context) -> None:
+    """Run a worker; `worker --help` lists its settings."""
+    script = str(application_folder() / "worker.py")
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, script, *context.args])  # noqa: S606 - our own file, the user's own flags
+
+
+@dev_app.callback()
+def dev(context: typer.Context, *, tools: Tools = None, scripted: Scripted = None) -> None:
+    """Serve the queue `gradeloop` on the embedded server until Ctrl-C."""
+    if context.invoked_subcommand is None:
+        raise typer.Exit(asyncio.run(develop(tuple(tools or ()), scripted, Terminal())))
+
+
+@dev_app.command("stop")
+def dev_stop() -> None:
+    """Stop the embedded server and its workers; threads stay on disk."""
+    typer.echo(asyncio.run(stop_all()))
+
+
+async def develop(tools: tuple[Path, ...], scripted: Path | None, console: Console) -> int:
+    """Serve the queue `gradeloop` and the live page until Ctrl-C, which also stops a server that was started here.
+
+    Raises:
+        InvalidRequest: The port that the environment names is taken or malformed.
+        ServerUnreachable: The server is not installed, or does not start.
+    """
+    with listening(asked_port()) as socket_of_page:
+        found = running_server() is not None
+        server = await ensure_server()
+        try:
+            async with _page(server, socket_of_page) as page:
+                pressed = _presses()
+                console.print(f"Temporal  {server.address}   (export TEMPORAL_ADDRESS={server.address})\nUI        {server.ui}")
+                console.print(f"Queue     {TASK_QUEUE}\nPage      {page}", soft_wrap=True)
+                return await _until_stopped(await _worker(server, tools, scripted), pressed)
+        finally:
+            if not found:
+                await stop_server()
+
+
+async def _worker(server: ServerInfo, tools: tuple[Path, ...], scripted: Path | None) -> asyncio.subprocess.Process:
+    flags = [flag for path in tools for flag in ("--tools", str(path))] + (["--scripted", str(scripted)] if scripted else [])
+    command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", TASK_QUEUE, *flags]
+    environment = {**os.environ, "TEMPORAL_ADDRESS": server.address, "TEMPORAL_NAMESPACE": NAMESPACE}
+    return await asyncio.create_subprocess_exec(*command, env=environment, start_new_session=True)
+
+
+@asynccontextmanager
+async def _page(server: ServerInfo, socket_of_page: socket.socket) -> AsyncIterator[str]:
+    """Serve the live page and yield its address, or how to install it."""
+    try:
+        from gradeloop.web.app import live_page, new_token
+        from gradeloop.web.site import Site
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn"}:
+            raise
+        yield WITHOUT_PAGE
+        return
+    connection = Connection(server.address, NAMESPACE, embedded=True, ui=server.ui)
+    store = Store(store_url(embedded=True))
+    client = GradingClient(await connect(connection))
+    try:
+        async with live_page(Site(client, connection, BatchReader(store), new_token()), socket_of_page) as page:
+            yield page
+    finally:
+        store.close()
+
+
+def _presses() -> "asyncio.Queue[None]":
+    """Return a queue of the presses of Ctrl-C from now on, so that one before the worker starts is not lost."""
+    pressed = asyncio.Queue[None]()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, pressed.put_nowait, None)
+    return pressed
+
+
+async def _until_stopped(worker: asyncio.subprocess.Process, pressed: "asyncio.Queue[None]") -> int:
+    """Wait for the worker; the first Ctrl-C lets it finish its calls in flight, the second kills it."""
+    stopping = asyncio.create_task(_stopped(worker, pressed))
+    try:
+        code = await worker.wait()
+        return 0 if code == -signal.SIGTERM else code  # it was stopped before it could listen
+    finally:
+        stopping.cancel()
+
+
+async def _stopped(worker: asyncio.subprocess.Process, pressed: "asyncio.Queue[None]") -> None:
+    for end in (worker.terminate, worker.kill):
+        await pressed.get()
+        with suppress(ProcessLookupError):
+            end()
+
+
+async def stop_all() -> str:
+    """Stop the background workers and the embedded server; return what was stopped."""
+    workers = 0
+    for record in (state_folder() / "workers").glob("*.json"):
+        workers += await Resident(record.parent, record.stem, WorkerFailed).stop(WORKER_GRACE)
+    server = await stop_server()
+    count = f"{workers} worker{'' if workers == 1 else 's'}"
+    return f"stopped the embedded server and {count}" if server else f"no embedded server was running; stopped {count}"

@@ -1,0 +1,548 @@
+"""Commands on suites and batches."""
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+from uuid import uuid4
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from gradeloop.batches.client import BatchClient, SpooledCases, sent
+from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
+from gradeloop.batches.outputs import SUFFIXES, Outputs, code_of, json_line, results_line
+from gradeloop.batches.reader import PAGE, BatchReader
+from gradeloop.cli.help import CommandWithFormerFlags, codes_help
+from gradeloop.cli.options import Grader, Json, Limit, Scripted, Tools, show_lines
+from gradeloop.cli.render.batch import BatchProgressView, result_lines
+from gradeloop.cli.threads import ctrl_c
+from gradeloop.contract.model_spec import Budget
+from gradeloop.errors import BatchLost, InvalidRequest, WorkerFailed, explain
+from gradeloop.exit_codes import STOPPED
+from gradeloop.files.rubric import existing
+from gradeloop.settings.worker import config_file
+from gradeloop.store.engine import VARIABLE, own_store
+from gradeloop.suites.load import read_suite
+from gradeloop.suites.plan import Suite, SuiteFlags
+from gradeloop.temporal.connect import Connection, connect, find
+from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of, looked_after
+from gradeloop.text import counted
+
+app = typer.Typer(rich_markup_mode=None)
+batches_app = typer.Typer(
+    help="List, show, export and pause batches. The store that GRADELOOP_STORE names has them.",
+    short_help="List, show, export and pause batches.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(batches_app, name="batches")
+
+FILTER_HELP = "Run the cases whose id contains this text or matches this pattern; repeatable."
+CONCURRENCY_HELP = "Run at most this many model and tool calls at the same time; 50 by default."
+MAX_ERROR_RATE_HELP = "Pause when more than this share of cases are errors; 0.5 by default."
+RATE_HELP = "Exit 1 when a smaller share of the judged cases passes; 1.0 by default."
+ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of cases are errors."
+RETRIES_HELP = "Retries per call after a transient error; 7 by default."
+
+BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or `latest` for the newest.")]
+CaseId = Annotated[str | None, typer.Argument(metavar="CASE", help="Show this case of the batch, by its id.")]
+OutputOption = Annotated[
+    list[Path] | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the results to a .json, .jsonl, .csv, .xml or .html file; repeatable."),
+]
+Again = Literal["errors", "failures"]
+
+
+@app.command("eval", cls=CommandWithFormerFlags, epilog=codes_help("eval"))
+def evaluate(  # noqa: PLR0913 - one parameter a flag
+    suite: Annotated[Path | None, typer.Argument(metavar="SUITE.yaml", help="The suite to run, or a promptfooconfig.yaml.")] = None,
+    *,
+    output: OutputOption = None,
+    grader: Grader = None,
+    filters: Annotated[list[str] | None, typer.Option("--filter", metavar="TEXT", help=FILTER_HELP)] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Run at most this many cases.")] = None,
+    loop: Annotated[bool | None, typer.Option("--loop/--no-loop", help="Revise each draft until it passes, or draft once.")] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, max=100, metavar="N", help="Run each case this many times.")] = None,
+    concurrency: Annotated[int | None, typer.Option("--concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)] = None,
+    budget_tokens: Annotated[int | None, typer.Option(metavar="N", help="Pause when the batch has used this many tokens.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(metavar="USD", help="Pause when the batch has cost this many US dollars.")] = None,
+    max_errors: Annotated[int | None, typer.Option(min=1, metavar="N", help="Pause when this many cases are errors.")] = None,
+    max_error_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=MAX_ERROR_RATE_HELP)] = None,
+    pass_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=RATE_HELP)] = None,
+    allow_errors: Annotated[float, typer.Option(min=0, max=1, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = 0.0,
+    retries: Annotated[int | None, typer.Option(min=0, max=20, metavar="N", help=RETRIES_HELP)] = None,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse verdicts from the cache, or judge everything again.")] = True,
+    tools: Tools = None,
+    scripted: Scripted = None,
+    attach: Annotated[str | None, typer.Option(metavar="BATCH", help="Follow a batch that was started before, or `latest`.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="BATCH", help="Resume a batch: run what has not run, and retry its errors.")] = None,
+    retry: Annotated[Again | None, typer.Option(help="Retry a batch's errors, or its failures too; name the batch with --attach.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Start the batch and return without waiting for it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")] = False,
+) -> None:
+    """Run a suite as a batch; the exit code is a gate for CI."""
+    from gradeloop.cli.task_file import budget_of
+    from gradeloop.suites.plan import SuiteFlags
+
+    budget = budget_of(budget_tokens, budget_usd)
+    flags = SuiteFlags(grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted)
+    limits = LimitFlags(budget, concurrency, max_errors, max_error_rate, pass_rate, retries)
+    order = EvalOptions(suite, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json)
+    order.refuse_mixed()
+    raise typer.Exit(asyncio.run(EvalCommand(order).run()))
+
+
+@batches_app.command("list")
+def list_batches(*, limit: Limit = 20, as_json: Json = False) -> None:
+    """List the batches, newest first."""
+    from gradeloop.batches.reader import BatchReader
+    from gradeloop.cli.render.batch import batch_table
+    from gradeloop.store.engine import own_store
+
+    found = asyncio.run(BatchReader(own_store()).summaries(limit))
+    width = shutil.get_terminal_size().columns
+    told = [each.model_dump(mode="json") for each in found]
+    show_lines(told, [batch_table(found, width)] if found else ["no batches yet"], as_json=as_json)
+
+
+@batches_app.command()
+def show(
+    batch: BatchId,
+    case: Annotated[str | None, typer.Argument(metavar="CASE", help="Show this case of the batch, by its id.")] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show a batch's results, or one of its cases in full."""
+    from gradeloop.batches.outputs import results_line
+    from gradeloop.batches.reader import BatchReader
+    from gradeloop.cli.render.batch import result_lines
+    from gradeloop.store.engine import own_store
+
+    reader = BatchReader(own_store())
+    summary = asyncio.run(reader.summary(batch))
+    if case is not None:
+        from gradeloop.cli.render.batch import case_lines
+
+        found = asyncio.run(reader.case(summary.batch_id, case))
+        show_lines(found.model_dump(mode="json"), case_lines(found), as_json=as_json)
+        return
+    width = shutil.get_terminal_size().columns
+    lines = [f"batch {summary.batch_id}", *result_lines(reader.results(summary.batch_id), width), results_line(summary)]
+    show_lines(summary.model_dump(mode="json"), lines, as_json=as_json)
+
+
+@batches_app.command()
+def export(batch: BatchId, *, output: OutputOption = None) -> None:
+    """Write a batch's results to files."""
+    from gradeloop.batches.outputs import Outputs as Files
+    from gradeloop.batches.reader import BatchReader
+    from gradeloop.errors import InvalidRequest
+    from gradeloop.store.engine import own_store
+
+    if not output:
+        raise InvalidRequest("No output file is named; name one with --output, its suffix sets the format")
+    files, reader = Files(output), BatchReader(own_store())
+    summary = asyncio.run(reader.summary(batch))
+    for result in reader.results(summary.batch_id):
+        if result.status not in {"queued", "waiting"}:
+            files.finished(result)
+    files.close(summary, lambda: reader.results(summary.batch_id))
+    if files.pages:
+        from gradeloop.reports.read_batch import write_pages
+
+        asyncio.run(write_pages(files.pages, reader, summary.batch_id))
+    typer.echo(f"wrote {', '.join(map(str, output))}")
+
+
+@batches_app.command()
+def pause(batch: BatchId) -> None:
+    """Pause a running batch: cases in flight finish, no further case begins."""
+    from gradeloop.batches.client import BatchClient
+    from gradeloop.batches.reader import BatchReader
+    from gradeloop.store.engine import own_store
+    from gradeloop.temporal.connect import connect, find
+
+    async def work() -> str:
+        summary = await BatchReader(own_store()).summary(batch)
+        await BatchClient(await connect(await find()), "").pause(summary.batch_id)
+        return summary.batch_id
+
+    name = asyncio.run(work())
+    typer.echo(f"pausing {name}; resume it with: gradeloop eval --resume {name}")
+
+
+READ_SECONDS = 0.25
+"""Between two looks into the store."""
+
+STILL_SECONDS = 3.0
+"""Without a case that ends, after which the batch is asked whether all of it waits for people."""
+
+ASK_SECONDS = 1.0
+"""Between two questions to the workflow."""
+
+
+@dataclass
+class BatchFollower:
+    """Follows one batch."""
+
+    batch_id: str
+    client: BatchClient
+    reader: BatchReader
+    outputs: Outputs
+    board: BatchProgressView
+    as_lines: Callable[[CaseResult], None] | None = None
+    """Is told each result as it comes."""
+    after: int = 0
+    """How far the results were told."""
+    summary: BatchSummary | None = None
+    waiting: tuple[str, ...] = ()
+    """Threads that wait for a person, where nothing else is left to do."""
+    _running: int = 0
+
+    async def attend(self, task_queue: str, connection: Connection) -> BatchSummary | None:
+        """Return where the batch stands once it has ended, is paused, or waits for people; None where Ctrl-C came first."""
+        with ctrl_c() as pressed:
+            ended = await done_before(self._followed(task_queue, connection), pressed.get())
+        return self.summary if ended else None
+
+    async def _followed(self, task_queue: str, connection: Connection) -> None:
+        result = asyncio.create_task(self.client.result(self.batch_id))
+        beside = [asyncio.create_task(looked_after(task_queue, connection)), asyncio.create_task(self._asked())]
+        watching = asyncio.create_task(self._until_still(result))
+        try:
+            await asyncio.wait([watching, *beside], return_when=asyncio.FIRST_COMPLETED)
+            for task in beside:
+                if task.done():
+                    task.result()
+            await watching
+        finally:
+            for each in (result, watching, *beside):
+                each.cancel()
+            await asyncio.gather(result, watching, *beside, return_exceptions=True)
+
+    async def _until_still(self, result: "asyncio.Task[BatchSummary]") -> None:
+        """Tell what ends until the batch has, or nothing but people can bring it on."""
+        clock = asyncio.get_running_loop().time
+        since = clock()
+        while not result.done():
+            await asyncio.wait([result], timeout=READ_SECONDS)
+            if await self.look():
+                since = clock()
+            elif clock() - since > STILL_SECONDS and await self._waits():
+                return
+            else:
+                since = since if clock() - since <= STILL_SECONDS else clock()
+        await self.look()
+        try:
+            self.summary = result.result()
+        except BatchLost as error:
+            known = self.summary or await self.reader.summary(self.batch_id)
+            why = known.reason if known.status == "stopped" and known.reason else str(error)
+            self.summary = known.model_copy(update={"status": "stopped", "reason": why})
+
+    async def look(self) -> int:
+        """Tell the results that came since, and where the batch stands; return how many they were."""
+        told = 0
+        while True:
+            results, self.after = await self.reader.ended_since(self.batch_id, self.after)
+            for result in results:
+                self.outputs.finished(result)
+                self.board.finished(result)
+                if self.as_lines is not None:
+                    self.as_lines(result)
+            told += len(results)
+            if len(results) < PAGE:
+                break
+        self.summary = await self.reader.summary(self.batch_id)
+        self.board.update(self.summary, self._running)
+        return told
+
+    async def _asked(self) -> None:
+        """Ask now and then how many cases are being judged."""
+        while True:
+            running = await self.client.in_flight(self.batch_id)
+            self._running = self._running if running is None else running
+            await asyncio.sleep(ASK_SECONDS)
+
+    async def _waits(self) -> bool:
+        """Tell whether all that has begun waits for people, so that nothing else begins; the summary then says so."""
+        summary = self.summary
+        if summary is None or not summary.open or not self._running:
+            return False
+        found = await self.client.waiting(self.batch_id)
+        if len(found) < self._running:
+            return False
+        self.waiting = tuple(found)
+        self.summary = summary.model_copy(update={"waiting": len(found)})
+        return True
+
+
+NAME_CHARACTERS = 60
+
+WIRE_NAMES = {"concurrency": "at_once"}
+"""Names in a batch request that differ from the flag's."""
+
+
+@dataclass(frozen=True)
+class LimitFlags:
+    """Flags that override the suite's settings, and the settings that a batch was started with."""
+
+    budget: Budget | None = None
+    concurrency: int | None = None
+    max_errors: int | None = None
+    max_error_rate: float | None = None
+    pass_rate: float | None = None
+    retries: int | None = None
+
+    def fields_of(self, values: object) -> dict[str, object]:
+        """Return the limits that an object of the same fields sets, by their names in a batch request."""
+        set_values = {name: getattr(values, name) for name in vars(self) if getattr(values, name) is not None}
+        return {WIRE_NAMES.get(name, name): value for name, value in set_values.items()}
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """The arguments and flags of one `gradeloop eval`."""
+
+    suite: Path | None
+    flags: SuiteFlags = SuiteFlags()  # noqa: RUF009 - frozen
+    limits: LimitFlags = LimitFlags()
+    outputs: tuple[Path, ...] = ()
+    attach: str | None = None
+    """The batch to follow."""
+    resume: str | None = None
+    """The batch to resume."""
+    again: Literal["errors", "failures"] | None = None
+    allow_errors: float = 0.0
+    cache: bool = True
+    detach: bool = False
+    as_json: bool = False
+
+    @property
+    def batch(self) -> str:
+        """The batch that the flags name when there is no suite."""
+        return self.resume or self.attach or "latest"
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the batch continues, instead of only being followed."""
+        return self.resume is not None or self.again is not None
+
+    def refuse_mixed(self) -> None:
+        """Refuse flags that exclude one another.
+
+        Raises:
+            InvalidRequest: Two flags exclude one another, or nothing is named.
+        """
+        known = [name for name, value in (("--attach", self.attach), ("--resume", self.resume), ("--retry", self.again)) if value]
+        if self.suite is None and not known:
+            raise InvalidRequest("No suite is named; give its file, or name a batch with --attach or --resume")
+        if self.suite is not None and known:
+            raise InvalidRequest(f"{known[0]} uses a batch whose cases are stored already; leave the suite {str(self.suite)!r} out")
+        if self.attach and self.resume:
+            raise InvalidRequest("--attach and --resume exclude each other; keep one")
+        if self.suite is None and self.flags != SuiteFlags():
+            flags = "--grader, --filter, --limit, --loop, --repeat, --tools and --scripted"
+            raise InvalidRequest(f"{flags} need a suite; a batch keeps the ones it was started with")
+
+    def request(self, suite: Suite, total: int) -> BatchRequest:
+        """Return the request that starts the suite's batch.
+
+        Raises:
+            InvalidRequest: A limit is out of range.
+        """
+        name, settings = suite.name or suite.path.stem, suite.settings
+        given = {"batch_id": batch_name(name), "total": total, "name": name[:200], "cache": settings.cache and self.cache}
+        try:
+            return BatchRequest.model_validate(given | self.limits.fields_of(settings) | self.limits.fields_of(self.limits))
+        except ValidationError as error:
+            raise InvalidRequest(explain(error)) from None
+
+    def going_on(self, known: BatchRequest) -> BatchRequest:
+        """Return the request that resumes a batch: its own settings, overridden by the flags."""
+        changed = self.limits.fields_of(self.limits) | {"again": self.again or "errors"}
+        return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
+
+
+def batch_name(name: str) -> str:
+    """Return a new batch's id: the suite's name, the time, and four random letters."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-._")[:NAME_CHARACTERS] or "batch"
+    return f"{plain}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:4]}"
+
+
+BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
+"""How long a batch may take to begin: a minute, enough to start its worker again."""
+
+
+class EvalCommand:
+    """One run of the command."""
+
+    def __init__(self, order: EvalOptions) -> None:
+        self._order = order
+        self._console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
+        self._reader = BatchReader(own_store())
+        self._waiting: frozenset[str] = frozenset()
+        """Threads of cases that wait for a person."""
+
+    async def run(self) -> int:
+        """Run a suite, or follow a batch, and return the exit code.
+
+        Raises:
+            GradeloopError: With one sentence for the user.
+        """
+        if self._order.suite is not None:
+            return await self._new(self._order.suite)
+        return await self._known(self._order.batch)
+
+    async def _new(self, path: Path) -> int:
+        order = self._order
+        suite = read_suite(path, order.flags)
+        known = [path for path in suite.outputs if path.suffix.lower() in SUFFIXES]
+        outputs = Outputs([*known, *order.outputs])
+        spool = SpooledCases(suite.cases())
+        request = order.request(suite, spool.total)
+        existing(suite.tools, "--tools")
+        existing((suite.scripted,) if suite.scripted else (), "--scripted")
+        unknown = [
+            f"outputPath {path.name}: ignored, its suffix names no format; known: {', '.join(SUFFIXES)}"
+            for path in suite.outputs
+            if path not in known
+        ]
+        for note in (*suite.notes, *unknown) if not order.as_json else ():
+            self._console.print(note, style="dim", soft_wrap=True)
+        await self._reader.open()
+        connection = await find()
+        client = await connect(connection)
+        task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
+            WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=config_file((), os.environ)), connection
+        )
+        batches = BatchClient(client, task_queue)
+        await sent(batches, request.batch_id, spool, connection, self._tell)
+        spool.close()
+        if await self._reader.stored(request.batch_id) != request.total:
+            words = f"its worker uses another store; set {VARIABLE} here to the worker's value"
+            raise InvalidRequest(f"the cases of {request.batch_id!r} were sent but are not in the store: {words}")
+        return await self._started(batches, request, outputs, connection, task_queue)
+
+    async def _started(self, batches: BatchClient, request: BatchRequest, outputs: Outputs, connection: Connection, task_queue: str) -> int:
+        """Start or resume a batch, and follow it."""
+        await batches.start(request)
+        if OURS.fullmatch(task_queue):
+            await ensure_worker_of(task_queue, connection)  # once more: it may have ended itself before the batch began
+        if self._order.detach:
+            self._tell(f"started; follow it with: gradeloop eval --attach {request.batch_id}")
+            return 0
+        await self._seen(batches, request.batch_id)
+        return await self._followed(batches, request.batch_id, outputs, connection, task_queue)
+
+    async def _seen(self, batches: BatchClient, batch_id: str) -> None:
+        """Wait until the batch has begun, which is when the store has it.
+
+        Raises:
+            GradeloopError: It ended before that, or does not begin.
+        """
+        ending = asyncio.create_task(batches.result(batch_id))
+        try:
+            for _ in range(BEGIN_TRIES):
+                if await self._reader.has(batch_id):
+                    return
+                await asyncio.wait([ending], timeout=BEGIN_SECONDS)
+                if ending.done():
+                    ending.result()
+        finally:
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+        raise WorkerFailed(
+            f"the batch {batch_id!r} has not begun within a minute; check its worker, then run: gradeloop eval --attach {batch_id}"
+        )
+
+    async def _known(self, name: str) -> int:
+        """Follow a batch that was started before, or resume it."""
+        order, outputs = self._order, Outputs(self._order.outputs)
+        summary = await self._reader.summary(name)
+        connection = await find()
+        client = await connect(connection)
+        there = await BatchClient(client, "").queue_of(summary.batch_id)
+        if there is None and order.goes_on:
+            words = f"the server no longer has the batch {summary.batch_id!r}; run the suite again, its verdicts come from the cache"
+            raise InvalidRequest(words)
+        task_queue, running = there or ("", False)
+        batches = BatchClient(client, task_queue)
+        if running and order.goes_on:
+            raise InvalidRequest(
+                f"the batch {summary.batch_id!r} is running already; follow it with: gradeloop eval --attach {summary.batch_id}"
+            )
+        if order.goes_on:
+            if OURS.fullmatch(task_queue):
+                await ensure_worker_of(task_queue, connection)
+            known = BatchRequest.model_validate_json(await self._reader.request(summary.batch_id))
+            return await self._started(batches, order.going_on(known), outputs, connection, task_queue)
+        if running:
+            return await self._followed(batches, summary.batch_id, outputs, connection, task_queue)
+        stopped = {"status": "stopped", "reason": "its workflow has ended; resume it with --resume"}
+        return await self._ended(summary.model_copy(update=stopped) if summary.status == "running" else summary, outputs, first=True)
+
+    async def _followed(self, batches: BatchClient, batch_id: str, outputs: Outputs, connection: Connection, task_queue: str) -> int:
+        summary = await self._reader.summary(batch_id)
+        board = BatchProgressView(self._console, summary.total)
+        lines = _print_line if self._order.as_json else None
+        attendance = BatchFollower(batch_id, batches, self._reader, outputs, board, lines)
+        self._tell(f"batch {batch_id}: {counted(summary.total, 'case')}; Ctrl-C leaves the batch running")
+        try:
+            ended = await attendance.attend(task_queue, connection)
+        finally:
+            board.close()
+        if ended is None:
+            self._tell(f"still running; follow it with: gradeloop eval --attach {batch_id}")
+            return STOPPED
+        if attendance.waiting:
+            self._waiting = frozenset(attendance.waiting)
+            self._tell(f"cases wait for a person: {', '.join(attendance.waiting)}; decide with: gradeloop decide")
+        return await self._ended(ended, outputs)
+
+    async def _ended(self, summary: BatchSummary, outputs: Outputs, *, first: bool = False) -> int:
+        """Write the outputs, print the results, and return the exit code."""
+        if first:
+            await asyncio.to_thread(self._told_again, summary, outputs)
+        await asyncio.to_thread(outputs.close, summary, lambda: self._results(summary))
+        if outputs.pages:
+            from gradeloop.reports.read_batch import write_pages
+
+            await write_pages(outputs.pages, self._reader, summary.batch_id)
+        if not self._order.as_json:
+            for line in await asyncio.to_thread(lambda: list(result_lines(self._results(summary), self._console.width))):
+                self._console.print(line)
+        rate = self._order.limits.pass_rate
+        self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
+        if summary.status in {"paused", "stopped"}:
+            self._tell(f"resume it with: gradeloop eval --resume {summary.batch_id}")
+        return code_of(summary, allow_errors=self._order.allow_errors, pass_rate=rate)
+
+    def _told_again(self, summary: BatchSummary, outputs: Outputs) -> None:
+        for result in self._reader.results(summary.batch_id):
+            if result.status not in {"queued", "waiting"}:
+                outputs.finished(result)
+                if self._order.as_json:
+                    _print_line(result)
+
+    def _results(self, summary: BatchSummary) -> Iterator[CaseResult]:
+        """Yield all cases, with the reason for those that have not finished."""
+        for result in self._reader.results(summary.batch_id, f"not run: {summary.reason or summary.status}"):
+            thread = f"{summary.batch_id}/{result.id}"
+            waits = {"status": "waiting", "error": "it waits for a person", "thread_id": thread}
+            yield result.model_copy(update=waits) if thread in self._waiting else result
+
+    def _tell(self, words: str) -> None:
+        print(words, file=sys.stderr)  # noqa: T201 - beside what the command prints
+
+
+def _print_line(result: CaseResult) -> None:
+    print(json_line(result), end="", flush=True)  # noqa: T201 - what was asked for

@@ -1,0 +1,128 @@
+"""How the command line prints help: commands in groups, exit codes below, former names refused with the new one."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from gradeloop.exit_codes import CODES
+
+COMMANDS = {
+    "Run and watch a thread": {
+        "init": ("gradeloop.cli.dev", "Write an example task to edit."),
+        "run": ("gradeloop.cli.threads", "Draft, grade and revise until the draft meets the rubric."),
+        "demo": ("gradeloop.cli.threads", "Watch a model write a function, fail its tests, and fix it."),
+        "watch": ("gradeloop.cli.threads", "Show a thread from its beginning, and follow it live."),
+        "state": ("gradeloop.cli.threads", "Show a thread's state: status, criteria, open calls."),
+        "show": ("gradeloop.cli.threads", "Show the result of a thread's last turn."),
+        "list": ("gradeloop.cli.threads", "List the threads, newest first."),
+        "prompt": ("gradeloop.cli.rubrics", "Show the prompt that the grader of an evaluation received."),
+        "resume": ("gradeloop.cli.threads", "Resume an interrupted run where it stopped."),
+        "interrupt": ("gradeloop.cli.threads", "Stop a run and its calls in flight; `resume` continues it."),
+        "cancel": ("gradeloop.cli.threads", "Close a thread at once; `resume` continues it."),
+        "close": ("gradeloop.cli.threads", "Serve a thread's queued turns, then close it."),
+    },
+    "Decide as a person": {
+        "decide": ("gradeloop.cli.rubrics", "Pass or fail a criterion that waits for a person."),
+        "approve": ("gradeloop.cli.rubrics", "Approve a tool call that waits for a person."),
+        "deny": ("gradeloop.cli.rubrics", "Deny a tool call that waits for a person."),
+        "override": ("gradeloop.cli.rubrics", "Override a verdict; the grader's own is kept beside yours."),
+        "rubric": ("gradeloop.cli.rubrics", "Give a thread a new rubric; check or convert a rubric file."),
+    },
+    "Judge finished runs": {
+        "judge": ("gradeloop.cli.judge", "Judge finished runs; stored judgements are not paid for twice."),
+        "agreement": ("gradeloop.cli.judge", "Measure how well a judge agrees with people."),
+        "registry": ("gradeloop.cli.judge", "Keep judges' rubrics and their versions."),
+    },
+    "Suites and batches": {
+        "eval": ("gradeloop.cli.eval", "Run a suite as a batch; the exit code is a gate for CI."),
+        "batches": ("gradeloop.cli.eval", "List, show, export and pause batches."),
+    },
+    "Reports": {
+        "report": ("gradeloop.cli.reports", "Write an HTML page that explains every verdict."),
+        "diff": ("gradeloop.cli.reports", "Show what regressed and improved from batch A to batch B."),
+    },
+    "This machine": {
+        "doctor": ("gradeloop.cli.dev", "Check this machine: server, keys, sandboxes and tools."),
+        "dev": ("gradeloop.cli.dev", "Run server, worker and UI; `dev stop` ends them."),
+        "worker": ("gradeloop.cli.dev", "Run a worker; `worker --help` lists its settings."),
+        "schema": ("gradeloop.cli.dev", "Print the JSON Schemas of the wire contract."),
+    },
+}
+"""The commands of `gradeloop --help` in groups: the module that defines each, and its help in one sentence.
+
+A module is imported when one of its commands is called, so that help and completion load nothing else; a test compares the sentences.
+"""
+
+GROUPS = {title: tuple(rows) for title, rows in COMMANDS.items()}
+
+FORMER_COMMANDS = {"rubrics": "registry"}
+FORMER_FLAGS = {
+    "eval": {"--at-once": "--concurrency (-j)", "--first": "--limit", "--only": "--filter"},
+    "judge": {"--at-once": "--concurrency (-j)", "--repeats": "--repeat", "--model": "--grader"},
+}
+"""Flags of earlier versions by command, with their names of today."""
+
+
+class GroupedCommands(TyperGroup):
+    """The whole command line: `--help` lists its commands in groups, and a command is imported when it is called."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - typer's own
+        super().__init__(**settings)
+        self._modules = {name: module for rows in COMMANDS.values() for name, (module, _) in rows.items()}
+        for rows in COMMANDS.values():
+            self.commands.update((name, TyperCommand(name, help=sentence, rich_markup_mode=None)) for name, (_, sentence) in rows.items())
+
+    def load(self, name: str) -> None:
+        """Import the module of a command, and take all the commands that it defines."""
+        module = self._modules.get(name)
+        if module is None:
+            return
+        defined: Any = typer.main.get_command(import_module(module).app)
+        self.commands.update(defined.commands)
+        self._modules = {known: place for known, place in self._modules.items() if place != module}
+
+    def load_all(self) -> None:
+        """Import every command: the reference of the command line lists their flags."""
+        for name in tuple(self._modules):
+            self.load(name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - typer's own click has no public types
+        """Write the commands of each group below its title."""
+        width = max(len(name) for name in self.commands)
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                limit = formatter.width - 6 - width
+                formatter.write_dl([(name.ljust(width), self.commands[name].get_short_help_str(limit)) for name in names])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own click has no public types
+        """Find a command; a former name fails with the new one."""
+        if args[0] in FORMER_COMMANDS and not ctx.resilient_parsing:
+            ctx.fail(f"The command '{args[0]}' is now '{FORMER_COMMANDS[args[0]]}'; use that name.")
+        self.load(args[0])
+        return super().resolve_command(ctx, args)
+
+
+class CommandWithFormerFlags(TyperCommand):
+    """A command whose flags had other names; a former name fails with the new one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public types
+        """Read the flags, after a look for former names among them."""
+        if not ctx.resilient_parsing:
+            _refuse_former_flags(ctx, FORMER_FLAGS.get(self.name or "", {}), args)
+        return super().parse_args(ctx, args)
+
+
+def _refuse_former_flags(ctx: Any, former: dict[str, str], args: Sequence[str]) -> None:  # noqa: ANN401 - as above
+    flags = [argument.partition("=")[0] for argument in (args[: args.index("--")] if "--" in args else args)]
+    for flag in flags:
+        if flag in former:
+            ctx.fail(f"The flag {flag} is now {former[flag]}; use that name.")
+
+
+def codes_help(command: str) -> str:
+    """Return a command's exit codes, as its `--help` ends with them."""
+    lines = [f"  {code:<3}  {meaning}" for code, meaning in sorted(CODES[command].items())]
+    return "\n".join(["\b", "Exit codes:", *lines])

@@ -1,0 +1,448 @@
+"""Commands that judge finished runs."""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import JsonValue
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from gradeloop.calibration.agreement import Agreement, measure_agreement, read_labels, read_results
+from gradeloop.cli.help import CommandWithFormerFlags, codes_help
+from gradeloop.cli.options import Grader, Json, Scripted, Tools, show_lines
+from gradeloop.cli.render.table import Column, table
+from gradeloop.cli.threads import ctrl_c
+from gradeloop.client.client import ThreadReader
+from gradeloop.errors import InvalidRequest
+from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
+from gradeloop.files.rubric import existing
+from gradeloop.judges.client import Bench, Judge, attended
+from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
+from gradeloop.judges.registry import Registry
+from gradeloop.judges.schema import keys_of, value_at
+from gradeloop.judges.sources import THREAD, is_file, judge_named, runs_named, with_model
+from gradeloop.settings.worker import config_file
+from gradeloop.store.engine import Store, own_store
+from gradeloop.temporal.connect import Connection, connect, find
+from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker
+from gradeloop.text import clip, counted, did_you_mean, money, one_line, percent
+
+app = typer.Typer(rich_markup_mode=None)
+registry_app = typer.Typer(
+    help="Keep judges' rubrics and their versions in the store that GRADELOOP_STORE names.",
+    short_help="Keep judges' rubrics and their versions.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(registry_app, name="registry")
+
+CONCURRENCY_HELP = "Run at most this many judgements at the same time."
+RULE_HELP = "Count a result as passed when its KEY is VALUE; repeatable."
+ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of judgements fail."
+
+JudgeName = Annotated[str, typer.Argument(metavar="JUDGE", help="The judge: a file of a judge or rubric, or COLLECTION/RUBRIC[@VERSION].")]
+Collection = Annotated[str, typer.Argument(metavar="COLLECTION", help="The collection's name.")]
+RubricId = Annotated[str, typer.Argument(metavar="RUBRIC", help="The rubric's id.")]
+JudgeFile = Annotated[Path, typer.Argument(metavar="FILE", help="The judge: YAML, JSON (Docent's too), or a rubric as text.")]
+
+
+@app.command(cls=CommandWithFormerFlags, epilog=codes_help("judge"))
+def judge(  # noqa: PLR0913 - one parameter a flag
+    judge: JudgeName,
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN", help="Runs to judge: files (JSON, JSONL, .eval, text), or thread:ID; repeatable.")
+    ],
+    *,
+    grader: Grader = None,
+    repeat: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Judge each run this many times.")] = 1,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)] = 50,
+    passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help=RULE_HELP)] = None,
+    pass_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help="Exit 1 when a smaller share passes.")] = None,
+    allow_errors: Annotated[float, typer.Option(min=0, max=1, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = 0.0,
+    tools: Tools = None,
+    scripted: Scripted = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the results there, as JSON lines.")
+    ] = None,
+    store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the results in the store, or do not.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per result, and nothing else on stdout.")] = False,
+) -> None:
+    """Judge finished runs; stored judgements are not paid for twice."""
+    order = JudgeOptions(
+        judge, tuple(runs), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json
+    )
+    outcome = asyncio.run(judged(order, needs_rule=pass_rate is not None))
+    if outcome.stopped:
+        typer.echo(_stopped_message(order), err=True)
+        raise typer.Exit(STOPPED)
+    if outcome.failures > allow_errors * outcome.total:
+        raise typer.Exit(NO_VERDICT)
+    if pass_rate is not None and outcome.judged and outcome.passed < pass_rate * outcome.judged:
+        raise typer.Exit(CAPPED)
+
+
+def _stopped_message(order: "JudgeOptions") -> str:
+    return f"stopped; judgements in flight continue. Run the same command again to read them and judge the rest with {order.judge}"
+
+
+@app.command()
+def agreement(
+    judge: JudgeName,
+    labels: Annotated[
+        Path, typer.Argument(metavar="LABELS", help="People's labels as JSON lines: agent_run_id, label_value, reason?, created_by?.")
+    ],
+    *,
+    results: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read judgements that `judge --json` wrote, instead of the store's.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure how well a judge agrees with people."""
+    found = asyncio.run(agreed(judge, labels, results))
+    show_lines(found.model_dump(mode="json"), agreement_lines(found), as_json=as_json)
+
+
+@registry_app.command()
+def create(collection: Collection, file: JudgeFile) -> None:
+    """Register a rubric as version 1."""
+    from gradeloop.judges.sources import read_judge
+
+    async def work(registry: "Registry") -> None:
+        made = await registry.create_rubric(collection, read_judge(file))
+        typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
+
+    asyncio.run(_with_registry(work))
+
+
+@registry_app.command()
+def add(collection: Collection, rubric: RubricId, file: JudgeFile) -> None:
+    """Register a rubric's next version; an unchanged rubric keeps its version."""
+    from gradeloop.judges.sources import read_judge
+
+    async def work(registry: "Registry") -> None:
+        made = await registry.add_version(collection, rubric, read_judge(file))
+        typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
+
+    asyncio.run(_with_registry(work))
+
+
+@registry_app.command("list")
+def list_rubrics(collection: Collection, *, as_json: Json = False) -> None:
+    """List a collection's rubrics with their newest versions."""
+
+    async def work(registry: "Registry") -> None:
+        found = await registry.list_rubrics(collection)
+        lines = [f"{each.rubric_id}@{each.version}  {each.kind}  {each.sha256[:12]}  {each.changed:%Y-%m-%d %H:%M}" for each in found]
+        show_lines([each.model_dump(mode="json") for each in found], lines or [f"no rubrics in {collection!r}"], as_json=as_json)
+
+    asyncio.run(_with_registry(work))
+
+
+@registry_app.command()
+def show(
+    collection: Collection,
+    rubric: RubricId,
+    *,
+    version: Annotated[int | None, typer.Option(min=1, metavar="N", help="Print this version; the newest by default.")] = None,
+) -> None:
+    """Print a rubric as JSON."""
+
+    async def work(registry: "Registry") -> None:
+        found = await registry.get_rubric(collection, rubric, version)
+        typer.echo(json.dumps(found.model_dump(mode="json", exclude_none=True), ensure_ascii=False, indent=2))
+
+    asyncio.run(_with_registry(work))
+
+
+async def _with_registry(work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the registry
+    from gradeloop.judges.registry import Registry
+    from gradeloop.store.engine import own_store
+
+    await work(Registry(own_store()))
+
+
+CELL = 60
+KEYS = 6
+"""The most output keys that a table shows; `--json` has every key."""
+
+DISAGREEMENTS = 20
+"""The most disagreements on a terminal; `--json` has all of them."""
+
+
+class PassRule:
+    """When a judgement passes: if a criteria judge says `satisfied`, or if the output has every `--pass KEY=VALUE`."""
+
+    def __init__(self, judge: JudgeConfig, wanted: Sequence[str]) -> None:
+        self._wanted = [self._read(judge, text) for text in wanted]
+        if isinstance(judge, CriteriaJudge) and not self._wanted:
+            self._wanted = [(("result",), "satisfied")]
+
+    @property
+    def stated(self) -> bool:
+        """True if the rule can pass or fail a judgement."""
+        return bool(self._wanted)
+
+    def passed(self, result: JudgeResult) -> bool | None:
+        """Return whether a result passes; None for a FAILURE, or without a rule."""
+        if result.failed or not self._wanted:
+            return None
+        return all(json.dumps(value_at(result.output, path)) == json.dumps(value) for path, value in self._wanted)
+
+    @staticmethod
+    def _read(judge: JudgeConfig, text: str) -> tuple[tuple[str, ...], JsonValue]:
+        name, found, value = text.partition("=")
+        keys = {key.name: key for key in keys_of(judge.output_schema)}
+        if not found or name.strip() not in keys:
+            hint = did_you_mean(name.strip(), list(keys)) if keys else ""
+            raise InvalidRequest(f"--pass {clip(text)} names no key of the judge's output; write KEY=VALUE.{hint}")
+        path = keys[name.strip()].path
+        return path, _value(judge, path, value.strip(), text)
+
+
+def _value(judge: JudgeConfig, path: tuple[str, ...], value: str, text: str) -> JsonValue:
+    """Return the value in the type that the key has."""
+    schema = judge.output_schema
+    for name in path:
+        schema = schema["properties"][name]
+    if schema["type"] == "string":
+        wanted: JsonValue = value
+    else:
+        try:
+            wanted = json.loads(value)
+        except ValueError:
+            wanted = None
+    if "enum" in schema and wanted not in schema["enum"]:
+        known = [str(value) for value in schema["enum"]]
+        raise InvalidRequest(f"--pass {clip(text)}: the judge's schema does not allow that value.{did_you_mean(value, known)}")
+    if wanted is None:
+        raise InvalidRequest(f"--pass {clip(text)}: {clip(value)} is not of type {schema['type']}; write KEY=VALUE with such a value")
+    return wanted
+
+
+def result_table(judge: JudgeConfig, results: Sequence[tuple[JudgeResult, int]], rule: PassRule) -> Table:
+    """Return a row per judgement: its verdict, its output, its citations and its doubts."""
+    keys = keys_of(judge.output_schema)[:KEYS]
+    all_of = [result for result, _ in results]
+    repeats = [Column("repeat", [str(repeat) for _, repeat in results])] if any(repeat for _, repeat in results) else []
+    return table(
+        [
+            Column("run", [result.agent_run_id for result in all_of], wraps=True),
+            *repeats,
+            Column("verdict", [_verdict(result, rule) for result in all_of], wraps=True),
+            *(Column(key.name, [_value_text(value_at(result.output, key.path)) for result in all_of], wraps=True) for key in keys),
+            Column("citations", [_citations(result) for result in all_of], wraps=True),
+            Column("notes", [_notes(result) for result in all_of], wraps=True),
+        ]
+    )
+
+
+def _verdict(result: JudgeResult, rule: PassRule) -> Text:
+    passed = rule.passed(result)
+    if result.failed:
+        return Text("FAILURE", style="bold yellow")
+    return Text("judged") if passed is None else Text("passed", style="green") if passed else Text("not passed", style="red")
+
+
+def _value_text(value: JsonValue) -> str:
+    if value is None:
+        return ""
+    return one_line(value if isinstance(value, str) else f"{value:.3g}" if isinstance(value, float) else json.dumps(value))[:CELL]
+
+
+def _citations(result: JudgeResult) -> str:
+    counts = result.result_metadata.get("citation_counts")
+    return f"{counts['verified']} of {counts['cited']} found" if isinstance(counts, dict) and counts.get("cited") else ""
+
+
+def _notes(result: JudgeResult) -> Text:
+    metadata = result.result_metadata
+    if result.failed:
+        return Text(one_line(str(metadata.get("reason") or ""))[:200])
+    parts = [
+        f"{name}: {', '.join(map(str, keys))}"
+        for name, keys in (("tied", metadata.get("ties")), ("contested", metadata.get("contested")))
+        if isinstance(keys, list) and keys
+    ]
+    rollouts = metadata.get("rollouts")
+    lost = sum(isinstance(rollout, dict) and rollout.get("output") is None for rollout in rollouts) if isinstance(rollouts, list) else 0
+    parts += [f"{lost} of {len(rollouts)} rollouts failed"] if lost and isinstance(rollouts, list) else []
+    parts += ["transcript cut to fit"] if metadata.get("elided") else []
+    return Text("; ".join(parts), style="yellow")
+
+
+def sum_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
+    """Return the result of all judgements in one line."""
+    failures = sum(result.failed for result in results)
+    judged = len(results) - failures
+    passed = sum(bool(rule.passed(result)) for result in results)
+    rate = f", {passed} passed ({percent(passed / judged)})" if rule.stated and judged else ""
+    costs = [result.usage.cost_usd for result in results if result.usage.calls]
+    cost = f", {money(sum(cost for cost in costs if cost is not None))}" if any(costs) and None not in costs else ""
+    tokens = sum(result.usage.tokens for result in results)
+    return f"Results: {judged} judged{rate}, {counted(failures, 'failure')}; {tokens:,} tokens{cost}"
+
+
+def agreement_lines(found: Agreement) -> Iterator[str | Table]:
+    """Yield how far a judge agrees with people, by key, and where it does not."""
+    yield f"{found.judged} of {found.labels} labels have a judgement"
+    yield table(
+        [
+            Column("key", [key.key for key in found.keys], wraps=True),
+            Column("pairs", [str(key.pairs) for key in found.keys]),
+            Column("accuracy", [f"{key.accuracy:.1%}" for key in found.keys]),
+            Column("kappa", [_number(key.kappa) for key in found.keys]),
+            Column("alpha", [_number(key.alpha) for key in found.keys]),
+            Column("mean error", [_number(key.mean_error) for key in found.keys]),
+        ]
+    )
+    for key in found.keys:
+        if key.confusion:
+            yield ""
+            yield f"{key.key}: rows are labels, columns the judge"
+            yield _confusion(key.confusion)
+    for odd in found.disagreements[:DISAGREEMENTS]:
+        yield ""
+        by = one_line(odd.by)
+        yield f"{one_line(odd.agent_run_id)}: {odd.key} is {json.dumps(odd.label)} by {by}, {json.dumps(odd.judge)} by the judge"
+        yield f"  {by}: {one_line(odd.label_reason) or 'no reason given'}"
+        yield f"  judge: {one_line(odd.judge_reason) or 'no reason given'}"
+    if len(found.disagreements) > DISAGREEMENTS:
+        yield f"and {len(found.disagreements) - DISAGREEMENTS} more disagreements; --json lists them all"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _confusion(rows: dict[str, dict[str, int]]) -> Table:
+    labels, names = sorted(rows), sorted({name for row in rows.values() for name in row} | set(rows))
+    counts = (Column(name, [str(rows[label].get(name, 0)) for label in labels], right=True) for name in names)
+    return table([Column("", labels, wraps=True), *counts])
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """The arguments and flags of one `gradeloop judge`."""
+
+    judge: str
+    runs: tuple[str, ...]
+    grader: str | None
+    repeat: int
+    concurrency: int
+    passes: tuple[str, ...]
+    tools: tuple[Path, ...]
+    scripted: Path | None
+    output: Path | None
+    store: bool
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class JudgeOutcome:
+    """How many judgements there are, and how many were judged, passed and failed."""
+
+    total: int
+    judged: int
+    passed: int
+    failures: int
+    stopped: bool = False
+
+
+async def judged(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
+    """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker.
+
+    Raises:
+        GradeloopError: With one sentence for the user.
+    """
+    console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
+    registry = Registry(own_store()) if order.store or not is_file(order.judge) else None
+    config = await judge_named(order.judge, registry or Registry(Store("")))
+    if registry is not None:
+        await registry.open()
+    existing(order.tools, "--tools")
+    existing((order.scripted,) if order.scripted else (), "--scripted")
+    config, note = with_model(config, order.grader, scripted=order.scripted is not None)
+    rule = PassRule(config, order.passes)
+    if needs_rule and not rule.stated:
+        raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
+    early = None if any(source.startswith(THREAD) for source in order.runs) else await runs_named(order.runs, None)
+    if note and not order.as_json:
+        console.print(note, style="dim", soft_wrap=True)
+    connection = await find()
+    client = await connect(connection)
+    runs = early if early is not None else await runs_named(order.runs, ThreadReader(client))
+    task_queue = await _served(order, connection)
+    judge = Judge(config, client, task_queue=task_queue)
+    for run in runs:  # before the first of them is paid for
+        await judge.request(run)
+    bench = Bench(judge, runs, order.repeat, order.concurrency)
+    stopped = await _with_progress(bench, task_queue, connection, order, console)
+    results = bench.ordered
+    _tell(config, bench, rule, order, console)
+    if registry is not None and order.store:
+        await registry.keep(config, [(each, repeat) for each, repeat in results if not each.result_metadata.get("again")])
+    failures = sum(each.failed for each, _ in results)
+    passed = sum(bool(rule.passed(each)) for each, _ in results)
+    return JudgeOutcome(bench.total, len(results) - failures, passed, failures, stopped)
+
+
+async def _served(order: JudgeOptions, connection: Connection) -> str:
+    """Return the task queue: the one that the environment names, else that of a worker that is started here."""
+    if named := os.environ.get("GRADELOOP_TASK_QUEUE"):
+        return named
+    return await ensure_worker(WorkerSpec(tools=order.tools, scripted=order.scripted, config=config_file((), os.environ)), connection)
+
+
+async def _with_progress(bench: Bench, task_queue: str, connection: Connection, order: JudgeOptions, console: Console) -> bool:
+    """Judge all runs behind a progress bar; True if Ctrl-C stopped it."""
+    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    lines = order.output.open("w", encoding="utf-8") if order.output else None
+    failures = 0
+    try:
+        with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            bar = progress.add_task("judging", total=bench.total, note="")
+
+            def told(result: JudgeResult, _repeat: int) -> None:
+                nonlocal failures
+                failures += result.failed
+                progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
+                line = result.model_dump_json() + "\n"
+                if order.as_json:
+                    print(line, end="", flush=True)  # noqa: T201 - what was asked for
+                if lines:
+                    lines.write(line)
+                    lines.flush()
+
+            return not await done_before(attended(bench, task_queue, connection, told), pressed.get())
+    finally:
+        if lines:
+            lines.close()
+
+
+def _tell(config: JudgeConfig, bench: Bench, rule: PassRule, order: JudgeOptions, console: Console) -> None:
+    results = bench.ordered
+    if not order.as_json and results:
+        console.print(result_table(config, results, rule))
+    console.print(sum_line([each for each, _ in results], rule), soft_wrap=True)
+
+
+async def agreed(judge: str, labels: Path, results: Path | None) -> Agreement:
+    """Return how well a judge agrees with labels, by the results of a file or of the store.
+
+    Raises:
+        InvalidRequest: Judge, labels or results cannot be read, or have nothing in common.
+    """
+    registry = Registry(own_store()) if results is None or not is_file(judge) else None
+    config = await judge_named(judge, registry or Registry(Store("")))
+    held = read_labels(labels, config)
+    if results is not None:
+        return measure_agreement(config, held, read_results(results))
+    return measure_agreement(config, held, await (registry or Registry(own_store())).judgements(config))

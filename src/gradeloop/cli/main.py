@@ -1,0 +1,51 @@
+"""The command line: every command reads its input, hands it to the library, and returns lines and an exit code."""
+
+import sys
+from importlib.metadata import version
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradeloop.cli.help import GroupedCommands
+from gradeloop.exit_codes import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of_error, fail, leave
+
+if TYPE_CHECKING:
+    pass
+
+
+app = typer.Typer(
+    cls=GroupedCommands,
+    help="Say what done looks like; gradeloop drives the work until an independent judge agrees.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends with one sentence, not a traceback."""
+    from gradeloop.errors import GradeloopError
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        app()
+    except GradeloopError as error:
+        fail(str(error), code_of_error(error))
+    except OSError as error:
+        fail(f"{error.filename or 'a file'}: {error.strerror or error}", BAD_INPUT)
+    except KeyboardInterrupt:
+        fail("stopped", STOPPED)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # for which click and rich exit with 1, as a capped run does
+            leave(BROKEN_PIPE)
+        leave(ended.code if isinstance(ended.code, int) else 0)
+
+
+@app.callback(invoke_without_command=True)
+def _top(*, show: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if show:
+        typer.echo(version("gradeloop"))
+        raise typer.Exit

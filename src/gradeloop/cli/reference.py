@@ -1,0 +1,112 @@
+"""The reference of the command line, docs/cli.md, written from the commands themselves: `make docs`."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+import typer
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from gradeloop.cli.help import FORMER_COMMANDS, FORMER_FLAGS, GROUPS
+from gradeloop.cli.main import app
+from gradeloop.exit_codes import CODES
+from gradeloop.settings.worker import WorkerSettings
+
+HEAD = """# The command line
+
+`make docs` writes this page from the commands; a test compares it with them. `gradeloop COMMAND --help` prints the same in a terminal.
+
+`gradeloop --install-completion` sets up completion for your shell; `--show-completion` prints the script."""
+
+TYPE = r" <(str|path|list\[str\])>$"
+"""The Python type that typer adds to an argument's name."""
+
+WORKER = """## `gradeloop worker`
+
+Run a worker. A setting is a flag, a variable, or a key of `gradeloop.toml`; the first of these that sets it wins.
+The file's `tools` are added to the others. A list or a mapping is written as JSON."""
+
+
+def reference() -> str:
+    """Return the whole page as Markdown."""
+    top: Any = typer.main.get_command(app)
+    top.load_all()
+    parts = [HEAD, *_overview(top), _exit_codes()]
+    for names in GROUPS.values():
+        for name in names:
+            parts += [_worker()] if name == "worker" else _pages(top.commands[name], f"gradeloop {name}")
+    return "\n\n".join([*parts, _former_names()]) + "\n"
+
+
+def _overview(top: Any) -> Iterator[str]:  # noqa: ANN401 - typer's own click has no public types
+    for title, names in GROUPS.items():
+        rows = [(f"[`{name}`](#gradeloop-{name})", _short_help(top.commands[name])) for name in names]
+        yield f"**{title}**\n\n{_table(('command', 'what it does'), rows)}"
+
+
+def _exit_codes() -> str:
+    own = ", ".join(f"[`{name}`](#gradeloop-{name})" for name in CODES if name)
+    return f"## Exit codes\n\n{_codes('')}\n\nThese commands have a table of their own: {own}."
+
+
+def _pages(command: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - as above
+    """Yield a command, and below it the commands of a group."""
+    context = command.make_context(path, [], resilient_parsing=True)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    yield f"## `{path}`\n\n{command.help or _short_help(command)}\n\n```text\n{usage}\n```"
+    records = [param.get_help_record(context) for param in command.get_params(context) if param.name != "help"]
+    rows = [(f"`{re.sub(TYPE, '', names)}`", text) for names, text in filter(None, records)]
+    if rows:
+        yield _table(("argument or flag", "what it does"), rows)
+    if (name := path.removeprefix("gradeloop ")) in CODES:
+        yield f"Exit codes:\n\n{_codes(name)}"
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _pages(inner, f"{path} {name}")
+
+
+def _worker() -> str:
+    rows = [
+        (f"`--{name.replace('_', '-')}`", f"`GRADELOOP_{name.replace('.', '__').upper()}`", default, text)
+        for name, default, text in _settings(WorkerSettings)
+    ]
+    return "\n\n".join([WORKER, _table(("flag", "variable", "default", "what it does"), rows), f"Exit codes:\n\n{_codes('worker')}"])
+
+
+def _codes(command: str) -> str:
+    return _table(("code", "meaning"), [(str(code), meaning) for code, meaning in sorted(CODES[command].items())])
+
+
+def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield every setting by its path, with its default and what it does."""
+    for name, field in model.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            yield from _settings(section, f"{prefix}{name}.")
+        else:
+            default = field.get_default(call_default_factory=True, validated_data={})
+            shown = "" if default is PydanticUndefined or default in (None, [], (), {}) else f"`{str(default).lower()}`"
+            choices = [str(choice) for choice in get_args(section) if isinstance(choice, str)]
+            values = f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
+            yield f"{prefix}{name}", shown, f"{field.description or ''}{values}"
+
+
+def _former_names() -> str:
+    rows = [(f"`{old}`", f"`{new}`") for old, new in FORMER_COMMANDS.items()]
+    rows += [(f"`{command} {old}`", f"`{new}`") for command, flags in FORMER_FLAGS.items() for old, new in flags.items()]
+    table = _table(("former name", "name of today"), rows)
+    return f"## Former names\n\nA former name fails with exit code 2 and a message that names the new one.\n\n{table}"
+
+
+def _short_help(command: Any) -> str:  # noqa: ANN401 - as above
+    text: str = command.short_help or command.help or ""
+    return text
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    print(reference(), end="")  # noqa: T201 - what `make docs` writes to the page

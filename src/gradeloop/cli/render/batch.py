@@ -1,0 +1,382 @@
+"""A batch in the terminal: its progress, its results, its cases."""
+
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from gradeloop.batches.contract import BatchStatus, BatchSummary, CaseResult, CaseStatus
+from gradeloop.batches.outputs import VERDICTS, counts, encodable, score, tally, why
+from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM
+from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, WIDE, Column, case_line, mark, table, usage_line
+from gradeloop.contract.evaluation import CriterionRow
+from gradeloop.text import counted, money, one_line, printable
+
+ROWS = 50
+"""The most rows on a terminal; the output files have every case."""
+
+_BAD: frozenset[CaseStatus] = frozenset({"failed", "error", "waiting"})
+
+
+class _Row(NamedTuple):
+    case: str
+    prompt: str
+    generator: str
+    status: CaseStatus
+    score: str
+    why: str
+    cost: str
+
+
+class _Seen:
+    """What is kept of all results: the first rows, the first bad ones, and how many there are of each status."""
+
+    def __init__(self, results: Iterable[CaseResult]) -> None:
+        self.first: list[_Row] = []
+        self.bad: list[_Row] = []
+        self.statuses: Counter[CaseStatus] = Counter()
+        prompts: set[str] = set()
+        generators: set[str] = set()
+        for result in results:
+            self.statuses[result.status] += 1
+            row = _row(result) if len(self.first) < ROWS or (result.status in _BAD and len(self.bad) < ROWS) else None
+            if row is not None:
+                self.first += [row] if len(self.first) < ROWS else []
+                self.bad += [row] if result.status in _BAD and len(self.bad) < ROWS else []
+            for names, name in ((prompts, result.prompt), (generators, result.label)):
+                if len(names) <= 1:
+                    names.add(name or "")
+        self.several_prompts, self.several_generators = len(prompts) > 1, len(generators) > 1
+
+
+def result_lines(results: Iterable[CaseResult], width: int) -> Iterator[Table | Text]:
+    """Yield the results as a table, for a terminal of that width; of more than 50, those that did not pass, and a count of the rest."""
+    seen = _Seen(results)
+    total = seen.statuses.total()
+    rows = seen.first if total <= ROWS else seen.bad
+    if rows:
+        yield _table(rows, seen, width)
+    if total > len(rows):
+        rest = ", ".join(tally(seen.statuses - Counter(row.status for row in rows)))
+        yield Text(f"and {total - len(rows):,} more: {rest}" if rows else rest, "dim")
+
+
+def _table(rows: Sequence[_Row], seen: _Seen, width: int) -> Table:
+    columns = [
+        Column("case", [row.case for row in rows], share=5),
+        *([Column("prompt", [row.prompt for row in rows], share=5, wide=True)] if seen.several_prompts else []),
+        *([Column("generator", [row.generator for row in rows], share=5)] if seen.several_generators else []),
+        Column("verdict", [Text(*VERDICTS[row.status]) for row in rows]),
+        Column("score", [row.score for row in rows], right=True, wide=seen.several_generators),
+        Column("why", [Text(row.why, VERDICTS[row.status][1] if row.status in _BAD else "dim") for row in rows], fills=True),
+        Column("cost", [row.cost for row in rows], "dim", right=True, wide=True),
+    ]
+    return table(columns, width)
+
+
+def _row(result: CaseResult) -> _Row:
+    case, prompt, generator = ((name or "")[: 2 * MOST_NAME] for name in (result.id, result.prompt, result.label))
+    return _Row(case, prompt, generator, result.status, score(result), why(result)[:WHY_CHARACTERS], money(result.usage.cost_usd))
+
+
+WINDOW_SECONDS = 60.0
+"""What the pace is taken from: the last minute, so that it follows a provider that slows down."""
+
+LEAST_CASES = 5
+"""The pace is taken from so many cases at least, however long ago they ended."""
+
+LEAST_SECONDS = 3.0
+"""Before that nobody knows."""
+
+
+class _Sample(NamedTuple):
+    when: float
+    done: int
+
+
+class Throughput:
+    """The cases that ended lately, by a clock."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._samples: deque[_Sample] = deque()
+
+    def observe(self, done: int, *, moving: bool) -> None:
+        """Take note of how many cases have ended; where nothing moves, or cases are run again, the pace begins anew."""
+        now = self._clock()
+        if not moving or (self._samples and done < self._samples[-1].done):
+            self._samples.clear()
+        if moving and (not self._samples or done > self._samples[-1].done):
+            self._samples.append(_Sample(now, done))
+        while len(self._samples) > 1 and self._has_enough_without_first(now):
+            self._samples.popleft()
+
+    def seconds_left(self, cases: int) -> float | None:
+        """Return how long that many more cases take; None where that is not known yet."""
+        if len(self._samples) < 2:  # noqa: PLR2004 - two make a distance
+            return None
+        first, last = self._samples[0], self._samples[-1]
+        elapsed, ended = self._clock() - first.when, last.done - first.done
+        return None if elapsed < LEAST_SECONDS or ended < LEAST_CASES else cases * elapsed / ended
+
+    def _has_enough_without_first(self, now: float) -> bool:
+        second = self._samples[1]
+        return now - second.when >= WINDOW_SECONDS and self._samples[-1].done - second.done >= LEAST_CASES
+
+
+def span(seconds: float) -> str:
+    """Return a time as h:mm:ss, or m:ss below an hour."""
+    whole = round(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours:,}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+LATEST = 5
+"""Cases that did not pass and are shown below the bar."""
+
+LINES_BESIDE = 8
+"""Lines of the terminal that stay free for the bar, the counts and what was printed before."""
+
+BAR = 40
+TENTHS = 10
+SILENCE_SECONDS = 30.0
+"""The longest silence in a pipe while cases end: a longer one looks like a hang."""
+
+MOST_LINES = 1_000
+"""The most cases that a pipe lists: CI servers cut long logs, and the result of the batch comes last."""
+
+
+class BatchProgressView:
+    """Shows the progress of a batch: cases done, cost, time left, and the cases that did not pass."""
+
+    def __init__(self, console: Console, total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._total = total
+        self._clock = clock
+        self._pace = Throughput(clock)
+        self._summary: BatchSummary | None = None
+        self._running = 0
+        self._latest: deque[CaseResult] = deque(maxlen=LATEST)
+        self._listed = 0
+        self._printed = (clock(), 0)
+        moves = console.is_terminal and not console.is_dumb_terminal
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=True) if moves else None
+
+    def update(self, summary: BatchSummary, running: int) -> None:
+        """Show the progress of the batch, and how many cases are running."""
+        first = self._summary is None
+        self._summary, self._running = summary, running
+        self._pace.observe(summary.done, moving=summary.status == "running")
+        if self._live is not None:
+            self._live.start()
+        elif first:
+            self._printed = (self._clock(), summary.done)
+        elif self._is_news(summary):
+            self._printed = (self._clock(), summary.done)
+            done = f"{self._done(summary)} done: {', '.join(_ended(summary))}"
+            self._console.print(Text("; ".join([done, *self._parts(summary)])), soft_wrap=True)
+
+    def finished(self, result: CaseResult) -> None:
+        """Show a case that ended without passing."""
+        if result.status == "passed":
+            return
+        if self._live is not None:
+            self._latest.append(result)
+            return
+        self._listed += 1
+        if self._listed <= MOST_LINES:
+            self._console.print(case_line(result), soft_wrap=True)
+        elif self._listed == MOST_LINES + 1:
+            self._console.print(Text("further cases that did not pass are not listed here", "dim"), soft_wrap=True)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._live is not None:
+            self._live.stop()
+
+    def _is_news(self, summary: BatchSummary) -> bool:
+        when, done = self._printed
+        if summary.done == done or not summary.open:
+            return False
+        tenth = summary.done * TENTHS // max(self._total, 1) > done * TENTHS // max(self._total, 1)
+        return tenth or self._clock() - when >= SILENCE_SECONDS
+
+    def _render(self) -> RenderableType:
+        if self._summary is None:
+            return Text("")
+        room = max(self._console.width - CTRL_C, LEAST_ROOM)
+        lines = _packed([*_ended(self._summary), *self._parts(self._summary)], room)
+        shown = max(min(LATEST, self._console.height - LINES_BESIDE), 0)
+        latest = [case_line(result) for result in list(self._latest)[-shown:]] if shown else []
+        for line in latest:
+            line.truncate(room, overflow="ellipsis")
+        return Group(self._bar(self._summary, room), *lines, *latest)
+
+    def _bar(self, summary: BatchSummary, room: int) -> RenderableType:
+        beside = Text(f"{self._done(summary)} done")
+        bar = ProgressBar(total=max(self._total, 1), completed=summary.done, width=min(BAR, max(room - beside.cell_len - 1, 1)))
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_row(bar, beside)
+        return line
+
+    def _done(self, summary: BatchSummary) -> str:
+        return f"{summary.done:,} of {self._total:,}"
+
+    def _parts(self, summary: BatchSummary) -> Iterator[str]:
+        """Yield the counts of running, queued and cached cases, the cost, the slowdowns and the time left."""
+        queued = max(summary.open - self._running, 0)
+        yield from [f"{self._running:,} running"] if self._running else []
+        yield from [f"{queued:,} queued"] if queued else []
+        yield from [f"{summary.cached:,} cached"] if summary.cached else []
+        yield from _spending(summary)
+        if summary.throttled:
+            by = f" by {one_line(summary.throttled_by)}" if summary.throttled_by else ""
+            yield f"throttled {counted(summary.throttled, 'time')}{by}"
+        if summary.status == "running":
+            left = self._pace.seconds_left(summary.open)
+            yield from [f"{span(left)} left"] if left is not None and summary.open else []
+        else:
+            yield f"{summary.status}: {one_line(summary.reason)}" if summary.reason else summary.status
+
+
+def _ended(summary: BatchSummary) -> list[str]:
+    return [count for count in counts(summary) if not count.endswith(" not run")]
+
+
+def _spending(summary: BatchSummary) -> Iterator[str]:
+    """Yield the tokens and dollars spent, and the budget for either."""
+    usage, budget = summary.usage, summary.budget
+    tokens = f" of {budget.max_tokens:,}" if budget and budget.max_tokens is not None else ""
+    dollars = f" of ${budget.max_cost_usd:.2f}" if budget and budget.max_cost_usd is not None else ""
+    if usage.tokens or tokens:
+        yield f"{usage.tokens:,}{tokens} tokens"
+    if usage.cost_usd or dollars:
+        yield f"${usage.cost_usd or 0:.4f}{dollars}"
+
+
+def _packed(parts: Sequence[str], room: int) -> list[Text]:
+    """Return the parts as lines, with as many on a line as fit."""
+    lines: list[Text] = []
+    for part in parts:
+        if lines and lines[-1].cell_len + len(part) + 3 <= room:
+            lines[-1].append(f" · {part}")
+        else:
+            lines.append(Text(part))
+    for line in lines:
+        line.truncate(room, overflow="ellipsis")
+    return lines
+
+
+OUTPUT_CHARACTERS = 4_000
+VALUE_CHARACTERS = 300
+
+
+def case_lines(result: CaseResult) -> Iterator[Text | Rule]:
+    """Yield a case: verdict, error, criteria with their gaps, reasons and quotes, output, cost, thread."""
+    yield _verdict(result)
+    yield from _about(result)
+    if result.error is not None:
+        yield Text(f"  {one_line(result.error)}", "bold yellow")
+    if result.explanation:
+        yield Text(f"  {one_line(result.explanation)}", "dim")
+    for row in result.criteria:
+        yield from _criterion(row)
+    if result.output is not None:
+        yield from _output(result.output)
+    yield from _beside(result)
+
+
+def _verdict(result: CaseResult) -> Text:
+    word, style = VERDICTS[result.status]
+    facts = {
+        f"score {result.score:.3f}" if result.score is not None else "": result.score is not None,
+        "from the cache": result.cached,
+        f"after {counted(result.iterations or 0, 'iteration')}": result.iterations is not None,
+        f"retried {counted(result.attempt, 'time')}": result.attempt > 0,
+    }
+    beside = "".join(f", {fact}" for fact, holds in facts.items() if holds)
+    return Text().append(one_line(result.id), "bold").append("  ").append(word, style).append(beside)
+
+
+def _about(result: CaseResult) -> Iterator[Text]:
+    """Yield the case's description, prompt, generator and variables."""
+    if result.description:
+        yield Text(f"  {one_line(result.description)}")
+    named = {"prompt": result.prompt, "generator": result.label}
+    values = {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in result.vars.items()}
+    for name, value in [*named.items(), *values.items()]:
+        if value is not None:
+            text = one_line(value)
+            cut = f"{text[:VALUE_CHARACTERS]}…" if len(text) > VALUE_CHARACTERS else text
+            yield Text().append(f"  {one_line(name)}: ", "dim").append(cut)
+
+
+def _criterion(row: CriterionRow) -> Iterator[Text]:
+    """Yield a criterion, then its gap, reason, quotes, votes and override."""
+    sign, style = mark(row)
+    score = f"  (score {row.score:g})" if row.score is not None else ""
+    yield Text().append(f"{sign} {one_line(row.id)}  ", style).append(one_line(row.name)).append(score, "dim")
+    for word, text in (("gap", row.gap), ("reason", row.reason)):
+        if text:
+            yield Text().append(f"    {word}: ", "dim").append(one_line(text), style if word == "gap" else "")
+    for quote in row.quotes:
+        found = {True: "found", False: "not found", None: ""}[quote.quote_verified]
+        line = Text().append(f"    message {quote.record}: ", "dim").append(f"“{one_line(quote.quote)}”", "italic")
+        yield line.append(f"  {found}".rstrip(), "dim")
+    if row.votes:
+        votes = (f"{one_line(vote.grader)} {_voted(vote.passed)}" for vote in row.votes)
+        yield Text().append("    votes: ", "dim").append(", ".join(votes), "yellow" if row.contested else "")
+    if row.override is not None:
+        word = f"{_voted(row.override.passed)} by {one_line(row.override.by)}: {one_line(row.override.why)}"
+        yield Text().append("    overridden: ", "dim").append(word)
+
+
+def _voted(passed: bool | None) -> str:
+    return {True: "passed", False: "not passed", None: "no verdict"}[passed]
+
+
+def _output(output: str) -> Iterator[Text | Rule]:
+    yield Rule("output", style="dim")
+    yield Text(printable(encodable(output[:OUTPUT_CHARACTERS])).rstrip())
+    if len(output) > OUTPUT_CHARACTERS:
+        yield Text(f"… the first {OUTPUT_CHARACTERS:,} of {len(output):,} characters; the output files of the batch have all", "dim")
+    yield Rule(style="dim")
+
+
+def _beside(result: CaseResult) -> Iterator[Text]:
+    yield Text(f"{usage_line(result.usage, result.grader)}, {result.usage.seconds:.1f} s", "dim")
+    if result.thread_id:
+        thread = one_line(result.thread_id)
+        yield Text().append("thread ", "dim").append(thread, "bold").append(f"  gradeloop watch {thread}", "dim")
+
+
+_STYLES: dict[BatchStatus, str] = {"running": "cyan", "paused": "bold yellow", "finished": "green", "stopped": "bold red"}
+
+
+def batch_table(summaries: Sequence[BatchSummary], width: int) -> Table:
+    """Return a row per batch, for a terminal of that width."""
+    columns = [
+        Column("batch", [batch.batch_id for batch in summaries], wraps=True),
+        Column("suite", [batch.name or "" for batch in summaries], wraps=True, wide=True),
+        Column("created", [_local_time(batch.created) for batch in summaries], wide=True),
+        Column("status", [Text(batch.status, _STYLES[batch.status]) for batch in summaries]),
+        Column("cases", [f"{', '.join(counts(batch)) or 'none'} of {batch.total:,}" for batch in summaries], wraps=True),
+        Column("cost", [money(batch.usage.cost_usd) for batch in summaries], "dim", wide=True),
+    ]
+    return table([column for column in columns if width >= WIDE or not column.wide])
+
+
+def _local_time(created: str) -> str:
+    try:
+        return datetime.fromisoformat(created).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return created

@@ -1,0 +1,432 @@
+"""A run in the terminal, as it happens."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.rule import Rule
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from gradeloop.cli.render.table import Column, Line, criterion_line, id_width, mark, table, usage_line
+from gradeloop.client.listing import ListedThread
+from gradeloop.contract.criterion import Criterion
+from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event, InterruptReason, WaitingFor
+from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import GivenPrompt, RunResult, ThreadState
+from gradeloop.grading.scoring import call_groups
+from gradeloop.text import counted, one_line, printable
+
+STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow", "waiting": "bold yellow"}
+
+WHY_INTERRUPTED: dict[InterruptReason | None, str] = {
+    "budget": ": the budget is used up; resume with a larger one",
+    "failure": ": the generator failed",
+}
+
+COLUMNS = 10
+"""Up to this many criteria are listed one by one; of more, the passing ones are only counted."""
+
+FIXED_COLUMNS = 35
+"""The width of iteration, result and score."""
+
+
+def opening(thread_id: str, ui: str | None) -> Text:
+    """Return the first line of a run."""
+    where = f"  {ui}/namespaces/default/workflows/{thread_id}" if ui else ""
+    return Text("Thread ", "dim").append(thread_id, "bold").append(where, "dim")
+
+
+def event_line(event: Event, message: Message | None, evaluation: Evaluation | None) -> Text | None:
+    """Return an event as a line; None if it needs none."""
+    number = "" if event.iteration is None else f"iteration {event.iteration + 1}: "
+    if event.type == "message" and message is not None and message.role == "assistant" and not message.tool_calls:
+        return Text(f"{number}draft, {counted(len(message.content), 'character')}")
+    if event.type == "tool_called":
+        who = "the check" if event.role == "check" else f"the {event.role} calls"
+        return Text(f"{number}{who} ", "dim").append(printable(event.tool or ""), "cyan")
+    if event.type == "rubric_evaluation_end" and evaluation is not None:
+        passed = f", {sum(row.passed for row in evaluation.criteria)} of {len(evaluation.criteria)} pass" if evaluation.criteria else ""
+        line = Text(number).append(evaluation.result, STYLES.get(evaluation.result, "bold red")).append(passed)
+        return line.append(f"  {one_line(evaluation.explanation)}", "dim")
+    return _line_of_a_pause(event, number)
+
+
+def _line_of_a_pause(event: Event, number: str) -> Text | None:
+    """Return a person's decision, a pause or a resumption as a line."""
+    if event.type in {"approved", "denied"}:
+        return Text(f"{number}{event.type} by a person: ").append(printable(event.tool or ""), "cyan")
+    if event.type in {"decided", "overridden"}:
+        return Text(f"{number}{event.type} by a person: ").append(printable(event.criterion or ""), "cyan")
+    why = WHY_INTERRUPTED.get(event.reason, "")
+    lines = {
+        "waiting": Text("waiting for a person", "bold yellow"),
+        "interrupted": Text("interrupted", "bold yellow").append(why, "default"),
+        "resumed": Text("resumed"),
+    }
+    return lines.get(event.type)
+
+
+def phase_line(event: Event) -> Text | None:
+    """Return the phase that the event begins; None if it begins none."""
+    number = "" if event.iteration is None else f"iteration {event.iteration + 1}: "
+    if event.type == "tool_called":
+        doing = "drafting" if event.role == "generator" else "grading"
+        return Text(f"{number}{doing}, with {printable(event.tool or '')}")
+    if event.type == "rubric_evaluation_end":
+        continues = event.status == "running" and event.iteration is not None
+        return Text(f"iteration {(event.iteration or 0) + 2}: revising" if continues else f"{number}graded")
+    phases = {"run_started": "drafting", "rubric_evaluation_start": "grading", "resumed": "resuming", "interrupted": "interrupted"}
+    return Text(f"{number}{phases[event.type]}") if event.type in phases else None
+
+
+def row_lines(evaluation: Evaluation) -> Iterator[Line]:
+    """Yield the verdict on each criterion; of many criteria, those that pass share one line."""
+    many = len(evaluation.criteria) > COLUMNS
+    passed = sum(row.passed for row in evaluation.criteria)
+    width = id_width(row.id for row in evaluation.criteria)
+    yield from (criterion_line(row, width) for row in evaluation.criteria if not (many and row.passed))
+    if many and passed:
+        others = "all" if passed == len(evaluation.criteria) else "the other"
+        yield Line(Text("✓ ", "green"), Text(f"{others} {passed} criteria pass" if passed > 1 else f"{others} criterion passes"))
+
+
+def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
+    """Yield the best draft, the evaluations as a table, and the status, for a terminal of that width."""
+    if result.output is not None:
+        which = "answer" if result.best_iteration is None else f"best draft, iteration {result.best_iteration + 1}"
+        yield Rule(which, style="dim")
+        yield Text(printable(result.output).rstrip())
+        yield Rule(style="dim")
+    if result.evaluations:
+        yield evaluations_table(result, width)
+    status = result.status or "ungraded"
+    line = Text().append(status, STYLES.get(status, "bold" if result.status is None else "bold red"))
+    line.append(f" after {counted(result.iterations, 'iteration')}" if result.status else "")
+    yield line.append(f"  {usage_line(result.usage)}", "dim")
+    if result.overridden_result:
+        yield Text(f"with overrides: {result.overridden_result}", "bold")
+    if result.error:
+        yield Text(printable(result.error), "red")
+    if result.waiting_for:
+        yield from asked(result.thread_id, result.waiting_for)
+
+
+def asked(thread_id: str, waiting: WaitingFor) -> Iterator[Text]:
+    """Yield the commands by which a person decides."""
+    for criterion in waiting.criteria:
+        yield Text(f"gradeloop decide {thread_id} {criterion.id} --pass", "bold").append(
+            f"   or --fail: {one_line(criterion.name)}", "default"
+        )
+    for call in waiting.calls:
+        arguments = one_line(json.dumps(call.arguments, ensure_ascii=False))
+        yield Text(f"the {call.role} asks to call {printable(call.tool)} {arguments}")
+        which = f" {call.call}" if len(waiting.calls) > 1 else ""
+        yield Text(f"gradeloop approve {thread_id}{which}", "bold").append("   or deny, with --why", "default")
+
+
+def evaluations_table(result: RunResult, width: int) -> Table:
+    """Return a row per iteration, with a column per criterion if all of them fit the width."""
+    ids = list(dict.fromkeys(row.id for evaluation in result.evaluations for row in evaluation.criteria))
+    fits = len(ids) <= COLUMNS and sum(len(name) + 2 for name in ids) <= width - FIXED_COLUMNS
+    rows = [_marks(evaluation, ids) if fits else _counts(evaluation) for evaluation in result.evaluations]
+    headings = ids if fits else ["passed", "not passed"]
+    return table(
+        [
+            Column("iteration", [str(evaluation.iteration + 1) for evaluation in result.evaluations]),
+            Column("result", [Text(evaluation.result, STYLES.get(evaluation.result, "red")) for evaluation in result.evaluations]),
+            *(Column(heading, cells, wraps=True) for heading, cells in zip(headings, zip(*rows, strict=True), strict=True)),
+            Column("score", ["-" if evaluation.score is None else f"{evaluation.score:.2f}" for evaluation in result.evaluations]),
+        ]
+    )
+
+
+def _marks(evaluation: Evaluation, ids: list[str]) -> list[Text]:
+    rows = {row.id: mark(row) for row in evaluation.criteria}
+    return [Text(*rows.get(name, ("-", "dim"))) for name in ids]
+
+
+def _counts(evaluation: Evaluation) -> list[Text]:
+    failing = [row.id for row in evaluation.criteria if not row.passed]
+    more = f" and {len(failing) - COLUMNS} more" if len(failing) > COLUMNS else ""
+    passed = f"{len(evaluation.criteria) - len(failing)} of {len(evaluation.criteria)}"
+    return [Text(passed), Text(" ".join(failing[:COLUMNS]) + more, "red")]
+
+
+def rubric_lines(rubric: Rubric) -> Iterator[Line]:
+    """Yield the rubric as it was read, a line per criterion."""
+    named = f" {rubric.name}" if rubric.name else ""
+    yield Line(Text(), Text(f"Rubric{named}: {len(rubric.criteria)} criteri{'on' if len(rubric.criteria) == 1 else 'a'}", "bold"))
+    width = id_width(criterion.id for criterion in rubric.criteria)
+    for position, criterion in enumerate(rubric.criteria):
+        yield from _context(rubric, position)
+        text = Text(one_line(criterion.text)).append("".join(f"  ({word})" for word in _properties(rubric, criterion)), "dim")
+        yield Line(Text(f"  {criterion.id:{width}}  ", "cyan"), text)
+    yield from _context(rubric, len(rubric.criteria))
+
+
+def _context(rubric: Rubric, position: int) -> Iterator[Line]:
+    return (Line(Text("  "), Text(one_line(line.text), "italic")) for line in rubric.context if line.before == position)
+
+
+def _properties(rubric: Rubric, criterion: Criterion) -> Iterator[str]:
+    """Yield what is special about a criterion."""
+    words = {
+        f"in {one_line(criterion.group or '')}": criterion.group is not None,
+        f"check: {printable(criterion.check.tool if criterion.check else '')}": criterion.check is not None,
+        "a person decides": criterion.human,
+        "must not hold": criterion.negate,
+        _scale(criterion): criterion.score is not None,
+        f"by {one_line(criterion.grader.id if criterion.grader else '')}": criterion.grader is not None,
+        f"{len(criterion.judges)} votes": len(criterion.judges) > 1,
+        "quotes required" if criterion.require_quotes else "with quotes": criterion.quoted,
+        f"weight {criterion.weight:g}": criterion.weight != 1,
+        "optional": criterion.id not in rubric.pressing,
+    }
+    return (word for word, holds in words.items() if holds)
+
+
+def _scale(criterion: Criterion) -> str:
+    scale = criterion.score
+    if scale is None:
+        return ""
+    return f"scored {scale.min:g} to {scale.max:g}" + ("" if scale.threshold is None else f", passes from {scale.threshold:g}")
+
+
+def gate_lines(rubric: Rubric) -> Iterator[Text]:
+    """Yield what satisfies the rubric, and how many calls a grading pass takes."""
+    if rubric.cleared:
+        yield Text("The rubric is empty: nothing is graded", "dim")
+        return
+    needs = {
+        "required": "every required criterion and group",
+        "any": "one of the required criteria or groups",
+    }
+    met = [needs[rubric.gate]] if rubric.gate in needs else []
+    met += [f"a score of {rubric.threshold:g}"] if rubric.threshold is not None else []
+    yield Text(f"Satisfied by: {' and '.join(met)}", "dim")
+    for group in rubric.groups:
+        how = "passes by its required criteria" if group.threshold is None else f"passes from a mean of {group.threshold:g}"
+        yield Text(f"  {one_line(group.group)}: {how}{'' if group.required else ', optional'}, weight {group.weight:g}", "dim")
+    calls = sum(len(group.judges) for group in call_groups(rubric))
+    parts = [counted(calls, "grader call"), *([counted(len(rubric.checked), "check")] if rubric.checked else ())]
+    parts += [counted(len(rubric.asked_of_people), "human decision")] if rubric.asked_of_people else []
+    yield Text(f"Grading pass: {', '.join(parts)}", "dim")
+
+
+def prompt_lines(given: GivenPrompt) -> Iterable[Text]:
+    """Yield the messages that a grader was sent."""
+    yield Text(f"call group of {', '.join(given.criteria)}, one of {given.groups}; prompt version {given.prompt_version}", "dim")
+    yield Text("system", "bold")
+    yield Text(printable(given.system))
+    for message in given.messages:
+        yield Text(message.role, "bold")
+        yield Text(printable(message.content))
+
+
+def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text]:
+    """Yield the state of a thread."""
+    phase = f", {state.phase}" if state.phase else ""
+    yield Text(thread_id, "bold").append(f"  {state.status}{phase}", STYLES.get(state.status, "default"))
+    if state.grading_run_id:
+        yield Text(f"  grading run {state.grading_run_id}, iteration {(state.iteration or 0) + 1}")
+    if state.rubric and state.rubric_sha256:
+        yield Text(f"  rubric of {len(state.rubric.criteria)} criteria, sha256 {state.rubric_sha256[:12]}")
+    yield Text(f"  {usage_line(state.usage)}; {state.queued} queued", "dim")
+    if state.reason == "budget" and state.budget:
+        yield Text(f"  stopped by its budget: {state.budget.overrun(state.usage)}; resume with a larger one", "bold yellow")
+    if state.waiting_for:
+        yield from asked(thread_id, state.waiting_for)
+
+
+def listing(threads: Sequence[ListedThread]) -> Iterator[Table | Text]:
+    """Yield a table with a row per thread."""
+    if not threads:
+        yield Text("no threads")
+        return
+    yield table(
+        [
+            Column("thread", [thread.thread_id for thread in threads], wraps=True),
+            Column("status", [Text(thread.status, STYLES.get(thread.status, "default")) for thread in threads]),
+            Column("", ["open" if thread.open else "" for thread in threads]),
+            Column("started", [thread.started.astimezone().strftime("%Y-%m-%d %H:%M:%S") for thread in threads]),
+            Column("rubric", [(thread.rubric_sha256 or "")[:12] for thread in threads]),
+        ]
+    )
+
+
+LINES_ABOVE = 10
+"""Lines of the terminal that stay free for what was printed before."""
+
+LEAST_LINES = 3
+CTRL_C = 3
+"""Columns for what a terminal itself writes where Ctrl-C is pressed; a line that wrapped there would stay behind."""
+
+LEAST_ROOM = 20
+"""The least room for a line, however narrow the terminal."""
+
+
+class Screen(Protocol):
+    """Where a run is shown."""
+
+    def opened(self, thread_id: str, ui: str | None) -> None:
+        """Show the thread's id, and the address of Temporal's own page about it."""
+
+    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+        """Show an event."""
+
+    def ended(self, result: RunResult) -> None:
+        """Show the run's result."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class JsonScreen:
+    """One JSON object a line, in UTF-8: the events as they are, evaluations and drafts in full, the result last."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def opened(self, thread_id: str, ui: str | None) -> None:
+        """See `Screen`."""
+        self._line({"type": "thread", "thread_id": thread_id, "ui": ui})
+
+    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+        """See `Screen`."""
+        value = event.model_dump(mode="json")
+        value |= {"message": message.model_dump(mode="json")} if message else {}
+        value |= {"evaluation": evaluation.model_dump(mode="json")} if evaluation else {}
+        self._line(value)
+
+    def ended(self, result: RunResult) -> None:
+        """See `Screen`."""
+        self._line({"type": "result", **result.model_dump(mode="json")})
+
+    def close(self) -> None:
+        """See `Screen`."""
+
+    def _line(self, value: dict[str, Any]) -> None:
+        ascii_only = (self._console.encoding or "").lower() not in {"utf-8", "utf8"}
+        try:
+            self._console.file.write(json.dumps(value, ensure_ascii=ascii_only) + "\n")
+            self._console.file.flush()
+        except BrokenPipeError:
+            self._console.on_broken_pipe()
+
+
+class PlainScreen:
+    """Plain lines: one per event."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began: datetime | None = None
+
+    def opened(self, thread_id: str, ui: str | None) -> None:
+        """See `Screen`."""
+        self._console.print(opening(thread_id, ui), soft_wrap=True)
+
+    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+        """See `Screen`."""
+        when = datetime.fromisoformat(event.time)
+        self._began = self._began or when
+        line = event_line(event, message, evaluation)
+        if line is not None:
+            print_line(self._console, Line(Text(f"{(when - self._began).total_seconds():6.1f} s  ", "dim"), line))
+        for row in row_lines(evaluation) if evaluation else ():
+            print_line(self._console, Line(Text(" " * 10).append_text(row.head), row.body))
+
+    def ended(self, result: RunResult) -> None:
+        """See `Screen`."""
+        for part in summary(result, self._console.width):
+            self._console.print(part, soft_wrap=isinstance(part, Text))
+
+    def close(self) -> None:
+        """See `Screen`."""
+
+
+class LiveScreen(PlainScreen):
+    """The plain lines scroll by; below them the criteria change colour while the run goes on."""
+
+    def __init__(self, console: Console, rubric: Rubric | None) -> None:
+        super().__init__(console)
+        self._criteria = rubric.criteria if rubric else ()
+        self._phase = Text("drafting")
+        self._rows: dict[str, CriterionRow] = {}
+        self._tokens = 0
+        self._spinner = Spinner("dots")
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
+
+    def opened(self, thread_id: str, ui: str | None) -> None:
+        """See `Screen`."""
+        super().opened(thread_id, ui)
+        self._live.start()
+
+    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+        """See `Screen`."""
+        super().happened(event, message, evaluation)
+        self._phase = phase_line(event) or self._phase
+        if evaluation is not None:
+            self._rows = {row.id: row for row in evaluation.criteria}
+
+    def spent(self, usage: Usage) -> None:
+        """Show the tokens that the thread has taken so far."""
+        self._tokens = usage.input + usage.output
+
+    def ended(self, result: RunResult) -> None:
+        """See `Screen`."""
+        self.close()
+        super().ended(result)
+
+    def close(self) -> None:
+        """See `Screen`."""
+        self._live.stop()
+
+    def _render(self) -> RenderableType:
+        began = self._began or datetime.now(UTC)
+        seconds = max((datetime.now(UTC) - began).total_seconds(), 0)
+        tokens = f", {self._tokens:,} tokens" if self._tokens else ""
+        self._spinner.update(text=self._phase.copy().append(f"  {seconds:.0f} s{tokens}", "dim"))
+        return Group(self._spinner, *self._criterion_lines())
+
+    def _criterion_lines(self) -> Iterator[Text]:
+        """Yield the criteria in the room that there is: those that fail before the others, all in the rubric's order."""
+        room = max(self._console.height - LINES_ABOVE, LEAST_LINES)
+        by_urgency = sorted(self._criteria, key=self._passes)
+        shown = {criterion.id for criterion in (by_urgency[:room] if len(by_urgency) > room else by_urgency)}
+        width = id_width(criterion.id for criterion in self._criteria)
+        yield from (self._criterion_line(criterion, width) for criterion in self._criteria if criterion.id in shown)
+        hidden = [criterion for criterion in self._criteria if criterion.id not in shown]
+        if hidden:
+            passing = sum(self._passes(criterion) for criterion in hidden)
+            passed = f", {'all' if passing == len(hidden) else passing} of them pass" if passing else ""
+            yield Text(f" … {len(hidden)} more{passed}", "dim")
+
+    def _passes(self, criterion: Criterion) -> bool:
+        row = self._rows.get(criterion.id)
+        return row is not None and row.passed
+
+    def _criterion_line(self, criterion: Criterion, width: int) -> Text:
+        row = self._rows.get(criterion.id)
+        sign, style = mark(row)
+        head = Text(f" {sign} ", style).append(f"{criterion.id:{width}}  ", "dim")
+        room = max(self._console.width - head.cell_len - CTRL_C, LEAST_ROOM)
+        body, gap = Text(one_line(criterion.text), style), one_line(row.gap or "") if row else ""
+        if gap:
+            body.truncate(max(room // 2, room - len(gap) - 2), overflow="ellipsis")
+            body.append(f": {gap}", style)
+        body.truncate(room, overflow="ellipsis")
+        return head.append_text(body)
+
+
+def print_line(console: Console, line: Line) -> None:
+    """Print a line; on a terminal it wraps between words and goes on below its body, in a pipe it stays one line."""
+    room = max(console.width - line.head.cell_len, LEAST_ROOM)
+    parts = line.body.wrap(console, room) if console.is_terminal else [line.body]
+    body = Text("\n" + " " * line.head.cell_len).join(parts)
+    console.print(Text().append_text(line.head).append_text(body), soft_wrap=True)

@@ -1,0 +1,122 @@
+"""What every command prints alike: a table that fits the terminal, and the line for a criterion, for a case and for usage."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from gradeloop.batches.contract import CaseResult
+from gradeloop.batches.outputs import VERDICTS, why
+from gradeloop.contract.evaluation import CriterionRow
+from gradeloop.contract.messages import Usage
+from gradeloop.text import counted, money, one_line
+
+MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
+
+WIDE = 72
+"""Terminals from this width on have room for the columns that a narrow one leaves out."""
+
+GAP = 2
+"""Blank characters between two columns."""
+
+LEAST_WIDTH, MOST_NAME = 8, 60
+"""Bounds of a column that shares the width: wide enough to tell ids apart, and never wider than an id needs."""
+
+WHY_CHARACTERS = 300
+"""The longest explanation that a cell keeps."""
+
+ID_WIDTH = 24
+"""Ids up to this long line up."""
+
+
+class Line(NamedTuple):
+    """A line in two parts: a long body wraps and continues below its own first character."""
+
+    head: Text
+    body: Text
+
+
+class Column(NamedTuple):
+    """A column of a table; a cell of plain text is made printable and fits on one line."""
+
+    heading: str
+    cells: Sequence[Text | str]
+    style: str = ""
+    right: bool = False
+    wraps: bool = False
+    """True if long cells wrap in a table without a given width."""
+    share: int = 0
+    """The column gets at most one `share`th of the width; 0 for no limit."""
+    fills: bool = False
+    """True for the column that gets the width that the others leave."""
+    wide: bool = False
+    """True if a narrow terminal leaves the column out."""
+
+
+def table(columns: Iterable[Column], width: int | None = None) -> Table:
+    """Return a table whose rows each fit on one line of that width, without empty columns; or, without a width, one whose cells wrap."""
+    shown = list(columns)
+    if width is not None:
+        shown = [each for each in shown if any(each.cells) and (width >= WIDE or not each.wide)]
+    cells = [[_cell(cell, column.style) for cell in column.cells] for column in shown]
+    widths = [None] * len(shown) if width is None else _widths(shown, cells, width)
+    made = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    for column, size in zip(shown, widths, strict=True):
+        overflow = {"no_wrap": not column.wraps, "overflow": "fold"} if width is None else {"no_wrap": True, "overflow": "ellipsis"}
+        made.add_column(Text(column.heading), justify="right" if column.right else "left", width=size, **overflow)  # type: ignore[arg-type]
+    for row in zip(*cells, strict=True):
+        made.add_row(*row)
+    return made
+
+
+def _cell(cell: Text | str, style: str) -> Text:
+    return cell if isinstance(cell, Text) else Text(one_line(cell), style)
+
+
+def _widths(columns: Sequence[Column], cells: Sequence[Sequence[Text]], width: int) -> list[int | None]:
+    """Return the width of each column: of its longest cell, within its share; the column that fills the row gets what is left."""
+    sizes = [max(len(column.heading), *(cell.cell_len for cell in texts)) for column, texts in zip(columns, cells, strict=True)]
+    for at, column in enumerate(columns):
+        if column.share:
+            sizes[at] = min(sizes[at], max(width // column.share, LEAST_WIDTH), MOST_NAME)
+    for at, column in enumerate(columns):
+        if column.fills:
+            others = sum(sizes) - sizes[at] + GAP * (len(sizes) - 1)
+            sizes[at] = min(sizes[at], max(width - others, LEAST_WIDTH))
+    return [*sizes]
+
+
+def id_width(ids: Iterable[str]) -> int:
+    """Return the width at which ids line up."""
+    return min(max((len(name) for name in ids), default=0), ID_WIDTH)
+
+
+def mark(row: CriterionRow | None) -> tuple[str, str]:
+    """Return the mark of a criterion's verdict and its style; those of a criterion without a row say that it is not graded yet."""
+    return ("·", "dim") if row is None else MARKS[None if row.unverified else row.passed]
+
+
+def criterion_line(row: CriterionRow, width: int = 0) -> Line:
+    """Return a criterion's verdict as a line, its id padded to the width."""
+    sign, style = mark(row)
+    beside = [f"score {row.score:g}"] if row.score is not None else []
+    beside += [f"{sum(bool(vote.passed) for vote in row.votes)} of {len(row.votes)} votes"] if row.votes else []
+    beside += ["cached"] if row.by == "cached" else []
+    beside += [f"overridden by {one_line(row.override.by)}"] if row.override is not None else []
+    body = Text(one_line(row.name)).append("".join(f"  ({fact})" for fact in beside), "dim")
+    return Line(Text(f"{sign} {row.id:{width}}  ", style), body.append(f": {one_line(row.gap)}", style) if row.gap else body)
+
+
+def case_line(result: CaseResult) -> Text:
+    """Return a case's status, id and the reason why it did not pass as a line."""
+    word, style = VERDICTS[result.status]
+    reason = why(result)[:WHY_CHARACTERS]
+    return Text().append(word, style).append(f"  {one_line(result.id)}", "bold").append(f"  {reason}" if reason else "")
+
+
+def usage_line(usage: Usage, grader: str | None = None) -> str:
+    """Return how many calls were made, their tokens, and their cost where it is known."""
+    by = f" of {one_line(grader)}" if grader else ""
+    cost = f", {money(usage.cost_usd)}" if usage.cost_usd else ""
+    return f"{counted(usage.calls, 'model call')}{by}, {usage.input:,} tokens in, {usage.output:,} out{cost}"

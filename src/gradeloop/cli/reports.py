@@ -1,0 +1,201 @@
+"""Commands that write reports and compare batches."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from gradeloop.batches.reader import BatchReader
+from gradeloop.cli.help import codes_help
+from gradeloop.cli.options import Json, show_lines
+from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, table
+from gradeloop.compare.compare import CaseComparison, Comparison, CriterionTally, Gate, Outcome, compared
+from gradeloop.compare.sources import named_batch
+from gradeloop.compare.wording import beside, counts_line, overall_lines, passed_of, result_of, scores, why, word
+from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.store.engine import own_store
+from gradeloop.text import one_line
+
+app = typer.Typer(rich_markup_mode=None)
+
+Kind = Literal["thread", "batch", "judgements"]
+
+
+@app.command()
+def report(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="A thread, a batch or judgements: an id, a file, or `latest`.")] = "latest",
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Write the page to this file.")] = Path("report.html"),
+    kind: Annotated[Kind | None, typer.Option(help="Say what WHAT is, when its name fits several.")] = None,
+    runs: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Show the judged runs of this file; repeatable.")] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Write an HTML page that explains every verdict."""
+    from gradeloop.reports.html import checked_page, write_page
+    from gradeloop.reports.subject import ReportSubject
+
+    checked_page(output)
+    size = write_page(output, asyncio.run(ReportSubject(what, kind, tuple(runs or ())).page()))
+    typer.echo(f"wrote {output} ({size})")
+    if show:
+        typer.launch(output.resolve().as_uri())
+
+
+@app.command(epilog=codes_help("diff"))
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="The batch before: an id, `latest~1`, or a file that eval wrote.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The batch after.")] = "latest",
+    *,
+    fail_on: Annotated[
+        list[Gate] | None, typer.Option(metavar="|".join(get_args(Gate)), help="Exit 1 if there are any of these; repeatable.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what regressed and improved from batch A to batch B."""
+    import shutil
+
+    from gradeloop.batches.outputs import as_json as told_as_json
+    from gradeloop.compare.wording import gate_line
+    from gradeloop.reports.html import checked_page
+
+    checked_page(output)
+    found = comparison_of(a, b)
+    if output is not None:
+        from gradeloop.reports.diff_page import comparison_page
+        from gradeloop.reports.html import write_page
+
+        write_page(output, comparison_page(found))
+    if as_json:
+        typer.echo(told_as_json(found))
+    else:
+        show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns), as_json=False)
+    for each in fail_on or ():
+        if found.hits(each):
+            typer.echo(gate_line(found, each), err=True)
+    code = code_of(found, fail_on or ())
+    if code == NO_VERDICT:
+        typer.echo("no case has a verdict in both batches, so nothing was compared", err=True)
+    raise typer.Exit(code)
+
+
+def comparison_of(a: str, b: str) -> Comparison:
+    """Compare two batches, named by id, as `latest~N`, or by file.
+
+    Raises:
+        InvalidRequest: One is neither, or they have no case in common.
+        StoreUnavailable: One is in the store, and that cannot be used.
+    """
+
+    @cache
+    def reader() -> BatchReader:
+        return BatchReader(own_store())
+
+    return compared(named_batch(a, reader), named_batch(b, reader))
+
+
+def code_of(found: Comparison, gates: Sequence[Gate]) -> int:
+    """Return the exit code: 1 if a gate fails, 3 if it had no case to look at."""
+    if gates and found.overall is None and not any(found.hits(gate) for gate in gates):
+        return NO_VERDICT
+    return CAPPED if any(found.hits(gate) for gate in gates) else SATISFIED
+
+
+ROWS = 20
+"""The most rows of a table on a terminal; `--json` and the page have all."""
+
+STYLES: dict[Outcome, str] = {"regressed": "bold red", "lost": "bold yellow", "improved": "green", "gained": "cyan"}
+
+_IN_TABLES: tuple[Outcome, ...] = ("regressed", "lost", "improved", "gained")
+_IN_LISTS: tuple[Outcome, ...] = ("removed", "added")
+_ALWAYS = {"batch", "pass rate", "cost"}
+"""Facts about a batch that a narrow terminal shows too."""
+
+_EXAMPLES = 3
+"""Cases that are named where only their number matters."""
+
+
+def comparison_lines(found: Comparison, width: int) -> Iterator[Text | Table]:
+    """Yield the comparison, for a terminal of that width."""
+    yield Text(counts_line(found.counts, len(found.cases)), "bold red" if found.counts.get("regressed") else "bold")
+    yield from (Text(line) for line in overall_lines(found))
+    yield from (Text(f"note: {one_line(note)}", "yellow") for note in found.notes)
+    yield _both(found, width)
+    for outcome in _IN_TABLES:
+        yield from _cases(outcome, [row for row in found.cases if row.outcome == outcome], width)
+    for outcome in _IN_LISTS:
+        yield from _names(outcome, [row.id for row in found.cases if row.outcome == outcome])
+    yield from _same_verdict(found.cases)
+    yield from _criteria([tally for tally in found.criteria if tally.counts.keys() - {"same", "unjudged"}], width)
+
+
+def _both(found: Comparison, width: int) -> Table:
+    """Return a table with a row per batch."""
+    a, b = beside(found.a), beside(found.b)
+    facts = (Column(name, [a[name], b[name]], share=3 if name == "batch" else 0, wide=name not in _ALWAYS) for name in a)
+    return table([Column("", ["A", "B"], "bold"), *facts], width)
+
+
+def _cases(outcome: Outcome, rows: Sequence[CaseComparison], width: int) -> Iterator[Text | Table]:
+    if not rows:
+        return
+    yield Text(f"\n{len(rows):,} {word(outcome)}", STYLES[outcome])
+    shown = rows[:ROWS]
+    columns = [
+        Column("case", [row.id for row in shown], share=3),
+        Column("A", [result_of(row.a) for row in shown], wide=True),
+        Column("B", [result_of(row.b) for row in shown], STYLES[outcome]),
+        Column("score", [scores(row) for row in shown], wide=True),
+        Column("why", [why(row)[:WHY_CHARACTERS] for row in shown], fills=True),
+    ]
+    yield table(columns, width)
+    yield from _more(len(rows) - len(shown))
+
+
+def _names(outcome: Outcome, ids: Sequence[str]) -> Iterator[Text]:
+    if ids:
+        shown = ", ".join(one_line(name)[:MOST_NAME] for name in ids[:ROWS])
+        yield Text(f"\n{len(ids):,} {word(outcome)}: ", "bold").append(shown, "default")
+        yield from _more(len(ids) - ROWS)
+
+
+def _same_verdict(rows: Sequence[CaseComparison]) -> Iterator[Text]:
+    """Yield how the cases changed that have the same verdict in both batches."""
+    noise = [row for row in rows if row.noise]
+    moved = [row for row in rows if row.outcome == "same" and row.score_change]
+    if noise:
+        examples = ", ".join(f"{one_line(row.id)[:MOST_NAME]} {result_of(row.a)} -> {result_of(row.b)}" for row in noise[:_EXAMPLES])
+        more = f", and {len(noise) - _EXAMPLES:,} more" if len(noise) > _EXAMPLES else ""
+        yield Text(f"\n{len(noise):,} changed within noise: ", "dim").append(f"{examples}{more}")
+    if moved:
+        down = [row for row in moved if row.score_change == "down"]
+        largest = f"; largest drop: {one_line(down[0].id)[:MOST_NAME]} {scores(down[0])}" if down else ""
+        yield Text(f"\nscores under the same verdict: {len(down):,} down, {len(moved) - len(down):,} up{largest}", "dim")
+
+
+def _criteria(tallies: Sequence[CriterionTally], width: int) -> Iterator[Text | Table]:
+    if not tallies:
+        return
+    shown = tallies[:ROWS]
+    yield Text("\nby criterion", "bold")
+    texts = [one_line(tally.name) + (f" (and {tally.texts - 1} other texts)" if tally.texts > 1 else "") for tally in shown]
+    columns = [
+        Column("criterion", [tally.id for tally in shown], share=3),
+        Column("regressed", [f"{tally.counts.get('regressed', 0):,}" for tally in shown], "red", right=True),
+        Column("improved", [f"{tally.counts.get('improved', 0):,}" for tally in shown], right=True),
+        Column("passed in A", [passed_of(tally.a) for tally in shown], right=True, wide=True),
+        Column("in B", [passed_of(tally.b) for tally in shown], right=True, wide=True),
+        Column("text", [text[:WHY_CHARACTERS] for text in texts], fills=True),
+    ]
+    yield table(columns, width)
+    yield from _more(len(tallies) - len(shown))
+
+
+def _more(number: int) -> Iterator[Text]:
+    if number > 0:
+        yield Text(f"and {number:,} more; --json lists them all", "dim")

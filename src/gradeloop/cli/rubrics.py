@@ -1,0 +1,166 @@
+"""Commands on rubrics and decisions of people."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from gradeloop.cli.options import Json, ThreadId, show_lines
+from gradeloop.cli.threads import with_thread
+
+
+class _SupplyByDefault(TyperGroup):
+    """`rubric THREAD FILE` is `rubric supply THREAD FILE`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own click has no public types
+        known = bool(args) and args[0] in self.commands
+        return super().resolve_command(ctx, args if known else ["supply", *args])
+
+
+app = typer.Typer(rich_markup_mode=None)
+rubric_app = typer.Typer(
+    cls=_SupplyByDefault,
+    help="Give a thread a new rubric (`rubric THREAD FILE`), or check or convert a rubric file.",
+    short_help="Give a thread a new rubric; check or convert a rubric file.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(rubric_app, name="rubric")
+
+RubricFile = Annotated[Path, typer.Argument(metavar="FILE", help="The rubric's file: YAML, JSON, or text.")]
+Passes = Annotated[bool, typer.Option("--pass/--fail", help="Pass or fail the criterion.")]
+CallId = Annotated[str | None, typer.Argument(metavar="CALL", help="The call's id, which `state` prints; needed if several wait.")]
+By = Annotated[str | None, typer.Option(metavar="NAME", help="Record this name; your user name by default.")]
+
+
+@rubric_app.command()
+def supply(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE", help="The rubric's file, or its text.")]) -> None:
+    """Give a thread a new rubric, even in the middle of a run."""
+    from gradeloop.cli.task_file import read_rubric
+
+    given = read_rubric(file)
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.supply_rubric(thread_id, given)))
+    typer.echo(f"rubric replaced; follow it with: gradeloop watch {thread}", err=True)
+
+
+@rubric_app.command()
+def check(file: RubricFile, *, as_json: Json = False) -> None:
+    """Show how a rubric is read, or what is wrong with it."""
+    from gradeloop.cli.render.run import gate_lines, rubric_lines
+    from gradeloop.contract.rubric import Rubric
+    from gradeloop.files.rubric import existing_rubric
+
+    read = Rubric.model_validate(existing_rubric(file))
+    lines = [line.head + line.body for line in rubric_lines(read)]
+    show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *gate_lines(read)], as_json=as_json)
+
+
+@rubric_app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A promptfoo configuration, test or assertions, or Mastra's scorers.")],
+    *,
+    source: Annotated[
+        Literal["promptfoo", "mastra"] | None, typer.Option("--from", help="Read the file as this tool's; detected by default.")
+    ] = None,
+    test: Annotated[int, typer.Option(min=0, metavar="N", help="Convert this test of a configuration, counted from 0.")] = 0,
+) -> None:
+    """Convert promptfoo's assertions or Mastra's scorers to a rubric, and print it."""
+    from gradeloop.suites.convert import as_yaml, converted
+
+    typer.echo(as_yaml(converted(file, source, test)), nl=False)
+
+
+@app.command()
+def decide(
+    thread: ThreadId,
+    criterion: Annotated[str, typer.Argument(metavar="CRITERION", help="The id of the criterion that waits for a person.")],
+    *,
+    passed: Passes,
+    gap: Annotated[str | None, typer.Option(metavar="TEXT", help="Say what the author must fix; for --fail.")] = None,
+    by: By = None,
+) -> None:
+    """Pass or fail a criterion that waits for a person."""
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.decide(thread_id, criterion, passed, gap=gap, by=by or _somebody())))
+    typer.echo(f"decided; follow it with: gradeloop watch {thread}", err=True)
+
+
+@app.command()
+def approve(thread: ThreadId, call: CallId = None, *, by: By = None) -> None:
+    """Approve a tool call that waits for a person."""
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.approve(thread_id, call, by=by or _somebody())))
+    typer.echo(f"approved; follow it with: gradeloop watch {thread}", err=True)
+
+
+@app.command()
+def deny(
+    thread: ThreadId,
+    call: CallId = None,
+    *,
+    why: Annotated[str, typer.Option(metavar="TEXT", help="Give the model this reason.")],
+    by: By = None,
+) -> None:
+    """Deny a tool call that waits for a person."""
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.deny(thread_id, call, why=why, by=by or _somebody())))
+    typer.echo(f"denied; follow it with: gradeloop watch {thread}", err=True)
+
+
+@app.command()
+def override(
+    thread: ThreadId,
+    criterion: Annotated[str, typer.Argument(metavar="CRITERION", help="The id of the judged criterion.")],
+    *,
+    passed: Passes,
+    why: Annotated[str, typer.Option(metavar="TEXT", help="Say why the verdict was wrong.")],
+    by: By = None,
+    as_json: Json = False,
+) -> None:
+    """Override a verdict; the grader's own is kept beside yours."""
+    from rich.text import Text
+
+    from gradeloop.client.client import GradingClient
+
+    async def say(client: GradingClient, thread_id: str) -> None:
+        told = await client.override(thread_id, criterion, passed, why=why, by=by or _somebody())
+        line = Text(f"iteration {told.iteration + 1}: {told.result}, with overrides {told.overridden_result}")
+        show_lines(told.model_dump(mode="json"), [line], as_json=as_json)
+
+    asyncio.run(with_thread(thread, say))
+
+
+@app.command()
+def prompt(
+    thread: ThreadId,
+    *,
+    evaluation: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Show this evaluation, counted from 1; the last by default.")
+    ] = None,
+    group: Annotated[int, typer.Option(min=1, metavar="N", help="Show this grader call of the evaluation, counted from 1.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Show the prompt that the grader of an evaluation received."""
+    from gradeloop.cli.render.run import prompt_lines
+    from gradeloop.client.client import GradingClient
+    from gradeloop.errors import InvalidRequest
+
+    async def show(client: GradingClient, thread_id: str) -> None:
+        index = evaluation - 1 if evaluation else (await client.evaluations(thread_id, after=10**9)).total - 1
+        given = await client.prompt(thread_id, index, group=group - 1)
+        if given is None:
+            why = "this evaluation has no grader call, or its rubric has expired (the last two are kept)"
+            raise InvalidRequest(f"{thread_id}: {why}; choose another --evaluation")
+        show_lines(json.loads(given.model_dump_json()), prompt_lines(given), as_json=as_json)
+
+    asyncio.run(with_thread(thread, show))
+
+
+def _somebody() -> str:
+    """Return the user's name on this machine."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "somebody"

@@ -1,0 +1,243 @@
+"""TASK.yaml files, and the flags that win over them."""
+
+import os
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+
+from gradeloop.contract.base import Strict
+from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import ThreadRequest, parse_request
+from gradeloop.errors import InvalidRequest, explain
+from gradeloop.files.rubric import YAML_SUFFIXES, existing, read_rubric_file, refuse_bad, with_prompts
+from gradeloop.files.yaml import read_placed
+from gradeloop.grading.templates import fill
+from gradeloop.settings.default_model import named_default, refuse_unservable
+from gradeloop.settings.worker import config_file
+from gradeloop.temporal.worker import WorkerSpec
+from gradeloop.text import clip
+
+
+@dataclass(frozen=True)
+class TaskFlags:
+    """Flags of `gradeloop run` that override the task file."""
+
+    prompt: str | None = None
+    rubric: str | None = None
+    model: str | None = None
+    grader: str | None = None
+    max_iterations: int | None = None
+    tools: tuple[Path, ...] = ()
+    thread: str | None = None
+    budget: Budget | None = None
+    record: Path | None = None
+    """The file that records every exchange with a model."""
+    replay: Path | None = None
+    """A recording that replaces the models' replies."""
+
+
+def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
+    """Return the budget that the flags set, or None.
+
+    Raises:
+        InvalidRequest: A value is out of range.
+    """
+    given = {"max_tokens": tokens, "max_cost_usd": usd}
+    try:
+        return Budget.model_validate(given) if any(value is not None for value in given.values()) else None
+    except ValidationError as error:
+        raise InvalidRequest(explain(error).replace("max_tokens", "--budget-tokens").replace("max_cost_usd", "--budget-usd")) from None
+
+
+def read_rubric(flag: str) -> JsonValue:
+    """Read `--rubric`: a file if there is one of that name, else the text itself."""
+    path = Path(flag)
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # too long for a name: it is a text
+        is_file = False
+    if not is_file:
+        if "\n" not in flag and flag.endswith((*YAML_SUFFIXES, ".md", ".txt")):
+            raise InvalidRequest(f"--rubric: the file {flag!r} does not exist; correct the path, or give the rubric's text")
+        return flag
+    return read_rubric_file(path)
+
+
+def absent(record: Path | None) -> Path | None:
+    """Return the path of a recording that is to be written.
+
+    Raises:
+        InvalidRequest: The file exists already, or its folder does not.
+    """
+    if record is not None and (record.exists() or not record.absolute().parent.is_dir()):
+        why = "exists already; name another file, or remove it" if record.exists() else "has no folder; create the folder first"
+        raise InvalidRequest(f"--record: {str(record)!r} {why}")
+    return record
+
+
+ThreadId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+$")]
+
+
+class TaskFile(Strict):
+    """What a TASK.yaml may say: the workflow's argument, and where its worker finds things."""
+
+    prompt: str | None = None
+    """The task, as one message of role user."""
+    messages: list[JsonValue] | None = None
+    rubric: JsonValue = None
+    generator: dict[str, JsonValue] = Field(default_factory=dict)
+    grader: dict[str, JsonValue] | None = None
+    max_iterations: JsonValue = None
+    idle_timeout: JsonValue = None
+    budget: dict[str, JsonValue] | None = None
+    priority: dict[str, JsonValue] | None = None
+    vars: dict[str, JsonValue] | None = None
+    checkpoint: dict[str, JsonValue] | None = None
+    tools: str | list[str] = Field(default_factory=list)
+    """Python files of evidence tools, relative to this file."""
+    scripted: str | None = None
+    """A file of replies for the provider `scripted`, relative to this file."""
+    thread: ThreadId | None = None
+    """The thread's id; a new one by default."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A request, the thread to run it in, and what its worker serves."""
+
+    request: ThreadRequest
+    worker: WorkerSpec
+    thread: str | None
+    notes: tuple[str, ...]
+    """What was decided for the user, to be shown."""
+
+
+def read_task(path: Path | None, flags: TaskFlags) -> Task:
+    """Read a task from its file and the command line, the flags first.
+
+    Raises:
+        InvalidRequest: Something is missing or wrong; the message names field, value and cure.
+    """
+    told = _replayed(_task_file(path) if path else TaskFile(), flags)
+    folder = path.parent if path else Path()
+    notes: list[str] = []
+    messages = _messages(told, flags)
+    thread = told.thread if flags.thread is None else _thread_id(flags.thread)
+    rubric = read_rubric(flags.rubric) if flags.rubric is not None else told.rubric
+    judged = _judged(rubric)
+    raw: dict[str, JsonValue] = {
+        "messages": messages,
+        "rubric": rubric,
+        "generator": _with_model(told.generator, flags.model, "generator", notes),
+        "grader": _with_model(told.grader or {}, flags.grader, "grader", notes) if judged or told.grader or flags.grader else None,
+        "max_iterations": flags.max_iterations if flags.max_iterations is not None else told.max_iterations,
+        "idle_timeout": told.idle_timeout,
+        "budget": flags.budget.model_dump(mode="json") if flags.budget else told.budget,
+        "priority": told.priority,
+        "vars": told.vars,
+        "checkpoint": told.checkpoint,
+    }
+    named = [told.tools] if isinstance(told.tools, str) else told.tools
+    worker = WorkerSpec(
+        tools=existing((*(folder / name for name in named), *flags.tools), "tools"),
+        scripted=flags.replay or (existing((folder / told.scripted,), "scripted")[0] if told.scripted else None),
+        record=absent(flags.record),
+        config=config_file((), os.environ),
+    )
+    request = parse_request({key: value for key, value in raw.items() if value is not None})
+    fill(request.rubric, request.vars)
+    if not os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has an environment and replies of its own
+        refuse_unservable(request, os.environ, scripted=worker.scripted is not None)
+    return Task(request, worker, thread, tuple(dict.fromkeys(notes)))
+
+
+def _replayed(told: TaskFile, flags: TaskFlags) -> TaskFile:
+    """Have the scripted provider speak for the models that a task names, where it is played back from a recording."""
+    if flags.replay is None:
+        return told
+    existing((flags.replay,), "--replay")
+    if flags.record or flags.model or flags.grader:
+        raise InvalidRequest("--replay takes the models' words from its file; leave --record, --model and --grader out")
+    grader = (
+        _scripted(told.grader or {}) if told.grader or _judged(told.rubric if flags.rubric is None else read_rubric(flags.rubric)) else None
+    )
+    return told.model_copy(update={"generator": _scripted(told.generator), "grader": grader})
+
+
+def _scripted(told: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if any(told.get(who) is not None for who in ("activity", "workflow", "function")):
+        return told
+    model = told.get("model")
+    name = model.get("id") if isinstance(model, dict) else model
+    return told | {"model": name if str(name).startswith("scripted:") else f"scripted:{name or 'recorded'}"}
+
+
+def _judged(rubric: JsonValue) -> bool:
+    """Tell whether the rubric asks for a grader; an empty one is refused."""
+    if rubric is None:
+        return False
+    try:
+        read = Rubric.model_validate(rubric)
+    except ValidationError:  # the request as a whole is refused for it
+        return False
+    if read.cleared:
+        raise InvalidRequest("rubric: it is empty; write a criterion a line, or leave the rubric out, so that nothing is graded")
+    return any(None in criterion.judges for criterion in read.judged)
+
+
+def _thread_id(flag: str) -> str:
+    try:
+        return TypeAdapter(ThreadId).validate_python(flag)
+    except ValidationError:
+        raise InvalidRequest(f"--thread: {clip(flag)} is no thread id; write 1 to 200 characters without white space") from None
+
+
+def _task_file(path: Path) -> TaskFile:
+    value, placed = read_placed(path, "the task")
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{path}: the task is no mapping; write 'prompt:' and 'rubric:' with their values")
+    if value.get("rubric") is not None:
+        value["rubric"] = with_prompts(value["rubric"], path.parent)
+        refuse_bad(value["rubric"], placed, ("rubric",), f"the task {str(path)!r}")
+    try:
+        return TaskFile.model_validate(value)
+    except ValidationError as error:
+        raise InvalidRequest(f"{path}: {explain(error)}") from None
+
+
+def _messages(told: TaskFile, flags: TaskFlags) -> list[JsonValue]:
+    prompt = flags.prompt if flags.prompt is not None else told.prompt
+    if prompt is None and told.messages is None:
+        raise InvalidRequest("there is no task; give it as 'prompt:' in the task file, or with --prompt")
+    asked: list[JsonValue] = [] if prompt is None else [{"role": "user", "content": prompt}]
+    return [*(told.messages or []), *asked]
+
+
+def _with_model(told: dict[str, JsonValue], flag: str | None, role: str, notes: list[str]) -> dict[str, JsonValue]:
+    if flag is not None:
+        return told | {"model": flag}
+    if any(told.get(who) is not None for who in ("model", "activity", "workflow", "function")):
+        return told
+    chosen = named_default(os.environ, role)
+    notes.append(f"{role}: {chosen.spec.id}, because {chosen.variable} is set")
+    return told | {"model": chosen.spec.model_dump(mode="json", exclude_none=True)}
+
+
+def write_example(path: Path) -> None:
+    """Write a task to start from.
+
+    Raises:
+        InvalidRequest: Something is there already, or the folder is not.
+    """
+    example = (files("gradeloop.cli") / "task_example.yaml").read_text(encoding="utf-8")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(example)
+    except FileExistsError:
+        raise InvalidRequest(f"{str(path)!r} exists already; name another file") from None
+    except OSError as error:
+        raise InvalidRequest(f"{str(path)!r} cannot be written: {error.strerror}") from None

@@ -1,0 +1,406 @@
+"""Commands on threads: run, resume, watch, interrupt, list; Ctrl-C interrupts the run that is followed."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+from uuid import uuid4
+
+import typer
+from rich.console import Console
+
+from gradeloop.cli.help import codes_help
+from gradeloop.cli.options import Grader, Json, Limit, Terminal, ThreadId, Tools, show_lines
+from gradeloop.cli.render.run import JsonScreen, LiveScreen, PlainScreen, Screen, print_line, rubric_lines
+from gradeloop.cli.task_file import Task
+from gradeloop.client.client import GradingClient, opened
+from gradeloop.contract.evaluation import Evaluation, Event
+from gradeloop.contract.messages import Message
+from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import RunResult
+from gradeloop.errors import GradeloopError
+from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
+from gradeloop.grading.templates import fill
+from gradeloop.temporal.connect import Connection, connect, find
+from gradeloop.temporal.worker import OURS, ensure_worker, looked_after
+
+_EXIT_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
+
+app = typer.Typer(rich_markup_mode=None)
+
+BudgetTokens = Annotated[int | None, typer.Option(metavar="N", help="Interrupt the run when the thread has used this many tokens.")]
+BudgetUsd = Annotated[float | None, typer.Option(metavar="USD", help="Interrupt the run when the thread has cost this many dollars.")]
+
+
+@app.command(epilog=codes_help("run"))
+def run(  # noqa: PLR0913 - one parameter a flag
+    task: Annotated[Path | None, typer.Argument(metavar="TASK.yaml", help="The task's file; `gradeloop init` writes one.")] = None,
+    *,
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the task as one message.")] = None,
+    rubric: Annotated[str | None, typer.Option(metavar="RUBRIC", help="Grade by this rubric: a file, or its text.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help="Draft with this model, written provider:model.")] = None,
+    grader: Grader = None,
+    max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Draft at most this often, 1 to 20; 3 by default.")] = None,
+    tools: Tools = None,
+    thread: Annotated[str | None, typer.Option(metavar="THREAD", help="Give the thread this id; a new id by default.")] = None,
+    budget_tokens: BudgetTokens = None,
+    budget_usd: BudgetUsd = None,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record every exchange with a model in this file.")] = None,
+    replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the models' replies from a recording; needs no key.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Start the run and return without waiting for it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Draft, grade and revise until the draft meets the rubric."""
+    from gradeloop.cli.task_file import TaskFlags, budget_of, read_task
+
+    budget = budget_of(budget_tokens, budget_usd)
+    flags = TaskFlags(prompt, rubric, model, grader, max_iterations, tuple(tools or ()), thread, budget, record, replay)
+    _finish(run_task(read_task(task, flags), Terminal(), as_json=as_json, detach=detach))
+
+
+@app.command(epilog=codes_help("demo"))
+def demo() -> None:
+    """Watch a model write a function, fail its tests, and fix it."""
+    from gradeloop.cli.task_file import TaskFlags, read_task
+    from gradeloop.settings.default_model import default_model
+    from gradeloop.temporal.worker import application_folder
+
+    chosen, model = default_model(os.environ), "scripted:demo"
+    if chosen and chosen.spec.config.base_url is None:
+        model = chosen.spec.id
+    else:
+        typer.echo("No provider key is set, so the models' replies come from a script; the tests really run, in the sandbox.\n")
+    task = application_folder() / "examples" / "find_duplicates" / "task.yaml"
+    _finish(run_task(read_task(task, TaskFlags(model=model, grader=model)), Terminal(), as_json=False, detach=False))
+
+
+@app.command(epilog=codes_help("resume"))
+def resume(thread: ThreadId, *, budget_tokens: BudgetTokens = None, budget_usd: BudgetUsd = None, as_json: Json = False) -> None:
+    """Resume an interrupted run where it stopped."""
+    from gradeloop.cli.task_file import budget_of
+
+    _finish(resume_thread(thread, Terminal(), budget=budget_of(budget_tokens, budget_usd), as_json=as_json))
+
+
+@app.command(epilog=codes_help("watch"))
+def watch(thread: ThreadId, *, as_json: Json = False) -> None:
+    """Show a thread from its beginning, and follow it live."""
+    _finish(watch_thread(thread, Terminal(), as_json=as_json))
+
+
+def _finish(work: "Coroutine[Any, Any, RunEnding]") -> NoReturn:
+    """Follow a run to its end and exit with its code."""
+    ending = asyncio.run(work)
+    if words := words_of(ending):
+        typer.echo(words, err=True)
+    raise typer.Exit(code_of(ending))
+
+
+@app.command()
+def state(thread: ThreadId, *, as_json: Json = False) -> None:
+    """Show a thread's state: status, criteria, open calls."""
+    from gradeloop.cli.render.run import state_lines
+
+    async def read(client: "GradingClient", thread_id: str) -> None:
+        now = await client.state(thread_id)
+        show_lines(now.model_dump(mode="json"), state_lines(thread_id, now), as_json=as_json)
+
+    asyncio.run(with_thread(thread, read))
+
+
+@app.command()
+def show(thread: ThreadId, *, as_json: Json = False) -> None:
+    """Show the result of a thread's last turn."""
+    from gradeloop.cli.render.run import state_lines, summary
+
+    async def read(client: "GradingClient", thread_id: str) -> None:
+        result = await client.last_result(thread_id)
+        now = await client.state(thread_id)
+        told = result.model_dump(mode="json") if result else None
+        width = shutil.get_terminal_size().columns
+        show_lines(told, summary(result, width) if result else state_lines(thread_id, now), as_json=as_json)
+
+    asyncio.run(with_thread(thread, read))
+
+
+@app.command("list")
+def list_threads(
+    *,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATUS", help="List threads whose run has this status: satisfied, interrupted, ...")
+    ] = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """List the threads, newest first."""
+    from gradeloop.cli.render.run import listing
+    from gradeloop.client.client import GradingClient
+    from gradeloop.client.listing import threads
+
+    async def read() -> None:
+        client = await GradingClient.connect()
+        found = [listed async for listed in threads(client.temporal, status=status, limit=limit)]
+        show_lines([listed.model_dump(mode="json") for listed in found], listing(found), as_json=as_json)
+
+    asyncio.run(read())
+
+
+@app.command()
+def interrupt(thread: ThreadId) -> None:
+    """Stop a run and its calls in flight; `resume` continues it."""
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.interrupt(thread_id)))
+    typer.echo(f"interrupting; resume it with: gradeloop resume {thread}", err=True)
+
+
+@app.command()
+def cancel(thread: ThreadId) -> None:
+    """Close a thread at once; `resume` continues it."""
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.cancel(thread_id)))
+    typer.echo(f"cancelling; resume it with: gradeloop resume {thread}", err=True)
+
+
+@app.command()
+def close(thread: ThreadId) -> None:
+    """Serve a thread's queued turns, then close it."""
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.close_thread(thread_id)))
+    typer.echo(f"closing; look with: gradeloop state {thread}", err=True)
+
+
+async def with_thread(thread: str, work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the client and the id
+    """Run a coroutine function with a client and the id of a thread, which may be given as `latest`."""
+    from gradeloop.client.client import opened
+
+    client, thread_id, _ = await opened(thread)
+    asked: Coroutine[Any, Any, None] = work(client, thread_id)
+    await asked
+
+
+def code_of(ending: "RunEnding") -> int:
+    """Return the exit code of a run that a command followed."""
+    if ending.how == "ended" and ending.result is not None:
+        return _EXIT_CODES.get(ending.result.status, NO_VERDICT)
+    return {"detached": SATISFIED, "interrupted": NO_VERDICT}.get(ending.how, STOPPED)
+
+
+def words_of(ending: "RunEnding") -> str | None:
+    """Return the command that resumes or follows the run; None if it ended."""
+    if ending.how in {"interrupted", "stopped"}:
+        return f"interrupted; resume it with: gradeloop resume {ending.thread_id}"
+    return None if ending.how == "ended" else f"still running; follow it with: gradeloop watch {ending.thread_id}"
+
+
+ENDS = {"interrupted", "waiting", "run_ended"}
+"""Events after which a turn may be over."""
+
+PAID = {"message", "tool_called", "rubric_evaluation_end"}
+"""Events after which more tokens are spent than before."""
+
+
+async def follow(client: GradingClient, thread_id: str, screen: Screen, *, after: int = 0) -> RunResult | None:
+    """Show the thread's events; return its result, or None where it was interrupted and waits.
+
+    Raises:
+        GradeloopError: The thread was refused, cancelled or terminated.
+    """
+    async for event in client.watch(thread_id, after=after):
+        screen.happened(event, *await _details(client, thread_id, event))
+        if isinstance(screen, LiveScreen) and event.type in PAID:
+            screen.spent((await client.state(thread_id)).usage)
+        if event.type in ENDS and _stands((await client.state(thread_id)).status, event.type):
+            return None if event.type == "interrupted" else await client.last_result(thread_id)
+    return await client.result(thread_id)
+
+
+def _stands(status: str, event: str) -> bool:
+    """True where what the event tells of is still so: it may be long past, and the thread have gone on."""
+    return status != "running" if event == "run_ended" else status == event
+
+
+async def _details(client: GradingClient, thread_id: str, event: Event) -> tuple[Message | None, Evaluation | None]:
+    """Fetch what the event refers to."""
+    if event.index is None:
+        return None, None
+    if event.type == "message":
+        return next(iter((await client.messages(thread_id, after=event.index, limit=1)).items), None), None
+    if event.type == "rubric_evaluation_end":
+        return None, next(iter((await client.evaluations(thread_id, after=event.index, limit=1)).items), None)
+    return None, None
+
+
+STOP_SECONDS = 15.0
+"""How long an interrupted run may take to stop: above the 2 seconds in which a call learns of it."""
+
+
+@dataclass(frozen=True)
+class RunEnding:
+    """How a followed run ended for the terminal."""
+
+    thread_id: str
+    how: Literal["ended", "interrupted", "stopped", "detached", "left"]
+    """`stopped` is `interrupted` by this terminal's own Ctrl-C; `left` goes on without us, as `detached` was asked to."""
+    result: RunResult | None = None
+
+
+async def follow_with_interrupts(
+    client: GradingClient, thread_id: str, screen: Screen, connection: Connection, *, after: int = 0, interrupts: bool = True
+) -> RunEnding:
+    """Show a thread to its end; Ctrl-C interrupts it, or leaves it running, and a second one leaves at once."""
+    following = asyncio.create_task(_served(client, thread_id, screen, connection, after))
+    try:
+        with ctrl_c() as pressed:
+            screen.opened(thread_id, connection.ui)
+            await _first_of(following, pressed.get())
+            pressing = not following.done()
+            if pressing and interrupts:
+                print("interrupting; press Ctrl-C again to leave at once", file=sys.stderr)  # noqa: T201 - said while the screen is live
+                await _first_of(_stopped(client, thread_id, following), pressed.get())
+        if not following.done():
+            return RunEnding(thread_id, "left")
+        result = await following
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await following
+        screen.close()
+    if result is None:
+        return RunEnding(thread_id, "stopped" if pressing else "interrupted")
+    screen.ended(result)
+    return RunEnding(thread_id, "ended", result)
+
+
+async def _stopped(client: GradingClient, thread_id: str, following: "asyncio.Task[RunResult | None]") -> None:
+    """Interrupt the run and see it stop."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STOP_SECONDS):
+            with suppress(GradeloopError):  # it has just ended, or the server is gone, which following it tells
+                await client.interrupt(thread_id)
+            await asyncio.wait([following])
+
+
+async def _served(client: GradingClient, thread_id: str, screen: Screen, connection: Connection, after: int) -> RunResult | None:
+    """Follow the thread, and start its worker again should it be killed meanwhile."""
+    following = asyncio.create_task(follow(client, thread_id, screen, after=after))
+    looking_after = asyncio.create_task(_looked_after(client, thread_id, connection))
+    try:
+        await asyncio.wait([following, looking_after], return_when=asyncio.FIRST_COMPLETED)
+        if not following.done():
+            looking_after.result()
+        return await following
+    finally:
+        for task in (following, looking_after):
+            task.cancel()
+        await asyncio.wait([following, looking_after])
+
+
+async def _looked_after(client: GradingClient, thread_id: str, connection: Connection) -> None:
+    """Start the thread's worker again whenever it is gone; end at once where the worker is none of ours."""
+    task_queue = await client.task_queue_of(thread_id)
+    if OURS.fullmatch(task_queue):
+        await looked_after(task_queue, connection)
+
+
+async def _first_of(*work: Awaitable[object]) -> None:
+    """Wait until one of them is done, whatever it came to."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks[1:]:
+            task.cancel()
+
+
+@contextmanager
+def ctrl_c() -> "Iterator[asyncio.Queue[None]]":
+    """Count Ctrl-C in a queue instead of ending the program."""
+    loop, pressed = asyncio.get_running_loop(), asyncio.Queue[None]()
+    loop.add_signal_handler(signal.SIGINT, pressed.put_nowait, None)
+    try:
+        yield pressed
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def screen_of(console: Console, rubric: Rubric | None, *, as_json: bool) -> Screen:
+    """Return the screen that suits: JSON lines, a live view on a terminal, plain lines elsewhere."""
+    if as_json:
+        return JsonScreen(console)
+    return LiveScreen(console, rubric) if console.is_terminal and not console.is_dumb_terminal else PlainScreen(console)
+
+
+async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool) -> RunEnding:
+    """Start a task's thread and follow it.
+
+    Raises:
+        GradeloopError: With one sentence for the user.
+    """
+    rubric = fill(task.request.rubric, task.request.vars)
+    if not as_json:
+        for note in task.notes:
+            console.print(note, style="dim", soft_wrap=True)
+        show_rubric(console, rubric)
+    connection = await find()
+    client, thread_id = await _started(task, connection)
+    screen = screen_of(console, rubric, as_json=as_json)
+    if detach:
+        screen.opened(thread_id, connection.ui)
+        screen.close()
+        return RunEnding(thread_id, "detached")
+    return await follow_with_interrupts(client, thread_id, screen, connection)
+
+
+async def resume_thread(thread_id: str, console: Console, *, budget: Budget | None, as_json: bool) -> RunEnding:
+    """Go on with an interrupted thread and follow it.
+
+    Raises:
+        InvalidRequest: Nothing is interrupted in this thread.
+    """
+    client, thread_id, connection = await opened(thread_id)
+    state = await client.state(thread_id)
+    seen = (await client.events(thread_id, after=10**9)).total
+    going_on = asyncio.create_task(client.resume(thread_id, budget=budget))
+    while not going_on.done() and (await client.events(thread_id, after=10**9)).total == seen:
+        await asyncio.wait([going_on], timeout=0.05)
+    if going_on.done():
+        going_on.result()
+    if not as_json:
+        show_rubric(console, state.rubric)
+    screen = screen_of(console, state.rubric, as_json=as_json)
+    try:
+        return await follow_with_interrupts(client, thread_id, screen, connection, after=seen)
+    finally:
+        going_on.cancel()
+        await asyncio.wait([going_on])
+
+
+async def watch_thread(thread_id: str, console: Console, *, as_json: bool) -> RunEnding:
+    """Show a thread from its first event on; Ctrl-C leaves it running."""
+    client, thread_id, connection = await opened(thread_id)
+    rubric = (await client.state(thread_id)).rubric
+    if not as_json:
+        show_rubric(console, rubric)
+    screen = screen_of(console, rubric, as_json=as_json)
+    return await follow_with_interrupts(client, thread_id, screen, connection, interrupts=False)
+
+
+def show_rubric(console: Console, rubric: Rubric | None) -> None:
+    """Print the rubric as it was understood."""
+    for line in rubric_lines(rubric) if rubric and not rubric.cleared else ():
+        print_line(console, line)
+
+
+async def _started(task: Task, connection: Connection) -> tuple[GradingClient, str]:
+    thread_id = task.thread or f"run-{uuid4().hex[:8]}"
+    temporal = await connect(connection)
+    served = os.environ.get("GRADELOOP_TASK_QUEUE")
+    client = GradingClient(temporal, task_queue=served or await ensure_worker(task.worker, connection))
+    await client.start(task.request, thread_id=thread_id)
+    if not served:
+        await ensure_worker(task.worker, connection)
+    return client, thread_id

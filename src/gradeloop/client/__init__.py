@@ -1,0 +1,1 @@
+"""The typed client: threads started, read, steered and listed."""

@@ -1,0 +1,128 @@
+"""A comparison in sentences."""
+
+from collections.abc import Iterator, Mapping
+
+from gradeloop.batches.outputs import VERDICTS
+from gradeloop.compare.compare import BatchFacts, CaseComparison, CaseSide, Comparison, CriterionSide, Gate, Outcome
+from gradeloop.stats.intervals import Interval
+from gradeloop.text import counted, money, one_line, percent
+
+WORDS: dict[Outcome, str] = {
+    "gained": "error -> verdict",
+    "lost": "verdict -> error",
+    "added": "only in B",
+    "removed": "only in A",
+    "unjudged": "no verdict in either",
+}
+"""The words for the outcomes whose own names do not explain them."""
+
+SIGNIFICANT = 0.05
+"""A change is significant below this p-value, as the field has it."""
+
+LEAST_P = 0.0001
+"""The smallest p-value that is printed as a number."""
+
+_GATES: dict[Gate, tuple[str, str, str]] = {
+    Gate.REGRESSIONS: ("case", "cases", "regressed"),
+    Gate.ERRORS: ("case", "cases", "went from a verdict to an error"),
+    Gate.CRITERIA: ("criterion", "criteria", "regressed in at least one case"),
+    Gate.ANY: ("finding", "findings", "(regressed cases and criteria, verdicts that became errors, cases missing from B)"),
+}
+
+
+def word(outcome: Outcome) -> str:
+    """Return the words for an outcome."""
+    return WORDS.get(outcome, outcome)
+
+
+def counts_line(counts: Mapping[Outcome, int], total: int) -> str:
+    """Return in one line how many cases have each outcome."""
+    return f"{', '.join(f'{number:,} {word(outcome)}' for outcome, number in counts.items())} of {counted(total, 'case')}"
+
+
+def points(value: float) -> str:
+    """Return a difference of two rates in percentage points, with its sign."""
+    signed = f"{value * 100:+.1f}"
+    return "±0.0" if signed in {"+0.0", "-0.0"} else signed
+
+
+def overall_lines(found: Comparison) -> Iterator[str]:
+    """Yield the change of the pass rate with its confidence interval, and whether it is significant."""
+    whole = found.overall
+    if whole is None:
+        return
+    rates = f"pass rate {percent(whole.a.rate)} -> {percent(whole.b.rate)} of {counted(whole.a.cases, 'case')} judged in both"
+    yield f"{rates}: {points(whole.difference)} points (95% CI {points(whole.interval.low)} to {points(whole.interval.high)})"
+    if whole.fell or whole.rose:
+        change = "significant change" if whole.by_chance < SIGNIFICANT else "no significant change"
+        repeated = any(side is not None and side.runs > 1 for row in found.cases for side in (row.a, row.b))
+        p = p_value(whole.by_chance)
+        if repeated:
+            yield f"pass rate lower in {counted(whole.fell, 'case')}, higher in {whole.rose:,}: {change} (sign test {p})"
+        else:
+            yield f"{whole.fell:,} regressed, {whole.rose:,} improved: {change} (McNemar {p})"
+
+
+def p_value(value: float) -> str:
+    """Return a p-value with two digits, as `p = 0.73`."""
+    return f"p < {LEAST_P:g}" if value < LEAST_P else f"p = {float(f'{value:.2g}'):g}"
+
+
+def result_of(side: CaseSide | None) -> str:
+    """Return a case's result in one batch: its verdict, or how many of its several runs passed."""
+    if side is None:
+        return ""
+    if side.status is not None:
+        return VERDICTS[side.status][0]
+    rest = f", {side.runs - side.judged} without a verdict" if side.runs > side.judged else ""
+    return f"{side.passed}/{side.judged} passed{rest}"
+
+
+def scores(row: CaseComparison) -> str:
+    """Return a case's scores in A and in B, or the only one."""
+    before, now = ("-" if side is None or side.score is None else f"{side.score:.2f}" for side in (row.a, row.b))
+    if before == now == "-":
+        return ""
+    return f"{before} -> {now}" if row.a and row.b else now if row.b else before
+
+
+def why(row: CaseComparison) -> str:
+    """Return in one line why a case changed: its error, or the criterion that changed most with its gap in B."""
+    if row.outcome == "lost" and row.b is not None:
+        return one_line(row.b.error)
+    worst = next(iter(row.changes), None)
+    if worst is None:
+        return ""
+    gap = (worst.b.gap if worst.b else "") or ("" if row.outcome == "improved" else worst.name)
+    more = f" (and {len(row.changes) - 1} more)" if len(row.changes) > 1 else ""
+    return one_line(f"{worst.id} {word(worst.outcome)}{f': {gap}' if gap else ''}{more}")
+
+
+def passed_of(side: CriterionSide | None) -> str:
+    """Return how often a criterion passed in one batch."""
+    return "" if side is None else f"{side.passed:,}/{side.judged:,}"
+
+
+def beside(facts: BatchFacts) -> dict[str, str]:
+    """Return the facts about a batch as a whole, by heading."""
+    rate = facts.pass_rate
+    return {
+        "batch": one_line(facts.source),
+        "suite": one_line(facts.suite or ""),
+        "created": one_line(facts.created or ""),
+        "pass rate": "" if rate is None else f"{percent(rate.rate)} ({_bounds(rate.interval)})",
+        "score": "" if facts.score is None else f"{facts.score:.3f}",
+        "tokens": f"{facts.cost.tokens:,}" if facts.cost.tokens else "",
+        "cost": money(facts.cost.cost_usd),
+    }
+
+
+def _bounds(found: Interval) -> str:
+    return f"{found.low * 100:.0f}-{found.high * 100:.0f}"
+
+
+def gate_line(found: Comparison, gate: Gate) -> str:
+    """Return why the exit code is 1."""
+    number = found.hits(gate)
+    one, many, words = _GATES[gate]
+    return f"--fail-on {gate}: {number:,} {one if number == 1 else many} {words}"

@@ -1,0 +1,205 @@
+"""Frozen models that refuse unknown keys with a sentence, and pages of long lists."""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_args, get_origin
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema, to_json
+
+from gradeloop.errors import MISTAKES
+from gradeloop.text import clip, did_you_mean
+
+FieldT = TypeVar("FieldT")
+
+
+def without_nulls(model: type[BaseModel], value: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out fields that are null and may be absent: most languages' typed clients send null for a field that was never set."""
+    required = _json_keys(model)
+    return {key: item for key, item in value.items() if item is not None or required.get(key, True)}
+
+
+@cache
+def _json_keys(model: type[BaseModel]) -> dict[str, bool]:
+    """Return a model's keys in JSON, with whether they are required."""
+    return {field.alias or name: field.is_required() for name, field in model.model_fields.items()}
+
+
+if TYPE_CHECKING:
+    Sparse = Annotated[FieldT, "left out of the JSON where it is empty"]
+else:
+
+    class Sparse:
+        """The annotation of a field that is left out of the JSON where it says nothing.
+
+        `Sparse[bool]` is left out where it is False, `Sparse[int]` where it is 0, texts, tuples and dictionaries where they are empty, and
+        any other, `Sparse[str | None]` say, where it is None: the field's default in all cases.
+        """
+
+        def __class_getitem__(cls, kind: object) -> object:
+            """Return the type with the condition beside it."""
+            bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+            has_empty_value = bare in {bool, int, str} or get_origin(bare) in {tuple, dict}
+            return Annotated[kind, Field(exclude_if=operator.not_ if has_empty_value else _is_none)]
+
+
+RECORDED = {"recorded": True}
+"""The validation context of what a later version may have written: every model in it ignores unknown keys, as `Recorded` does."""
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses unknown keys and says which ones it knows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_keys(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - raw input of any shape
+        if not isinstance(value, Mapping):
+            return value
+        known = _json_keys(cls)
+        if unknown := [key for key in value if key not in known]:
+            if info.context is not RECORDED:
+                name = str(unknown[0])
+                raise PydanticCustomError(
+                    "unknown_key", "unknown key {key}.{hint}", {"key": clip(name), "hint": did_you_mean(name, list(known))}
+                )
+            value = {key: item for key, item in value.items() if key in known}
+        return without_nulls(cls, value)
+
+
+class Recorded(BaseModel):
+    """A frozen model of what histories hold: a later version's extra keys are passed over, so that old and new workers replay it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class OrText(Strict):
+    """A model that may also be written as one string; its JSON Schema says so for input."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the schema of the object, or of a string and the other ways to write it where it describes input."""
+        whole = handler(schema)
+        if handler.mode == "serialization":
+            return whole
+        cls.widen(handler.resolve_ref_schema(whole))
+        return {"anyOf": [{"type": "string"}, *cls.other_forms(), whole]}
+
+    @classmethod
+    def other_forms(cls) -> list[JsonSchemaValue]:
+        """Return the schemas of what it may be written as, beside a string and the object."""
+        return []
+
+    @classmethod
+    def widen(cls, schema: JsonSchemaValue) -> None:
+        """Add to the object's schema what its fields may be written as, where pydantic does not see it."""
+
+
+@dataclass(frozen=True)
+class FirstMistakes:
+    """Annotates a list or mapping that may be long: it is counted before its items are validated, and validation stops at 20 mistakes.
+
+    A workflow task that takes longer than two seconds counts as a deadlock, and 50,000 mistakes take about as long.
+    """
+
+    most: int | None = None
+    """The largest number of items."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the list or mapping, with the validation around it."""
+        return core_schema.no_info_wrap_validator_function(self._validated, handler(source))
+
+    def _validated(self, value: Any, validate: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - raw input of any shape
+        if not isinstance(value, list | tuple | dict):
+            return validate(value)
+        if self.most is not None and len(value) > self.most:
+            raise PydanticCustomError(
+                "too_many", "it has {count} items, {most} at most; send fewer", {"count": len(value), "most": self.most}
+            )
+        return validate(value) if len(value) <= MISTAKES else _validated_in_parts(value, validate)
+
+
+def _validated_in_parts(value: Any, validate: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a list, a tuple or a dict
+    """Validate some items at a time, and raise once more than the listed mistakes were found."""
+    parts: list[Any] = []
+    mistakes: list[InitErrorDetails] = []
+    for start in range(0, len(value), MISTAKES):
+        keyed = isinstance(value, dict)
+        part = dict(islice(value.items(), start, start + MISTAKES)) if keyed else value[start : start + MISTAKES]
+        try:
+            parts.append(validate(part))
+        except ValidationError as error:
+            mistakes += [_moved(detail, 0 if keyed else start) for detail in error.errors(include_url=False)]
+        if len(mistakes) > MISTAKES:
+            break
+    if mistakes:
+        raise ValidationError.from_exception_data("items", mistakes)
+    if isinstance(parts[0], dict):
+        return {key: item for part in parts for key, item in part.items()}
+    return type(parts[0])(item for part in parts for item in part)
+
+
+def _moved(detail: ErrorDetails, by: int) -> InitErrorDetails:
+    """Return a mistake of a part of a list at its place in the whole."""
+    first, *rest = detail["loc"] or (0,)
+    place = (first + by if isinstance(first, int) else first, *rest)
+    message = PydanticCustomError(detail["type"], "{message}", {"message": detail["msg"]})
+    return InitErrorDetails(type=message, loc=place, input=detail["input"])
+
+
+Item = TypeVar("Item")
+
+Items = Annotated[tuple[Item, ...], FirstMistakes()]
+"""A tuple of any length that a caller sends."""
+
+Table = Annotated[dict[str, Item], FirstMistakes()]
+"""A mapping of any length that a caller sends."""
+
+
+PAGE_BYTES = 1024 * 1024
+"""Half of what one Temporal payload may have."""
+
+PageItem = TypeVar("PageItem")
+
+
+class Page(Strict, Generic[PageItem]):
+    """A stretch of a list: `items` from `after` on, at most 1 MiB of them."""
+
+    items: tuple[PageItem, ...]
+    next: int | None
+    """What to pass as `after` for the next page; None at the end."""
+    total: int
+    first: int = 0
+    """Where the list still begins; earlier items were dropped."""
+
+
+def page_of(items: Sequence[Any], after: int, limit: int, *, first: int = 0) -> dict[str, Any]:
+    """Return the page of `items`, whose positions start at `first`, from position `after`."""
+    start = min(max(after - first, 0), len(items))
+    taken: list[Any] = []
+    size = 0
+    for item in items[start : start + max(1, min(limit, 1000))]:
+        size += len(to_json(item))
+        if taken and size > PAGE_BYTES:
+            break
+        taken.append(item)
+    stop = start + len(taken)
+    return {"items": taken, "next": first + stop if stop < len(items) else None, "total": first + len(items), "first": first}

@@ -1,0 +1,81 @@
+"""Exit codes of the command line, and the two ways to leave it."""
+
+import os
+import sys
+from contextlib import suppress
+from typing import NoReturn
+
+SATISFIED, CAPPED, BAD_INPUT, NO_VERDICT, UNREACHABLE, STOPPED, BROKEN_PIPE = 0, 1, 2, 3, 4, 130, 141
+"""Exit codes of all commands; `CODES` has their meanings by command."""
+
+_ALL = {
+    BAD_INPUT: "usage, bad input, or a store or worker that cannot be used",
+    UNREACHABLE: "no Temporal server answers",
+    STOPPED: "Ctrl-C",
+    BROKEN_PIPE: "output pipe closed",
+}
+_RUN = {
+    SATISFIED: "satisfied, or nothing was graded",
+    CAPPED: "max_iterations_reached",
+    NO_VERDICT: "failed, grader_error, interrupted or waiting, or the thread was closed",
+}
+CODES: dict[str, dict[int, str]] = {
+    "run": _ALL | _RUN | {SATISFIED: "satisfied, or nothing was graded; also with --detach"},
+    "demo": _ALL | _RUN,
+    "resume": _ALL | _RUN,
+    "watch": _ALL | _RUN,
+    "eval": _ALL
+    | {
+        SATISFIED: "at least the pass rate of the judged cases passed; also with --detach",
+        CAPPED: "fewer passed",
+        NO_VERDICT: "inconclusive: errors, a paused batch, waiting cases, or nothing judged",
+        STOPPED: "Ctrl-C; the batch continues",
+    },
+    "judge": _ALL
+    | {
+        SATISFIED: "every run was judged",
+        CAPPED: "fewer passed than --pass-rate",
+        NO_VERDICT: "judgements failed, more than --allow-errors",
+        STOPPED: "Ctrl-C; the judgements in flight continue",
+    },
+    "diff": _ALL
+    | {
+        SATISFIED: "compared, and no --fail-on gate failed",
+        CAPPED: "a --fail-on gate failed",
+        NO_VERDICT: "no case has a verdict in both batches, so no gate could decide",
+    },
+    "doctor": {SATISFIED: "everything works", CAPPED: "something does not work", BAD_INPUT: "usage"},
+    "worker": {
+        SATISFIED: "stopped, or idle for as long as --until-idle says",
+        BAD_INPUT: "a setting or a file is wrong",
+        NO_VERDICT: "the worker cannot serve",
+        UNREACHABLE: "no Temporal server answers",
+    },
+    "": _ALL | {SATISFIED: "done", NO_VERDICT: "the thread or batch was closed"},
+}
+"""The exit codes of commands, with their meanings; those of any other command stand under the empty name."""
+
+
+def code_of_error(error: Exception) -> int:
+    """Return the exit code of an error that a command raised."""
+    from gradeloop.errors import BatchLost, ServerUnreachable, ThreadClosed
+
+    lost = isinstance(error, ThreadClosed | BatchLost)
+    return UNREACHABLE if isinstance(error, ServerUnreachable) else NO_VERDICT if lost else BAD_INPUT
+
+
+def fail(sentence: str, code: int) -> NoReturn:
+    """Print an error on stderr, and exit."""
+    from gradeloop.text import printable
+
+    with suppress(OSError):
+        print(f"gradeloop: {printable(sentence)}", file=sys.stderr)  # noqa: T201 - the command's last line
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End the process at once: in Python's own tidying, Temporal's threads crash one process in ten that saw a call fail."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

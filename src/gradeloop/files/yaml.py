@@ -1,0 +1,208 @@
+"""YAML read strictly, and where each value stands in its file."""
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue, ValidationError
+from pydantic_core import ErrorDetails
+
+from gradeloop.errors import InvalidRequest, explain, field_path
+from gradeloop.text import clip
+
+if TYPE_CHECKING:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+
+
+YAML_BYTES = 4 * 1024 * 1024
+"""The largest file: above what a thread may hold; the parser, pure Python, needs 20 s for one that is all short rows."""
+
+DEPTH = 64
+"""How deep lists and mappings may nest: more than any task, and well within Python's own stack."""
+
+_KEY = "\0"
+"""Ends the path of a key, which is no value."""
+
+Places = dict[tuple[int | str, ...], tuple[int, int]]
+"""Line and column, from 1, by the path of keys and indexes."""
+
+_CORE = "tag:yaml.org,2002:"
+
+
+def read_yaml(source: Path | str, what: str) -> JsonValue:
+    """Read a YAML file (a `Path`) or text (a `str`) into JSON values; dates stay text.
+
+    Args:
+        source: The file or the text.
+        what: What it is, in the words of a message: `"the task file"`.
+
+    Raises:
+        InvalidRequest: It cannot be read, or holds what JSON cannot: one sentence with file, line, column and cure.
+    """
+    return read_placed(source, what)[0]
+
+
+def read_placed(source: Path | str, what: str) -> tuple[JsonValue, Places]:
+    """Read YAML as `read_yaml` does, and tell where each value stands: line and column, from 1, by its path."""
+    where = f"{what} {str(source)!r}" if isinstance(source, Path) else what
+    text = _text(source, where) if isinstance(source, Path) else source
+    if len(text.encode(errors="replace")) > YAML_BYTES:
+        raise InvalidRequest(f"{where} is larger than {YAML_BYTES // 1024**2} MiB; move long texts out of it")
+    value, placed = _parse(text, where)
+    if value is None:
+        raise InvalidRequest(f"{where} is empty; write the YAML first")
+    return value, placed
+
+
+def _text(path: Path, where: str) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(YAML_BYTES + 1)
+    except FileNotFoundError:
+        raise InvalidRequest(f"{where} does not exist; check the path") from None
+    except IsADirectoryError:
+        raise InvalidRequest(f"{where} is a directory; name a YAML file in it") from None
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"{where} cannot be read: {error}") from None
+    try:
+        return raw[: YAML_BYTES + 1].decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if len(raw) > YAML_BYTES:  # the cut went through a character
+            return raw.decode("utf-8-sig", errors="replace")
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InvalidRequest(f"{where}, line {line}: byte 0x{raw[error.start]:02x} is no UTF-8 text; save the file as UTF-8 text") from None
+
+
+def _parse(text: str, where: str) -> tuple[JsonValue, Places]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.composer import MaxDepthExceededError
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.max_depth = DEPTH
+    try:
+        node = yaml.compose(text)
+        plain = _Plain(yaml, where)
+        return None if node is None else plain.value(node, ()), plain.places
+    except MaxDepthExceededError as error:
+        raise InvalidRequest(f"{where}, line {error.problem_mark.line + 1}: nested deeper than {DEPTH} levels; flatten it") from None
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InvalidRequest(f"{where}{place}: {error.problem or error.context}; correct the YAML there") from None
+    except YAMLError as error:
+        raise InvalidRequest(f"{where}: {str(error).splitlines()[0]}; remove it, or check that this is a text file") from None
+
+
+class _Plain:
+    """Turns YAML's nodes into JSON values."""
+
+    def __init__(self, yaml: "YAML", where: str) -> None:
+        self._yaml = yaml
+        self._where = where
+        self.places: Places = {}
+
+    def value(self, node: "Node", path: tuple[int | str, ...]) -> JsonValue:
+        from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+        if node.anchor is not None:
+            raise self._refusal(node, f"the anchor &{node.anchor} is refused, as every alias is; write the value out")
+        self.places[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
+        if isinstance(node, MappingNode) and node.tag == f"{_CORE}map":
+            return self._mapping(node, path)
+        if isinstance(node, SequenceNode) and node.tag == f"{_CORE}seq":
+            return [self.value(item, (*path, at)) for at, item in enumerate(node.value)]
+        if isinstance(node, ScalarNode):
+            return self._scalar(node)
+        raise self._tag_refusal(node)
+
+    def _mapping(self, node: "MappingNode", path: tuple[int | str, ...]) -> dict[str, JsonValue]:
+        plain: dict[str, JsonValue] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == f"{_CORE}merge":
+                raise self._refusal(key_node, "the merge key << is refused; write the keys out")
+            key = self.value(key_node, (*path, _KEY))
+            if not isinstance(key, str):
+                raise self._refusal(key_node, f"the key {clip(str(key))} is no text; quote it")
+            if key in plain:
+                raise self._refusal(key_node, f"the key {clip(key)} is there twice; keep one")
+            plain[key] = self.value(value_node, (*path, key))
+        return plain
+
+    def _scalar(self, node: "ScalarNode") -> JsonValue:
+        kind = str(node.tag).removeprefix(_CORE)
+        if kind == "timestamp":
+            return str(node.value)
+        if kind not in {"str", "int", "float", "bool", "null"}:
+            raise self._tag_refusal(node)
+        try:
+            value = self._yaml.constructor.construct_object(node)
+        except (ValueError, LookupError):
+            raise self._refusal(node, f"{clip(str(node.value))} is no {kind}; quote it if text is meant") from None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self._refusal(node, f"{clip(str(node.value))} is no number in JSON; quote it if text is meant")
+        return self._whole(node, value) if isinstance(value, str) else value
+
+    def _whole(self, node: "ScalarNode", text: str) -> str:
+        """Join surrogate pairs, as JSON escapes write them."""
+        try:
+            return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise self._refusal(node, "the text holds half of a surrogate pair; write the whole character") from None
+
+    def _tag_refusal(self, node: "Node") -> InvalidRequest:
+        return self._refusal(node, f"the tag {clip(str(node.tag))} is refused; write plain values, and quote what is meant as text")
+
+    def _refusal(self, node: "Node", why: str) -> InvalidRequest:
+        mark = node.start_mark
+        return InvalidRequest(f"{self._where}, line {mark.line + 1}, column {mark.column + 1}: {why}")
+
+
+_UNKNOWN: Places = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place in a file, as the beginning of a message."""
+
+    file: str = ""
+    """In the words of a message: `the suite 'a.yaml'`; empty where there is none."""
+    path: tuple[int | str, ...] = ()
+    placed: Places = field(default_factory=lambda: _UNKNOWN, repr=False)
+    """Where the file's values stand, by their paths."""
+
+    def at(self, *steps: int | str) -> "Spot":
+        """Return the place of a value inside this one."""
+        return replace(self, path=(*self.path, *steps))
+
+    @property
+    def place(self) -> str:
+        """The file, with line and column of the value or of what it is missing from."""
+        starts = (self.path[:end] for end in range(len(self.path), -1, -1))
+        found = next((self.placed[start] for start in starts if start in self.placed), None)
+        return f"{self.file}, line {found[0]}, column {found[1]}" if found else self.file
+
+    def told(self, *steps: int | str) -> str:
+        """Return the path, after the line and column of what stands inside of it."""
+        return ": ".join(part for part in (self.at(*steps).place, field_path(self.path)) if part)
+
+    def __str__(self) -> str:
+        return self.told()
+
+
+def refused(error: ValidationError, spot: Spot) -> InvalidRequest:
+    """Return pydantic's report as a refusal that begins with the place of the first mistake."""
+    first = error.errors(include_url=False)[0]
+    steps = tuple(part for part in first["loc"] if not (isinstance(part, str) and part.startswith("<")))
+    whole, inside, words = field_path((*spot.path, *steps)), field_path(steps), explain(error)
+    told = f"{whole}{words.removeprefix(inside)}" if inside else ": ".join(part for part in (whole, words) if part)
+    return InvalidRequest(": ".join(part for part in (spot.at(*steps, *_odd_key(first)).place, told) if part))
+
+
+def _odd_key(detail: ErrorDetails) -> tuple[str, ...]:
+    """Return the key that a model does not know, whose own place is told."""
+    given = detail["input"] if detail["type"] == "unknown_key" else None
+    named = detail.get("ctx", {}).get("key")
+    return tuple(key for key in given if clip(str(key)) == named)[:1] if isinstance(given, dict) else ()

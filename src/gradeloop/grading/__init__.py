@@ -1,0 +1,1 @@
+"""Pure functions of grading: prompts, verdicts, checks, scores. No I/O, no Temporal."""

@@ -1,0 +1,57 @@
+"""When a verdict may stand for a question that is asked again: what it was asked, all of it, as one key."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from gradeloop.contract.evaluation import CheckOutcome
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.prompts import VERSION, rubric_text
+from gradeloop.grading.scoring import CallGroup
+
+KEPT = 500
+"""Verdicts of one draft: as many as a pass has conversations."""
+
+
+def reuse_key(  # noqa: PLR0913 - one argument a part of the question
+    rubric: Rubric,
+    group: CallGroup,
+    *,
+    sample: int,
+    judge: ModelSpec,
+    instructions: str | None,
+    tools: str,
+    records: str,
+    request: int,
+    checks: Mapping[str, CheckOutcome],
+) -> str:
+    """Return the sha256 of a question to a grader: the fence's random code and the tag aside, which change with every run.
+
+    Args:
+        rubric: What is judged by.
+        group: The criteria that are answered together.
+        sample: Which of the group's votes.
+        judge: The model, and its settings.
+        instructions: The user's grading instructions.
+        tools: The sha256 of the tools that the grader is offered, with their versions.
+        records: The running sha256 of all messages up to the draft, which is the last of them.
+        request: Index of the user's current message.
+        checks: What tools have decided.
+    """
+    asked = {
+        "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
+        "text": rubric_text(rubric, None if group.alone else group.criteria),
+        "form": [group.pass_score, group.scored, group.quoted, group.alone],
+        "instructions": [rubric.instructions, instructions],
+        "prompt": group.prompt.model_dump(mode="json") if group.prompt else None,
+        "language": rubric.language,
+        "judge": judge.model_dump(mode="json"),
+        "version": VERSION,
+        "tools": tools,
+        "records": records,
+        "request": request,
+        "checks": {name: outcome.model_dump(mode="json") for name, outcome in checks.items()},
+        "sample": sample,
+    }
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,324 @@
+"""Answers of graders, read strictly into verdicts; what is malformed is asked for again, at most twice."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic_core import to_json
+
+from gradeloop.contract.base import Items, Strict
+from gradeloop.contract.criterion import Scale
+from gradeloop.contract.evaluation import Malformed, Verdict, VerdictResult, VerdictRow
+from gradeloop.contract.messages import Message
+from gradeloop.errors import MISTAKES, explain
+from gradeloop.grading.checks import no_constant, no_doubles
+from gradeloop.grading.prompts import missing, repair
+from gradeloop.grading.scoring import Answer, CallGroup
+from gradeloop.text import clip
+
+
+def read(text: str, group: CallGroup, asked: Sequence[str] | None = None, *, tag: str | None = None) -> Verdict | Malformed:
+    """Read a grader's answer about the criteria `asked`.
+
+    Nothing is coerced, searched for or repaired: the whole text is one JSON object that keeps the schema, answers each
+    asked id once, gives a gap with every fail and agrees with itself. DESIGN of the rule: `docs/contract.md`, "Verdicts".
+
+    Args:
+        text: The answer.
+        group: The criteria that are answered together, and the form of the answer.
+        asked: Those of their ids that this answer is about; all by default.
+        tag: The name of the two tags between which the object stands, each of them once; without it, the object is all there is.
+    """
+    asked = group.ids if asked is None else tuple(asked)
+    try:
+        raw = _strict_json(text if tag is None else between(text, tag))
+        if group.pass_score:
+            return _read_pass_score(raw, group)
+        verdict = Verdict.model_validate(_tuples(raw), strict=True)
+    except ValidationError as error:
+        return Malformed(problems=(explain(error),))
+    except (ValueError, RecursionError) as error:
+        return Malformed(problems=(f"the answer is not one JSON object: {error}",))
+    problems = tuple(islice(_form_problems(raw, group), MISTAKES))
+    return Malformed(problems=problems) if problems else checked(_without_idle_gaps(verdict), group, asked)
+
+
+def between(text: str, tag: str) -> str:
+    """Return what stands between the two tags of that name.
+
+    Raises:
+        ValueError: They do not stand in the text once each, the second at its end.
+    """
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    if (text.count(opening), text.count(closing)) != (1, 1):
+        raise ValueError(f"{opening} and {closing} must each stand in it once, the object between them")
+    _, _, rest = text.partition(opening)
+    inside, found, after = rest.partition(closing)
+    if not found or after.strip():
+        raise ValueError(f"{closing} must come after the object, at the end")
+    return inside
+
+
+def _strict_json(text: str) -> Any:  # noqa: ANN401 - validated by the caller
+    body = text.strip()
+    if not body.startswith("{"):
+        raise ValueError(f"it starts with {clip(body[:40])}")
+    return json.loads(body, object_pairs_hook=no_doubles, parse_constant=no_constant)
+
+
+def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Turn the lists of rows and of quotes into the tuples that strict validation takes."""
+    if isinstance(value, dict) and isinstance(value.get("criteria"), list):
+        return value | {"criteria": tuple(_quotes_as_tuple(row) for row in value["criteria"])}
+    return value
+
+
+def _quotes_as_tuple(row: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    quoted = isinstance(row, dict) and isinstance(row.get("quotes"), list)
+    return row | {"quotes": tuple(row["quotes"])} if quoted else row
+
+
+def _without_idle_gaps(verdict: Verdict) -> Verdict:
+    rows = tuple(row.model_copy(update={"gap": None}) if row.passed else row for row in verdict.criteria)
+    return verdict.model_copy(update={"criteria": rows})
+
+
+def _form_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
+    """Yield what a row has too little or too much of, by what this rubric asks for."""
+    for row in raw["criteria"]:
+        for key, due in (("score", group.scored), ("quotes", group.quoted)):
+            if due and key not in row:
+                yield f"{clip(row['id'])} has no {key}"
+            if not due and key in row:
+                yield f"{clip(row['id'])}: unknown key {key!r}"
+        if "metadata" in row or any("quote_verified" in quote for quote in row.get("quotes") or ()):
+            yield f"{clip(row['id'])}: unknown key 'metadata' or 'quote_verified'"
+
+
+def checked(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Verdict | Malformed:
+    """Return the verdict where it answers what was asked and agrees with itself."""
+    found = chain(_row_problems(verdict.criteria, group, asked), _summary_problems(verdict, group, asked))
+    problems = list(islice(found, MISTAKES))
+    answered = {row.id for row in verdict.criteria}
+    missing = tuple(name for name in asked if name not in answered) if verdict.result != "failed" else ()
+    if problems:
+        absent = [f"no row for {', '.join(missing)}"] if missing else []
+        return Malformed(problems=(*problems, *absent))
+    if missing:
+        problem = f"no row for {', '.join(missing)}"
+        return Malformed(problems=(problem,), missing=missing, rows=verdict.criteria, explanation=verdict.explanation)
+    return verdict
+
+
+def _row_problems(rows: Iterable[VerdictRow], group: CallGroup, asked: tuple[str, ...]) -> Iterator[str]:
+    criteria = {criterion.id: criterion for criterion in group.criteria}
+    seen: set[str] = set()
+    for row in rows:
+        if row.id not in asked:
+            yield f"{clip(row.id)} is not asked; the ids are {', '.join(asked)}"
+        elif row.id in seen:
+            yield f"{row.id} is answered twice"
+        seen.add(row.id)
+        criterion = criteria.get(row.id)
+        if not row.passed and not (row.gap or "").strip() and not (criterion and criterion.negate):
+            yield f"{clip(row.id)} fails without a gap; say what is missing"
+        if criterion and criterion.score:
+            yield from score_problems(row, criterion.score)
+
+
+def score_problems(row: VerdictRow, scale: Scale) -> Iterator[str]:
+    """Yield what is wrong with a row's number."""
+    if row.score is None:
+        yield f"{row.id} has no score; give a number from {scale.min:g} to {scale.max:g}"
+    elif not scale.min <= row.score <= scale.max:
+        yield f"the score {row.score:g} of {row.id} is outside of {scale.min:g} to {scale.max:g}"
+
+
+def _summary_problems(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Iterator[str]:
+    if verdict.result == "failed":
+        if not verdict.explanation.strip():
+            yield "the result is 'failed' and the explanation is blank; say why the rubric cannot be judged"
+        return
+    whole = {row.id for row in verdict.criteria} == set(asked) == set(group.ids)
+    if group.plain and whole:
+        due = "satisfied" if all(row.passed for row in verdict.criteria) else "needs_revision"
+        if verdict.result != due:
+            yield f"the result is {verdict.result!r}, but the rows say {due!r}"
+
+
+class _PassScore(Strict):
+    reason: str
+    passed: bool
+    score: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def _read_pass_score(raw: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - JSON of any shape
+    """Read `{reason, pass, score}` about the one criterion of the group; the reason is its gap where it fails.
+
+    Raises:
+        ValidationError: It is something else.
+    """
+    if odd := sorted(set(raw) ^ {"reason", "pass", "score"}):
+        return Malformed(problems=(f"the object has exactly the keys reason, pass and score; check {', '.join(map(clip, odd))}",))
+    answer = _PassScore.model_validate({"reason": raw["reason"], "passed": raw["pass"], "score": raw["score"]}, strict=True)
+    if not answer.passed and not answer.reason.strip():
+        return Malformed(problems=("it does not pass and the reason is blank; say what is missing",))
+    gap = None if answer.passed else answer.reason
+    row = VerdictRow(id=group.ids[0], reason=answer.reason, passed=answer.passed, gap=gap, score=answer.score)
+    return Verdict(criteria=(row,), explanation=answer.reason, result="satisfied" if answer.passed else "needs_revision")
+
+
+METADATA_BYTES = 16 * 1024
+"""Of a row's metadata as JSON."""
+
+
+class RemoteRow(Strict):
+    """One criterion; only the verdict must be there, and a fail's gap or reason."""
+
+    id: str
+    passed: Annotated[bool, Field(strict=True)]
+    reason: str = ""
+    gap: str | None = None
+    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    metadata: dict[str, JsonValue] | None = None
+
+
+class RemoteAnswer(Strict):
+    """A whole answer."""
+
+    criteria: Items[RemoteRow]
+    explanation: str = ""
+    result: VerdictResult | None = None
+
+
+def returned(value: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - whatever somebody else's code returns
+    """Read `{criteria: [{id, passed, reason?, gap?, score?, metadata?}], explanation?, result?}`, or one row where one was asked."""
+    if isinstance(value, dict) and "criteria" not in value and len(group.ids) == 1:
+        value = {"criteria": [{"id": group.ids[0]} | value]}
+    try:
+        answer = RemoteAnswer.model_validate(value)
+    except ValidationError as error:
+        return Malformed(problems=(explain(error),))
+    if problems := tuple(_problems(answer)):
+        return Malformed(problems=problems)
+    rows = tuple(_row(row) for row in answer.criteria)
+    due: VerdictResult = "satisfied" if all(row.passed for row in rows) else "needs_revision"
+    result: VerdictResult = "failed" if answer.result == "failed" else due
+    return checked(Verdict(criteria=rows, explanation=answer.explanation, result=result), group, group.ids)
+
+
+def _row(row: RemoteRow) -> VerdictRow:
+    gap = None if row.passed else row.gap or row.reason
+    return VerdictRow(id=row.id, reason=row.reason, passed=row.passed, gap=gap, score=row.score, metadata=row.metadata)
+
+
+def _problems(answer: RemoteAnswer) -> Iterator[str]:
+    for row in answer.criteria:
+        if row.metadata is not None and (size := len(to_json(row.metadata))) > METADATA_BYTES:
+            yield f"the metadata of {row.id} has {size} bytes as JSON, {METADATA_BYTES} at most"
+
+
+REPAIRS = 2
+"""Turns in which a grader may repair a malformed verdict."""
+
+
+@dataclass(frozen=True)
+class GraderFailure:
+    """The grader gave no verdict and is not asked again."""
+
+    error: str
+
+
+class GraderConversation(BaseModel):
+    """What a conversation with a grader keeps beside its messages; `take` applies the rules of malformed answers to it."""
+
+    steps: int = 0
+    """How many answers the grader gave, those that call tools included."""
+    repairs: int = 0
+    """How many times the grader was asked to repair its answer."""
+    pending: tuple[str, ...] = ()
+    """The criteria that the grader left out, once it is asked for them alone."""
+    rows: tuple[VerdictRow, ...] = ()
+    """The rows that came before those."""
+    explanation: str = ""
+    """The explanation that came with those rows."""
+    forced: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True when the model's first answer, which no schema could bind, was malformed: it is asked again by the schema alone."""
+    missing: tuple[str, ...] = ()
+    """Ids without a row, however often the grader was asked."""
+    error: str | None = None
+    """Why there is no verdict, or rows are missing."""
+    verdict: Verdict | None = None
+    judge: str | None = None
+    """The id of the grader that was asked."""
+    cached: bool = False
+    """True where the verdict was given before, to the same question."""
+
+    @property
+    def ended(self) -> bool:
+        """True where there is nothing more to ask."""
+        return self.verdict is not None or self.error is not None
+
+    def take(
+        self,
+        reading: Verdict | Malformed,
+        asked: tuple[str, ...],
+        *,
+        loose: bool = False,
+        spent: str | None = None,
+        ask_again: Callable[[Sequence[str], Sequence[str]], Message] = repair,
+    ) -> Verdict | Message | GraderFailure:
+        """Take an answer in; a verdict or a failure ends the conversation, a message is what the grader is sent next.
+
+        Two repairs come first, then one turn for the missing criteria alone; criteria that are missing even then stay open, and the
+        tally decides whether the rubric bears it.
+
+        Args:
+            reading: The grader's answer as it was read.
+            asked: Ids of the criteria that the grader judges.
+            loose: Whether no schema bound the answer; the first malformed one of those costs no repair.
+            spent: The tool calls or turns that are used up, where this was the last turn.
+            ask_again: Writes the message that asks for a repair, from the problems and the ids.
+        """
+        if isinstance(reading, Verdict):
+            self.verdict = self._completed(reading)
+            return self.verdict
+        problems, to_force = "; ".join(reading.problems), loose and not self.forced
+        if spent is not None and not to_force:
+            return self._failed(f"no verdict after {spent} and one last turn: {problems}")
+        if self.pending and not to_force:
+            return self._left_open(reading, problems)
+        if to_force or self.repairs < REPAIRS:
+            self.forced, self.repairs = self.forced or to_force, self.repairs + (not to_force)
+            return ask_again(reading.problems, asked)
+        if not reading.missing:
+            return self._failed(f"after {REPAIRS} repairs: {problems}")
+        self.pending, self.rows, self.explanation = reading.missing, reading.rows, reading.explanation
+        return missing(reading.missing)
+
+    def _completed(self, verdict: Verdict) -> Verdict:
+        """Return the verdict with the rows that came before it, where it answers for the missing criteria alone."""
+        if not self.pending:
+            return verdict
+        explanation = verdict.explanation if verdict.result == "failed" else self.explanation or verdict.explanation
+        return verdict.model_copy(update={"criteria": (*self.rows, *verdict.criteria), "explanation": explanation})
+
+    def _left_open(self, malformed: Malformed, problems: str) -> Verdict | GraderFailure:
+        """End with the rows that are there, where missing ids are all that is wrong with the last answer."""
+        failure = self._failed(f"asked for the missing criteria alone: {problems}")
+        if not malformed.missing:
+            return failure
+        self.missing = malformed.missing
+        self.verdict = Verdict(criteria=(*self.rows, *malformed.rows), explanation=self.explanation, result="needs_revision")
+        return self.verdict
+
+    def _failed(self, why: str) -> GraderFailure:
+        self.error = f"malformed_verdict: {why}"
+        return GraderFailure(self.error)
+
+    def answer(self) -> Answer:
+        """Return what the tally counts."""
+        return Answer(judge=self.judge or "", verdict=self.verdict, missing=self.missing, error=self.error, cached=self.cached)

@@ -1,0 +1,199 @@
+"""One HTML file of a template: styles and script inside, allowed by their hashes alone."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from pydantic import JsonValue
+
+from gradeloop.contract.base import Strict
+from gradeloop.contract.messages import Usage
+from gradeloop.files.output import PAGE, replacing, writable
+from gradeloop.text import counted, money, percent
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+FOLDER = Path(__file__).parent / "templates"
+
+STYLES, SCRIPTS = ("page.css",), ("page.js",)
+"""Of every page."""
+
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Control, direction, zero-width and tag characters, and halves of some. Joiners stay: scripts and emoji need them."""
+
+_IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+class Live(Strict):
+    """A page that is served rather than mailed: it looks for changes, and people steer from it."""
+
+    token: str
+    """Of the process that serves it; what changes anything has to bring it along."""
+    path: str
+    """The page's own."""
+
+
+def document(
+    template: str, *, title: str, scripts: Sequence[str] = (), styles: Sequence[str] = (), live: Live | None = None, **context: object
+) -> str:
+    """Return a whole document, with a policy that lets nothing in but its own styles and scripts.
+
+    Args:
+        template: Extends `page.html`.
+        title: Of the window.
+        scripts: Names of files beside `page.js`.
+        styles: Names of files beside `page.css`.
+        live: Where the page is served.
+        context: What the template shows.
+    """
+    from markupsafe import Markup
+
+    css = [_read(name) for name in (*STYLES, *styles)]
+    js = [_read(name) for name in (*SCRIPTS, *scripts)]
+    held = {
+        "title": title,
+        "policy": policy(css, js, live=live is not None),
+        "styles": [Markup(each) for each in css],  # noqa: S704 - our own files
+        "scripts": [Markup(each) for each in js],  # noqa: S704 - our own files
+        "live": live,
+    }
+    return _environment().get_template(template).render(held | context)
+
+
+def part(template: str, **context: object) -> str:
+    """Return what a template alone renders to."""
+    return _environment().get_template(template).render({"live": None} | context)
+
+
+def policy(styles: Sequence[str], scripts: Sequence[str], *, live: bool) -> str:
+    """Return the Content-Security-Policy of a page with these styles and scripts."""
+    parts = ["default-src 'none'", f"style-src {_hashes(styles)}", f"script-src {_hashes(scripts)}", "img-src data:"]
+    parts += ["connect-src 'self'"] if live else []
+    return "; ".join([*parts, "base-uri 'none'", "form-action 'none'"])
+
+
+def shown(text: str) -> str:
+    """Return a text with the characters that nobody sees as escapes that everybody sees."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text.replace("\r\n", "\n"))
+
+
+def data(value: object) -> "Markup":
+    """Return a value as JSON that can stand in a script element."""
+    from markupsafe import Markup
+
+    return Markup(json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_IN_SCRIPT))  # noqa: S704 - escaped
+
+
+def _hashes(texts: Sequence[str]) -> str:
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+
+@cache
+def _read(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalized,
+    )
+    environment.filters |= FILTERS | {"data": data}
+    return environment
+
+
+def _finalized(value: object) -> object:
+    """Have whatever a template puts out be seen; what is marked up already was put out before."""
+    from markupsafe import Markup
+
+    return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def score(value: float | None) -> str:
+    """Return a score with two decimals; nothing if there is none."""
+    return "" if value is None else f"{value:.2f}"
+
+
+def cost(usage: Usage) -> str:
+    """Return what calls cost; nothing if it is unknown or zero."""
+    return money(usage.cost_usd)
+
+
+def tokens(usage: Usage) -> str:
+    """Return the tokens of calls, in and out."""
+    cached = f" ({usage.cached:,} cached)" if usage.cached else ""
+    return f"{usage.input:,} tokens in{cached}, {usage.output:,} out"
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration: in milliseconds below a second, in minutes and seconds from two minutes on."""
+    if value is None:
+        return ""
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    return f"{value:.1f} s" if value < 120 else f"{int(value // 60)} min {int(value % 60)} s"  # noqa: PLR2004 - as the sentence says
+
+
+def when(time: str) -> str:
+    """Return a UTC time to the second: `2026-11-22 06:38:32 UTC`; any other text as it is."""
+    zone = " UTC" if time.endswith(("Z", "+00:00")) else ""
+    return f"{time[:10]} {time[11:19]}{zone}" if zone and time[10:11] == "T" else time
+
+
+def as_json(value: JsonValue) -> str:
+    """Return a value as JSON over several lines; a text as it is."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def in_path(text: str) -> str:
+    """Return an id as a part of a path."""
+    return quote(text, safe="")
+
+
+FILTERS = {
+    "score": score,
+    "percent": percent,
+    "money": cost,
+    "tokens": tokens,
+    "seconds": seconds,
+    "when": when,
+    "as_json": as_json,
+    "in_path": in_path,
+    "counted": counted,
+}
+
+
+MEGABYTE = 1_000_000
+
+
+def checked_page(path: Path | None) -> None:
+    """Refuse an output that is no page, or could not be written, before anything is read."""
+    if path is not None:
+        writable(path, (PAGE,))
+
+
+def write_page(path: Path, page: str) -> str:
+    """Write a page in one step, so that nobody finds half of it, and return its size in words."""
+    content = page.encode(errors="replace")
+    with replacing(path) as file:
+        file.write(content.decode())
+    return f"{len(content) / MEGABYTE:.1f} MB" if len(content) >= MEGABYTE else f"{max(len(content) // 1000, 1)} KB"

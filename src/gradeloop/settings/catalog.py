@@ -1,0 +1,158 @@
+"""What models take and what they cost: two dated tables."""
+
+import re
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from gradeloop.contract.base import Strict
+from gradeloop.contract.messages import Usage
+from gradeloop.contract.model_spec import Effort, ModelSpec
+from gradeloop.errors import InvalidRequest, explain
+
+
+class Capability(Strict):
+    """What a family of models takes; the defaults are the safe path."""
+
+    temperature: bool = False
+    """Whether it takes a temperature."""
+    seed: bool = False
+    efforts: tuple[Effort, ...] = ()
+    """The values of reasoning_effort that it takes."""
+    thinking: tuple[Literal["adaptive", "budget", "disabled"], ...] = ()
+    """The settings of thinking that it takes."""
+    answer: Literal["schema", "tagged"] = "tagged"
+    """Whether its API keeps a JSON Schema, or the answer stands between tags of the call's own."""
+    schema_with_tools: bool = False
+    """Whether one request may have tools and a schema."""
+    stream: bool = False
+    """Whether its replies are streamed."""
+    max_output: int | None = None
+    """Tokens of the longest completion; None where nobody said."""
+
+
+class Family(Capability):
+    """Models of one provider whose names match."""
+
+    provider: str
+    models: str
+    """A regular expression for the whole name."""
+
+
+class Catalogue(Strict):
+    """The table."""
+
+    as_of: str
+    families: tuple[Family, ...]
+
+
+@cache
+def catalogue() -> Catalogue:
+    """Return the table, read once."""
+    text = (files("gradeloop.settings") / "capabilities.toml").read_text(encoding="utf-8")
+    return Catalogue.model_validate(tomllib.loads(text))
+
+
+def capability(spec: ModelSpec) -> Capability:
+    """Return what a model takes: its family's, the first that matches; what the request itself says of the schema counts more."""
+    found = _family(spec.provider, spec.model)
+    if spec.config.structured_output is None:
+        return found
+    return found.model_copy(update={"answer": "schema" if spec.config.structured_output else "tagged"})
+
+
+@cache
+def _family(provider: str, model: str) -> Capability:
+    fits = (family for family in catalogue().families if family.provider == provider and re.fullmatch(family.models, model))
+    return next(fits, Capability())
+
+
+MILLION = 1_000_000
+
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Price(Strict):
+    """US dollars per million tokens."""
+
+    provider: str
+    models: str
+    """A regular expression for the whole name."""
+    over: int = 0
+    """The prompt's tokens above which this row counts."""
+    input: Dollars
+    cached: Dollars | None = None
+    cache_written: Dollars | None = None
+    output: Dollars
+
+    @field_validator("models")
+    @classmethod
+    def _is_a_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        return value
+
+    def cost(self, usage: Usage) -> float:
+        """Return what the tokens cost."""
+        fresh = max(usage.input - usage.cached - usage.cache_written, 0)
+        cached = self.input if self.cached is None else self.cached
+        written = self.input if self.cache_written is None else self.cache_written
+        total = fresh * self.input + usage.cached * cached + usage.cache_written * written + usage.output * self.output
+        return round(total / MILLION, 10)
+
+
+class PriceTable(Strict):
+    """Rows, of which the first that fits counts."""
+
+    as_of: str
+    prices: tuple[Price, ...]
+
+    def cost(self, spec: ModelSpec, usage: Usage) -> float | None:
+        """Return what one call cost in US dollars; None where the model's price is not known."""
+        provider, model = spec.provider, spec.model
+        rows = [row for row in self.prices if row.provider == provider and re.fullmatch(row.models, model)]
+        first = next((row for row in rows if _reached(row, usage)), None)
+        if first is None:
+            return None
+        tiers = [row for row in rows if row.models == first.models and _reached(row, usage)]
+        return max(tiers, key=lambda row: row.over).cost(usage)
+
+
+def _reached(row: Price, usage: Usage) -> bool:
+    return row.over == 0 or usage.input > row.over
+
+
+class OwnPrices(Strict):
+    """A user's own table."""
+
+    prices: tuple[Price, ...]
+
+
+@cache
+def known_prices() -> PriceTable:
+    """Return the table that is shipped, read once."""
+    return PriceTable.model_validate(tomllib.loads((files("gradeloop.settings") / "prices.toml").read_text(encoding="utf-8")))
+
+
+def prices(own: Path | None) -> PriceTable:
+    """Return the shipped table, a user's rows before its own.
+
+    Raises:
+        InvalidRequest: The file is no such table; the message names file, row and field.
+    """
+    if own is None:
+        return known_prices()
+    try:
+        rows = OwnPrices.model_validate(tomllib.loads(own.read_text(encoding="utf-8"))).prices
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidRequest(f"GRADELOOP_PRICES: {str(own)!r} is no readable TOML file: {error}") from None
+    except ValidationError as error:
+        raise InvalidRequest(f"GRADELOOP_PRICES: {str(own)!r}: {explain(error)}") from None
+    shipped = known_prices()
+    return PriceTable(as_of=shipped.as_of, prices=(*rows, *shipped.prices))

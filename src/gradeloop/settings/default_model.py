@@ -1,0 +1,108 @@
+"""Which model is used when none is named, and which ones a worker with this environment cannot serve."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gradeloop.contract.model_spec import ModelConfig, ModelSpec
+from gradeloop.contract.thread import ThreadRequest
+from gradeloop.errors import InvalidRequest
+
+AS_OF = "2026-11-20"
+
+MISTRAL_URL = "https://api.mistral.ai/v1"
+GITHUB_URL = "https://models.github.ai/inference"
+
+
+class DefaultRule(NamedTuple):
+    """A row of the table: with all of its variables set, its model is the default."""
+
+    variables: tuple[str, ...]
+    model: str
+    base_url: str | None = None
+
+
+DEFAULTS: tuple[DefaultRule, ...] = (
+    DefaultRule(("OPENAI_API_KEY",), "openai:gpt-5.4-mini"),
+    DefaultRule(("ANTHROPIC_API_KEY",), "anthropic:claude-haiku-5-5"),
+    DefaultRule(("GEMINI_API_KEY",), "google_genai:gemini-3.6-flash"),
+    DefaultRule(("GOOGLE_API_KEY",), "google_genai:gemini-3.6-flash"),
+    DefaultRule(("PALM_API_KEY",), "google_genai:gemini-3.6-flash"),
+    DefaultRule(("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_CLOUD_PROJECT"), "google_genai:gemini-3.6-flash"),
+    DefaultRule(("MISTRAL_API_KEY",), "openai_compatible:mistral-small-latest", MISTRAL_URL),
+    DefaultRule(("GITHUB_TOKEN",), "openai_compatible:openai/gpt-4.1-mini", GITHUB_URL),
+    DefaultRule(
+        ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_DEPLOYMENT"), "openai_compatible:{AZURE_OPENAI_DEPLOYMENT}", ""
+    ),
+    DefaultRule(("OPENROUTER_API_KEY",), "openrouter:anthropic/claude-haiku-4.5"),
+)
+"""Tried in order. Every CI has a GITHUB_TOKEN, so GitHub Models come after whatever somebody set on purpose but two."""
+
+KEYS = {
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "openai": ("OPENAI_API_KEY",),
+    "google_genai": ("GEMINI_API_KEY", "GOOGLE_API_KEY", "PALM_API_KEY", "GOOGLE_CLOUD_PROJECT"),
+    "openrouter": ("OPENROUTER_API_KEY",),
+}
+"""The variables of each provider that needs a key; one of them is enough."""
+
+
+@dataclass(frozen=True)
+class DefaultModel:
+    """A model, and the variable that decided."""
+
+    spec: ModelSpec
+    variable: str
+
+
+def default_model(environ: Mapping[str, str]) -> DefaultModel | None:
+    """Return the first model for which a key is set; None without any."""
+    for row in DEFAULTS:
+        values = {name: environ.get(name, "").strip() for name in row.variables}
+        if all(values.values()) and values.get("GOOGLE_GENAI_USE_VERTEXAI", "true").lower() in {"1", "true"}:
+            base_url = f"{values['AZURE_OPENAI_ENDPOINT'].rstrip('/')}/openai/v1" if row.base_url == "" else row.base_url
+            spec = ModelSpec(id=row.model.format(**values), config=ModelConfig(base_url=base_url))
+            return DefaultModel(spec, row.variables[0])
+    return None
+
+
+def named_default(environ: Mapping[str, str], role: str) -> DefaultModel:
+    """Return the default model for a role of the command line.
+
+    Raises:
+        InvalidRequest: No provider's key is set.
+    """
+    if found := default_model(environ):
+        return found
+    names = ", ".join(dict.fromkeys(row.variables[0] for row in DEFAULTS))
+    flag = "--grader" if role == "grader" else "--model"
+    raise InvalidRequest(f"{role}.model is missing and no provider key is set; name a model with {flag}, or set one of {names}")
+
+
+def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scripted: bool) -> None:
+    """Refuse at once what a worker with this environment would refuse, before one is started.
+
+    Raises:
+        InvalidRequest: A key, or the file of scripted replies, is missing.
+    """
+    judged = enumerate(request.rubric.criteria if request.rubric else ())
+    judges = [(f"rubric.criteria[{at}].grader", judge) for at, criterion in judged for judge in criterion.judges]
+    named = {"generator.model": request.generator.model, "grader.model": request.grader and request.grader.model}
+    named |= {where: judge for where, judge in judges if isinstance(judge, ModelSpec)}
+    for where, model in named.items():
+        if model:
+            refuse_unservable_model(where, model, environ, scripted=scripted)
+
+
+def refuse_unservable_model(where: str, model: ModelSpec, environ: Mapping[str, str], *, scripted: bool) -> None:
+    """Refuse one model that a worker with this environment cannot serve.
+
+    Raises:
+        InvalidRequest: A key, or the file of scripted replies, is missing; the message begins with `where`.
+    """
+    variables = KEYS.get(model.provider, ())
+    if variables and not any(environ.get(variable, "").strip() for variable in variables):
+        cure = f"{variables[0]} is not set; set it, or name another model"
+        raise InvalidRequest(f"{where}: {model.id!r} needs a key and {cure}")
+    if model.provider == "scripted" and not scripted:
+        raise InvalidRequest(f"{where}: {model.id!r} needs a file of replies; name it as 'scripted:' in the file")

@@ -1,0 +1,330 @@
+"""What a worker is started with: flags, variables `GRADELOOP_*`, or the file gradeloop.toml."""
+
+import os
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
+
+from gradeloop.contract.base import Strict
+from gradeloop.contract.model_spec import ToolName
+from gradeloop.contract.thread import TASK_QUEUE
+from gradeloop.errors import InvalidRequest, explain
+from gradeloop.text import did_you_mean
+
+FILE = "gradeloop.toml"
+VARIABLE = "GRADELOOP_CONFIG"
+
+SETTINGS = ("CONFIG", "NEEDS_APPROVAL", "SANDBOX", "FILES", "COMMANDS", "FETCH", "PYTEST", "MCP")
+"""Variables `GRADELOOP_...`, with those below them, that change which tools a worker has."""
+
+
+def flag(arguments: Sequence[str], name: str) -> str | None:
+    """Return the value of a flag among raw arguments."""
+    apart = next((value for each, value in pairwise(arguments) if each == name), None)
+    return apart or next((argument.partition("=")[2] for argument in arguments if argument.startswith(f"{name}=")), None)
+
+
+def config_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path | None:
+    """Return the settings file: named by flag or variable, else gradeloop.toml in the current folder, if it exists.
+
+    Raises:
+        InvalidRequest: The named file does not exist.
+    """
+    named = flag(arguments, "--config") or environment.get(VARIABLE)
+    file = Path(named or FILE)
+    if named and not file.is_file():
+        raise InvalidRequest(f"the settings file {named!r} does not exist; correct --config or {VARIABLE}")
+    return file.absolute() if file.is_file() else None
+
+
+def is_embedded() -> bool:
+    """Tell whether neither Temporal's environment nor a profile names a server.
+
+    Raises:
+        InvalidRequest: The environment or the profile is malformed.
+    """
+    return configured().get("target_host") is None
+
+
+def configured() -> ClientConnectConfig:
+    """Return how Temporal's environment or profile says to connect.
+
+    Raises:
+        InvalidRequest: The environment or the profile is malformed.
+    """
+    file = os.environ.get("TEMPORAL_CONFIG_FILE")
+    if file and not Path(file).exists():
+        raise InvalidRequest(f"TEMPORAL_CONFIG_FILE names {file!r}, which does not exist; correct or unset it")
+    try:
+        return ClientConfig.load_client_connect_config()
+    except (RuntimeError, ValueError, TypeError, OSError) as error:
+        raise InvalidRequest(f"Temporal's environment or profile is malformed: {_joined_lines(error)}") from error
+
+
+def _joined_lines(error: Exception) -> str:
+    """Join the lines of a report without its drawing, which quotes the file and so perhaps a key."""
+    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip() and "|" not in line)
+
+
+Seconds = Annotated[float, Field(gt=0, le=100)]
+"""A time limit below the 110 s that an evidence tool may take in all."""
+
+ServerName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
+
+
+class Section(Strict):
+    """A table of the settings file."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+def _refuse_others(folders: dict[str, Path]) -> None:
+    """Raise if a path is no folder."""
+    for name, path in folders.items():
+        if not path.is_dir():
+            raise ValueError(f"{name}: {str(path)!r} is no folder; correct the path")
+
+
+class SandboxSettings(Section):
+    """The sandbox for code that models wrote, and its limits."""
+
+    use: Literal["auto", "monty", "bubblewrap", "landlock"] = "auto"
+    """The sandbox; `auto` runs snippets in monty and programs in bubblewrap, or in Landlock where bubblewrap does not work."""
+    seconds: Seconds = 5
+    """Seconds that a snippet may run."""
+    program_seconds: Seconds = 60
+    """Seconds that a test suite or a command may run."""
+    memory_mib: Annotated[int, Field(ge=64, le=65_536)] = 512
+    """Memory of a program's process; a snippet in monty has 128 MiB at most."""
+    disk_mib: Annotated[int, Field(ge=1, le=65_536)] = 64
+    """Disk space that a program may write."""
+    output_kib: Annotated[int, Field(ge=1, le=65_536)] = 1024
+    """Output at which a program is stopped; 64 KiB of it reach the grader."""
+    processes: Annotated[int, Field(ge=1, le=1024)] = 32
+    """Processes that a command may have at the same time."""
+    read_only: tuple[Path, ...] = ()
+    """Folders that programs may read, besides the system's libraries and the worker's Python."""
+
+
+class FilesSettings(Section):
+    """The folders that `read_file`, `list_files` and `search_files` may read."""
+
+    roots: dict[str, Path] = Field(default_factory=dict)
+    """Folders by name; a tool's paths begin with the name."""
+
+    @field_validator("roots")
+    @classmethod
+    def _are_folders(cls, value: dict[str, Path]) -> dict[str, Path]:
+        for name in value:
+            if not name or "/" in name or name in {".", ".."}:
+                raise ValueError(f"{name!r} is no name of a root; it is the first part of a path, without '/'")
+        _refuse_others(value)
+        return value
+
+
+class CommandSettings(Section):
+    """A command that `run_command` may run."""
+
+    argv: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The program, by path or by name, and its fixed arguments. No shell reads them."""
+    arguments: tuple[str, ...] = ()
+    """Regular expressions; every further argument must fully match one of them. No argument is allowed by default."""
+    file: Annotated[str, Field(pattern=r"^[\w.-]+$")] = "draft.txt"
+    """The file, in the command's folder, that holds the draft."""
+    extract: Literal["text", "code"] = "text"
+    """What the file holds: the whole draft, or its last fenced code block."""
+    description: str = ""
+    """What the command does, as the model reads it."""
+
+    @model_validator(mode="after")
+    def _is_there(self) -> "CommandSettings":
+        if shutil.which(self.argv[0]) is None:
+            raise ValueError(f"argv: there is no program {self.argv[0]!r} on this machine; install it or give its path")
+        return self
+
+    @property
+    def program(self) -> str:
+        """The program's path."""
+        return str(Path(shutil.which(self.argv[0]) or self.argv[0]).absolute())
+
+
+class FetchSettings(Section):
+    """The hosts that `fetch_page` may reach."""
+
+    hosts: tuple[str, ...] = ()
+    """Host names, or `*.example.com` for all below it; with a port unless it is 80 or 443."""
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Private networks that may be reached; none by default."""
+    seconds: Seconds = 20
+    """Seconds that a page may take."""
+    max_kib: Annotated[int, Field(ge=1, le=16_384)] = 2048
+    """The size that a page may have."""
+
+
+class PytestSettings(Section):
+    """The test suites that `run_pytest` may run."""
+
+    suites: dict[str, Path] = Field(default_factory=dict)
+    """Folders of tests, by name."""
+
+    @field_validator("suites")
+    @classmethod
+    def _are_folders(cls, value: dict[str, Path]) -> dict[str, Path]:
+        _refuse_others(value)
+        return value
+
+
+class McpSettings(Section):
+    """An MCP server whose tools graders may call, as `SERVER__TOOL`."""
+
+    command: tuple[str, ...] = ()
+    """The command of a server that the worker starts and talks to over standard input and output."""
+    url: str | None = None
+    """The Streamable HTTP endpoint of a running server."""
+    environment: tuple[str, ...] = ()
+    """Names of the worker's variables that the server's process receives; none by default."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers for the endpoint; each value is the name of the worker's variable that has it."""
+    tools: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Tools that may be called."""
+    writes: tuple[str, ...] = ()
+    """Tools that may change something; any other must declare itself read-only."""
+    seconds: Seconds = 60
+    """Seconds that a call may take."""
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> "McpSettings":
+        if bool(self.command) == bool(self.url):
+            raise ValueError("give either command or url")
+        if unlisted := [name for name in self.writes if name not in self.tools]:
+            raise ValueError(f"writes: {unlisted[0]!r} is not among tools; add it there")
+        return self
+
+
+Role = Literal["all", "loop", "models", "evidence"]
+
+
+class WorkerSettings(BaseSettings):
+    """Run a worker. Settings are flags, variables `GRADELOOP_*`, or keys of gradeloop.toml."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="GRADELOOP_",
+        env_nested_delimiter="__",
+        cli_kebab_case=True,
+        cli_hide_none_type=True,
+        cli_prog_name="gradeloop worker",
+        extra="forbid",
+        use_attribute_docstrings=True,
+    )
+
+    config: Path | None = None
+    """Read settings from this file; gradeloop.toml in the current folder by default."""
+    task_queue: str = TASK_QUEUE
+    """Serve this task queue."""
+    role: Role = "all"
+    """Run workflows (loop), call models, run evidence tools, or do all three."""
+    tools: list[Path] = []
+    """Load evidence tools from these Python files: their public functions."""
+    scripted: Path | None = None
+    """Read the replies of the provider `scripted` from this YAML file."""
+    search_attributes: Literal["on", "off"] = "on"
+    """Set search attributes on threads, which `gradeloop list --status` needs; `off` where the namespace does not allow them."""
+    record: Path | None = None
+    """Record every exchange with a model in this file, without keys; `scripted` replays it."""
+    max_concurrent_activities: int = 200
+    """Run at most this many model and tool calls at the same time."""
+    max_calls_per_second: float | None = Field(default=None, gt=0)
+    """Start at most this many model and tool calls per second, counted over all workers of the queue; no limit by default."""
+    max_cached_workflows: int = 2000
+    """Keep at most this many threads in memory; with fewer than are in flight, throughput falls to a third."""
+    until_idle: float | None = None
+    """Stop after this many seconds without an open workflow; never by default."""
+    ready_file: Path | None = None
+    """Write this file once the worker serves its queue, or why it does not."""
+    examine: bool = False
+    """Check the providers' keys and the sandboxes, print the result as JSON, and exit; `gradeloop doctor` does this."""
+    needs_approval: list[ToolName] = []
+    """Tools whose calls wait for a person's approval, besides those that ask for it themselves."""
+    sandbox: SandboxSettings = SandboxSettings()
+    files: FilesSettings = FilesSettings()
+    commands: dict[str, CommandSettings] = {}
+    """Commands that `run_command` may run, by name."""
+    fetch: FetchSettings = FetchSettings()
+    pytest: PytestSettings = PytestSettings()
+    mcp: dict[ServerName, McpSettings] = {}
+    """MCP servers whose tools graders may call, by name."""
+
+    @property
+    def evidence_queue(self) -> str:
+        """The task queue of evidence tools when a process of its own serves them."""
+        return f"{self.task_queue}-evidence"
+
+
+def load(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> WorkerSettings:
+    """Return the settings of flags, variables and the file; the lists of `tools` are joined, any other setting replaces.
+
+    Raises:
+        InvalidRequest: A setting is unknown or malformed; the message says where it is.
+    """
+    file = config_file(arguments, os.environ if environment is None else environment)
+    held = _read(file) if file else {}
+
+    class FromFile(WorkerSettings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the interface's own
+            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, InitSettingsSource(settings_cls, held)
+
+    try:
+        settings = FromFile(_cli_parse_args=list(arguments))
+    except ValidationError as error:
+        raise InvalidRequest(explain(error)) from None
+    except SettingsError as error:
+        why = f": {error.__cause__}" if error.__cause__ else ""
+        raise InvalidRequest(f"a variable GRADELOOP_... is malformed: {error}{why}; write its value as JSON") from None
+    tools = [*map(Path, held.get("tools", ())), *settings.tools]
+    return settings.model_copy(update={"config": file, "tools": list(dict.fromkeys(tools))})
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return the file's settings, with relative paths resolved from its folder."""
+    try:
+        held = tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidRequest(f"{file}: {error}") from None
+    known = [name for name in WorkerSettings.model_fields if name not in {"config", "ready_file", "examine"}]
+    for key in held:
+        if key not in known:
+            raise InvalidRequest(f"{file}: unknown key {key!r}.{did_you_mean(key, known)}")
+    return _anchored(held, file.parent)
+
+
+_PATHS = {("tools",), ("scripted",), ("record",), ("files", "roots"), ("pytest", "suites"), ("sandbox", "read_only")}
+
+
+def _anchored(held: dict[str, Any], folder: Path, at: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {key: _anchor(value, folder, (*at, key)) for key, value in held.items()}
+
+
+def _anchor(value: Any, folder: Path, at: tuple[str, ...]) -> Any:  # noqa: ANN401 - a settings file's own
+    """Return a value with its relative paths resolved from the file's folder."""
+    paths = at in _PATHS or at[:-1] in _PATHS
+    if paths and isinstance(value, str):
+        return str(folder / value)
+    if paths and isinstance(value, list):
+        return [str(folder / each) if isinstance(each, str) else each for each in value]
+    return _anchored(value, folder, at) if isinstance(value, dict) else value

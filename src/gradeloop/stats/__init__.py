@@ -1,0 +1,1 @@
+"""Statistics: intervals of rates and of their differences."""

@@ -1,0 +1,1 @@
+"""The store of batches, judgements and registered rubrics: SQLite or PostgreSQL."""

@@ -1,0 +1,121 @@
+"""A suite read from its file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import JsonValue, ValidationError
+
+from gradeloop.errors import InvalidRequest
+from gradeloop.files.rubric import existing
+from gradeloop.files.yaml import Spot, read_placed, refused
+from gradeloop.suites.datasets import LocatedTest, files_of, read_rows, refuse_number, tested
+from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteFlags, SuiteGenerator, SuiteModels, grader_of, refuse_twins
+from gradeloop.suites.promptfoo import is_promptfoos, promptfoo_suite
+from gradeloop.suites.suite import SuiteFile, SuiteSettings, SuiteTest, followed_test, prompts_of, with_rubric
+
+_YAML_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: B008 - frozen
+    """Read a suite, our own or a `promptfooconfig.yaml`; its tests are read as the cases are asked for.
+
+    Raises:
+        InvalidRequest: Something is missing or wrong; the message names file, line, field and cure.
+    """
+    if path.suffix not in _YAML_SUFFIXES:
+        raise InvalidRequest(f"the suite {str(path)!r} is no YAML file; name one that ends with {', '.join(_YAML_SUFFIXES)}")
+    value, placed = read_placed(path, "the suite")
+    spot = Spot(f"the suite {str(path)!r}", (), placed)
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{spot}: it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")
+    if is_promptfoos(path, value):
+        return promptfoo_suite(path, value, spot, flags)
+    told = _suite(value, path.parent, spot)
+    tools = existing((*(path.parent / name for name in told.tools), *flags.tools), "tools")
+    scripted = flags.scripted or (path.parent / told.scripted if told.scripted else None)
+    if scripted:
+        existing((scripted,), "scripted")
+    return Suite(
+        name=told.name,
+        path=path,
+        settings=SuiteSettings.model_construct(**{name: getattr(told, name) for name in SuiteSettings.model_fields}),
+        tools=tools,
+        scripted=scripted,
+        outputs=(),
+        told=(),
+        plan=_plan(told, path.parent, spot, flags, SuiteModels(scripted=scripted is not None)),
+        flags=flags,
+    )
+
+
+def _suite(value: dict[str, JsonValue], folder: Path, spot: Spot) -> SuiteFile:
+    raw = value | with_rubric(value, folder, spot)
+    if "prompts" in raw:
+        raw["prompts"] = list(prompts_of(raw["prompts"], folder, spot.at("prompts")))
+    if "defaults" in raw:
+        raw["defaults"] = followed_test(raw["defaults"], folder, spot.at("defaults"))
+    if isinstance(tests := raw.get("tests"), list):
+        raw["tests"] = [_test(each, folder, spot.at("tests", at)) for at, each in enumerate(tests)]
+    try:
+        told = SuiteFile.model_validate(raw)
+    except ValidationError as error:
+        raise refused(error, spot) from None
+    if not told.tests:
+        raise InvalidRequest(f"{spot.at('tests')}: there are no tests; write them here, or name a file of them")
+    return told
+
+
+def _test(value: JsonValue, folder: Path, spot: Spot) -> JsonValue:
+    if isinstance(value, dict):
+        refuse_number(value.get("output"), spot)
+    return followed_test(value, folder, spot)
+
+
+def _plan(told: SuiteFile, folder: Path, spot: Spot, flags: SuiteFlags, roles: SuiteModels) -> Plan:
+    defaults = told.defaults.model_copy(
+        update={
+            "rubric": told.rubric or told.defaults.rubric,
+            "grader": told.defaults.grader or told.grader,
+            "loop": told.loop if told.defaults.loop is None else told.defaults.loop,
+            "max_iterations": told.defaults.max_iterations or told.max_iterations,
+        }
+    )
+    return Plan(
+        prompts=_prompts(told, spot),
+        drafters=_drafters(told, spot),
+        defaults=defaults,
+        rubrics=CaseRubrics(defaults, spot if told.rubric else spot.at("defaults"), grader_given=flags.grader is not None),
+        tests=_Tests(told, folder, spot),
+        roles=roles,
+        repeat=flags.repeat or told.repeat,
+        grader=grader_of(flags.grader),
+        loop=flags.loop,
+    )
+
+
+class _Tests:
+    """Yields a suite's tests, the files' as they stand when it is called."""
+
+    def __init__(self, told: SuiteFile, folder: Path, spot: Spot) -> None:
+        self._tests = told.tests
+        self._spot = spot.at("tests")
+        self._files = {at: files_of(each, folder, self._spot.at(at)) for at, each in enumerate(told.tests) if isinstance(each, str)}
+
+    def __call__(self) -> Iterator[LocatedTest]:
+        for at, each in enumerate(self._tests):
+            if isinstance(each, SuiteTest):
+                yield LocatedTest(each, self._spot.at(at))
+            else:
+                yield from (tested(row) for path in self._files[at] for row in read_rows(path))
+
+
+def _prompts(told: SuiteFile, spot: Spot) -> tuple[NamedPrompt, ...]:
+    found = tuple(NamedPrompt(each.label or f"p{at}", each) for at, each in enumerate(told.prompts, 1))
+    refuse_twins([each.label for each in found], spot.at("prompts"))
+    return found
+
+
+def _drafters(told: SuiteFile, spot: Spot) -> tuple[SuiteGenerator, ...]:
+    found = tuple(SuiteGenerator(generator.named, generator.plain()) for generator in told.generators)
+    refuse_twins([each.label for each in found], spot.at("generators"))
+    return found

@@ -1,0 +1,258 @@
+"""Which Temporal server to use, the client for it, and where large payloads go."""
+
+import asyncio
+import dataclasses
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Self
+from urllib.parse import unquote, urlsplit
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
+from temporalio.converter import (
+    DataConverter,
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+from temporalio.envconfig import ClientConnectConfig
+from temporalio.service import RPCError, RPCStatusCode
+
+from gradeloop.errors import InvalidRequest, ServerUnreachable
+from gradeloop.settings.paths import state_folder
+from gradeloop.settings.worker import configured
+from gradeloop.temporal.namespace import client_runtime
+from gradeloop.temporal.server import NAMESPACE, ensure_server, running_server
+
+VARIABLE = "GRADELOOP_STORAGE"
+THRESHOLD = 256 * 1024
+"""Payloads from this size on are stored outside: below every limit of the server, above what an ordinary run produces."""
+
+
+class SharedPayloadConverter(PydanticPayloadConverter):
+    """The pydantic converter, made once a process: with external storage the SDK asks for a new one at every call."""
+
+    _made: ClassVar[Self | None] = None
+
+    def __new__(cls) -> Self:
+        """Return the one that there is, which has learned the types."""
+        cls._made = cls._made or super().__new__(cls)
+        return cls._made
+
+    def __init__(self) -> None:
+        if not hasattr(self, "converters"):
+            super().__init__()
+
+
+class LocalFolder(StorageDriver):
+    """Payloads as files named by their sha256, for servers and workers on one machine; nothing is ever deleted."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def name(self) -> str:
+        """Return the driver's name in claims."""
+        return "gradeloop.local_folder"
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:  # noqa: ARG002 - the driver's interface
+        """Write each payload to its file, whole or not at all."""
+        return [StorageDriverClaim(claim_data={"sha256": await asyncio.to_thread(self._write, payload)}) for payload in payloads]
+
+    async def retrieve(self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]) -> list[Payload]:  # noqa: ARG002 - the driver's interface
+        """Read each payload back."""
+        return [await asyncio.to_thread(self._read, claim.claim_data["sha256"]) for claim in claims]
+
+    def _write(self, payload: Payload) -> str:
+        raw = payload.SerializeToString(deterministic=True)
+        name = hashlib.sha256(raw).hexdigest()
+        file = self._file(name)
+        if not file.exists():
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = file.with_suffix(f".{os.getpid()}.{id(payload)}")
+            draft.write_bytes(raw)
+            draft.replace(file)
+        return name
+
+    def _read(self, name: str) -> Payload:
+        if not name.isalnum():
+            raise ValueError(f"{name!r} names no stored payload")
+        raw = self._file(name).read_bytes()
+        if hashlib.sha256(raw).hexdigest() != name:
+            raise ValueError(f"the stored payload {name} is damaged")
+        return Payload.FromString(raw)
+
+    def _file(self, name: str) -> Path:
+        return self._folder / name[:2] / name
+
+
+async def converter(url: str | None) -> DataConverter:
+    """Return the data converter of every client and worker, with external storage where `url` names one.
+
+    Args:
+        url: `file:///folder`, `s3://bucket` or `gs://bucket`; the buckets' credentials come from the environment.
+
+    Raises:
+        InvalidRequest: It is none of these, or its package is not installed.
+    """
+    if not url:
+        return pydantic_data_converter
+    driver = await _driver(url)
+    return dataclasses.replace(
+        pydantic_data_converter,
+        payload_converter_class=SharedPayloadConverter,
+        external_storage=ExternalStorage(drivers=[driver], payload_size_threshold=THRESHOLD),
+    )
+
+
+async def _driver(url: str) -> StorageDriver:
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return LocalFolder(Path(unquote(parts.path)))
+    if parts.scheme in {"s3", "gs"} and parts.netloc and parts.path in {"", "/"}:
+        try:
+            return await (_s3(parts.netloc) if parts.scheme == "s3" else _gcs(parts.netloc))
+        except ImportError as error:
+            package = "aioboto3" if parts.scheme == "s3" else "gcloud-aio-storage"
+            raise InvalidRequest(
+                f"{VARIABLE}={url} needs a package that is not installed ({error.name}); run: pip install {package}"
+            ) from None
+    raise InvalidRequest(f"{VARIABLE}={url!r} names no storage; write file:///folder, s3://bucket or gs://bucket")
+
+
+async def _s3(bucket: str) -> StorageDriver:
+    import aioboto3  # type: ignore[import-not-found,unused-ignore]  # an optional package
+    from temporalio.contrib.aws.s3driver import S3StorageDriver
+    from temporalio.contrib.aws.s3driver.aioboto3 import new_aioboto3_client
+
+    client = await aioboto3.Session().client("s3").__aenter__()
+    return S3StorageDriver(new_aioboto3_client(client), bucket)
+
+
+async def _gcs(bucket: str) -> StorageDriver:
+    from gcloud.aio.storage import Storage  # type: ignore[import-not-found,unused-ignore]  # an optional package
+    from temporalio.contrib.gcp.gcsdriver import GCSStorageDriver
+    from temporalio.contrib.gcp.gcsdriver.gcloud_aio import new_gcloud_aio_client
+
+    return GCSStorageDriver(new_gcloud_aio_client(Storage()), bucket)
+
+
+CONNECT_SECONDS = 10.0
+
+CURE = "start that server, correct TEMPORAL_ADDRESS (or its profile), or unset it to use the embedded one"
+
+REFUSED = {RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A Temporal server and namespace, and what it takes to get in."""
+
+    address: str
+    namespace: str
+    embedded: bool
+    ui: str | None
+    """The web UI's address, where we know it."""
+    options: ClientConnectConfig = field(default_factory=ClientConnectConfig, repr=False, hash=False)
+    """TLS, API key and gRPC metadata, out of sight of every repr."""
+
+
+async def find() -> Connection:
+    """Return the server that Temporal's environment or profile names, else the embedded one, started if need be.
+
+    Raises:
+        InvalidRequest: The environment or the profile is malformed.
+        ServerUnreachable: The embedded server is missing or does not start.
+    """
+    options = configured()
+    address = options.pop("target_host", None)
+    namespace = options.pop("namespace", NAMESPACE)
+    if address is None:
+        _refuse_half_configured(namespace, options)
+        server = await ensure_server()
+        return Connection(server.address, NAMESPACE, embedded=True, ui=server.ui)
+    if not re.fullmatch(r"[^\s/]+:\d+", address):
+        raise InvalidRequest(f"Temporal's address {address!r} is malformed; write host:port, for example '127.0.0.1:7233'")
+    return Connection(address, namespace, embedded=False, ui=None, options=options)
+
+
+async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> Client:
+    """Return a client that reached the server and its namespace within `seconds`.
+
+    Raises:
+        ServerUnreachable: Nobody answers, it is no Temporal server, or it refuses us.
+    """
+    silence = f"No Temporal server answers at {connection.address!r}"
+    try:
+        async with asyncio.timeout(seconds):
+            return await _dial(connection)
+    except TimeoutError as error:
+        raise ServerUnreachable(f"{silence} within {seconds:.0f} s; {_cure(connection)}") from error
+    except (RuntimeError, ValueError) as error:
+        raise ServerUnreachable(f"{silence}{_reason(error)}; {_cure(connection)}") from error
+    except RPCError as error:
+        raise ServerUnreachable(_refusal(connection, error)) from error
+
+
+def storage_url(connection: Connection) -> str | None:
+    """Return where large payloads go: as GRADELOOP_STORAGE says, or a folder beside the embedded server's database."""
+    if named := os.environ.get(VARIABLE):
+        return named
+    return (state_folder() / "payloads").as_uri() if is_ours(connection) else None
+
+
+def is_ours(connection: Connection) -> bool:
+    """Tell whether the server is the embedded one, by whatever name it was found."""
+    return connection.embedded or ((server := running_server()) is not None and server.address == connection.address)
+
+
+async def _dial(connection: Connection) -> Client:
+    client = await Client.connect(
+        connection.address,
+        namespace=connection.namespace,
+        data_converter=await converter(storage_url(connection)),
+        runtime=client_runtime(),
+        **connection.options,  # type: ignore[misc]  # address and namespace were taken out
+    )
+    await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=connection.namespace))
+    return client
+
+
+def _refuse_half_configured(namespace: str, options: ClientConnectConfig) -> None:
+    given = [f"namespace {namespace!r}"] if namespace != NAMESPACE else []
+    if given := [*given, *sorted(options)]:
+        raise InvalidRequest(
+            f"Temporal's environment or profile gives {', '.join(given)} but no address; "
+            "set TEMPORAL_ADDRESS, or unset them to use the embedded server"
+        )
+
+
+def _cure(connection: Connection) -> str:
+    return "end it with `gradeloop dev stop` and try again" if connection.embedded else CURE
+
+
+def _reason(error: Exception) -> str:
+    """Pick the operating system's words out of the transport's nested report."""
+    words: list[str] = re.findall(r'(?:message|error): "([^"]+)"', str(error))
+    return f" ({words[-1][0].lower()}{words[-1][1:]})" if words else ""
+
+
+def _refusal(connection: Connection, error: RPCError) -> str:
+    if error.status == RPCStatusCode.NOT_FOUND:
+        return (
+            f"The Temporal server at {connection.address!r} has no namespace {connection.namespace!r}; "
+            f"create it (temporal operator namespace create -n {connection.namespace}) or correct TEMPORAL_NAMESPACE"
+        )
+    if error.status in REFUSED:
+        return (
+            f"The Temporal server at {connection.address!r} refuses the credentials for namespace {connection.namespace!r} "
+            f"({error.message}); correct TEMPORAL_API_KEY, TEMPORAL_TLS_* or the profile"
+        )
+    return f"The Temporal server at {connection.address!r} does not answer ({error.message}); {_cure(connection)}"

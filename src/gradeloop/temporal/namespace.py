@@ -1,0 +1,89 @@
+"""What gradeloop wants of a namespace: a year of retention where the server is embedded, and its search attributes."""
+
+import asyncio
+import functools
+import logging
+from datetime import timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.namespace.v1 import NamespaceConfig
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest, UpdateNamespaceRequest
+from temporalio.client import Client
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.service import RPCError
+
+from gradeloop.contract.thread import SEARCH_ATTRIBUTES
+from gradeloop.errors import WorkerFailed
+
+RETENTION = timedelta(days=365)
+"""How long a closed thread's checkpoint stays readable."""
+
+
+@functools.cache
+def client_runtime() -> Runtime:
+    """Return the process's Temporal runtime, whose own log goes to Python's logging: stdout belongs to the command."""
+    logger = logging.getLogger("gradeloop.temporal")
+    logger.addHandler(logging.NullHandler())
+    levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding=LogForwardingConfig(logger))))
+
+
+async def probe(address: str, namespace: str, seconds: float) -> Client | None:
+    """Return a client of a server that answers within so many seconds; None where none does."""
+    try:
+        async with asyncio.timeout(seconds):
+            client = await Client.connect(address, namespace=namespace, runtime=client_runtime())
+            await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
+    except (RPCError, RuntimeError, TimeoutError):
+        return None
+    return client
+
+
+async def prepare(client: Client, seconds: float) -> str | None:
+    """Return the server's version once the namespace is as it should be; None where it is not yet, or does not answer."""
+    try:
+        async with asyncio.timeout(seconds):
+            await _retain(client)
+            return await _version(client) if await _registered(client) else None
+    except (RPCError, TimeoutError):
+        return None
+
+
+async def _retain(client: Client) -> None:
+    found = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    if found.config.workflow_execution_retention_ttl.ToTimedelta() != RETENTION:
+        kept = Duration()
+        kept.FromTimedelta(RETENTION)
+        config = NamespaceConfig(workflow_execution_retention_ttl=kept)
+        await client.workflow_service.update_namespace(UpdateNamespaceRequest(namespace=client.namespace, config=config))
+
+
+async def _registered(client: Client) -> bool:
+    known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+    return set(SEARCH_ATTRIBUTES) <= set(known.custom_attributes)
+
+
+async def _version(client: Client) -> str:
+    return (await client.workflow_service.get_system_info(GetSystemInfoRequest())).server_version
+
+
+async def register_search_attributes(client: Client) -> None:
+    """Create our search attributes where the namespace lacks them.
+
+    Raises:
+        WorkerFailed: The server refuses; the message holds the command to run instead.
+    """
+    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    try:
+        known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+        absent = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
+        if absent:
+            wanted = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(absent, keyword))
+            await client.operator_service.add_search_attributes(wanted)
+    except RPCError as error:
+        flags = " ".join(f"--name {name} --type Keyword" for name in SEARCH_ATTRIBUTES)
+        command = f"temporal operator search-attribute create --namespace {client.namespace} {flags}"
+        cure = f"run `{command}`, or set GRADELOOP_SEARCH_ATTRIBUTES=off"
+        raise WorkerFailed(f"the search attributes cannot be registered ({error.message}); {cure}") from None

@@ -1,0 +1,329 @@
+"""The worker that a command starts for itself: a detached process on a queue named from what it serves."""
+
+import asyncio
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+import gradeloop
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
+from gradeloop.settings.paths import state_folder
+from gradeloop.settings.worker import SETTINGS
+from gradeloop.temporal.connect import Connection
+from gradeloop.temporal.process import Resident
+
+IDLE_SECONDS = 60
+"""The worker ends itself when its queue has had no open workflow for so long."""
+
+START_SECONDS = 60.0
+STOP_SECONDS = 5.0
+"""Grace for a worker that is being replaced; it is idle, or its server is gone."""
+
+PROVIDER_VARIABLES = (
+    "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN",
+)  # fmt: skip
+
+KINDS: dict[str, type[GradeloopError]] = {kind.__name__: kind for kind in (InvalidRequest, ServerUnreachable, WorkerFailed)}
+
+WORKER_POLL_SECONDS = 2.0
+"""How often the worker of a followed thread or batch is looked after."""
+
+OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
+"""Task queues whose workers `gradeloop run` starts."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """What a worker serves: the files of its evidence tools, and the replies of the scripted provider."""
+
+    tools: tuple[Path, ...] = ()
+    scripted: Path | None = None
+    record: Path | None = None
+    """The file into which it writes every exchange with a model."""
+    config: Path | None = None
+    """Its file of settings."""
+
+    def task_queue(self, connection: Connection) -> str:
+        """Return the queue's name: equal only where server, tools, replies, endpoints and the *names* of the keys set are.
+
+        Raises:
+            InvalidRequest: A file cannot be read.
+        """
+        facts = {
+            "server": [connection.address, connection.namespace],
+            "tools": [[str(file.absolute()), _sha256(file)] for file in self.tools],
+            "scripted": _sha256(self.scripted) if self.scripted else None,
+            **({"record": str(self.record.absolute())} if self.record else {}),
+            **({"config": [str(self.config.absolute()), _sha256(self.config)]} if self.config else {}),
+            "environment": _environment(),
+            "version": importlib.metadata.version("gradeloop"),
+        }
+        return f"gradeloop-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What a worker writes to its ready file: it serves, or the sentence why it cannot."""
+
+    ok: bool
+    error: str | None = None
+    kind: str = "WorkerFailed"
+    """The name of what is raised for the error; a refused file is the caller's fault, and has another exit code."""
+
+
+def application_folder() -> Path:
+    """Return the folder of worker.py: inside the installed package, else the checkout's root."""
+    package = Path(gradeloop.__file__).parent
+    for folder in (package / "_app", package.parent.parent):
+        if (folder / "worker.py").is_file():
+            return folder
+    raise WorkerFailed(f"worker.py is missing from the installation at {package}; pip install --force-reinstall gradeloop")
+
+
+async def ensure_worker(spec: WorkerSpec, connection: Connection) -> str:
+    """Return the task queue on which a worker serves the spec, started now if none does.
+
+    A live worker holds its ready file until it has decided to end; so a caller that asks again *after* its workflow has started knows that
+    the workflow is served.
+
+    Raises:
+        InvalidRequest: A file of the spec cannot be read, or the worker refuses it.
+        ServerUnreachable: The worker does not reach the server.
+        WorkerFailed: The worker does not start; the message is its own.
+    """
+    task_queue = spec.task_queue(connection)
+    await _ensure(task_queue, spec, connection)
+    return task_queue
+
+
+async def ensure_worker_of(task_queue: str, connection: Connection) -> None:
+    """Start the worker of an existing thread's task queue again, from the files that it served before.
+
+    Raises:
+        InvalidRequest: A file that it served is gone.
+        WorkerFailed: No worker of that queue was ever started here, or it does not start.
+    """
+    spec = _known_spec(task_queue)
+    if spec.task_queue(connection) != task_queue:
+        logger.warning("the tools, replies, keys or server of %s changed since its threads began; they go on with today's", task_queue)
+    await _ensure(task_queue, spec, connection)
+
+
+def serving(task_queue: str) -> bool:
+    """Tell whether the queue's worker lives, one that was started here."""
+    return _resident(task_queue).alive()
+
+
+async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> None:
+    resident = _resident(task_queue)
+    ready = resident.file.with_suffix(".ready")
+    async with resident.alone():
+        if _serves(resident, ready, connection):
+            return
+        await resident.stop(STOP_SECONDS)
+        await launch(resident, task_queue, spec, _child_environment(connection), _facts(spec, connection))
+
+
+async def launch(
+    resident: Resident,
+    task_queue: str,
+    spec: WorkerSpec,
+    environment: Mapping[str, str],
+    facts: Mapping[str, JsonValue],
+    idle_seconds: float | None = None,
+) -> None:
+    """Start a worker's process, and return once it serves its queue.
+
+    Args:
+        resident: The process.
+        task_queue: Its queue.
+        spec: What it serves.
+        environment: Its variables.
+        facts: What is noted about it.
+        idle_seconds: How long its queue may have no open workflow before it ends itself; `IDLE_SECONDS` by default.
+
+    Raises:
+        GradeloopError: It does not start; the message is its own.
+    """
+    ready = resident.file.with_suffix(".ready")
+    ready.unlink(missing_ok=True)
+    resident.start(_command(task_queue, spec, ready, idle_seconds or IDLE_SECONDS), environment, facts)
+    readiness = await resident.until(lambda: _written(ready), START_SECONDS)
+    if not readiness.ok:
+        failure = KINDS.get(readiness.kind, WorkerFailed)
+        raise failure(readiness.error or f"The worker does not start; its log: {resident.log}")
+
+
+def _resident(task_queue: str) -> Resident:
+    return Resident(state_folder() / "workers", task_queue, WorkerFailed, f"the worker of {task_queue}")
+
+
+def _serves(resident: Resident, ready: Path, connection: Connection) -> bool:
+    """Tell whether the worker lives, has not begun to end, and is connected to the same server."""
+    record = resident.record()
+    same = (record.get("address"), record.get("namespace")) == (connection.address, connection.namespace)
+    readiness = _read(ready)
+    return same and resident.alive() and readiness is not None and readiness.ok
+
+
+def _command(task_queue: str, spec: WorkerSpec, ready: Path, idle_seconds: float) -> list[str]:
+    command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", task_queue]
+    for file in spec.tools:
+        command += ["--tools", str(file.absolute())]
+    if spec.scripted:
+        command += ["--scripted", str(spec.scripted.absolute())]
+    if spec.record:
+        command += ["--record", str(spec.record.absolute())]
+    if spec.config:
+        command += ["--config", str(spec.config.absolute()), "--role", "all"]
+    return [*command, "--until-idle", str(idle_seconds), "--ready-file", str(ready)]
+
+
+def _child_environment(connection: Connection) -> dict[str, str]:
+    return {**os.environ, "TEMPORAL_ADDRESS": connection.address, "TEMPORAL_NAMESPACE": connection.namespace}
+
+
+def _facts(spec: WorkerSpec, connection: Connection) -> dict[str, JsonValue]:
+    return {
+        "tools": [str(file.absolute()) for file in spec.tools],
+        "scripted": str(spec.scripted.absolute()) if spec.scripted else None,
+        "record": str(spec.record.absolute()) if spec.record else None,
+        "config": str(spec.config.absolute()) if spec.config else None,
+        "address": connection.address,
+        "namespace": connection.namespace,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _known_spec(task_queue: str) -> WorkerSpec:
+    known = re.fullmatch(r"gradeloop-[0-9a-f]{16}", task_queue)
+    try:
+        return TypeAdapter(WorkerSpec).validate_python((_resident(task_queue).record() or None) if known else None)
+    except ValidationError as error:
+        raise WorkerFailed(
+            f"No worker of task queue {task_queue!r} was started from this state folder; serve it with "
+            f"`gradeloop worker --task-queue {task_queue}` and the thread's tools"
+        ) from error
+
+
+async def _written(ready: Path) -> Readiness | None:
+    return _read(ready)
+
+
+def _read(ready: Path) -> Readiness | None:
+    try:
+        return TypeAdapter(Readiness).validate_json(ready.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _environment() -> Mapping[str, str | None]:
+    """Return the provider variables that are set: endpoints with their values, everything else by name alone."""
+    names = sorted(name for name, value in os.environ.items() if value and name.startswith(PROVIDER_VARIABLES))
+    shown = {name: os.environ[name] if name.endswith("_BASE_URL") else None for name in names}
+    of_tools = tuple(f"GRADELOOP_{name}" for name in SETTINGS)
+    ours = {name: os.environ[name] for name in ("GRADELOOP_BASE_URLS", "GRADELOOP_PRICES", "GRADELOOP_STORE") if os.environ.get(name)}
+    ours |= {name: value for name, value in sorted(os.environ.items()) if name.startswith(of_tools)}
+    return {**shown, **ours}
+
+
+def _sha256(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InvalidRequest(f"{str(file)!r} cannot be read ({error.strerror}); correct the path") from error
+
+
+async def wake(task_queue: str, connection: Connection) -> None:
+    """Start the worker of a queue that `gradeloop run` made, where it has ended."""
+    if OURS.fullmatch(task_queue):
+        await ensure_worker_of(task_queue, connection)
+
+
+async def looked_after(task_queue: str, connection: Connection) -> None:
+    """Start the worker of a queue of ours again whenever it is gone; never ends."""
+    while True:
+        await asyncio.sleep(WORKER_POLL_SECONDS)
+        if OURS.fullmatch(task_queue) and not serving(task_queue):
+            await ensure_worker_of(task_queue, connection)
+
+
+async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
+    """Do the work unless the other thing ends first, and say whether it was done; what either raises is raised."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(other)
+    try:
+        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await (working if working.done() else waiting)
+        return working.done()
+    finally:
+        for task in (working, waiting):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+POLL_SECONDS = 5.0
+
+LOST_SERVER_SECONDS = 600.0
+"""A worker that ends itself when idle also does so when its server has been gone for so long."""
+
+
+@dataclass(frozen=True)
+class QueueWatch:
+    """What is watched: a task queue, and the file that says that it is served."""
+
+    client: Client
+    task_queue: str
+    ready_file: Path | None
+
+    async def until_idle(self, seconds: float, stopped: asyncio.Event) -> None:
+        """Set `stopped` once the queue has been idle for so many seconds."""
+        clock = asyncio.get_running_loop().time
+        busy = heard = clock()
+        while not stopped.is_set():
+            await asyncio.sleep(min(POLL_SECONDS, seconds / 2))
+            count = await self._open_workflows()
+            heard = heard if count is None else clock()
+            busy = busy if count == 0 else clock()
+            if clock() - heard > LOST_SERVER_SECONDS or (clock() - busy > seconds and await self._still_idle()):
+                stopped.set()
+
+    async def _still_idle(self) -> bool:
+        """Withdraw the ready file, so that nobody counts on this worker any more, and look once again."""
+        if self.ready_file is not None:
+            self.ready_file.unlink(missing_ok=True)
+        idle = await self._open_workflows() == 0
+        if not idle:
+            ready(self.ready_file)
+        return idle
+
+    async def _open_workflows(self) -> int | None:
+        try:
+            return (await self.client.count_workflows(f"TaskQueue = '{self.task_queue}' AND ExecutionStatus = 'Running'")).count
+        except RPCError:
+            return None
+
+
+def ready(file: Path | None, error: Exception | None = None) -> None:
+    """Tell whoever started this worker, in the file that they named, that it serves, or why it cannot."""
+    if file is not None:
+        told = {"ok": True} if error is None else {"ok": False, "error": str(error), "kind": type(error).__name__}
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(told))
+        partial.replace(file)

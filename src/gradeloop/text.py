@@ -1,0 +1,63 @@
+"""Text for people: numbers, money and rates in words, names that are nearly right, characters that a terminal must not see."""
+
+import difflib
+import re
+
+ROW_CHARACTERS = 4_000
+"""What is kept of a reason, a gap or an explanation: longer than any that helps."""
+
+_SHORTENED = re.compile(r"… \(\d+ characters\)")
+
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return the text without control and direction characters, which could move the cursor or reorder words."""
+    return _UNPRINTABLE.sub("", text)
+
+
+def one_line(text: str) -> str:
+    """Return the text as one printable line."""
+    return " ".join(printable(text).split())
+
+
+def close_to(word: str, known: list[str]) -> str | None:
+    """Return the known word that comes closest to `word`; None where none does."""
+    return next(iter(difflib.get_close_matches(word, known, n=1)), None)
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """Say which known word comes closest to `word`, and list them all."""
+    close = close_to(word, known)
+    hint = f" Did you mean {close!r}?" if close else ""
+    return f"{hint} Known: {', '.join(known)}."
+
+
+def clip(text: str, limit: int = 80) -> str:
+    """Quote a value for a message, cut to `limit` characters."""
+    quoted = repr(text)
+    return quoted if len(quoted) <= limit else f"{quoted[: limit - 1]}… ({len(text)} characters)"
+
+
+def money(dollars: float | None) -> str:
+    """Return an amount of US dollars with four decimals; nothing if it is unknown or zero."""
+    return f"${dollars:.4f}" if dollars else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 case`, `2,000 cases`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a whole percentage, but never as 100% or 0% unless it is exactly all or nothing."""
+    if share is None:
+        return ""
+    whole = round(share * 100)
+    return f"{share:.1%}" if (whole in {0, 100} and share not in {0.0, 1.0}) else f"{whole}%"
+
+
+def shortened(text: str, limit: int = ROW_CHARACTERS) -> str:
+    """Keep the first `limit` characters and say how many there were; what was shortened so before stays."""
+    return text if len(text) <= limit or _SHORTENED.fullmatch(text, limit) else f"{text[:limit]}… ({len(text)} characters)"

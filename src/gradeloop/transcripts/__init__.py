@@ -1,0 +1,1 @@
+"""Files of finished runs, in the formats that others write."""

@@ -1,0 +1,213 @@
+"""What the pages of `gradeloop dev` share: the client, the store, addresses, answers that tell what changed."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote, unquote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from gradeloop.batches.client import BatchClient
+from gradeloop.batches.reader import BatchReader
+from gradeloop.client.client import GradingClient
+from gradeloop.errors import GradeloopError, ServerUnreachable, StoreUnavailable, ThreadClosed, ThreadNotFound, WorkerFailed
+from gradeloop.reports.html import Live, document
+from gradeloop.temporal.connect import Connection
+from gradeloop.temporal.worker import wake
+
+
+class SteeredPage(Live):
+    """A page that people steer from, and where what it shows stands."""
+
+    thread: str | None = None
+    """The path of the thread that is shown; of a case, of the thread that it was."""
+    status: str | None = None
+    """Of a thread: idle, running, waiting or interrupted; None where this page takes no word."""
+    open: bool = False
+    """False where nothing changes by itself any more: the thread is closed, the batch has ended."""
+    tag: str = ""
+    """Of what is shown, for the first look for changes."""
+
+
+def thread_path(thread_id: str) -> str:
+    """Return the path of a thread's page."""
+    return f"/threads/{_segment(thread_id)}"
+
+
+def batch_path(batch_id: str) -> str:
+    """Return the path of a batch's page."""
+    return f"/batches/{_segment(batch_id)}"
+
+
+def case_path(batch_id: str, case_id: str) -> str:
+    """Return the path of a case's page."""
+    return f"{batch_path(batch_id)}/cases/{_segment(case_id)}"
+
+
+def read_id(encoded: str) -> str:
+    """Return the id that a stretch of a path stands for; decoded once, so that `%2525` is the id `%25`."""
+    text = unquote(encoded)
+    return text.removeprefix("=")
+
+
+def _segment(text: str) -> str:
+    """Return an id as one segment; `.` and `..` would be steps to a browser, whatever their spelling."""
+    plain = text.strip(".") and not text.startswith("=")
+    return quote(text if plain else f"={text}", safe="")
+
+
+OPENING, CLOSING = "<main ", "</main>"
+"""Of the part that changes. What people and models wrote is escaped, so neither can come from it."""
+
+STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (
+    (ThreadNotFound, HTTPStatus.NOT_FOUND),
+    (ThreadClosed, HTTPStatus.CONFLICT),
+    (ServerUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (WorkerFailed, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+def tag_of(*parts: str) -> str:
+    """Return the mark of what a page shows, as a header has it."""
+    return f'"{hashlib.sha256(chr(0).join(parts).encode(errors="replace")).hexdigest()[:32]}"'
+
+
+def knows(request: Request, tag: str) -> bool:
+    """Tell whether the one who asks shows this already."""
+    return request.headers.get("if-none-match") == tag
+
+
+def unchanged(tag: str) -> Response:
+    """Say that nothing has changed."""
+    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
+
+
+async def answer(request: Request, tag: str, html: Callable[[], Awaitable[str]]) -> Response:
+    """Answer with a document, or its changing part where that alone is asked for, unless it is shown already."""
+    if knows(request, tag):
+        return unchanged(tag)
+    whole = await html()
+    return HTMLResponse(main_of(whole) if _wants_part(request) else whole, headers={"ETag": tag})
+
+
+def main_of(html: str) -> str:
+    """Return the part of a document that changes."""
+    return html[html.index(OPENING) : html.index(CLOSING) + len(CLOSING)]
+
+
+def refused(request: Request, error: Exception, token: str) -> Response:
+    """Say what is wrong: in a page to somebody who opens one, and as JSON to a script."""
+    words, status = _told(error)
+    if request.method == "GET" and status == HTTPStatus.BAD_REQUEST:
+        status = HTTPStatus.NOT_FOUND  # all that can be wrong with a reading is what it names
+    if request.method != "GET" or _wants_part(request):
+        return JSONResponse({"error": words}, status)
+    live = SteeredPage(token=token, path=request.url.path)
+    html = document("live_words.html", title="gradeloop", scripts=("live.js",), styles=("live.css",), live=live, words=words)
+    return HTMLResponse(html, status)
+
+
+def _told(error: Exception) -> tuple[str, HTTPStatus]:
+    if isinstance(error, HTTPException):
+        words = {HTTPStatus.NOT_FOUND: "page not found; start at /"}
+        return words.get(HTTPStatus(error.status_code), error.detail), HTTPStatus(error.status_code)
+    if isinstance(error, GradeloopError):
+        return str(error), next((status for kind, status in STATUSES if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
+    return "gradeloop failed; its terminal shows the error", HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _wants_part(request: Request) -> bool:
+    return "part" in request.query_params
+
+
+ACTION_SECONDS = 30.0
+"""How long a person who pressed a button waits for the thread to answer: longer than a worker's start."""
+
+REMEMBERED = 512
+"""Pages of which it is known what they show; far above what people have open."""
+
+
+@dataclass(frozen=True)
+class ShownPage:
+    """What a page showed when it was looked at last."""
+
+    mark: str
+    """Of what it is made from, as cheaply as that can be told."""
+    tag: str
+    """Of what it shows."""
+    again: float = 0.0
+    """The loop's time before which nobody looks again: what takes long to read is read less often."""
+
+
+@dataclass
+class Site:
+    """One `gradeloop dev`, as its pages see it."""
+
+    client: GradingClient
+    connection: Connection
+    batches: BatchReader
+    token: str
+    """Of this process; whoever changes anything brings it along."""
+    _shown: dict[str, ShownPage] = field(default_factory=dict)
+    _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
+
+    @property
+    def batch_client(self) -> BatchClient:
+        """What batches are paused by."""
+        return BatchClient(self.client.temporal, "")
+
+    def shown(self, path: str) -> ShownPage | None:
+        """Return what a page showed last, where that is still known."""
+        return self._shown.get(path)
+
+    def remember(self, path: str, shown: ShownPage) -> None:
+        """Note what a page shows; the page that was noted longest ago is forgotten."""
+        self._shown.pop(path, None)
+        self._shown[path] = shown
+        if len(self._shown) > REMEMBERED:
+            self._shown.pop(next(iter(self._shown)))
+
+    async def wake(self, thread_id: str) -> None:
+        """Start the worker of a thread that `gradeloop run` began, where it has ended.
+
+        Raises:
+            GradeloopError: There is no such thread, or its worker does not start.
+        """
+        await wake(await self.client.task_queue_of(thread_id), self.connection)
+
+    def begin(self, work: "Coroutine[Any, Any, Any]") -> "asyncio.Task[Any]":
+        """Have work go on after its request was answered, to the end of the page at most; what it raises is its starter's to read."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # which asyncio would log as never retrieved
+
+    async def close(self) -> None:
+        """Let go of whatever is still waited for; runs go on without us."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def in_time(work: "Coroutine[Any, Any, object]", seconds: float, words: str) -> None:
+    """Do work, and give it up after a while.
+
+    Raises:
+        ServerUnreachable: In these words, after so many seconds.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        raise ServerUnreachable(words) from None

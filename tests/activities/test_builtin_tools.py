@@ -1,0 +1,589 @@
+"""The built-in tools: what each finds, what it refuses, and what it is bounded by."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from temporalio.client import Client
+
+from activities.tools import files as read_files
+from activities.tools.base import Tool, ToolContext, tool_of
+from activities.tools.registry import NAMES, ToolRegistry, builtins
+from gradeloop.errors import InvalidRequest
+from gradeloop.sandbox.choice import SandboxChoice, choose
+from gradeloop.settings.worker import WorkerSettings
+from tests.rig.threads import draft, grade, request, serving, wants
+
+
+@cache
+def here() -> SandboxChoice:
+    """Return the sandboxes of this machine."""
+    return choose()
+
+
+def tools(**settings: Any) -> dict[str, Tool]:
+    """Return the built-in tools by name, under these settings."""
+    offered, _ = builtins(ToolContext(WorkerSettings(**settings), here()))
+    return {tool.spec.name: tool for tool in map(tool_of, offered)}
+
+
+async def called(name: str, arguments: dict[str, Any], text: str = "", **settings: Any) -> Any:
+    """Call a tool as a model does."""
+    return await tools(**settings)[name].run(arguments, text)
+
+
+programs = pytest.mark.skipif(here().programs is None, reason=f"no sandbox for programs holds here: {here().why_not()}")
+commands = pytest.mark.skipif(here().commands is None, reason="no sandbox for commands holds here")
+
+SHAPES = """Here it is:
+
+```python
+import dataclasses
+
+
+class Shape:
+    def sides(self):
+        raise NotImplementedError
+
+
+@dataclasses.dataclass
+class Square(Shape):
+    side: int
+
+    def sides(self):
+        for _ in range(4):
+            yield self.side
+
+    @property
+    def area(self):
+        return self.side ** 2
+```
+"""
+SUITE = {
+    "test_shapes.py": (
+        "import pytest\nfrom draft import Shape, Square\n\n"
+        "def test_sides():\n    assert list(Square(2).sides()) == [2, 2, 2, 2]\n\n"
+        "@pytest.mark.parametrize('side', [1, 2, 3])\ndef test_area(side):\n    assert Square(side).area == side ** 2\n\n"
+        "def test_abstract():\n    with pytest.raises(NotImplementedError):\n        Shape().sides()\n"
+    )
+}
+
+
+@programs
+class TestRunPytest:
+    async def test_a_valid_draft_with_classes_and_yield_passes(self) -> None:
+        assert await called("run_pytest", {"files": SUITE}, SHAPES) == {"ok": True, "passed": 5, "failed": {}}
+
+    async def test_a_wrong_one_fails_by_the_tests_that_fail(self) -> None:
+        told = await called("run_pytest", {"files": SUITE}, SHAPES.replace("range(4)", "range(3)"))
+
+        assert (told["ok"], told["passed"], list(told["failed"])) == (False, 4, ["test_shapes.py::test_sides"])
+        assert told["failed"]["test_shapes.py::test_sides"].startswith("assert [2, 2, 2] == [2, 2, 2, 2]")
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("def broken(:", "SyntaxError"),
+            ("x = 1", "cannot import name 'Shape'"),
+            ("raise SystemExit(0)", "as where the code exits"),
+        ],
+    )
+    async def test_a_draft_that_does_not_import_fails(self, text: str, told: str) -> None:
+        found = await called("run_pytest", {"files": SUITE}, text)
+
+        assert (found["ok"], found["passed"]) == (False, 0)
+        assert told in str(found["failed"])
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "import os\nos._exit(0)",
+            "import os\nos.write(1, b'5 passed')\nos._exit(0)",
+            "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+            "import atexit, os\nprint('{\"passed\": 5}')\nos._exit(0)",
+        ],
+    )
+    async def test_a_draft_that_leaves_has_passed_nothing(self, text: str) -> None:
+        found = await called("run_pytest", {"files": SUITE}, text)
+
+        assert found["ok"] is False
+        assert found["error"].startswith("the run ended before its tests did: ")
+
+    async def test_a_draft_that_never_ends_is_stopped(self) -> None:
+        found = await called("run_pytest", {"files": SUITE}, "while True:\n    pass", sandbox={"program_seconds": 1})
+
+        assert found == {"ok": False, "error": "the run was stopped: TimeoutError: it took more than 1 seconds"}
+
+    async def test_the_workers_secrets_and_files_are_not_there(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
+        (tmp_path / "secret").write_text("canary")
+        suite = {
+            "test_it.py": f"import os, pytest\n\ndef test_it():\n    assert 'OPENAI_API_KEY' not in os.environ\n"
+            f"    with pytest.raises(OSError):\n        open({str(tmp_path / 'secret')!r})\n"
+        }
+
+        assert (await called("run_pytest", {"files": suite}, "x = 1"))["ok"] is True
+
+    async def test_a_suite_of_the_worker_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "test_shapes.py").write_text(SUITE["test_shapes.py"])
+
+        found = await called("run_pytest", {"suite": "shapes"}, SHAPES, pytest={"suites": {"shapes": tmp_path}})
+
+        assert found["passed"] == 5
+
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            ({}, "the suite has no test"),
+            ({"files": {"a.py": "x = 1"}}, "the suite has no test"),
+            ({"files": {"test_a.py": "def test_(:"}}, "test_a.py is no Python"),
+            ({"suite": "nope"}, "there is no suite 'nope'; known: none"),
+            ({"files": SUITE, "module": "a b"}, "module is 'a b'; give a Python name"),
+            ({"files": SUITE | {"draft.py": "x = 1"}}, "the file name 'draft.py' is taken"),
+            ({"files": {"test_a.py": "def test_a():\n    '" + "x" * 1_100_000 + "'"}}, "the suite has 1100\\d+ bytes, 1048576 at most"),
+        ],
+    )
+    async def test_a_suite_that_is_none_is_the_suites_mistake_no_word_on_the_draft(self, arguments: dict[str, Any], told: str) -> None:
+        with pytest.raises(ValueError, match=told):
+            await called("run_pytest", arguments, SHAPES)
+
+    async def test_it_serves_as_a_criterion_without_a_model(self, client: Client) -> None:
+        check = {"tool": "run_pytest", "arguments": {"files": SUITE}}
+        rubric = {"criteria": [{"id": "tests", "description": "The tests pass", "check": check}]}
+        wrong = SHAPES.replace("range(4)", "range(3)")
+        async with serving(client, draft(text=wrong), draft(1, SHAPES), sandboxes=here()) as desk:
+            result = await desk.run(request(rubric, grader=None))
+
+        assert (result.status, result.iterations) == ("satisfied", 2)
+        assert "test_shapes.py::test_sides" in (result.evaluations[0].criteria[0].gap or "")
+
+
+@programs
+async def test_run_python_in_another_sandbox_knows_all_of_python() -> None:
+    offered, _ = builtins(ToolContext(WorkerSettings(), SandboxChoice(here().programs, here().programs, None, ())))
+    run = next(tool for tool in map(tool_of, offered) if tool.spec.name == "run_python")
+
+    told = await run.run({"code": "import sys\nclass A(dict):\n    pass\nprint(A(x=1))\nsys.stderr.write('w')"}, "")
+
+    assert told == {"status": "ok", "stdout": "{'x': 1}\n", "stderr": "w"}
+
+
+COMMANDS: dict[str, Any] = {
+    "commands": {
+        "count": {"argv": ["/usr/bin/wc", "-w", "draft.txt"]},
+        "show": {"argv": ["/bin/cat"], "arguments": ["-n", "[a-z]+\\.txt"], "file": "code.txt", "extract": "code"},
+        "shell": {"argv": ["/bin/sh", "-c", "cat /etc/passwd; echo $HOME; exit 3"]},
+    }
+}
+
+
+@commands
+class TestRunCommand:
+    async def test_a_command_sees_the_draft(self) -> None:
+        told = await called("run_command", {"command": "count"}, "one two three", **COMMANDS)
+
+        assert told == {"ok": True, "stdout": "3 draft.txt\n", "stderr": "", "exit_code": 0}
+
+    async def test_a_further_argument_has_to_match_and_no_shell_reads_it(self) -> None:
+        told = await called("run_command", {"command": "show", "arguments": ["-n", "code.txt"]}, "```\na = 1\n```", **COMMANDS)
+
+        assert told["stdout"].split() == ["1", "a", "=", "1"]
+        for bad in ("/etc/passwd", "code.txt; ls", "$(ls)", "-nn", "code.txt\n"):
+            with pytest.raises(ValueError, match="is not allowed; what matches is: "):
+                await called("run_command", {"command": "show", "arguments": [bad]}, "x", **COMMANDS)
+
+    async def test_it_sees_no_settings_of_the_system(self) -> None:
+        told = await called("run_command", {"command": "shell"}, "x", **COMMANDS)
+
+        assert (told["ok"], told["exit_code"]) == (False, 3)
+        assert "root" not in told["stdout"]
+
+    async def test_another_command_is_refused_and_the_model_is_told_which_there_are(self) -> None:
+        with pytest.raises(ValueError, match="there is no command 'rm'; known: count, show, shell"):
+            await called("run_command", {"command": "rm"}, "x", **COMMANDS)
+        assert "count: /usr/bin/wc -w draft.txt (draft.txt holds the draft)" in tools(**COMMANDS)["run_command"].spec.description
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "a.txt").write_text("first\nSecond line é\n")
+    (tmp_path / "in" / "deep" / "b.txt").write_text("second\n")
+    (tmp_path / "in" / "binary").write_bytes(b"\x00\x01\x02")
+    (tmp_path / "secret").write_text("canary")
+    (tmp_path / "in" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "in" / "linked").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "in" / "pipe")
+    return tmp_path
+
+
+class TestFiles:
+    async def test_a_file_is_read_listed_and_searched(self, root: Path) -> None:
+        settings: dict[str, Any] = {"files": {"roots": {"docs": root / "in"}}}
+
+        read = await called("read_file", {"path": "docs/a.txt"}, **settings)
+        listed = await called("list_files", {}, **settings)
+        found = await called("search_files", {"pattern": "(?i)second"}, **settings)
+
+        assert read == {"path": "docs/a.txt", "bytes": 21, "text": "first\nSecond line é\n", "next_offset": None}
+        assert [each["path"] for each in listed["files"]] == ["docs/a.txt", "docs/binary", "docs/deep/b.txt"]
+        assert [(each["path"], each["line"]) for each in found["matches"]] == [("docs/a.txt", 2), ("docs/deep/b.txt", 1)]
+        assert found["passed_over"] == "1 large or binary files"
+
+    @pytest.mark.parametrize(
+        ("path", "told"),
+        [
+            ("docs/../secret", "leads out of its root"),
+            ("/etc/passwd", "is under no root; paths begin with one of: docs"),
+            ("secret", "is under no root"),
+            ("", "is under no root"),
+            ("docs/link", "it is or goes through a link"),
+            ("docs/linked/secret", "it is or goes through a link"),
+            ("docs/none", "No such file or directory"),
+            ("docs/deep", "is no file"),
+            ("docs/pipe", "is no file"),
+            ("docs/a.txt/x", "Not a directory"),
+            ("docs/a\0b", "leads out of its root"),
+            ("docs/binary", "is binary \\(3 bytes, sha256 ae4b3280e56e2faf83f414a6e3dabe9d5fbe18976544c05fed121accb85b53fc\\)"),
+        ],
+    )
+    async def test_what_is_no_file_under_a_root_is_refused(self, root: Path, path: str, told: str) -> None:
+        with pytest.raises(ValueError, match=told):
+            await called("read_file", {"path": path}, files={"roots": {"docs": root / "in"}})
+
+    async def test_a_long_file_is_read_in_stretches_that_cut_no_character(self, root: Path) -> None:
+        whole = "é" * 40_000
+        (root / "in" / "long.txt").write_text(whole)
+        parts, offset = [], 0
+        while offset is not None:
+            told = await called("read_file", {"path": "docs/long.txt", "offset": offset}, files={"roots": {"docs": root / "in"}})
+            parts.append(told["text"])
+            offset = told["next_offset"]
+
+        assert "".join(parts) == whole
+        assert len(parts) == 3
+
+    async def test_an_offset_behind_the_end_is_refused(self, root: Path) -> None:
+        with pytest.raises(ValueError, match="offset is 99; the file has 21 bytes"):
+            await called("read_file", {"path": "docs/a.txt", "offset": 99}, files={"roots": {"docs": root / "in"}})
+
+    async def test_a_great_many_files_and_matches_are_cut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(read_files, "LISTED", 20)
+        for number in range(30):
+            (tmp_path / f"{number:02}.txt").write_text("x\n" * 10)
+
+        listed = await called("list_files", {"path": "d"}, files={"roots": {"d": tmp_path}})
+        found = await called("search_files", {"pattern": "x"}, files={"roots": {"d": tmp_path}})
+
+        assert (len(listed["files"]), listed["more"]) == (20, True)
+        assert (len(found["matches"]), found["more"]) == (200, True)
+
+    async def test_a_pattern_that_would_hold_pythons_own_takes_no_time(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt").write_text("a" * 100_000 + "!\n")
+        began = time.monotonic()
+
+        found = await called("search_files", {"pattern": "(a+)+$"}, files={"roots": {"d": tmp_path}})
+
+        assert found["matches"] == []
+        assert time.monotonic() - began < 5
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def page(request: web.Request) -> web.StreamResponse:
+    """Answer by the path."""
+    where = request.path
+    if where == "/html":
+        html = "<html><head><title>Hours</title><script>alert(1)</script></head><body><p>Open   9 to <b>18</b></p></body></html>"
+        return web.Response(text=html, content_type="text/html")
+    if where == "/away":
+        raise web.HTTPFound("http://example.com/")
+    if where == "/round":
+        raise web.HTTPFound("/round")
+    if where == "/on":
+        raise web.HTTPFound("/html")
+    if where == "/picture":
+        return web.Response(body=b"\x89PNG", content_type="image/png")
+    if where == "/large":
+        return web.Response(text="x" * 3_000_000)
+    if where == "/slow":
+        await asyncio.sleep(2)
+    return web.Response(status=404)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_get("/{any:.*}", page)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    listening = web.TCPSite(runner, "127.0.0.1", 0)
+    await listening.start()
+    yield f"127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+class TestFetchPage:
+    def settings(self, site: str, **more: Any) -> dict[str, Any]:
+        return {"fetch": {"hosts": [site, "*.example.com"], "networks": ["127.0.0.0/8"], **more}}
+
+    async def test_a_page_comes_as_text_also_behind_a_redirection(self, site: str) -> None:
+        told = await called("fetch_page", {"url": f"http://{site}/on"}, **self.settings(site))
+
+        assert told == {"url": f"http://{site}/html", "status": 200, "text": "Hours\nOpen 9 to\n18"}
+
+    @pytest.mark.parametrize(
+        ("path", "told"),
+        [
+            ("/away", "the host 'example.com' is not allowed; those that are: "),
+            ("/round", "leads from page to page more than 5 times"),
+            ("/picture", "is image/png, no text"),
+            ("/none", "answers with 404"),
+            ("/slow", "cannot be fetched: ReadTimeout"),
+        ],
+    )
+    async def test_what_is_no_page_is_told(self, site: str, path: str, told: str) -> None:
+        with pytest.raises(ValueError, match=told):
+            await called("fetch_page", {"url": f"http://{site}{path}"}, **self.settings(site, seconds=1))
+
+    async def test_a_large_page_is_cut(self, site: str) -> None:
+        told = await called("fetch_page", {"url": f"http://{site}/large"}, **self.settings(site, max_kib=64))
+
+        assert (len(told["text"]), told["cut_at_bytes"]) == (65_536, 65_536)
+
+    @pytest.mark.parametrize(
+        ("url", "told"),
+        [
+            ("http://other.com/", "the host 'other.com' is not allowed"),
+            ("http://example.com.evil.net/", "is not allowed"),
+            ("http://evil.net/.example.com", "is not allowed"),
+            ("http://127.0.0.1:1/", "the host '127.0.0.1:1' is not allowed"),
+            ("file:///etc/passwd", "is no address of a page"),
+            ("gopher://a.example.com/", "is no address of a page"),
+            ("http://a.example.com@evil.net/", "is no address of a page"),
+            ("http://user:pass@a.example.com/", "is no address of a page"),
+            ("http://a.example.com:99999/", "is no address"),
+            ("a.example.com", "is no address of a page"),
+        ],
+    )
+    async def test_an_address_that_is_not_allowed_is_refused(self, site: str, url: str, told: str) -> None:
+        with pytest.raises(ValueError, match=told):
+            await called("fetch_page", {"url": url}, **self.settings(site))
+
+    async def test_an_allowed_name_that_leads_into_a_private_network_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def resolve(*_: object, **__: object) -> list[Any]:
+            return [(2, 1, 6, "", ("169.254.169.254", 80))]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve, raising=False)
+        with pytest.raises(ValueError, match=r"no public address; name its network in fetch\.networks if it is meant"):
+            await called("fetch_page", {"url": "http://metadata.example.com/"}, fetch={"hosts": ["*.example.com"]})
+
+    async def test_a_proxy_of_the_environment_is_not_asked(self, site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+        monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+
+        assert (await called("fetch_page", {"url": f"http://{site}/html"}, **self.settings(site)))["status"] == 200
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "pattern": "^[a-z]+$"}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+class TestJsonSchema:
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ('{"name": "ann"}', None),
+            ('Here:\n```json\n{"name": "ann"}\n```\n', None),
+            ('{"name": "Ann"}', "$.name: 'Ann' does not match '^[a-z]+$'"),
+            ("{}", "$: 'name' is a required property"),
+            ('{"name": "ann", "x": 1}', "$.x: 'x' is not among the properties"),
+            ("no JSON at all", "no JSON: Expecting value"),
+            ('{"name": NaN}', "no JSON: NaN is not JSON"),
+            ("[" * 100_000, "no JSON"),
+            ("[" * 300 + "]" * 300, "the JSON is nested"),
+            ("1" * 10_000, "no JSON: Exceeds the limit"),
+        ],
+    )
+    async def test_a_draft_fits_or_it_is_told_where_not(self, text: str, told: str | None) -> None:
+        found = await called("json_schema_check", {"schema": SCHEMA}, text)
+
+        assert found["ok"] is (told is None)
+        if told:
+            assert found["errors"][0].startswith(told)
+
+    @pytest.mark.parametrize(
+        ("schema", "told"),
+        [
+            ({"type": "strng"}, "the schema is none: "),
+            ({"$ref": "http://127.0.0.1:1/x"}, "the schema refers to 'http://127.0.0.1:1/x', which is not in it"),
+            ({"$ref": "file:///etc/passwd"}, "which is not in it"),
+            ({"$ref": "#"}, "the schema refers to itself without end|more than 200000 steps"),
+            ({"pattern": "(?=a)b"}, "is refused: .*RE2 has neither look-around nor back-references"),
+            ({"patternProperties": {"^a": {}}, "unevaluatedProperties": False}, "both patternProperties and unevaluatedProperties"),
+        ],
+    )
+    async def test_a_schema_that_is_none_is_the_schemas_mistake(self, schema: dict[str, Any], told: str) -> None:
+        with pytest.raises(ValueError, match=told):
+            await called("json_schema_check", {"schema": schema}, '"text"')
+
+    @pytest.mark.slow
+    async def test_a_schema_that_would_take_for_ever_is_given_up(self) -> None:
+        levels: dict[str, Any] = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}, {"$ref": f"#/$defs/l{n + 1}"}]} for n in range(40)}
+        schema = {"$defs": levels | {"l40": {"type": "null"}}, "$ref": "#/$defs/l0"}
+        began = time.monotonic()
+
+        with pytest.raises(ValueError, match="the check takes more than 200000 steps"):
+            await called("json_schema_check", {"schema": schema}, "1")
+        assert time.monotonic() - began < 30
+
+    @pytest.mark.parametrize("keyword", ["pattern", "patternProperties", "additionalProperties"])
+    async def test_no_pattern_holds_the_worker(self, keyword: str) -> None:
+        evil, long = "(a+)+$", "a" * 50 + "!"
+        schemas: dict[str, Any] = {
+            "pattern": {"items": {"pattern": evil}},
+            "patternProperties": {"items": {"patternProperties": {evil: {}}}},
+            "additionalProperties": {"items": {"patternProperties": {evil: {}}, "additionalProperties": False}},
+        }
+        began = time.monotonic()
+        await called("json_schema_check", {"schema": schemas[keyword]}, f'["{long}", {{"{long}": 1}}]')
+
+        assert time.monotonic() - began < 5
+
+    async def test_a_long_array_of_unique_items_takes_no_time(self) -> None:
+        began = time.monotonic()
+        text = str(list(range(100_000)))
+
+        assert (await called("json_schema_check", {"schema": {"uniqueItems": True}}, text))["ok"] is True
+        assert (await called("json_schema_check", {"schema": {"uniqueItems": True}}, "[1, 2, 1]"))["ok"] is False
+        assert time.monotonic() - began < 20
+
+
+class TestText:
+    @pytest.mark.parametrize(
+        ("arguments", "ok"),
+        [
+            ({"pattern": "spring"}, True),
+            ({"pattern": "SPRING"}, False),
+            ({"pattern": "(?i)SPRING"}, True),
+            ({"pattern": "winter", "absent": True}, True),
+            ({"pattern": "spring", "absent": True}, False),
+            ({"pattern": "spring", "whole": True}, False),
+            ({"pattern": "(?s).*spring.*", "whole": True}, True),
+            ({"pattern": "^x = 1\\n$", "extract": "code"}, True),
+        ],
+    )
+    async def test_a_pattern_is_found_or_not(self, arguments: dict[str, Any], ok: bool) -> None:
+        assert (await called("regex_check", arguments, "it is spring\n```\nx = 1\n```\n"))["ok"] is ok
+
+    @pytest.mark.parametrize("pattern", ["(", "(?=a)", "(a)\\1", "a{1001}", "x" * 10_001])
+    async def test_a_pattern_that_is_none_is_refused(self, pattern: str) -> None:
+        with pytest.raises(ValueError, match="the pattern"):
+            await called("regex_check", {"pattern": pattern}, "a")
+
+    @pytest.mark.parametrize(
+        ("arguments", "ok"), [({}, True), ({"maximum": 3}, True), ({"maximum": 2}, False), ({"minimum": 4}, False), ({"minimum": 3}, True)]
+    )
+    async def test_words_and_tokens_are_counted(self, arguments: dict[str, Any], ok: bool) -> None:
+        assert await called("word_count", arguments, " one  two\nthree ") == {"ok": ok, "words": 3, **arguments}
+        assert await called("count_tokens", arguments, "one two three") == {"ok": ok, "tokens": 3, **arguments}
+
+    async def test_another_tokenizer_may_be_named(self) -> None:
+        assert (await called("count_tokens", {"encoding": "cl100k_base"}, "Grüße"))["tokens"] == 3
+
+    @pytest.mark.parametrize("arguments", [{"minimum": -1}, {"minimum": 5, "maximum": 4}])
+    async def test_bounds_that_make_no_sense_are_refused(self, arguments: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="minimum"):
+            await called("word_count", arguments, "x")
+
+
+CHECKS: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"tool": "word_count", "arguments": {"maximum": 3}}, "three words here", "words: 4; maximum: 3", "now there are four"),
+    ({"tool": "regex_check", "arguments": {"pattern": "^Dear "}}, "Dear Ann", "found: null", "Hello Ann"),
+    ({"tool": "json_schema_check", "arguments": {"schema": SCHEMA}}, '{"name": "ann"}', "'name' is a required property", "{}"),
+    ({"tool": "text_check", "arguments": {"kind": "contains", "value": "5 days"}}, "in 5 days", "why: '5 days' is not in it", "soon"),
+    ({"tool": "count_tokens", "arguments": {"maximum": 2}}, "one two", "tokens: 3; maximum: 2", "one two three"),
+]
+
+
+@pytest.mark.parametrize(("check", "good", "gap", "bad"), CHECKS, ids=[str(each[0]["tool"]) for each in CHECKS])
+async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, check: dict[str, Any], good: str, gap: str, bad: str) -> None:
+    rubric = {"criteria": [{"id": "c1", "description": "it holds", "check": check}]}
+    async with serving(client, draft(text=bad), draft(1, good)) as desk:
+        result = await desk.run(request(rubric, grader=None))
+
+    assert desk.models.of("grader") == []
+    assert (result.status, result.iterations) == ("satisfied", 2)
+    assert gap in (result.evaluations[0].criteria[0].gap or "")
+
+
+@pytest.mark.parametrize(
+    ("check", "told"),
+    [
+        (
+            {"tool": "regex_check"},
+            "the tool 'regex_check' needs more than the draft; it needs pattern; a check takes it",
+        ),
+        ({"tool": "regex_check", "arguments": {"patern": "x", "pattern": "x"}}, "the arguments of 'regex_check': patern: Extra inputs"),
+        (
+            {"tool": "word_count", "arguments": {"maximum": "many"}},
+            "the arguments of 'word_count': maximum: Input should be",
+        ),
+        ({"tool": "fetch_page"}, "the tool 'fetch_page' is not to be had on this worker: no host is allowed; name some as fetch.hosts"),
+        ({"tool": "read_transcript"}, "unknown tool 'read_transcript'"),
+    ],
+)
+async def test_a_check_that_cannot_be_is_refused_before_anybody_is_asked(client: Client, check: dict[str, Any], told: str) -> None:
+    async with serving(client, draft()) as desk:
+        refusal = await desk.refusal(request({"criteria": [{"description": "x", "check": check}]}, grader=None))
+
+    assert told in refusal
+    assert desk.models.asked == []
+
+
+async def test_a_grader_that_names_read_transcript_has_it_also_where_nothing_is_cut(client: Client) -> None:
+    argument = request("- x")
+    argument["grader"]["tools"] = ["read_transcript"]
+    call = {"name": "read_transcript", "arguments": {"record": 1, "offset": 0}}
+    async with serving(client, draft(text="the draft"), wants("grader", call), grade(step=1)) as desk:
+        await desk.run(argument)
+        argument["generator"]["tools"] = ["read_transcript"]
+        refusal = await desk.refusal(argument)
+
+    assert '"text":"the draft"' in desk.models.of("grader")[1].messages[-1].content
+    assert refusal == "generator.tools: read_transcript shows a grader what it judges; leave it out here"
+
+
+def test_where_no_sandbox_holds_the_tools_that_need_one_are_refused_by_name() -> None:
+    toolbox = ToolRegistry([], ToolContext(WorkerSettings(), SandboxChoice(None, None, None, ())))
+
+    for name in ("run_python", "run_pytest"):
+        with pytest.raises(InvalidRequest, match=f"the tool '{name}' is not to be had on this worker: no sandbox for programs holds"):
+            toolbox.refuse_unknown([name], "grader.tools")
+
+
+def test_every_built_in_tool_is_offered_or_refused_with_a_cure() -> None:
+    offered, refused = builtins(ToolContext(WorkerSettings(), here()))
+
+    assert {tool.__name__ for tool in offered} | set(refused) == set(NAMES)
+    for name in ("run_command", "fetch_page", "read_file", "list_files", "search_files"):
+        assert "gradeloop.toml" in refused[name]
+
+
+async def test_a_tool_that_the_settings_mark_needs_approval() -> None:
+    toolbox = ToolRegistry([], ToolContext(WorkerSettings(needs_approval=["word_count"]), here()))
+
+    assert {tool.spec.name for tool in toolbox if tool.needs_approval} == {"word_count"}
+    with pytest.raises(InvalidRequest, match="needs_approval: unknown tool 'nothing'"):
+        ToolRegistry([], ToolContext(WorkerSettings(needs_approval=["nothing"]), here()))

@@ -1,0 +1,91 @@
+"""What profiling mended, and what must hold all the same: instant calls send no heartbeat, and workflows run outside the sandbox."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import pytest
+from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+import worker
+from activities import model_call as heartbeat
+from activities.model_call import heartbeats
+from tests.rig.threads import draft, grade, request, row, serving, wants
+
+
+@dataclass
+class Call:
+    """An activity that runs without a server, and its heartbeats."""
+
+    environment: ActivityEnvironment = field(default_factory=ActivityEnvironment)
+    beats: list[object] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.environment.info = replace(self.environment.info, heartbeat_timeout=timedelta(seconds=10))
+        self.environment.on_heartbeat = lambda *details: self.beats.append(details)
+
+    async def until(self, count: int) -> None:
+        """Run until that many heartbeats were sent."""
+        async with heartbeats():
+            while len(self.beats) < count:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_call_that_is_over_at_once_sends_no_heartbeat() -> None:
+    call = Call()
+
+    await call.environment.run(call.until, 0)
+
+    assert call.beats == []
+
+
+async def test_a_long_call_sends_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "PULSE_SECONDS", 0.01)
+    call = Call()
+
+    await asyncio.wait_for(call.environment.run(call.until, 3), 5)
+
+    assert len(call.beats) >= 3
+
+
+async def test_an_interrupt_reaches_a_long_call_within_three_seconds(client: Client) -> None:
+    async with serving(client, draft(delay=60), grade()) as desk:
+        thread = await desk.start(request("- it is good"))
+        while not desk.models.asked:
+            await asyncio.sleep(0.01)
+        await thread.signal("interrupt")
+
+        async with asyncio.timeout(3):
+            while (await thread.query("state"))["status"] != "interrupted":
+                await asyncio.sleep(0.05)
+        await thread.terminate()
+
+
+def look(word: str) -> str:
+    """Look a word up.
+
+    Args:
+        word: What to look up.
+    """
+    return f"{word} is a word"
+
+
+async def test_workflows_touch_nothing_that_temporals_sandbox_refuses(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker runs `workflows/` outside the sandbox, so here it runs inside, imported anew, with a tool and a revision."""
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("gradeloop", "activities", "jinja2", "markupsafe")
+    monkeypatch.setattr(worker, "UnsandboxedWorkflowRunner", lambda: SandboxedWorkflowRunner(restrictions))
+    replies = [
+        draft(0),
+        draft(1),
+        wants("grader", {"name": "look", "arguments": {"word": "so"}}),
+        grade(0, row("c1", "too plain"), step=1),
+        grade(1),
+    ]
+    async with serving(client, *replies, tools=[look]) as desk:
+        running = desk.run(request("- it is good", grader={"model": "scripted:judge", "tools": ["look"]}))
+        result = await asyncio.wait_for(running, 20)
+
+    assert result.status == "satisfied"
+    assert result.iterations == 2

@@ -1,0 +1,188 @@
+"""MCP servers: declared by name, their tools listed one by one, read-only unless said otherwise, looked at before each call."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+
+from activities.tool_call import tool_activity
+from activities.tools.base import ToolContext
+from activities.tools.mcp import McpServers
+from activities.tools.registry import ToolRegistry
+from gradeloop.contract.evaluation import EVIDENCE_BYTES
+from gradeloop.errors import InvalidRequest
+from gradeloop.settings.worker import McpSettings, WorkerSettings
+from tests.rig.threads import Desk as Served
+from tests.rig.threads import Models, draft, grade, request, row, wants
+from worker import build
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+SCRIPT = Path(__file__).parents[1].joinpath("rig", "mcp_server.py")
+READING = ("opening_hours", "everything", "broken", "picture", "changing", "environment", "leave")
+
+
+def shop(folder: Path, **more: Any) -> dict[str, McpSettings]:
+    """Return the settings of the tests' server."""
+    told = {"command": (sys.executable, str(SCRIPT), str(folder)), "tools": READING} | more
+    return {"shop": McpSettings.model_validate(told)}
+
+
+@asynccontextmanager
+async def served(client: Client, settings: dict[str, McpSettings], *replies: Any) -> AsyncIterator[Served]:
+    """Serve threads with the tools of MCP servers."""
+    models, queue = Models(replies, {}), f"queue-{uuid4()}"
+    async with McpServers(settings) as servers:
+        toolbox = ToolRegistry([], ToolContext(WorkerSettings()), servers)
+        async with build(client, models, toolbox, WorkerSettings(task_queue=queue)):
+            yield Served(client, models, queue, toolbox)
+    await models.aclose()
+
+
+async def heard(client: Client, settings: dict[str, McpSettings], tool: str, **arguments: Any) -> str:
+    """Return what the grader is told of a call."""
+    argument = request("- x")
+    argument["grader"]["tools"] = [tool]
+    call = {"name": tool, "arguments": arguments}
+    async with served(client, settings, draft(), wants("grader", call), grade(step=1)) as desk:
+        result = await asyncio.wait_for(desk.run(argument), 60)
+    assert result.status == "satisfied"
+    return desk.models.of("grader")[1].messages[-1].content
+
+
+async def test_a_listed_tool_answers_a_grader(client: Client, tmp_path: Path) -> None:
+    assert await heard(client, shop(tmp_path), "shop__opening_hours", day="sunday") == "closed"
+    assert (tmp_path / "calls").read_text() == "sunday\n"
+
+
+async def test_the_model_is_told_what_the_server_says_of_a_tool(tmp_path: Path) -> None:
+    async with McpServers(shop(tmp_path)) as servers:
+        spec = next(tool.spec for tool in servers.tools if tool.spec.name == "shop__opening_hours")
+
+    assert spec.description == "Tell when the shop is open."
+    assert spec.parameters["properties"] == {"day": {"title": "Day", "type": "string"}}
+
+
+async def test_five_megabytes_come_back_as_head_and_tail(client: Client, tmp_path: Path) -> None:
+    told = await heard(client, shop(tmp_path), "shop__everything")
+
+    assert len(told.encode()) <= EVIDENCE_BYTES
+    assert told.startswith("HEADxx")
+    assert told.endswith("xxTAIL")
+    assert "[… the middle of 5000008 bytes left out …]" in told
+
+
+async def test_a_tool_that_fails_is_told_and_a_picture_is_named(client: Client, tmp_path: Path) -> None:
+    assert "no such shelf" in await heard(client, shop(tmp_path), "shop__broken")
+    assert (await heard(client, shop(tmp_path), "shop__picture")).startswith("[image/png, 1340 characters of base64, sha256 ")
+    assert "validation error" in (await heard(client, shop(tmp_path), "shop__opening_hours", hour=3)).lower()
+
+
+async def test_a_server_gets_no_variables_but_those_that_are_named(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
+    monkeypatch.setenv("SHOP_TOKEN", "token")
+
+    told = await heard(client, shop(tmp_path, environment=["SHOP_TOKEN"]), "shop__environment")
+
+    assert "SHOP_TOKEN" in told.split()
+    assert "OPENAI_API_KEY" not in told.split()
+
+
+async def test_what_does_not_say_that_it_only_reads_is_refused_by_name_unless_it_is_meant(tmp_path: Path) -> None:
+    async with McpServers(shop(tmp_path, tools=["order", "reserve", "nothing"])) as servers:
+        refused = ToolRegistry([], ToolContext(WorkerSettings()), servers)
+        with pytest.raises(InvalidRequest, match=r"does not say that 'order' only reads; list it in mcp\.shop\.writes"):
+            refused.refuse_unknown(["shop__order"], "grader.tools")
+        with pytest.raises(InvalidRequest, match="the MCP server 'shop' has no tool 'nothing'"):
+            refused.refuse_unknown(["shop__nothing"], "grader.tools")
+        with pytest.raises(InvalidRequest, match="unknown tool 'shop__opening_hours'"):
+            refused.refuse_unknown(["shop__opening_hours"], "grader.tools")
+    async with McpServers(shop(tmp_path, tools=["order", "reserve"], writes=["order", "reserve"])) as servers:
+        meant = {tool.spec.name: tool.repeatable for tool in servers.tools}
+
+    assert meant == {"shop__order": False, "shop__reserve": True}
+
+
+async def test_a_tool_that_changes_in_a_run_is_not_called_and_the_next_run_sees_it_anew(client: Client, tmp_path: Path) -> None:
+    argument = request("- x")
+    argument["grader"]["tools"] = ["shop__changing"]
+    call = {"name": "shop__changing", "arguments": {"word": "spring"}}
+    first = [draft(), wants("grader", call), grade(0, row("c1", "no"), step=1)]
+    first += [draft(1), wants("grader", call, iteration=1), grade(1, step=1)]
+    async with served(client, shop(tmp_path), *first) as desk:
+        gate = desk.models.gate("generator", iteration=1)
+        thread = await desk.start(argument)
+        await asyncio.wait_for(gate.reached.wait(), 30)
+        (tmp_path / "description").write_text("After.")
+        await restarted(desk)
+        gate.opened.set()
+        await thread.result()
+        told = [each.messages[-1].content for each in desk.models.of("grader")]
+        again = await desk.run(argument)
+
+    assert told[1] == "spring"
+    assert told[3] == "shop__changing has changed its description or parameters since this run began; it was not called"
+    assert again.status == "satisfied"
+    assert desk.models.of("grader")[4].tools[0].description == "After."
+    assert desk.models.of("grader")[5].messages[-1].content == "spring"
+
+
+async def restarted(desk: Served) -> None:
+    """Have the server end; the next call starts it anew."""
+    leave = next(tool for tool in desk.toolbox if tool.spec.name == "shop__leave")
+    with contextlib.suppress(Exception):
+        await leave.run({}, "", "x")
+
+
+async def test_a_server_that_ends_in_the_middle_of_a_call_is_told(client: Client, tmp_path: Path) -> None:
+    told = await heard(client, shop(tmp_path), "shop__leave")
+
+    assert "closed" in told.lower() or "failed" in told.lower()
+
+
+@pytest.mark.slow
+async def test_a_server_that_never_answers_is_given_up(client: Client, tmp_path: Path) -> None:
+    began = time.monotonic()
+    told = await heard(client, shop(tmp_path, tools=["stuck"], seconds=1), "shop__stuck")
+
+    assert "timed out" in told.lower() or "timeout" in told.lower()
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("command", [[sys.executable, "-c", "raise SystemExit(1)"], ["/nowhere/server"]])
+async def test_a_server_that_does_not_start_refuses_its_tools_and_takes_nothing_else_with_it(command: list[str]) -> None:
+    settings = McpSettings.model_validate({"command": command, "tools": ["look"]})
+    async with McpServers({"shop": settings}) as servers:
+        toolbox = ToolRegistry([], ToolContext(WorkerSettings()), servers)
+
+    with pytest.raises(InvalidRequest, match="the MCP server 'shop' did not tell its tools"):
+        toolbox.refuse_unknown(["shop__look"], "grader.tools")
+    assert [tool_activity(tool) for tool in toolbox]
+
+
+async def test_a_server_over_http_answers_too(client: Client, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, str(SCRIPT), str(tmp_path), str(port)], env=os.environ, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            await asyncio.sleep(0.05)
+        settings = shop(tmp_path, command=(), url=f"http://127.0.0.1:{port}/mcp")
+        assert await heard(client, settings, "shop__opening_hours", day="monday") == "9 to 18"
+    finally:
+        process.kill()
+        process.wait()

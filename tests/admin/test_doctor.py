@@ -1,0 +1,122 @@
+"""`gradeloop doctor`: what works here, which grader would judge and why, and whether the keys are good, without showing them."""
+
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from activities.providers.environment import Environment
+from activities.providers.key_check import WorkerExamination, examine
+from tests.rig.cli import CommandLine
+
+GOOD, BAD = "sk-canary-good-123", "sk-canary-bad-456"
+
+
+@pytest.fixture(scope="module")
+def gradeloop(commands: CommandLine) -> CommandLine:
+    """Return the command."""
+    return commands
+
+
+def found(told: str) -> dict[str, dict[str, Any]]:
+    """Return the findings by their subjects."""
+    return {each["subject"]: each for each in json.loads(told)}
+
+
+def test_without_a_key_everything_else_is_looked_at(gradeloop: CommandLine) -> None:
+    done = gradeloop("doctor", "--json")
+
+    seen = found(done.out)
+    assert done.code == 0, done.err
+    machine = {name for name in seen if name.startswith("sandbox ")}
+    works = {"server", "retention", "search attributes", "tables", "sandbox", "limits", "tools"}
+    assert {name for name in seen if seen[name]["ok"]} - machine == works
+    assert machine == {"sandbox monty", "sandbox bubblewrap", "sandbox landlock"}
+    assert seen["sandbox"]["told"].startswith("snippets monty, programs ")
+    assert seen["tool fetch_page"]["told"] == "no host is allowed; name some as fetch.hosts in gradeloop.toml"
+    assert seen["retention"]["told"] == "closed threads stay readable for 365 days"
+    assert (seen["default grader"]["ok"], seen["default grader"]["told"]) == (None, "none: no provider key is set")
+    assert seen["keys"]["ok"] is None
+
+
+def test_the_settings_in_force_are_shown_and_no_variables_value(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "gradeloop.toml").write_text(
+        'needs_approval = ["word_count"]\n[files.roots]\nhere = "."\n[commands.count]\nargv = ["wc", "-w"]\n[sandbox]\nseconds = 3\n'
+        '[mcp.shop]\nurl = "http://127.0.0.1:9/mcp"\ntools = ["look"]\nheaders = {authorization = "SHOP_TOKEN"}\n'
+    )
+    done = gradeloop("doctor", "--json", SHOP_TOKEN="sk-canary", GRADELOOP_SANDBOX__USE="landlock")
+    (gradeloop.folder / "gradeloop.toml").unlink()
+
+    seen = found(done.out)
+    assert seen["settings"]["told"] == str(gradeloop.folder / "gradeloop.toml")
+    assert seen["limits"]["told"].startswith("use landlock, seconds 3.0, ")
+    assert "word_count (needs approval)" in seen["tools"]["told"]
+    assert seen["roots"]["told"] == f"here {gradeloop.folder}"
+    assert seen["commands"]["told"] == "count wc -w"
+    assert "the MCP server 'shop' did not tell its tools" in seen["tool shop__look"]["told"]
+    assert "sk-canary" not in done.out + done.err
+
+
+def test_settings_that_are_wrong_are_told_in_one_sentence(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "gradeloop.toml").write_text("[sandbox]\nsecond = 3\n")
+    done = gradeloop("doctor", "--json")
+    (gradeloop.folder / "gradeloop.toml").unlink()
+
+    assert found(done.out)["worker"]["told"].startswith("sandbox: unknown key 'second'. Did you mean 'seconds'?")
+
+
+def test_a_key_that_nobody_accepts_is_told_and_not_shown(gradeloop: CommandLine) -> None:
+    variables = {"OPENAI_API_KEY": BAD, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "ANTHROPIC_API_KEY": "k"}
+    done = gradeloop("doctor", **variables, ANTHROPIC_BASE_URL="http://127.0.0.1:9")
+
+    assert done.code == 1
+    assert "✓ default grader: openai:gpt-5.4-mini, because OPENAI_API_KEY is set" in done.out
+    assert "✗ key of openai: not checked: no answer from http://127.0.0.1:9/v1: APIConnectionError" in done.out
+    assert "✗ key of anthropic: not checked: no answer from" in done.out
+    assert BAD not in done.out + done.err
+
+
+def test_a_server_that_does_not_answer_is_a_finding(gradeloop: CommandLine) -> None:
+    done = gradeloop("doctor", "--json", TEMPORAL_ADDRESS="127.0.0.1:9")
+
+    server = found(done.out)["server"]
+    assert (done.code, server["ok"]) == (1, False)
+    assert server["told"].startswith("No Temporal server answers at '127.0.0.1:9'")
+
+
+async def examined(**more: str) -> WorkerExamination:
+    """Examine keys at a server that knows one of them."""
+
+    async def answer(request: web.Request) -> web.Response:
+        sent = request.headers.get("authorization", "") + request.headers.get("x-goog-api-key", "")
+        if GOOD not in sent:
+            return web.json_response({"error": {"message": f"no such key: {sent}", "code": 401}}, status=401)
+        return web.json_response({"data": [], "models": [], "has_more": False, "object": "list"})
+
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", answer)
+    server = TestServer(app)
+    await server.start_server()
+    url = str(server.make_url("")).rstrip("/")
+    places = {"ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": f"{url}/v1", "GOOGLE_GEMINI_BASE_URL": url}
+    try:
+        return await examine(Environment.read(places | more))
+    finally:
+        await server.close()
+
+
+async def test_every_provider_is_asked_for_its_own_key() -> None:
+    told = await examined(ANTHROPIC_API_KEY=GOOD, OPENAI_API_KEY=BAD, GEMINI_API_KEY=GOOD)
+
+    assert [(key.provider, key.verdict) for key in told.keys] == [
+        ("anthropic", "accepted"),
+        ("openai", "refused"),
+        ("google_genai", "accepted"),
+    ]
+    assert told.keys[1].why == "AuthenticationError, HTTP 401, openai: no such key: Bearer [key]"
+
+
+async def test_a_key_that_is_not_set_is_not_asked_for() -> None:
+    assert (await examined()).keys == ()

@@ -1,0 +1,341 @@
+"""The files that results are written to: what is in them, who can read them, and what is left where writing fails."""
+
+import csv
+import io
+import json
+import os
+import stat
+import tempfile
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
+
+from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
+from gradeloop.batches.outputs import CELL_CHARACTERS, COLUMNS, CsvFile, Outputs, as_said, encodable, inert
+from gradeloop.cli.schemas import schemas_of
+from gradeloop.errors import InvalidRequest
+from tests.rig.batch_results import HOSTILE, TEXTS, case, cases, row, summary_of
+
+MIXED = [case(index, status) for index, status in enumerate(["passed", "failed", "error", "waiting", "queued"])]
+
+
+def written(results: Sequence[CaseResult], suffix: str, summary: BatchSummary | None = None) -> bytes:
+    """Return the file of a batch in one format."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"out{suffix}"
+        outputs = Outputs([path])
+        for result in results:
+            outputs.finished(result)
+        outputs.close(summary or summary_of(results), lambda: iter(results))
+        return path.read_bytes()
+
+
+def rows_of(results: Sequence[CaseResult]) -> list[dict[str, str]]:
+    """Return the rows of the batch's CSV."""
+    text = written(results, ".csv").decode()
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def suite_of(results: Sequence[CaseResult], **facts: object) -> ET.Element:
+    """Return the `testsuite` of the batch's JUnit file."""
+    found = ET.fromstring(written(results, ".xml", summary_of(results, **facts))).find("testsuite")
+    assert found is not None
+    return found
+
+
+@given(cases())
+def test_whatever_was_said_the_json_is_read_back_as_it_was(results: list[CaseResult]) -> None:
+    document = json.loads(written(results, ".json").decode())
+
+    assert document["schema"] == SCHEMA
+    assert BatchSummary.model_validate(document["summary"]) == summary_of(results)
+    assert [each["output"] for each in document["cases"]] == [result.output and encodable(result.output) for result in results]
+    assert [CaseResult.model_validate(each).status for each in document["cases"]] == [result.status for result in results]
+
+
+@given(cases())
+def test_every_line_is_json_names_its_schema_and_is_one_line(results: list[CaseResult]) -> None:
+    lines = written(results, ".jsonl").decode().split("\n")[:-1]
+    read = [json.loads(line) for line in lines]
+
+    assert [each.pop("schema") for each in read] == [SCHEMA] * len(results)
+    assert [CaseResult.model_validate(each).id for each in read] == [encodable(result.id) for result in results]
+
+
+def test_results_without_half_characters_are_read_back_whole() -> None:
+    results = [each.model_copy(update={"vars": {"a": [1, None]}, "output": HOSTILE.replace("\ud800", "")}) for each in MIXED]
+    document = json.loads(written(results, ".json").decode())
+
+    assert [CaseResult.model_validate(each) for each in document["cases"]] == results
+
+
+def test_the_published_schemas_describe_what_is_written() -> None:
+    document = json.loads(written(MIXED, ".json").decode())
+    Draft202012Validator(schemas_of("BatchSummary")).validate(document["summary"])
+    for each in document["cases"]:
+        Draft202012Validator(schemas_of("CaseResult")).validate(each)
+
+    assert document["rate"] == 0.5
+
+
+def test_a_line_is_on_the_disk_as_soon_as_its_case_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl").write_text("of an earlier batch\n")
+    outputs = Outputs([tmp_path / "out.jsonl"])
+    assert (tmp_path / "out.jsonl").read_text() == "of an earlier batch\n"
+    for number, result in enumerate(MIXED, 1):
+        outputs.finished(result)
+        lines = (tmp_path / "out.jsonl").read_text().splitlines()
+
+        assert len(lines) == number
+        assert json.loads(lines[-1])["id"] == result.id
+    outputs.close(summary_of(MIXED), lambda: iter(MIXED))
+
+
+@given(cases())
+def test_whatever_was_said_a_cell_is_read_back_as_it_was_and_none_is_a_formula(results: list[CaseResult]) -> None:
+    rows = rows_of(results)
+
+    assert [as_said(each["id"]) for each in rows] == [encodable(result.id) for result in results]
+    assert [as_said(each["output"]) for each in rows] == [encodable(result.output or "") for result in results]
+    assert [each["status"] for each in rows] == [result.status for result in results]
+    for each, result in zip(rows, results, strict=True):
+        strings = {name: value for name, value in result.vars.items() if isinstance(value, str)}
+
+        assert not [cell for name, cell in each.items() if cell[:1] in {"=", "+", "@", "\t", "\r", "＝", "＋", "－", "＠"}]
+        assert {name: as_said(each[encodable(f"vars.{name}")]) for name in strings} == {
+            name: encodable(value) for name, value in strings.items()
+        }
+
+
+@given(TEXTS)
+def test_a_quote_in_front_is_taken_away_by_its_own_rule_alone(text: str) -> None:
+    assert as_said(inert(text)) == text
+
+
+FORMULAS = ["=1", "+1", "-1", "@x", "\tx", "\rx", "\nx", "＝1", "＋1", "－1", "＠x", "  =1", "\ufeff=1", "\x00=1", "'=1", "''=1"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_what_a_spreadsheet_may_take_for_a_formula_is_given_a_quote(text: str) -> None:
+    assert inert(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["", "text", "'quoted'", "a=1", "1-1", "{}"])
+def test_what_is_no_formula_stays_as_it_is(text: str) -> None:
+    assert inert(text) == text
+
+
+def test_a_row_has_the_worst_criterion_the_cost_and_a_column_a_variable() -> None:
+    worse = row("c3", passed=False, score=0.0, gap=None, reason="nothing in it")
+    rows = rows_of([case(0, "failed", vars={"n": -1, "deep": {"a": [1]}}), case(1, "error", vars={"text": "-1"}, attempt=2)])
+    sorted_out = rows_of([case(0, "failed", criteria=(row("c2", passed=False, score=2.0), worse))])
+
+    assert list(rows[0]) == [*COLUMNS, "vars.n", "vars.deep", "vars.text"]
+    assert [rows[0][name] for name in ("score", "worst_criterion", "worst_gap", "cost_usd", "tokens", "cached")] == [
+        "0.5", "c2", "it says nothing", "0.001", "120", "false",
+    ]  # fmt: skip
+    assert [rows[0][f"vars.{name}"] for name in ("n", "deep", "text")] == ["-1", '{"a": [1]}', ""]
+    assert [rows[1][name] for name in ("score", "error", "attempt", "vars.text")] == ["", "the provider says 529", "2", "'-1"]
+    assert (sorted_out[0]["worst_criterion"], sorted_out[0]["worst_gap"]) == ("c3", "nothing in it")
+
+
+def test_a_cell_holds_no_more_than_a_spreadsheet_does_and_says_what_was_cut() -> None:
+    cell = rows_of([case(output="=" * 1024 * 1024)])[0]["output"]
+
+    assert len(cell) < 32_767
+    assert cell.startswith("'===")
+    assert cell.endswith("=… (1048576 characters)")
+    assert len(rows_of([case(output="a" * CELL_CHARACTERS)])[0]["output"]) == CELL_CHARACTERS
+
+
+def test_too_many_variables_for_columns_share_one() -> None:
+    results = [case(index, vars={f"v{index}": index}) for index in range(1_002)]
+    rows = rows_of(results)
+
+    assert list(rows[0]) == [*COLUMNS, "vars"]
+    assert rows[1_001]["vars"] == '{"v1001": 1001}'
+
+
+def test_junit_tells_a_failure_from_what_could_not_be_judged() -> None:
+    suite = suite_of(MIXED, cached=2, usage={"input": 5, "calls": 1, "cost_usd": 0.25}, reason="a limit", status="paused")
+    outcomes = {each.get("name"): [child.tag for child in each if child.tag != "system-out"] for each in suite.iter("testcase")}
+    properties = {each.get("name"): each.get("value") for each in suite.iter("property")}
+
+    assert {name: suite.get(name) for name in ("name", "tests", "failures", "errors", "skipped", "time")} == {
+        "name": "suite", "tests": "5", "failures": "1", "errors": "3", "skipped": "0", "time": "6.250",
+    }  # fmt: skip
+    assert list(outcomes.values()) == [[], ["failure"], ["error"], ["error"], ["error"]]
+    assert [each.get("type") for each in suite.iter("error")] == ["error", "waiting", "queued"]
+    assert (properties["schema"], properties["reason"], properties["cost_usd"]) == (SCHEMA, "a limit", "0.250000")
+
+
+def test_junit_says_what_is_held_against_a_case_and_where_it_belongs() -> None:
+    suite = suite_of([case(7, "failed", prompt="short", label="gpt")])
+    found = next(suite.iter("testcase"))
+    failure = found.find("failure")
+
+    assert (found.get("classname"), found.get("name"), found.get("time")) == ("suite.short.gpt", "case-7", "1.250")
+    assert failure is not None
+    assert failure.get("message") == "c2: it says nothing"
+    assert failure.text == "score 0.50\nc2: the text of c2: it says nothing"
+    assert found.findtext("system-out") == "the draft 7"
+
+
+@given(cases())
+def test_whatever_was_said_junit_is_xml_with_a_test_case_a_case(results: list[CaseResult]) -> None:
+    suite = suite_of(results, name=HOSTILE)
+
+    assert len(suite.findall("testcase")) == len(results) == int(suite.get("tests", ""))
+    assert int(suite.get("failures", "")) == len(list(suite.iter("failure")))
+    assert int(suite.get("errors", "")) == len(list(suite.iter("error")))
+
+
+def test_junit_keeps_the_elements_and_attributes_that_jenkins_knows() -> None:
+    root = ET.fromstring(written(MIXED, ".xml"))
+    known = {
+        "testsuites": ({"testsuite"}, {"name", "tests", "failures", "errors", "time"}),
+        "testsuite": ({"properties", "testcase"}, {"name", "tests", "failures", "errors", "time", "skipped", "timestamp", "id"}),
+        "properties": ({"property"}, set()),
+        "property": (set(), {"name", "value"}),
+        "testcase": ({"failure", "error", "system-out"}, {"name", "classname", "time"}),
+        "failure": (set(), {"message", "type"}),
+        "error": (set(), {"message", "type"}),
+        "system-out": (set(), set()),
+    }
+    for element in root.iter():
+        children, attributes = known[element.tag]
+
+        assert {child.tag for child in element} <= children
+        assert set(element.attrib) <= attributes
+
+
+def test_junit_shortens_outputs_and_replaces_what_xml_cannot_hold() -> None:
+    suite = suite_of([case(0, "failed", output="x" * 1024 * 1024), case(1, output="y" * 1000), case(2, "error", error=HOSTILE)])
+    outputs = [element.text or "" for element in suite.iter("system-out")]
+    error = next(suite.iter("error"))
+
+    assert outputs[0] == "x" * 4_000 + "… (1048576 characters)"
+    assert outputs[1] == "y" * 500 + "… (1000 characters)"
+    assert "�[2J" in (error.text or "")
+    assert "]]>" in (error.text or "")
+    assert "\u202e" not in error.get("message", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("out.yml", "its suffix names no format. Did you mean '.xml'? Known: .csv, .html, .json, .jsonl, .xml."),
+        ("out.jsonn", "Did you mean '.json"),
+        ("out", "its suffix names no format"),
+        ("missing/out.json", "there is no folder"),
+        ("folder.json", "is no file; name one, such as results.json"),
+        ("file.txt/out.json", "there is no folder"),
+        ("/proc/out.json", "cannot be written"),
+        (f"{'x' * 300}.json", "File name too long"),
+        ("loop.json", "cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, name: str, sentence: str) -> None:
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "file.txt").touch()
+    (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
+    (tmp_path / "kept.jsonl").write_text("kept")
+
+    with pytest.raises(InvalidRequest) as refused:
+        Outputs([tmp_path / "kept.jsonl", tmp_path / name])
+
+    assert sentence in str(refused.value)
+    assert name[:20] in str(refused.value)
+    assert (tmp_path / "kept.jsonl").read_text() == "kept"
+
+
+def test_a_file_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out.json").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+
+    with pytest.raises(InvalidRequest, match="may not be written; change its permissions, or name another"):
+        Outputs([tmp_path / "out.json"])
+
+
+def test_a_file_that_is_named_twice_is_refused_however_it_is_spelled(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="named twice"):
+        Outputs([tmp_path / "out.json", tmp_path / "x" / ".." / "out.json"])
+
+
+def test_several_formats_are_written_at_once_and_nothing_else_is_left(tmp_path: Path) -> None:
+    names = ["out.JSON", "out.csv", "out.jsonl", "out.xml"]
+    outputs = Outputs([tmp_path / name for name in names])
+    assert list(tmp_path.iterdir()) == []
+    outputs.close(summary_of(MIXED), lambda: iter(MIXED))
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+def test_an_older_file_stays_whole_where_the_results_cannot_be_read_to_their_end(tmp_path: Path) -> None:
+    paths = [tmp_path / f"out{suffix}" for suffix in (".json", ".csv", ".xml")]
+    for path in paths:
+        path.write_text("older")
+
+    def broken() -> Iterator[CaseResult]:
+        yield MIXED[0]
+        raise OSError("the store is gone")
+
+    for files in ([paths[0]], paths):
+        with pytest.raises(OSError, match="the store is gone"):
+            Outputs(files).close(summary_of(MIXED), broken)
+
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["older"] * 3
+
+
+def test_a_file_is_replaced_where_a_link_leads_and_keeps_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text("older")
+    (tmp_path / "real.json").chmod(0o640)
+    (tmp_path / "out.json").symlink_to(tmp_path / "real.json")
+    Outputs([tmp_path / "out.json"]).close(summary_of(MIXED), lambda: iter(MIXED))
+
+    assert (tmp_path / "out.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text())["schema"] == SCHEMA
+    assert stat.S_IMODE((tmp_path / "real.json").stat().st_mode) == 0o640
+
+
+def test_a_batch_without_cases_has_files_all_the_same() -> None:
+    assert json.loads(written([], ".json"))["cases"] == []
+    assert written([], ".jsonl") == b""
+    assert rows_of([]) == []
+    assert suite_of([]).get("tests") == "0"
+
+
+@pytest.mark.slow
+def test_many_results_are_written_without_being_held(tmp_path: Path) -> None:
+    one = case(0, "failed")
+
+    def many() -> Iterator[CaseResult]:
+        return (one.model_copy(update={"id": f"case-{index}", "output": f"{index}" * 400, "vars": {"n": index}}) for index in range(6_000))
+
+    outputs = Outputs([tmp_path / f"out{suffix}" for suffix in (".json", ".csv", ".xml")])
+    tracemalloc.start()
+    try:
+        outputs.close(summary_of(MIXED), many)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert (tmp_path / "out.json").stat().st_size > 6_000_000
+    assert peak < 2_000_000
+
+
+@given(st.lists(TEXTS, max_size=3))
+def test_headings_are_no_formulas_either(names: list[str]) -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="")
+    CsvFile(file, names)
+    file.flush()
+    file.seek(0)
+
+    assert not [cell for cell in next(csv.reader(file)) if cell.startswith(("=", "+", "-", "@"))]
+    file.close()

@@ -1,0 +1,165 @@
+"""What batches keep, on SQLite and on a real PostgreSQL: counted once whoever ends a case, and brought up to date."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, inspect, text
+from temporalio.client import Client
+
+from gradeloop.batches.cases import CaseConversation
+from gradeloop.batches.contract import BatchRequest, Case, Upload, ended
+from gradeloop.batches.reader import BatchReader
+from gradeloop.batches.store import BatchStore
+from gradeloop.contract.evaluation import Verdict
+from gradeloop.contract.messages import Usage
+from gradeloop.errors import InvalidRequest
+from gradeloop.store.engine import Store
+from tests.rig.batches import batching, case, drafted, fails, passes
+from tests.rig.threads import row, verdict
+
+PAID = Usage(input=90, output=10, calls=1, attempts=1, seconds=0.1, cost_usd=0.5)
+
+
+def cases(count: int) -> tuple[Case, ...]:
+    return tuple(Case.model_validate(case(f"c{at}")) for at in range(count))
+
+
+async def ledger(store: Store, count: int = 1) -> BatchStore:
+    """Return the ledger of a batch that has begun."""
+    made = BatchStore(store)
+    await made.add(Upload(batch_id="b", first=0, cases=cases(count)))
+    await made.open(BatchRequest(batch_id="b", total=count))
+    return made
+
+
+async def test_a_batch_runs_on_either_database(client: Client, tmp_path: Path, url: str) -> None:
+    groups = {"criteria": ["it is good", {"description": "it is short", "grader": "scripted:other", "votes": 3}]}
+    votes = [{"role": "grader", "group": 1, "sample": at, "verdict": verdict(row("c2"))} for at in range(3)]
+    async with batching(client, tmp_path, passes(), fails("of c7."), *votes, url=url) as batches:
+        summary, results = await batches.run([case(f"c{at}", rubric=groups) for at in range(25)], at_once=40)
+        again, _ = await batches.run([case(f"c{at}", rubric=groups) for at in range(25)])
+
+    assert (summary.passed, summary.failed, summary.usage.calls) == (24, 1, 100)
+    assert [result.index for result in results] == list(range(25))
+    assert (again.passed, again.cached, again.usage.calls) == (24, 25, 0)
+
+
+async def test_any_text_that_a_model_writes_is_kept_as_it_is(client: Client, tmp_path: Path, url: str) -> None:
+    said = "a \x00 zero, \x1b[31m red, \u202e turned, 😀 and {{ braces }}"
+    replies = [{"role": "generator", "text": said}, fails(gap=said)]
+    async with batching(client, tmp_path, *replies, url=url) as batches:
+        _, (result,) = await batches.run([drafted("a")])
+
+    assert result.output == said
+    assert result.criteria[0].gap == said
+
+
+async def test_a_case_ends_once_however_many_end_it(url: str) -> None:
+    store = Store(url)
+    made, result = await ledger(store), ended(cases(1)[0], "passed", output="x", attempt=0)
+
+    told = await asyncio.gather(*(made.settle("b", 0, result.model_copy(update={"score": at / 10}), PAID) for at in range(8)))
+    summary = await BatchReader(store).summary("b")
+    store.close()
+
+    assert set(told) == {"passed"}
+    assert (summary.passed, summary.usage.calls, summary.usage.cost_usd) == (1, 8, 4.0)  # eight were paid for, all of them are counted
+
+
+async def test_the_last_of_several_answers_sees_all_of_them(url: str) -> None:
+    store = Store(url)
+    made, count = await ledger(store), 12
+    said = Verdict.model_validate(verdict(row("c1")))
+
+    seen = await asyncio.gather(*(made.keep("b", (0, 0, at), CaseConversation(verdict=said), PAID, f"key-{at % 3}") for at in range(count)))
+    known = [(await made.standing("b", (0, 0, 0), f"key-{at}")).verdict for at in range(4)]
+    store.close()
+
+    assert sorted(len(each) for each in seen) == list(range(1, count + 1))
+    assert [each is not None for each in known] == [True, True, True, False]
+
+
+async def test_a_batch_is_cut_into_stretches_of_which_each_is_named_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradeloop.batches.store.SHARD", 4)
+    store = Store(url)
+    made = BatchStore(store)
+    await made.add(Upload(batch_id="b", first=0, cases=cases(10)))
+    whole = await made.open(BatchRequest(batch_id="b", total=10))
+    for at in (4, 5, 6, 7, 9):
+        await made.settle("b", at, ended(cases(10)[at], "passed", attempt=0), PAID)
+    rest = await made.open(BatchRequest(batch_id="b", total=10))
+    store.close()
+
+    assert whole == [(0, 4), (4, 8), (8, 10)]
+    assert rest == [(0, 4), (8, 10)]
+
+
+async def test_the_latest_batch_is_the_one_that_began_last_and_what_is_run_again_is_not_counted_as_cached(url: str) -> None:
+    store = Store(url)
+    made, reader = BatchStore(store), BatchReader(store)
+    for name in ("z", "a"):  # in the same second
+        await made.add(Upload(batch_id=name, first=0, cases=cases(2)))
+        await made.open(BatchRequest(batch_id=name, total=2))
+    latest = (await reader.summary("latest")).batch_id
+    for at, status in enumerate(("passed", "failed")):
+        await made.settle("a", at, ended(cases(2)[at], status, attempt=0, cached=True), Usage())  # type: ignore[arg-type]  # two of the statuses
+    before = (await reader.summary("a")).cached
+    await made.open(BatchRequest(batch_id="a", total=2, again="failures"))
+    after = (await reader.summary("a")).cached
+    store.close()
+
+    assert (latest, before, after) == ("a", 2, 1)
+
+
+async def test_results_come_in_the_order_in_which_cases_ended(url: str) -> None:
+    store = Store(url)
+    made, reader = await ledger(store, 5), BatchReader(store)
+    for at in (3, 0, 4):
+        await made.settle("b", at, ended(cases(5)[at], "passed", attempt=0), PAID)
+    first, after = await reader.ended_since("b", 0)
+    await made.settle("b", 1, ended(cases(5)[1], "error", attempt=0, error="away"), PAID)
+    second, _ = await reader.ended_since("b", after)
+    whole = [(result.index, result.status) for result in reader.results("b")]
+    store.close()
+
+    assert [each.index for each in first] == [3, 0, 4]
+    assert [each.index for each in second] == [1]
+    assert whole == [(0, "passed"), (1, "error"), (2, "queued"), (3, "passed"), (4, "passed")]
+
+
+async def test_a_batch_or_case_that_is_not_there_is_told_with_what_is(url: str) -> None:
+    store = Store(url)
+    reader = BatchReader(store)
+    with pytest.raises(InvalidRequest, match=r"there is no batch 'x' in the store. The store has none yet."):
+        await reader.summary("x")
+    await ledger(store)
+    with pytest.raises(InvalidRequest, match=r"there is no batch 'bb' in the store. Did you mean 'b'\?"):
+        await reader.summary("bb")
+    with pytest.raises(InvalidRequest, match=r"the batch 'b' has no case 'c'. Did you mean 'c0'\?"):
+        await reader.case("b", "c")
+    assert (await reader.summary("latest")).batch_id == "b"
+    store.close()
+
+
+async def test_a_store_of_before_batches_gets_their_tables_and_keeps_what_it_has(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE schema_version (version INTEGER PRIMARY KEY)"))
+        connection.execute(text("INSERT INTO schema_version VALUES (1)"))
+        connection.execute(text("CREATE TABLE judgements (id VARCHAR(100) PRIMARY KEY, result TEXT)"))
+        connection.execute(text("INSERT INTO judgements VALUES ('old', 'kept')"))
+
+    stores = [Store(url), Store(url), Store(url)]
+    await asyncio.gather(*(store.read(lambda _: None) for store in stores))
+    with engine.connect() as connection:
+        version = connection.execute(text("SELECT version FROM schema_version")).scalars().all()
+        kept = connection.execute(text("SELECT result FROM judgements")).scalars().all()
+    tables = set(inspect(engine).get_table_names())
+    engine.dispose()
+    for store in stores:
+        store.close()
+
+    assert (version, kept) == ([2], ["kept"])
+    assert {"batches", "cases", "case_units", "verdicts"} <= tables

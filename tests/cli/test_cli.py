@@ -1,0 +1,384 @@
+"""The command line from a user's chair: a run watched, stopped, resumed, left alone, met again."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeloop.cli.threads import RunEnding, code_of
+from gradeloop.contract.evaluation import Status
+from gradeloop.contract.thread import RunResult
+from gradeloop.temporal.worker import application_folder
+from tests.rig.cli import CommandLine, draft, ended, line_of, verdict
+
+SDKS = ("anthropic", "openai", "google.genai", "temporalio", "rich", "workflows", "activities")
+
+
+@pytest.fixture(scope="module")
+def gradeloop(commands: CommandLine) -> CommandLine:
+    """Return the command with a server of this module's own, which ends with it."""
+    return commands
+
+
+def test_the_demo_is_satisfied_after_two_iterations_and_names_the_test_that_failed_first(gradeloop: CommandLine) -> None:
+    done = gradeloop("demo")
+
+    assert done.code == 0, done.err
+    assert "test_unhashable" in done.out
+    assert "satisfied after 2 iterations" in done.out
+    assert done.out.startswith("No provider key is set")
+    assert "\x1b" not in done.out
+    assert done.err == ""
+
+
+def test_the_demo_on_a_terminal_shows_criteria_turning_green_and_red_and_leaves_the_cursor_visible(gradeloop: CommandLine) -> None:
+    screen = gradeloop.terminal("demo")
+
+    assert screen.code() == 0
+    assert "\x1b[31m✗ tests" in screen.raw
+    assert "\x1b[32m✓ tests" in screen.raw
+    assert "\x1b[?25l" in screen.raw
+    assert screen.raw.rindex("\x1b[?25h") > screen.raw.rindex("\x1b[?25l")
+    assert "satisfied after 2 iterations" in screen.text
+
+
+def test_json_prints_a_json_object_a_line_and_nothing_else(gradeloop: CommandLine) -> None:
+    task = str(application_folder() / "examples" / "find_duplicates" / "task.yaml")
+
+    done = gradeloop("run", task, "--model", "scripted:demo", "--grader", "scripted:demo", "--json")
+
+    assert done.code == 0
+    assert done.err == ""
+    assert done.lines[0]["type"] == "thread"
+    ends = [line["evaluation"]["result"] for line in done.lines if line["type"] == "rubric_evaluation_end"]
+    assert ends == ["needs_revision", "satisfied"]
+    assert done.result["type"] == "result"
+    assert "test_unhashable" in done.result["evaluations"][0]["criteria"][0]["gap"]
+
+
+def test_text_that_the_terminals_encoding_lacks_does_not_break_the_run(gradeloop: CommandLine) -> None:
+    task = gradeloop.task("japanese", [draft("春の海 — ひねもす"), verdict()])
+
+    plain = gradeloop("run", task, PYTHONIOENCODING="ascii")
+    as_json = gradeloop("run", task, "--json", PYTHONIOENCODING="latin-1")
+
+    assert plain.code == as_json.code == 0
+    assert as_json.result["output"] == "春の海 — ひねもす"
+
+
+def test_a_reader_that_goes_away_ends_the_command_without_a_traceback(gradeloop: CommandLine) -> None:
+    task = gradeloop.task("unread", [draft("a", delay=0.5), verdict()])
+    with gradeloop.start("run", task, "--json") as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        err = process.stderr.read()
+
+    assert process.returncode == 141
+    assert err == ""
+
+
+def test_a_reader_that_goes_away_ends_every_other_command_so_too(gradeloop: CommandLine) -> None:
+    with gradeloop.start("schema") as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        err = process.stderr.read()
+
+    assert process.returncode == 141
+    assert err == ""
+
+
+PATIENCE = """
+import asyncio
+from pathlib import Path
+from typing import Any
+
+async def patience(text: str) -> bool:
+    '''Take a minute the first time, and none later.'''
+    seen = Path(__file__).with_suffix(".seen")
+    if not seen.exists():
+        seen.touch()
+        await asyncio.sleep(60)
+    return True
+"""
+
+
+def patient(gradeloop: CommandLine, name: str) -> str:
+    """Write a task with one criterion for a slow check and one for the grader: whoever resumes it need not wait."""
+    (gradeloop.folder / f"{name}.py").write_text(PATIENCE)
+    row = {"id": "c2", "reason": "As read.", "passed": True, "gap": None}
+    said = {"criteria": [row], "explanation": "Read it.", "result": "satisfied"}
+    replies = [draft("the draft", usage={"input": 7}), {"role": "grader", "verdict": said}]
+    rubric = {"criteria": [{"description": "it lasts", "check": "patience"}, "it is good"]}
+    return gradeloop.task(name, replies, rubric=rubric, tools=f"{name}.py")
+
+
+STATUSES: dict[Status | None, int] = {
+    None: 0,
+    "satisfied": 0,
+    "max_iterations_reached": 1,
+    "failed": 3,
+    "grader_error": 3,
+    "interrupted": 3,
+    "waiting": 3,
+    "superseded": 3,
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_the_exit_code_tells_the_runs_status(status: Status | None) -> None:
+    empty: dict[str, Any] = dict.fromkeys(("grading_run_id", "output", "best_iteration", "last_output", "score", "messages", "error"))
+    told: dict[str, Any] = {
+        "thread_id": "t",
+        "status": status,
+        "iterations": 0,
+        "evaluations": (),
+        "messages_truncated": False,
+        "usage": {},
+    }
+
+    assert code_of(RunEnding("t", "ended", RunResult.model_validate(empty | told))) == STATUSES[status]
+
+
+def test_a_run_that_reaches_its_last_iteration_ends_with_1(gradeloop: CommandLine) -> None:
+    done = gradeloop("run", gradeloop.task("capped", [draft("a"), verdict(gap="there is more to it")], max_iterations=1))
+
+    assert done.code == 1
+    assert "max_iterations_reached after 1 iteration " in done.out
+    assert "there is more to it" in done.out
+
+
+def test_a_run_whose_grader_fails_ends_with_3_and_the_reason(gradeloop: CommandLine) -> None:
+    fault = {"role": "grader", "error": {"kind": "auth", "message": "no such key", "status": 401}}
+
+    done = gradeloop("run", gradeloop.task("unjudged", [draft("a"), fault]))
+
+    assert done.code == 3
+    assert "grader_error" in done.out
+    assert "no such key" in done.out
+
+
+def test_ctrl_c_interrupts_and_the_line_it_prints_goes_on_without_repeating_a_finished_call(gradeloop: CommandLine) -> None:
+    screen = gradeloop.terminal("run", patient(gradeloop, "stopped"))
+    screen.until("grading, with patience")
+    screen.press_ctrl_c()
+    code = screen.code()
+    line = next(line for line in screen.text.splitlines() if "resume it with: gradeloop resume" in line)
+    thread = line.split()[-1]
+    before = json.loads(gradeloop("state", thread, "--json").out)
+
+    resumed = gradeloop("resume", thread, "--json")
+
+    assert code == 130
+    assert before["status"] == "interrupted"
+    assert resumed.code == 0
+    assert resumed.result["grading_run_id"] == before["grading_run_id"]
+    assert resumed.result["usage"]["calls"] == 2
+    assert resumed.result["usage"]["input"] == 7
+    assert [line["type"] for line in resumed.lines].count("message") == 0
+
+
+def test_ctrl_c_in_a_pipe_says_so_on_stderr_alone(gradeloop: CommandLine) -> None:
+    process = gradeloop.start("run", gradeloop.task("piped", [draft("a", delay=60)]), "--json")
+    first = line_of(process)
+    process.send_signal(signal.SIGINT)
+    done = ended(process, first)
+
+    assert done.code == 130
+    assert done.result["type"] == "interrupted"
+    assert f"gradeloop resume {done.lines[0]['thread_id']}" in done.err
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_goes_on_after_its_worker_was_killed(gradeloop: CommandLine) -> None:
+    process = gradeloop.start("run", patient(gradeloop, "orphan"), "--json")
+    told = [json.loads(line_of(process)) for _ in range(6)]
+    process.send_signal(signal.SIGINT)
+    ended(process)
+    gradeloop.kill_workers()
+
+    resumed = gradeloop("resume", told[0]["thread_id"], "--json")
+
+    assert told[-1]["type"] == "tool_called"
+    assert resumed.code == 0
+    assert resumed.result["grading_run_id"] == told[-1]["grading_run_id"]
+    assert resumed.result["usage"]["calls"] == 2
+
+
+def test_a_worker_that_is_killed_in_the_middle_of_a_run_is_started_again(gradeloop: CommandLine) -> None:
+    process = gradeloop.start("run", patient(gradeloop, "killed"), "--json")
+    started = [line_of(process) for _ in range(6)]
+    gradeloop.kill_workers()
+    done = ended(process, *started)
+
+    assert done.code == 0, done.err
+    assert done.result["usage"]["calls"] == 2
+    assert [line["type"] for line in done.lines].count("run_started") == 1
+    assert [line["type"] for line in done.lines].count("rubric_evaluation_end") == 1
+
+
+def test_a_second_ctrl_c_leaves_at_once(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "sleeper.py").write_text(
+        "import time\ndef sleeper(text: str) -> bool:\n    '''Sleep.'''\n    time.sleep(12)\n    return True\n"
+    )
+    task = gradeloop.task("stuck", [draft("a")], rubric={"criteria": [{"description": "d", "check": "sleeper"}]}, tools="sleeper.py")
+    screen = gradeloop.terminal("run", task)
+    screen.until("the check sleeper")
+    screen.press_ctrl_c()
+    screen.until("press Ctrl-C again")
+    pressed = time.monotonic()
+    screen.press_ctrl_c()
+
+    assert screen.code() == 130
+    assert time.monotonic() - pressed < 10
+    assert "gradeloop watch run-" in screen.text
+    gradeloop.kill_workers()
+
+
+def test_a_detached_run_is_left_running_and_can_be_watched(gradeloop: CommandLine) -> None:
+    task = gradeloop.task("detached", [draft("a", delay=1), verdict()], thread="detached-1")
+    detached = gradeloop("run", task, "--detach")
+    meanwhile = gradeloop.start("watch", "detached-1")
+    shown = ended(meanwhile)
+    afterwards = gradeloop("watch", "detached-1", "--json")
+
+    assert detached.code == shown.code == afterwards.code == 0
+    assert "gradeloop watch detached-1" in detached.err
+    assert "it is good" in shown.out
+    assert "satisfied after 1 iteration " in shown.out
+    assert afterwards.result["status"] == "satisfied"
+
+
+def test_ctrl_c_while_watching_leaves_the_run_alone(gradeloop: CommandLine) -> None:
+    gradeloop("run", gradeloop.task("watched", [draft("a", delay=60)], thread="watched-1", rubric=None), "--detach")
+    screen = gradeloop.terminal("watch", "watched-1")
+    screen.until("drafting")
+    screen.press_ctrl_c()
+
+    assert screen.code() == 130
+    assert "still running" in screen.text
+    assert json.loads(gradeloop("state", "watched-1", "--json").out)["status"] == "running"
+
+
+def test_a_run_that_another_terminal_interrupts_ends_here_with_3(gradeloop: CommandLine) -> None:
+    task = gradeloop.task("shared", [draft("a"), verdict(delay=60)], thread="shared-1")
+    first = gradeloop.terminal("run", task)
+    first.until("grading")
+    second = gradeloop.start("watch", "shared-1", "--json")
+    line_of(second)
+    first.press_ctrl_c()
+    done = ended(second)
+
+    assert first.code() == 130
+    assert done.code == 3
+    assert "gradeloop resume shared-1" in done.err
+
+
+def test_two_runs_at_once_with_other_tools_of_the_same_name_do_not_meet(gradeloop: CommandLine) -> None:
+    started = []
+    for name, answer in (("yes", "True"), ("no", "{'ok': False, 'why': 'never'}")):
+        (gradeloop.folder / f"{name}.py").write_text(f"def decide(text: str) -> object:\n    '''Decide.'''\n    return {answer}\n")
+        rubric = {"criteria": [{"description": "d", "check": "decide"}]}
+        task = gradeloop.task(name, [draft("a", delay=0.5)], rubric=rubric, tools=f"{name}.py", max_iterations=1)
+        started.append(gradeloop.start("run", task, "--json"))
+    done = [ended(process) for process in started]
+
+    assert [each.code for each in done] == [0, 1]
+    assert [each.result["score"] for each in done] == [1.0, 0.0]
+
+
+def test_a_later_run_finds_the_server_and_the_worker_of_an_earlier_one(gradeloop: CommandLine) -> None:
+    task = gradeloop.task("again", [draft("a"), verdict()])
+    first = gradeloop("run", task, "--json")
+    server, workers = (gradeloop.state / "server.json").read_text(), gradeloop.workers()
+
+    second = gradeloop("run", task, "--json")
+
+    assert first.code == second.code == 0
+    assert (gradeloop.state / "server.json").read_text() == server
+    assert gradeloop.workers() == workers
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal(gradeloop: CommandLine) -> None:
+    done = gradeloop("run", gradeloop.task("rude", [draft("red \x1b[31m bell \x07 title \x1b]0;owned\x07 end"), verdict(gap=None)]))
+
+    assert done.code == 0
+    assert "\x1b" not in done.out
+    assert "\x07" not in done.out
+
+
+def test_a_narrow_terminal_shows_a_hundred_criteria_the_failing_ones_first(gradeloop: CommandLine) -> None:
+    rows = [{"id": f"c{at}", "reason": "r", "passed": at != 99, "gap": "it lacks care" if at == 99 else None} for at in range(1, 101)]
+    said = {"criteria": rows, "explanation": "One lacks.", "result": "needs_revision"}
+    replies = [draft("a"), {"role": "grader", "verdict": said}, draft("b", 1, delay=1), {"role": "grader", "iteration": 1, "verdict": said}]
+    rubric = "\n".join(f"- criterion number {at} about something that matters to whoever wrote it" for at in range(1, 101))
+    screen = gradeloop.terminal("run", gradeloop.task("many", replies, rubric=rubric, max_iterations=2), size=(60, 24), NO_COLOR="1")
+
+    assert screen.code() == 1
+    assert max(len(line) for line in screen.text.splitlines() if line.startswith((" ✗", " ✓", "   "))) <= 60
+    live = screen.text[screen.text.index("revising") :]
+    assert " ✗ c99   criterion number 99" in live
+    assert "… 86 more, all of them pass" in live
+    assert "the other 99 criteria pass" in live
+    assert "99 of 100" in live
+    assert "\x1b[3" not in screen.raw
+
+
+def test_init_writes_a_task_that_runs(gradeloop: CommandLine) -> None:
+    wrote = gradeloop("init", "mine.yaml")
+
+    done = gradeloop("run", "mine.yaml", "--json")
+
+    assert wrote.code == 0
+    assert "gradeloop run mine.yaml" in wrote.out
+    assert done.code == 2
+    assert "ANTHROPIC_API_KEY" in done.err
+
+
+def test_dev_serves_the_queue_gradeloop_until_ctrl_c_and_dev_stop_ends_what_is_left(tmp_path: Path) -> None:
+    gradeloop = CommandLine(tmp_path / "state", tmp_path)
+    task = gradeloop.task("served", [draft("a"), verdict()])
+    dev = gradeloop.start("dev", "--scripted", "served.replies.yaml")
+    first = line_of(dev)
+    address = first.split()[1]
+    try:
+        done = gradeloop("run", task, "--json", TEMPORAL_ADDRESS=address, GRADELOOP_TASK_QUEUE="gradeloop")
+    finally:
+        dev.send_signal(signal.SIGINT)
+        served = ended(dev, first)
+    stopped = gradeloop("dev", "stop")
+    gradeloop.end()
+
+    assert done.code == 0, done.err
+    assert served.code == 0, served.err
+    assert "\nUI " in served.out
+    assert "Traceback" not in served.err
+    assert stopped.code == 0
+    assert "no embedded server was running" in stopped.out
+
+
+def test_help_and_the_bare_package_load_no_sdk() -> None:
+    code = f"import sys; import gradeloop.cli, gradeloop; print([name for name in {SDKS!r} if name in sys.modules])"
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_help_names_every_command(gradeloop: CommandLine) -> None:
+    done = gradeloop("--help")
+
+    assert done.code == 0
+    commands = "run demo resume watch state show list rubric registry judge agreement interrupt cancel close init schema worker dev"
+    assert all(f"  {name} " in done.out for name in commands.split())
+    assert "..." not in done.out.partition("Run and watch a thread:")[2]
+
+
+def test_schema_prints_the_contract_whole_or_by_name(gradeloop: CommandLine) -> None:
+    every, one = gradeloop("schema"), gradeloop("schema", "RunResult")
+
+    assert json.loads(every.out)["RunResult"] == json.loads(one.out)

@@ -1,0 +1,137 @@
+"""What goes wrong at the command line: one sentence on stderr, nothing on stdout, the right exit code."""
+
+import os
+import shutil
+import stat
+
+import pytest
+
+from tests.rig.cli import CommandLine, Done, draft, verdict
+
+RUN = ("run", "task.yaml", "--json")
+
+TOOLS = {
+    "missing_import": (
+        "import no_such_module",
+        "missing_import.py' does not import: ModuleNotFoundError: No module named 'no_such_module'",
+    ),
+    "no_python": ("def look(:", "no_python.py' does not import: SyntaxError"),
+    "quits": ("raise SystemExit(3)", "SystemExit: 3"),
+    "offers_nothing": ("_hidden = 1", "offers_nothing.py' has no public function"),
+    "untyped": ("def look(text): return True", "the tool 'look': parameter 'text' needs a type annotation"),
+}
+
+
+@pytest.fixture(scope="module")
+def gradeloop(commands: CommandLine) -> CommandLine:
+    """Return the command in a folder with one good task."""
+    commands.task("task", [draft("a"), verdict()])
+    return commands
+
+
+def refused(done: Done, code: int, *words: str) -> None:
+    """Check that a command ended with one sentence that holds the words."""
+    assert done.code == code, done
+    assert done.out == ""
+    assert done.err.startswith("gradeloop: ")
+    assert done.err.count("\n") == 1
+    assert not [word for word in words if word not in done.err], done.err
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_tools_that_do_not_load_are_refused_before_a_thread_starts(gradeloop: CommandLine, name: str) -> None:
+    source, words = TOOLS[name]
+    (gradeloop.folder / f"{name}.py").write_text(source)
+
+    refused(gradeloop(*RUN, "--tools", f"{name}.py"), 2, words)
+
+
+@pytest.mark.parametrize(
+    ("field", "task"),
+    [
+        ("generator.tools", {"generator": {"model": "scripted:x", "tools": ["run_pyton"]}}),
+        ("grader.tools", {"grader": {"model": "scripted:x", "tools": ["run_pyton"]}}),
+        ("the check of c1", {"rubric": {"criteria": [{"description": "d", "check": "run_pyton"}]}}),
+    ],
+)
+def test_an_unknown_tool_is_refused_by_the_worker_before_any_call(gradeloop: CommandLine, field: str, task: dict[str, object]) -> None:
+    done = gradeloop("run", gradeloop.task("unknown", [], **task), "--json")
+
+    assert done.code == 2
+    assert field in done.err
+    assert "unknown tool 'run_pyton'. Did you mean 'run_python'?" in done.err
+    assert done.err.count("\n") == 1
+    assert {line["type"] for line in done.lines} <= {"thread", "message", "run_started"}
+
+
+@pytest.mark.parametrize("command", [RUN, ("state", "t"), ("watch", "t"), ("resume", "t")])
+def test_a_server_that_does_not_answer_is_exit_code_4(gradeloop: CommandLine, command: tuple[str, ...]) -> None:
+    done = gradeloop(*command, TEMPORAL_ADDRESS="127.0.0.1:1")
+
+    refused(done, 4, "127.0.0.1:1", "connection refused", "TEMPORAL_ADDRESS")
+
+
+def test_an_address_that_is_none_is_refused(gradeloop: CommandLine) -> None:
+    refused(gradeloop(*RUN, TEMPORAL_ADDRESS="nowhere"), 2, "'nowhere'", "host:port")
+
+
+@pytest.mark.parametrize("command", ["state", "watch", "resume"])
+def test_a_thread_that_is_not_there_is_named(gradeloop: CommandLine, command: str) -> None:
+    refused(gradeloop(command, "no-such-thread"), 2, "there is no thread 'no-such-thread'")
+
+
+def test_a_thread_in_which_nothing_is_interrupted_cannot_be_resumed(gradeloop: CommandLine) -> None:
+    ended = gradeloop(*RUN, "--thread", "ended-1")
+    gradeloop("run", gradeloop.task("going", [draft("a", delay=60)]), "--thread", "going-1", "--detach")
+
+    assert ended.code == 0
+    refused(gradeloop("resume", "ended-1"), 2, "ended-1", "nothing is interrupted in this thread; it has ended")
+    refused(gradeloop("resume", "going-1"), 2, "going-1", "nothing is interrupted in this thread")
+    refused(gradeloop(*RUN, "--thread", "ended-1"), 2, "'ended-1' exists already", "choose another id")
+
+
+def test_a_state_folder_that_cannot_be_made_or_written_is_refused(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "file").touch()
+    refused(gradeloop(*RUN, GRADELOOP_STATE_DIR="file"), 2, "file' cannot be made", "GRADELOOP_STATE_DIR")
+
+    locked = gradeloop.folder / "locked"
+    locked.mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root writes everywhere, and setpriv is not here to take that away")
+        powerless = "--bounding-set=-dac_override,-dac_read_search"
+        refused(gradeloop.under("setpriv", powerless)(*RUN, GRADELOOP_STATE_DIR=str(locked)), 2, "locked' is not writable")
+    else:
+        refused(gradeloop(*RUN, GRADELOOP_STATE_DIR=str(locked)), 2, "locked' is not writable")
+
+
+def test_mistakes_of_the_smaller_commands_are_one_sentence_each(gradeloop: CommandLine) -> None:
+    refused(gradeloop("init", "task.yaml"), 2, "'task.yaml' exists already", "name another file")
+    refused(gradeloop("schema", "RunResults"), 2, "'RunResults'", "Did you mean 'RunResult'?")
+    refused(gradeloop("run", "absent.yaml"), 2, "'absent.yaml' does not exist")
+    refused(gradeloop(*RUN, "--rubric", ""), 2, "rubric", "empty")
+
+
+def test_an_unknown_command_or_flag_is_answered_with_a_suggestion(gradeloop: CommandLine) -> None:
+    command, flag = gradeloop("runn"), gradeloop("run", "--max-iteration", "3")
+
+    assert command.code == flag.code == 2
+    assert command.out == flag.out == ""
+    assert "Did you mean 'run'?" in command.err
+    assert "--max-iterations" in flag.err
+
+
+def test_a_crash_of_pythons_own_tidying_never_changes_an_exit_code(gradeloop: CommandLine) -> None:
+    """Temporal's threads crash one process in ten that saw a failed call and then tidies up."""
+    codes = {gradeloop("state", "no-such-thread").code for _ in range(6)}
+
+    assert codes == {2}
+
+
+def test_a_worker_that_cannot_start_says_why(gradeloop: CommandLine) -> None:
+    absent, flag = gradeloop("worker", "--tools", "absent.py"), gradeloop("worker", "--max-concurrent-activities", "many")
+
+    assert absent.code == flag.code == 2
+    assert absent.err == "the tools file 'absent.py' does not exist\n"
+    assert "'many'" in flag.err
+    assert "Traceback" not in flag.err

@@ -1,0 +1,326 @@
+"""`gradeloop eval` as its users run it: the gate's exit codes, outputs, an outage, Ctrl-C, the store, and every mistake in a sentence."""
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from gradeloop.store.engine import FILE
+from tests.rig.batches import breaks, fails, passes
+from tests.rig.cli import CommandLine, Done, line_of
+
+JUDGE = "scripted:judge"
+
+
+@pytest.fixture(scope="module")
+def gradeloop(commands: CommandLine) -> CommandLine:
+    """Return the command with a folder of its own."""
+    return commands
+
+
+def suite(gradeloop: CommandLine, name: str, replies: list[dict[str, Any]], outputs: list[str], **more: Any) -> str:
+    """Write a suite of outputs that a scripted judge judges, and return the file's name."""
+    (gradeloop.folder / f"{name}.replies.yaml").write_text(json.dumps({"replies": replies}))
+    tests = [{"id": f"case-{at}", "output": output} for at, output in enumerate(outputs)]
+    told = {"name": name, "grader": JUDGE, "scripted": f"{name}.replies.yaml", "rubric": "- it is good", "tests": tests}
+    (gradeloop.folder / f"{name}.yaml").write_text(json.dumps(told | more))
+    return f"{name}.yaml"
+
+
+def batch_of(done: Done) -> str:
+    """Return the batch's id, which the command tells first."""
+    found = re.search(r"batch (\S+): \d", done.err)
+    assert found, done.err
+    return found[1]
+
+
+def until_stored(gradeloop: CommandLine, batch: str) -> None:
+    """Wait until a batch that was started and left has begun: `--detach` does not."""
+    deadline = time.monotonic() + 20
+    while batch not in gradeloop("batches", "list", "--json").out:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+MIXED = [passes(), fails("bad"), breaks("odd")]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "flags", "code", "results"),
+    [
+        (["good"], (), 0, "1 passed of 1"),
+        (["good", "bad"], (), 1, "1 passed, 1 failed of 2"),
+        (["good", "bad"], ("--pass-rate", "0.5"), 0, "1 passed, 1 failed of 2"),
+        (["good", "odd"], (), 3, "1 passed, 1 error of 2"),
+        (["good", "odd"], ("--allow-errors", "0.5"), 0, "1 passed, 1 error of 2"),
+        (["bad", "odd"], ("--allow-errors", "0.5"), 1, "1 failed, 1 error of 2"),
+        (["odd"], ("--allow-errors", "1"), 3, "1 error of 1"),
+    ],
+)
+def test_the_exit_code_is_the_gate(gradeloop: CommandLine, outputs: list[str], flags: tuple[str, ...], code: int, results: str) -> None:
+    done = gradeloop("eval", suite(gradeloop, "gate", MIXED, outputs), *flags)
+
+    assert done.code == code, done.err
+    assert f"Results: {results}" in done.out
+
+
+def test_results_go_to_files_of_every_kind_and_to_the_store(gradeloop: CommandLine) -> None:
+    names = [f"out.{suffix}" for suffix in ("json", "jsonl", "csv", "xml")]
+    given = [flag for name in names for flag in ("-o", name)]
+
+    done = gradeloop("eval", suite(gradeloop, "files", MIXED, ["good", "bad", "odd"]), *given)
+    batch, files = batch_of(done), [gradeloop.folder / name for name in names]
+    exported = gradeloop("batches", "export", batch, "-o", "again.json", "-o", "again.xml")
+
+    told = json.loads(files[0].read_text())
+    assert [each["status"] for each in told["cases"]] == ["passed", "failed", "error"]
+    assert {json.loads(line)["id"] for line in files[1].read_text().splitlines()} == {"case-0", "case-1", "case-2"}
+    assert files[2].read_text().count("\n") == 4
+    whole = ET.parse(files[3]).getroot()
+    assert [whole.get(name) for name in ("tests", "failures", "errors")] == ["3", "1", "1"]
+    assert exported.code == 0, exported.err
+    assert json.loads((gradeloop.folder / "again.json").read_text()) == told
+    assert (gradeloop.folder / "again.xml").read_text() == files[3].read_text()
+    with sqlite3.connect(gradeloop.state / FILE) as store:
+        assert store.execute("SELECT count(*) FROM cases WHERE batch_id = ?", (batch,)).fetchone() == (3,)
+
+
+def test_batches_are_listed_and_shown_down_to_a_case(gradeloop: CommandLine) -> None:
+    batch = batch_of(gradeloop("eval", suite(gradeloop, "seen", MIXED, ["good", "bad"])))
+
+    listed, whole = gradeloop("batches", "list", "--json"), gradeloop("batches", "show", batch)
+    one, as_json = gradeloop("batches", "show", "latest", "case-1"), gradeloop("batches", "show", batch, "case-1", "--json")
+
+    assert json.loads(listed.out)[0]["batch_id"] == batch
+    assert "Results: 1 passed, 1 failed of 2" in whole.out
+    assert "gap: it is not" in one.out
+    assert as_json.result["criteria"][0]["gap"] == "it is not"
+
+
+def test_a_verdict_is_paid_for_once_and_asked_anew_where_that_is_wanted(gradeloop: CommandLine) -> None:
+    name = suite(gradeloop, "paid", MIXED, ["a good thing", "a bad thing"])
+    gradeloop("eval", name)
+    suite(gradeloop, "paid", [breaks()], ["a good thing", "a bad thing"])
+
+    again, anew = gradeloop("eval", name), gradeloop("eval", name, "--no-cache")
+
+    assert "1 passed, 1 failed of 2 (50% of 2 judged, 100% wanted); 2 cached" in again.out
+    assert "2 errors of 2" in anew.out
+
+
+def test_an_outage_pauses_the_batch_counts_nobody_as_failed_and_it_ends_once_it_is_over(gradeloop: CommandLine) -> None:
+    name = suite(gradeloop, "outage", [passes(), breaks("number 1", kind="server")], [f"number {at}" for at in range(60)], retries=0)
+
+    broken = gradeloop("eval", name, "--max-errors", "3", "--concurrency", "2", "-o", "outage.xml")
+    batch, whole = batch_of(broken), ET.parse(gradeloop.folder / "outage.xml").getroot()
+    seen = gradeloop("eval", "--attach", batch)
+    suite(gradeloop, "outage", [passes()], [])  # the provider is well again: the same file, which its worker reads at its next start
+    gradeloop.kill_workers()
+    resumed = gradeloop("eval", "--resume", batch)
+
+    assert broken.code == seen.code == 3, broken.err
+    assert "0 failed" not in broken.out
+    assert " failed" not in broken.out
+    assert re.search(r"Results: \d+ passed, [34] errors, \d+ not run of 60 .*; paused: [34] cases ended in an error", broken.out)
+    assert f"resume it with: gradeloop eval --resume {batch}" in broken.err
+    assert whole.get("failures") == "0"
+    assert int(whole.get("errors") or 0) == len(whole.findall(".//error")) > 3
+    assert resumed.code == 0, resumed.err
+    assert "Results: 60 passed of 60" in resumed.out
+
+
+def test_errors_and_failures_are_run_again(gradeloop: CommandLine) -> None:
+    batch = batch_of(gradeloop("eval", suite(gradeloop, "again", MIXED, ["good", "bad", "odd"])))
+    suite(gradeloop, "again", [passes(), fails("bad")], [])
+    gradeloop.kill_workers()
+
+    errors = gradeloop("eval", "--retry", "errors")
+    suite(gradeloop, "again", [passes()], [])
+    gradeloop.kill_workers()
+    failures = gradeloop("eval", "--attach", batch, "--retry", "failures")
+
+    assert (errors.code, failures.code) == (1, 0), errors.err + failures.err
+    assert "Results: 2 passed, 1 failed of 3" in errors.out
+    assert "Results: 3 passed of 3" in failures.out
+
+
+def test_ctrl_c_leaves_the_batch_running_and_it_can_be_attached(gradeloop: CommandLine) -> None:
+    name = suite(gradeloop, "slow", [passes(delay=0.4)], [f"slow number {at}" for at in range(20)], concurrency=2)
+    process = gradeloop.start("eval", name, "--json")
+    first = json.loads(line_of(process))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+
+    attached = gradeloop("eval", "--attach", "latest", "--json")
+
+    assert first["status"] == "passed"
+    assert process.returncode == 130
+    assert "still running; follow it with: gradeloop eval --attach slow-" in err
+    assert attached.code == 0, attached.err
+    assert {line["id"] for line in attached.lines} == {f"case-{at}" for at in range(20)}
+
+
+def test_a_batch_is_started_and_left_and_paused(gradeloop: CommandLine) -> None:
+    name = suite(gradeloop, "left", [passes(delay=0.5)], [f"left number {at}" for at in range(20)], concurrency=1)
+
+    left = gradeloop("eval", name, "--detach")
+    until_stored(gradeloop, left.err.split()[-1])
+    paused = gradeloop("batches", "pause", "latest")
+    seen = gradeloop("eval", "--attach", "latest")
+    resumed = gradeloop("eval", "--resume", "latest", "--concurrency", "20")
+
+    assert (left.code, paused.code, seen.code, resumed.code) == (0, 0, 3, 0), left.err + paused.err + seen.err + resumed.err
+    assert "paused: paused by a person" in seen.out
+    assert "Results: 20 passed of 20" in resumed.out
+
+
+def test_a_case_that_waits_for_a_person_ends_the_command_and_not_the_case(gradeloop: CommandLine) -> None:
+    rubric = {"criteria": ["it is good", {"description": "it may go out", "human": True}]}
+    replies = [{"role": "generator", "text": "a letter"}, passes()]
+    told = {"prompts": ["Write a letter."], "generators": ["scripted:writer"], "tests": [{"id": "letter"}], "loop": True, "rubric": rubric}
+    name = suite(gradeloop, "person", replies, [], **told)
+
+    waiting = gradeloop("eval", name)
+    batch = batch_of(waiting)
+    listed = gradeloop("list", "--status", "waiting", "--json")
+    decided = gradeloop("decide", f"{batch}/letter", "c2", "--pass", "--by", "ann")
+    ended = gradeloop("eval", "--attach", batch)
+
+    assert waiting.code == 3, waiting.err
+    assert "1 waiting of 1" in waiting.out
+    assert f"{batch}/letter" in listed.out, listed.err
+    assert decided.code == 0, decided.err
+    assert ended.code == 0, ended.out + ended.err
+
+
+def test_on_a_terminal_the_batch_is_a_live_view(gradeloop: CommandLine) -> None:
+    name = suite(
+        gradeloop, "live", [passes(delay=0.3), fails("live number 3", delay=0.3)], [f"live number {at}" for at in range(8)], concurrency=2
+    )
+
+    terminal = gradeloop.terminal("eval", name)
+    terminal.until("of 8 done")
+    terminal.until("Results:")
+
+    assert terminal.code() == 1
+    assert "failed  case-3  c1: it is not" in terminal.text
+    assert "Results: 7 passed, 1 failed of 8" in terminal.text
+
+
+REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
+    ({"tests": []}, (), "tests"),
+    ({"tests": [{"id": "a", "output": "x"}, {"id": "a", "output": "y"}]}, (), "'a'"),
+    ({"tests": [{"id": "a", "output": "x" * 1_100_000}]}, (), "'a'"),
+    ({"tests": "none.csv"}, (), "none.csv"),
+    ({"test": []}, (), "Did you mean 'tests'?"),
+    ({}, ("--filter", "nothing-like-it"), "matches no case"),
+    ({}, ("-o", "out.docx"), ".docx"),
+    ({}, ("-o", "no/such/folder/out.json"), "make it first"),
+    ({"grader": "openai:gpt-5", "scripted": None}, (), "OPENAI_API_KEY"),
+]
+
+
+@pytest.mark.parametrize(("more", "flags", "words"), REFUSED)
+def test_a_mistake_is_one_sentence_and_nothing_is_run(
+    gradeloop: CommandLine, more: dict[str, Any], flags: tuple[str, ...], words: str
+) -> None:
+    done = gradeloop("eval", suite(gradeloop, "wrong", [passes()], ["good"], **more), *flags)
+
+    assert done.code == 2, done.out
+    assert words in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+def test_a_dataset_in_another_encoding_is_told_with_its_place(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "latin.csv").write_bytes("id,output\na,caf\xe9\n".encode("latin-1"))
+
+    done = gradeloop("eval", suite(gradeloop, "latin", [passes()], [], tests="latin.csv"))
+
+    assert done.code == 2
+    assert "latin.csv" in done.err
+    assert "line 2" in done.err
+    assert "0xe9" in done.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ((), "No suite is named; give its file, or name a batch with --attach or --resume"),
+        (("--attach", "nosuch"), "there is no batch 'nosuch' in the store."),
+        (("--attach", "a", "--resume", "b"), "--attach and --resume exclude each other; keep one"),
+        (("--resume", "a", "--grader", "openai:x"), "need a suite; a batch keeps the ones it was started with"),
+        (("none.yaml",), "does not exist"),
+        ((".",), "is no YAML file"),
+        (("gate.yaml", "--budget-usd", "0"), "--budget-usd: Input should be greater than 0"),
+        (("gate.yaml", "--pass-rate", "1.5"), "--pass-rate"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(gradeloop: CommandLine, flags: tuple[str, ...], words: str) -> None:
+    done = gradeloop("eval", *flags)
+
+    assert done.code == 2
+    assert words in done.err
+
+
+def test_a_worker_with_another_store_is_found_out(gradeloop: CommandLine, tmp_path: Path) -> None:
+    name = suite(gradeloop, "astray", [passes()], ["good"])
+    batch = batch_of(gradeloop("eval", name))
+    queue = gradeloop.living_worker()
+
+    done = gradeloop("eval", name, GRADELOOP_STORE=f"sqlite:///{tmp_path}/other.db", GRADELOOP_TASK_QUEUE=queue)
+
+    assert batch
+    assert done.code == 2
+    assert "its worker uses another store; set GRADELOOP_STORE here to the worker's value" in done.err
+
+
+def test_a_worker_of_ours_that_has_ended_is_started_again_to_take_the_cases(gradeloop: CommandLine) -> None:
+    name = suite(gradeloop, "ended", [passes()], ["good"])
+    assert gradeloop("eval", name).code == 0
+    queue = gradeloop.living_worker()
+    gradeloop.kill_workers()
+
+    done = gradeloop("eval", name, GRADELOOP_TASK_QUEUE=queue)
+
+    assert done.code == 0, done.err
+
+
+@pytest.mark.slow
+def test_where_no_worker_takes_the_cases_it_says_which_is_missing(gradeloop: CommandLine) -> None:
+    waiting = gradeloop.start("eval", suite(gradeloop, "alone", [passes()], ["good"]), GRADELOOP_TASK_QUEUE="nobodys")
+    assert waiting.stderr
+    told = waiting.stderr.readline()
+    waiting.kill()
+
+    assert told == "no worker has taken the cases so far; start one: gradeloop worker --task-queue nobodys\n"
+
+
+def test_without_a_server_it_says_so(gradeloop: CommandLine) -> None:
+    store = f"sqlite:///{gradeloop.folder / 'away.db'}"
+    done = gradeloop("eval", suite(gradeloop, "away", [passes()], ["good"]), TEMPORAL_ADDRESS="127.0.0.1:1", GRADELOOP_STORE=store)
+
+    assert done.code == 4
+    assert "No Temporal server answers" in done.err
+    assert os.environ.get("GRADELOOP_STORE") is None
+
+
+def test_what_only_the_worker_knows_is_told_as_a_mistake_too(gradeloop: CommandLine) -> None:
+    model = {"id": "openai_compatible:x", "config": {"base_url": "http://127.0.0.1:9/v1"}}
+    allowed = {"GRADELOOP_BASE_URLS": "http://127.0.0.1:9"}
+    name = suite(gradeloop, "dear", [], ["good"], grader=model)
+
+    unpriced = gradeloop("eval", name, "--budget-usd", "1", **allowed)
+    elsewhere = gradeloop("eval", name)
+
+    assert (unpriced.code, elsewhere.code) == (2, 2), unpriced.err + elsewhere.err
+    assert "budget.max_cost_usd: the price of 'openai_compatible:x' is not known on this worker" in unpriced.err
+    assert "is not allowed on this worker; add it to the worker's GRADELOOP_BASE_URLS" in elsewhere.err
+    assert "Traceback" not in unpriced.err + elsewhere.err

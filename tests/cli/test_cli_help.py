@@ -1,0 +1,138 @@
+"""The command line's help: groups, plain sentences, former names, shell completion, and the page that is written from it."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gradeloop import exit_codes as departure
+from gradeloop.cli.help import FORMER_COMMANDS, FORMER_FLAGS, GROUPS
+from gradeloop.cli.main import app
+from gradeloop.cli.reference import reference
+from gradeloop.settings.worker import WorkerSettings
+from tests.test_house import BIN, loaded_by, of_packages
+
+TOP: Any = typer.main.get_command(app)
+TOP.load_all()
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+HEAVY = ("anthropic", "openai", "google.genai", "temporalio", "sqlalchemy", "rich", "workflows", "activities")
+
+
+def commands(command: Any = TOP, path: str = "gradeloop") -> Iterator[tuple[str, Any]]:
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, f"{path} {name}")
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    """Yield every help text, with the command or flag that it describes."""
+    for path, command in commands():
+        yield path, command.help
+        yield from ((f"{path} {param.name}", param.help) for param in command.params if "completion" not in param.name)
+    for path, model in (
+        ("worker", WorkerSettings),
+        *((f"worker {name}", field.annotation) for name, field in WorkerSettings.model_fields.items()),
+    ):
+        for name, field in getattr(model, "model_fields", {}).items():
+            if not hasattr(field.annotation, "model_fields"):
+                yield f"{path} {name}", field.description
+
+
+def test_the_page_of_commands_is_written_from_them() -> None:
+    assert PAGE.read_text() == reference(), "run make docs"
+
+
+def test_the_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = reference()
+    monkeypatch.setenv("COLUMNS", "40")
+
+    assert reference() == wide
+
+
+def test_every_command_stands_in_one_group() -> None:
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(TOP.commands)
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_the_commands_are_listed_in_groups_without_being_cut(columns: str) -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": columns}, prog_name="gradeloop").output
+
+    titles = [line.removesuffix(":") for line in shown.splitlines() if line.removesuffix(":") in GROUPS]
+    assert titles == list(GROUPS)
+    assert "..." not in shown.partition("Run and watch a thread:")[2]
+
+
+@pytest.mark.parametrize(("place", "text"), list(sentences()))
+def test_every_help_is_a_plain_sentence(place: str, text: str) -> None:
+    assert text, place
+    assert re.fullmatch(r"[A-Z`].*[.]|Retries per call.*", text, flags=re.DOTALL), place
+    assert re.match(r"(Of|By|For|In|From)\b", text) is None, place
+    assert re.search(r"\b(told|stands|held|borne|somebody)\b", text) is None, place
+
+
+@pytest.mark.parametrize(
+    ("command", "former", "today"), [(command, former, today) for command, flags in FORMER_FLAGS.items() for former, today in flags.items()]
+)
+@pytest.mark.parametrize("written", ["{} 3", "{}=3", "{}"])
+def test_a_former_flag_fails_with_the_name_of_today(command: str, former: str, today: str, written: str) -> None:
+    done = CliRunner().invoke(app, [command, "file.yaml", *written.format(former).split()], prog_name="gradeloop")
+
+    assert done.exit_code == 2
+    assert f"The flag {former} is now {today}; use that name." in done.stderr
+    assert today.split(maxsplit=1)[0] in {name for param in TOP.commands[command].params for name in param.opts}
+
+
+@pytest.mark.parametrize(("former", "today"), FORMER_COMMANDS.items())
+def test_a_former_command_fails_with_the_name_of_today(former: str, today: str) -> None:
+    done = CliRunner().invoke(app, [former, "list", "demo"], prog_name="gradeloop")
+
+    assert done.exit_code == 2
+    assert f"The command '{former}' is now '{today}'; use that name." in done.stderr
+    assert today in TOP.commands
+
+
+def test_what_follows_two_dashes_is_no_former_flag() -> None:
+    done = CliRunner().invoke(app, ["eval", "--json", "--", "--only"], prog_name="gradeloop")
+
+    assert "is now" not in done.output
+
+
+def test_a_command_says_its_own_exit_codes() -> None:
+    named = {name for name in departure.CODES if name and name != "worker"}
+
+    assert {path.split()[-1] for path, command in commands() if command.epilog} == named
+    for name in named:
+        shown = CliRunner().invoke(app, [name, "--help"]).output
+        assert all(
+            re.search(rf"^ +{code} +{re.escape(meaning)}$", shown, flags=re.MULTILINE) for code, meaning in departure.CODES[name].items()
+        )
+
+
+def test_the_shell_completes_commands_and_flags_without_loading_anything_heavy() -> None:
+    def completed(words: str) -> list[str]:
+        given = {"_GRADELOOP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+        done = subprocess.run([BIN / "gradeloop"], env=os.environ | given, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert completed("gradeloop e") == ["eval"]
+    assert completed("gradeloop registry ") == ["create", "add", "list", "show"]
+    assert completed("gradeloop eval --fil") == ["--filter"]
+    assert "rubrics" not in completed("gradeloop ")
+
+
+def test_the_completion_script_is_printed_for_a_shell() -> None:
+    given = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    command = [str(BIN / "gradeloop"), "--show-completion", "bash"]
+    done = subprocess.run(command, env=os.environ | given, capture_output=True, text=True, check=True)
+
+    assert "_GRADELOOP_COMPLETE=complete_bash" in done.stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    assert of_packages(HEAVY, loaded_by(str(BIN / "gradeloop"), "--help")) == set()

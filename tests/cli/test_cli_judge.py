@@ -1,0 +1,330 @@
+"""The commands about judges, as their users run them: judged, read again, registered, held against labels; every mistake in a sentence."""
+
+import json
+import os
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from gradeloop.cli.main import app
+from gradeloop.errors import InvalidRequest
+from gradeloop.store.engine import FILE
+from tests.rig.cli import CommandLine, line_of
+from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
+from tests.rig.threads import row, verdict
+
+
+@pytest.fixture(scope="module")
+def gradeloop(commands: CommandLine) -> CommandLine:
+    """Return the command with a judge, runs and replies in its folder."""
+    write(commands, "judge.yaml", FRANCE | {"n_rollouts_per_input": 2})
+    write(commands, "replies.yaml", {"replies": [answers(MATCH, 0), answers(MATCH, 1)]})
+    lines = [json.dumps({"id": name, "messages": PARIS["transcripts"][0]["messages"]}) for name in ("a", "b", "c")]
+    (commands.folder / "runs.jsonl").write_text("\n".join(lines))
+    return commands
+
+
+def write(gradeloop: CommandLine, name: str, value: object) -> str:
+    """Write a file of JSON, which is YAML too."""
+    (gradeloop.folder / name).write_text(value if isinstance(value, str) else json.dumps(value))
+    return name
+
+
+SCRIPTED = ("--scripted", "replies.yaml")
+
+
+def test_runs_are_judged_and_told_in_a_table(gradeloop: CommandLine) -> None:
+    done = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=match", "--pass-rate", "1")
+
+    assert done.code == 0, done.err
+    assert "run  verdict  label  citations  notes" in done.out
+    assert "a    passed   match  1 of 1" in done.out
+    assert "Results: 3 judged, 3 passed (100%), 0 failures; 0 tokens, $0.0000" in done.out
+
+
+def test_results_are_json_lines_in_a_pipe_and_in_a_file_and_are_not_paid_for_again(gradeloop: CommandLine) -> None:
+    write(gradeloop, "other.yaml", FRANCE | {"name": "the same but for its name", "n_rollouts_per_input": 2})
+    gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED)
+    write(gradeloop, "silent.yaml", {"replies": [fails(), fails(sample=1)]})
+
+    done = gradeloop("judge", "other.yaml", "runs.jsonl", "--scripted", "silent.yaml", "--json", "-o", "out.jsonl")
+
+    assert done.code == 0, done.err
+    assert sorted(line["agent_run_id"] for line in done.lines) == ["a", "b", "c"]
+    assert all(line["output"] == MATCH for line in done.lines)
+    assert (gradeloop.folder / "out.jsonl").read_text() == done.out
+    assert "Results: 3 judged, 0 failures" in done.err
+
+
+def test_what_was_judged_is_in_the_store(gradeloop: CommandLine) -> None:
+    gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED)
+
+    with sqlite3.connect(gradeloop.state / FILE) as store:
+        rows = store.execute("SELECT agent_run_id, result_type FROM judgements ORDER BY agent_run_id").fetchall()
+
+    assert set(rows) >= {("a", "DIRECT_RESULT"), ("b", "DIRECT_RESULT"), ("c", "DIRECT_RESULT")}
+
+
+SAID: dict[str, list[dict[str, Any]]] = {
+    "a match": [answers(MATCH)],
+    "no match": [answers(NO_MATCH)],
+    "nothing valid": [answers("nothing", step=step) for step in range(3)],
+    "no provider": [fails()],
+}
+
+CODES: dict[str, tuple[str, tuple[str, ...], int]] = {
+    "all pass": ("a match", ("--pass", "label=match", "--pass-rate", "1"), 0),
+    "none passes": ("no match", ("--pass", "label=match", "--pass-rate", "0.5"), 1),
+    "none passes, and nobody minds": ("no match", ("--pass", "label=match"), 0),
+    "an invalid answer": ("nothing valid", (), 3),
+    "an invalid answer that is borne": ("nothing valid", ("--allow-errors", "1"), 0),
+    "a failure": ("no provider", (), 3),
+    "a failure that is borne, and a rate that cannot be told": (
+        "no provider",
+        ("--pass", "label=match", "--pass-rate", "1", "--allow-errors", "1"),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_the_exit_code_says_what_came_of_it(gradeloop: CommandLine, name: str) -> None:
+    said, flags, code = CODES[name]
+    judge = write(gradeloop, "coded.yaml", FRANCE | {"rubric_text": f"Of {said}."})
+    scripted = write(gradeloop, "coded.replies.yaml", {"replies": SAID[said]})
+
+    done = gradeloop("judge", judge, "runs.jsonl", "--scripted", scripted, *flags)
+
+    assert done.code == code, done.out + done.err
+
+
+def test_a_rubric_of_criteria_passes_where_it_is_satisfied(gradeloop: CommandLine) -> None:
+    write(gradeloop, "rubric.md", "- names the capital\n- is brief")
+    told = {"role": "grader", "verdict": verdict(row("c1"), row("c2", "it rambles"))}
+    write(gradeloop, "criteria.replies.yaml", {"replies": [told]})
+
+    flags = ("--grader", "scripted:judge", "--scripted", "criteria.replies.yaml", "--pass-rate", "0.5")
+    done = gradeloop("judge", "rubric.md", "runs.jsonl", *flags)
+
+    assert done.code == 1, done.err
+    assert "not passed" in done.out
+    assert "needs_revision" in done.out
+    assert "3 judged, 0 passed (0%)" in done.out
+
+
+def test_a_thread_is_judged_by_its_id(gradeloop: CommandLine) -> None:
+    replies: list[dict[str, Any]] = [{"role": "generator", "text": "Paris."}, {"role": "grader", "verdict": verdict(row("c1"))}]
+    gradeloop("run", gradeloop.task("thread", replies), "--thread", "capital-1")
+
+    done = gradeloop("judge", "judge.yaml", "thread:capital-1", *SCRIPTED, "--json")
+
+    assert done.code == 0, done.err
+    assert done.result["agent_run_id"] == "capital-1"
+    assert gradeloop("judge", "judge.yaml", "thread:nobody", *SCRIPTED).code == 2
+
+
+def test_a_run_that_no_payload_takes_is_judged_where_payloads_are_kept_outside(gradeloop: CommandLine) -> None:
+    messages = [{"role": "user", "content": f"{at} " + "The capital of France is Paris. " * 1000} for at in range(85)]
+    write(gradeloop, "large.json", {"id": "large", "messages": messages})
+
+    done = gradeloop("judge", "judge.yaml", "large.json", *SCRIPTED, "--json")
+
+    assert (gradeloop.folder / "large.json").stat().st_size > 2.5 * 1024 * 1024
+    assert done.code == 0, done.err
+    assert done.result["result_metadata"]["elided"] is True
+
+
+def test_rubrics_are_registered_listed_shown_and_judged_by(gradeloop: CommandLine) -> None:
+    write(gradeloop, "second.yaml", FRANCE | {"rubric_text": "Another."})
+    write(gradeloop, "france.yaml", FRANCE | {"id": "france", "n_rollouts_per_input": 2})
+
+    made = gradeloop("registry", "create", "demo", "france.yaml")
+    same = gradeloop("registry", "add", "demo", "france", "france.yaml")
+    added = gradeloop("registry", "add", "demo", "france", "second.yaml")
+    listed = gradeloop("registry", "list", "demo")
+    shown = json.loads(gradeloop("registry", "show", "demo", "france", "--version", "1").out)
+    judged = gradeloop("judge", "demo/france@1", "runs.jsonl", *SCRIPTED, "--json")
+
+    assert [made.out, same.out, added.out] == ["demo/france@1\n", "demo/france@1\n", "demo/france@2\n"]
+    assert listed.out.startswith("france@2  schema  ")
+    assert (shown["rubric_text"], shown["version"]) == (FRANCE["rubric_text"], 1)
+    assert judged.code == 0, judged.err
+    assert (judged.result["rubric_id"], judged.result["rubric_version"]) == ("france", 1)
+
+
+def test_agreement_is_told_with_its_figures_and_disagreements(gradeloop: CommandLine) -> None:
+    rows = [
+        {"agent_run_id": "a", "label_value": {"label": "match"}, "created_by": "ann"},
+        {"agent_run_id": "b", "label_value": {"label": "no match"}, "created_by": "ann", "reason": "It says Lyon."},
+        {"agent_run_id": "z", "label_value": {"label": "match"}, "created_by": "ann"},
+    ]
+    write(gradeloop, "labels.jsonl", "\n".join(map(json.dumps, rows)))
+    results = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--json").out
+    write(gradeloop, "results.jsonl", results)
+
+    told = gradeloop("agreement", "judge.yaml", "labels.jsonl")
+    by_file = gradeloop("agreement", "judge.yaml", "labels.jsonl", "--results", "results.jsonl", "--json")
+
+    assert told.code == 0, told.err
+    assert "2 of 3 labels have a judgement" in told.out
+    assert "label  2      50.0%     0.000" in told.out
+    assert 'b: label is "no match" by ann, "match" by the judge\n  ann: It says Lyon.\n  judge: It names Paris' in told.out
+    assert by_file.result["missing"] == ["z"]
+
+
+MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
+    "no judge": (("judge", "nope.yaml", "runs.jsonl"), "the judge 'nope.yaml' does not exist; name a file, or COLLECTION/RUBRIC"),
+    "no rubric of that name": (("judge", "demo/nope", "runs.jsonl"), "there is no rubric 'nope' in the collection 'demo'"),
+    "no run": (("judge", "judge.yaml", "nope.jsonl", *SCRIPTED), "the run 'nope.jsonl' does not exist; name a file, or thread:ID"),
+    "a folder": (("judge", "judge.yaml", ".", *SCRIPTED), "the run '.' is a folder; name the files in it"),
+    "a run twice": (("judge", "judge.yaml", "runs.jsonl", "runs.jsonl", *SCRIPTED), "two runs have the id 'a' (the same content, too)"),
+    "no replies": (("judge", "judge.yaml", "runs.jsonl"), "the judge 'scripted:judge' needs a file of replies; name it with --scripted"),
+    "no key": (
+        ("judge", "judge.yaml", "runs.jsonl", "--grader", "openai:gpt-5"),
+        "'openai:gpt-5' needs a key and OPENAI_API_KEY is not set",
+    ),
+    "no model": (("judge", "rubric.txt", "runs.jsonl"), "grader.model is missing and no provider key is set"),
+    "an unknown model": (
+        ("judge", "judge.yaml", "runs.jsonl", "--grader", "gpt"),
+        "--grader: id: 'gpt' names no model; write",
+    ),
+    "an unknown key": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "lable=match"), "Did you mean 'label'? Known: label."),
+    "an unknown value": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=yes"), "no judgement has that value."),
+    "a rate of nothing": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass-rate", "1"), "add --pass KEY=VALUE"),
+    "a rate above 1": (
+        ("judge", "judge.yaml", "runs.jsonl", "--pass-rate", "90"),
+        "'--pass-rate': Input should be less than or equal to 1",
+    ),
+    "a bad schema": (("judge", "bad.yaml", "runs.jsonl"), "bad.yaml: the judge: output_schema: output_schema.type is 'string'"),
+    "a bad criterion": (("judge", "bad_rubric.yaml", "runs.jsonl"), "the judge 'bad_rubric.yaml', line 1, column"),
+    "no tools": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--tools", "no.py"), "--tools: 'no.py' does not exist; name a file"),
+    "no labels": (("agreement", "judge.yaml", "nope.jsonl"), "the labels 'nope.jsonl' cannot be read"),
+    "a bad label": (
+        ("agreement", "judge.yaml", "bad_labels.jsonl"),
+        "bad_labels.jsonl, line 1: label_value has 'lable'. Did you mean 'label'?",
+    ),
+    "nobody judged": (("agreement", "unjudged.yaml", "good_labels.jsonl"), "none of the labelled runs has a judgement; judge them first"),
+    "bad results": (
+        ("agreement", "judge.yaml", "good_labels.jsonl", "--results", "bad_labels.jsonl"),
+        "bad_labels.jsonl, line 1: this is no judgement: id: Field",
+    ),
+    "a taken name": (("registry", "create", "taken", "unjudged.yaml"), "the rubric 'x' exists in 'taken' already"),
+}
+
+
+@pytest.fixture
+def mistaken(gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """Put files with mistakes into the folder, and go there."""
+    write(gradeloop, "bad.yaml", FRANCE | {"output_schema": {"type": "string"}})
+    write(gradeloop, "bad_rubric.yaml", {"criteria": [{"description": ""}]})
+    write(gradeloop, "rubric.txt", "- names the capital")
+    write(gradeloop, "bad_labels.jsonl", {"agent_run_id": "a", "label_value": {"lable": "match"}})
+    write(gradeloop, "good_labels.jsonl", {"agent_run_id": "a", "label_value": {"label": "match"}})
+    write(gradeloop, "unjudged.yaml", FRANCE | {"id": "x", "rubric_text": "Nobody was judged by this."})
+    write(gradeloop, "taken.yaml", FRANCE | {"id": "x"})
+    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(gradeloop.state))
+    monkeypatch.chdir(gradeloop.folder)
+    return gradeloop
+
+
+@pytest.mark.usefixtures("mistaken")
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_in_a_sentence(name: str) -> None:
+    """In this process, since none of them gets as far as the server; what `main` makes of them is looked at below."""
+    arguments, message = MISTAKES[name]
+    if name == "a taken name":
+        CliRunner().invoke(app, ["registry", "create", "taken", "taken.yaml"])
+
+    told = CliRunner().invoke(app, list(arguments))
+
+    words = str(told.exception) if isinstance(told.exception, InvalidRequest) else told.output
+    assert message in " ".join(words.split()), words
+    assert told.exit_code == (1 if isinstance(told.exception, InvalidRequest) else 2)
+
+
+@pytest.mark.parametrize("name", ["no judge", "a bad label", "a rate above 1"])
+def test_a_mistake_ends_the_command_with_2_and_no_traceback(mistaken: CommandLine, name: str) -> None:
+    arguments, message = MISTAKES[name]
+
+    done = mistaken(*arguments)
+
+    assert done.code == 2, done.out + done.err
+    assert message in " ".join(done.err.split()), done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("arguments", [("judge", "judge.yaml", "runs.jsonl", *SCRIPTED), ("registry", "list", "demo")])
+def test_a_server_of_ones_own_needs_a_store_that_is_named(gradeloop: CommandLine, arguments: tuple[str, ...]) -> None:
+    done = gradeloop(*arguments, TEMPORAL_ADDRESS="127.0.0.1:1")
+
+    assert done.code == 2
+    assert "no store of results is named, and the server is not the embedded one; set GRADELOOP_STORE to sqlite:" in done.err
+
+
+def test_a_store_that_cannot_be_used_is_told_before_anybody_is_paid(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "no.db").write_text("text" * 1000)
+    judge = write(gradeloop, "unstored.yaml", FRANCE | {"rubric_text": "Without a store."})
+
+    done = gradeloop("judge", judge, "runs.jsonl", *SCRIPTED, GRADELOOP_STORE=f"sqlite:///{gradeloop.folder / 'no.db'}")
+
+    assert (done.code, done.out) == (2, "")
+    assert "file is not a database" in done.err
+
+
+def test_no_server_is_another_code_than_no_store(gradeloop: CommandLine, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'results.db'}"
+
+    done = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, TEMPORAL_ADDRESS="127.0.0.1:1", GRADELOOP_STORE=store)
+
+    assert done.code == 4, done.err
+
+
+def test_ctrl_c_leaves_the_judgements_to_go_on_and_the_same_command_reads_them(gradeloop: CommandLine) -> None:
+    slow = write(gradeloop, "slow.yaml", FRANCE | {"rubric_text": "Slowly."})
+    replies = write(gradeloop, "slow.replies.yaml", {"replies": [answers(MATCH, delay=2)]})
+    write(
+        gradeloop, "more.jsonl", "\n".join(json.dumps({"id": f"r{at}", "messages": [{"role": "user", "content": "x"}]}) for at in range(4))
+    )
+    command = ("judge", slow, "more.jsonl", "--scripted", replies, "--json", "--concurrency", "2")
+
+    process = gradeloop.start(*command)
+    first = line_of(process)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    again = gradeloop(*command)
+
+    assert json.loads(first)["output"] == MATCH
+    assert process.returncode == 130, err
+    assert "stopped; judgements in flight continue" in err
+    assert again.code == 0, again.err
+    assert len(again.lines) == 4
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_meanwhile_is_started_again(gradeloop: CommandLine) -> None:
+    slow = write(gradeloop, "killed.yaml", FRANCE | {"rubric_text": "Through a kill."})
+    replies = write(gradeloop, "killed.replies.yaml", {"replies": [answers(MATCH, delay=1.5)]})
+    command = ("judge", slow, "runs.jsonl", "--scripted", replies, "--json", "-j", "1")
+
+    process = gradeloop.start(*command)
+    line_of(process)
+    gradeloop.kill_workers()
+    out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 0, err
+    assert len(out.splitlines()) == 2
+
+
+def test_what_models_and_files_say_is_harmless_on_a_terminal(gradeloop: CommandLine) -> None:
+    evil = {"id": "\x1b]0;owned\x07[red]x", "messages": [{"role": "user", "content": "x"}]}
+    write(gradeloop, "evil.json", evil)
+
+    done = gradeloop("judge", "judge.yaml", "evil.json", *SCRIPTED)
+
+    assert done.code == 0, done.err
+    assert "\x1b" not in done.out
+    assert "[red]x" in done.out

@@ -1,0 +1,171 @@
+"""`gradeloop report` as its users run it: threads, batches, judgements and files of them, and every mistake in a sentence."""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_cli_eval import suite
+from tests.rig.batches import drafted, fails, passes
+from tests.rig.cli import CommandLine
+from tests.rig.judging import FRANCE, MATCH, PARIS, answers
+from tests.rig.threads import row, verdict
+
+RUN: list[dict[str, Any]] = [
+    {"role": "generator", "iteration": 0, "text": "The first draft."},
+    {"role": "generator", "iteration": 1, "text": "The second draft, which is good."},
+    {"role": "grader", "iteration": 0, "verdict": verdict(row("c1", "it is too short"))},
+    {"role": "grader", "iteration": 1, "verdict": verdict(row("c1"))},
+]
+
+
+@pytest.fixture(scope="module")
+def gradeloop(commands: CommandLine) -> CommandLine:
+    """Return the command with a thread, a batch and judgements."""
+    assert commands("run", commands.task("story", RUN), "--thread", "story-1").code == 0
+    time.sleep(1 - time.time() % 1)  # a batch is dated to the second, a thread to less
+    refunds = suite(commands, "refunds", [passes(), fails("bad")], ["good", "bad"])
+    assert commands("eval", refunds, "-o", "out.json", "-o", "out.jsonl").code == 1
+    (commands.folder / "judge.yaml").write_text(json.dumps(FRANCE))
+    (commands.folder / "replies.yaml").write_text(json.dumps({"replies": [answers(MATCH)]}))
+    (commands.folder / "runs.jsonl").write_text("\n".join(json.dumps({**PARIS, "id": name}) for name in ("a", "b")))
+    assert commands("registry", "create", "geography", "judge.yaml").code == 0
+    judged = commands("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "judged.jsonl")
+    assert judged.code == 0, judged.err
+    return commands
+
+
+def page(gradeloop: CommandLine, *arguments: str) -> str:
+    """Return the page that a report writes."""
+    done = gradeloop("report", *arguments, "-o", "page.html")
+    assert done.code == 0, done.err
+    assert re.fullmatch(r"wrote page\.html \(\d+ KB\)\n", done.out)
+    return (gradeloop.folder / "page.html").read_text()
+
+
+def test_a_thread_is_told_draft_by_draft(gradeloop: CommandLine) -> None:
+    told = page(gradeloop, "story-1")
+
+    assert "<h1>story-1</h1>" in told
+    assert "it is too short" in told
+    assert "<ins>second</ins>" in told
+    assert "fixed in the next draft" in told
+
+
+def test_the_newest_of_all_is_what_no_name_means(gradeloop: CommandLine) -> None:
+    assert "<h1>refunds</h1>" in page(gradeloop)
+    assert "<h1>story-1</h1>" in page(gradeloop, "latest", "--kind", "thread")
+    assert gradeloop("run", gradeloop.task("later", RUN), "--thread", "later-1").code == 0
+    assert "<h1>later-1</h1>" in page(gradeloop, "latest")
+    assert "<h1>refunds</h1>" in page(gradeloop, "latest", "--kind", "batch")
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.jsonl"])
+def test_a_batch_is_told_from_the_file_that_it_was_written_to_without_server_or_store(gradeloop: CommandLine, name: str) -> None:
+    elsewhere = {"GRADELOOP_STATE_DIR": str(gradeloop.folder / "nowhere"), "TEMPORAL_ADDRESS": "127.0.0.1:9"}
+    done = gradeloop("report", name, "-o", "file.html", **elsewhere)
+
+    assert done.code == 0, done.err
+    assert "case-1" in (gradeloop.folder / "file.html").read_text()
+
+
+def test_judgements_are_told_from_a_file_and_from_the_store(gradeloop: CommandLine) -> None:
+    told = page(gradeloop, "judged.jsonl", "--runs", "runs.jsonl")
+
+    assert "2 judgements" in told
+    assert "label: match" in told
+    assert "2 judgements" in page(gradeloop, "judged.jsonl")
+    kept = gradeloop("registry", "list", "geography").out.split()[0]
+    assert "2 judgements" in page(gradeloop, f"geography/{kept}")
+
+
+def test_the_threads_of_cases_that_loop_are_told_whole_and_a_persons_word_is_in_the_next_report(gradeloop: CommandLine) -> None:
+    looped = [{**each, "when": "parcel"} for each in RUN]
+    more = {"prompts": ["Write of {{ what }}."], "generators": ["scripted:writer"], "loop": True, "max_iterations": 1}
+    tests = [{"id": "parcel", "vars": {"what": "parcel"}}]
+    done = gradeloop("eval", suite(gradeloop, "looping", looped, [], **more, tests=tests))
+    assert done.code == 1, done.out + done.err
+    batch = json.loads(gradeloop("batches", "list", "--json").out)[0]["batch_id"]
+    thread = f"{batch}/parcel"
+
+    assert "overridden" not in page(gradeloop, batch).split("<tbody>")[-1]
+    assert gradeloop("override", thread, "c1", "--pass", "--why", "It is long enough.", "--by", "Ada").code == 0
+
+    told = page(gradeloop, batch)
+    assert '<span class="tag person">overridden</span>' in told
+    assert "It is long enough." in page(gradeloop, thread)
+
+
+def test_a_batch_writes_its_page_as_one_of_its_outputs(gradeloop: CommandLine) -> None:
+    named = suite(gradeloop, "paged", [passes(), fails("bad")], ["good", "bad"])
+    assert gradeloop("eval", named, "-o", "eval.html", "-o", "eval.json").code == 1
+    assert gradeloop("batches", "export", "latest", "-o", "export.html").code == 0
+
+    for name in ("eval.html", "export.html"):
+        told = (gradeloop.folder / name).read_text()
+        assert "<h1>paged</h1>" in told
+        assert "case-1" in told
+
+
+def test_a_file_of_a_later_version_is_told_as_far_as_it_is_known_or_refused_in_a_sentence(gradeloop: CommandLine) -> None:
+    line = {"schema": "gradeloop.batch/1", "id": "a", "index": 0, "status": "passed"}
+    (gradeloop.folder / "later.jsonl").write_text(json.dumps(line | {"weather": "fine"}) + "\n" + json.dumps(line | {"status": "failed"}))
+    row_of_later = {"id": "c1", "name": "x", "passed": True, "reason": "", "weather": "fine"}
+    (gradeloop.folder / "deeper.jsonl").write_text(json.dumps(line | {"criteria": [row_of_later]}))
+    (gradeloop.folder / "next.jsonl").write_text(json.dumps(line | {"schema": "gradeloop.batch/2"}))
+    (gradeloop.folder / "deep.json").write_text("[" * 100_000)
+
+    assert page(gradeloop, "later.jsonl").count('<tr id="case-') == 1
+    assert page(gradeloop, "deeper.jsonl").count('<tr id="case-') == 1
+    for name, words in {
+        "next.jsonl": "line 1: it is of 'gradeloop.batch/2', this gradeloop reads",
+        "deep.json": "it holds no results",
+    }.items():
+        done = gradeloop("report", name)
+        assert (done.code, "Traceback" in done.err) == (2, False)
+        assert words in done.err
+
+
+MISTAKES = {
+    "a name of nothing": (("nobody",), "'nobody' is not a file, a batch in the store, a thread on the server, or a registered judge"),
+    "a batch that is none": (("nobody", "--kind", "batch"), "there is no batch 'nobody' in the store"),
+    "a thread that is none": (("nobody", "--kind", "thread"), "nobody"),
+    "a rubric that is none": (("nobody/x",), "there is no rubric 'x' in the collection 'nobody'"),
+    "a file that is not there": (("missing.json",), "there is no file 'missing.json'"),
+    "a file of something else": (("judge.yaml",), "judge.yaml, line 1: it holds no results of a batch"),
+    "a page of another kind": (("latest", "-o", "page.pdf"), "'page.pdf'"),
+    "a folder that is not there": (("latest", "-o", "nowhere/page.html"), "there is no folder"),
+    "runs that are not there": (("judged.jsonl", "--runs", "none.jsonl"), "the run 'none.jsonl' does not exist"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_in_a_sentence(gradeloop: CommandLine, name: str) -> None:
+    arguments, words = MISTAKES[name]
+    done = gradeloop("report", *arguments)
+
+    assert done.code == 2, done.out + done.err
+    assert words in done.err
+    assert "Traceback" not in done.err
+
+
+def test_an_older_page_stays_where_the_new_one_cannot_be_written(gradeloop: CommandLine) -> None:
+    folder = gradeloop.folder / "full"
+    folder.mkdir()
+    (folder / "page.html").write_text("the older page")
+    assert gradeloop("report", "nobody", "-o", "full/page.html").code == 2
+
+    assert (folder / "page.html").read_text() == "the older page"
+    assert [each.name for each in Path(folder).iterdir()] == ["page.html"]
+
+
+def test_a_case_drafted_once_has_a_page(gradeloop: CommandLine) -> None:
+    spec = drafted("a haiku")
+    replies = [passes(), {"role": "generator", "text": "An old silent pond."}]
+    more = {"generators": ["scripted:writer"], "tests": [{"id": "haiku", "messages": spec["messages"]}]}
+    assert gradeloop("eval", suite(gradeloop, "drafted", replies, [], **more)).code == 0
+
+    assert "1 case" in page(gradeloop, "latest", "--kind", "batch")

@@ -1,0 +1,164 @@
+"""Whatever graders, tools and people say, in any order: a rubric is met only by verdicts that were really given."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from activities.capabilities import WorkerCapabilities
+from activities.grade import GradeCall, GraderTurn
+from activities.tool_call import ToolRequest
+from gradeloop.contract.evaluation import CheckOutcome, Decision, EventType, Evidence, Verdict
+from gradeloop.contract.messages import Log, Message, Usage
+from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.scoring import call_groups, result_of
+from gradeloop.grading.verdicts import read
+from tests.rig.threads import JUDGE, row, verdict
+from workflows.activity_calls import ActivityCalls, WaitingForPerson
+from workflows.grading_pass import Grading
+from workflows.thread_state import GradingPass, GradingRun, Thread
+
+IDS = ("c1", "c2", "c3")
+
+
+class Script:
+    """Every conversation's replies from a list of its own, read by the code that the activity itself uses."""
+
+    def __init__(self, rubric: Rubric, replies: Sequence[str | dict[str, bool]], checks: bool) -> None:
+        self.rubric = rubric
+        self.said: dict[tuple[int, int], list[str]] = {}
+        self.offer = WorkerCapabilities(search_attributes=False, external_storage=False, cacheable=("read_transcript",))
+        self.unknown_judge = False
+        self.stopping = None
+        self.calls = 0
+        self._replies = replies
+        self._checks = checks
+
+    async def make(self, _activity: str, call: GradeCall | ToolRequest, _options: object, **_more: object) -> GraderTurn | Evidence:
+        """Answer a grader's call, or a check."""
+        if isinstance(call, ToolRequest):
+            return Evidence(call=call.call, text="", outcome=CheckOutcome(passed=self._checks, gap=None if self._checks else "no"))
+        reply = self._replies[self.calls % len(self._replies)] if self._replies else "nothing"
+        text = reply if isinstance(reply, str) else self._well_formed(call, reply)
+        self.calls += 1
+        self.said.setdefault((call.step.group, call.step.sample), []).append(text)
+        reading = read(text, call_groups(self.rubric)[call.step.group], call.pending or None)
+        good = reading if isinstance(reading, Verdict) else None
+        bad = None if isinstance(reading, Verdict) else reading
+        message = Message(role="assistant", content=text or "nothing")
+        return GraderTurn(message=message, verdict=good, malformed=bad, usage=Usage(calls=1), offer=self.offer)
+
+    def _well_formed(self, call: GradeCall, passed: dict[str, bool]) -> str:
+        """Return a verdict on just what is asked."""
+        rows = [row(name, None if passed[name] else "a gap") for name in call.pending or call_groups(self.rubric)[call.step.group].ids]
+        return json.dumps(verdict(*rows))
+
+    def thread(self) -> dict[str, object]:
+        """Return a reference that nobody follows."""
+        return {"brief": {"sha256": ""}, "messages": self.log("messages", Log())}
+
+    def log(self, key: str, log: Log) -> dict[str, object]:
+        """Return a reference that nobody follows."""
+        return {"key": key, "count": len(log), "sha256": log.sha256()}
+
+    def returned(self, key: str, log: Log) -> None:
+        """Take no note."""
+
+    def learn(self, offer: WorkerCapabilities) -> None:
+        """Take no note."""
+
+    async def make_paid(self, activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn | Evidence:
+        """Answer a grader's call, whose budget is unlimited."""
+        return await self.make(activity, call(), None)
+
+    async def capabilities(self, **_more: object) -> WorkerCapabilities:
+        """Return what the worker offers."""
+        return self.offer
+
+
+class Quiet(Thread):
+    """A thread outside of a workflow, where there is no time to tell."""
+
+    def tell(self, kind: EventType, **facts: object) -> None:
+        """Tell nobody."""
+
+
+def criterion(name: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Return criteria of every kind."""
+    kinds = st.sampled_from([{}, {}, {"negate": True}, {"votes": 3}, {"check": "t"}, {"human": True}, {"grader": "scripted:other"}])
+    return st.builds(lambda kind, required: {"id": name, "description": name, "required": required} | kind, kinds, st.booleans())
+
+
+RUBRICS = st.builds(
+    lambda criteria, mode, gate: {"criteria": criteria, "mode": mode} | gate,
+    st.tuples(*map(criterion, IDS)).map(list),
+    st.sampled_from(["holistic", "per_criterion"]),
+    st.sampled_from([{}, {}, {"gate": "any"}, {"gate": "none", "threshold": 0.9}]),
+)
+
+ROWS = st.lists(st.builds(row, st.sampled_from(IDS), st.sampled_from([None, None, None, "a gap", ""])), max_size=4)
+VERDICTS = st.builds(
+    lambda rows, more: json.dumps(verdict(*rows) | more),
+    ROWS,
+    st.sampled_from([{}, {}, {}, {"result": "satisfied"}, {"result": "failed"}, {"score": 1}, {"criteria": []}]),
+)
+ECHOES = st.sampled_from(["{}", "prose", '{"passed": true}', '{"reason": "r", "pass": true, "score": 1}'])
+PASSES = st.fixed_dictionaries({name: st.sampled_from([True, True, False]) for name in IDS})
+REPLIES = st.lists(st.one_of(PASSES, PASSES, PASSES, VERDICTS, ECHOES), max_size=8)
+
+
+def passes(rubric: Rubric, name: str, script: Script, checks: bool, people: bool) -> bool:
+    """Return whether somebody who may say so said that a criterion holds, by what was really said."""
+    told = rubric.criterion(name)
+    if told.check:
+        return checks
+    if told.human:
+        return people
+    group = next(group for group in call_groups(rubric) if name in group.ids)
+    votes = [_last_word(script.said.get((group.index, at), []), name, wanted=not told.negate) for at in range(len(group.judges))]
+    return 2 * sum(votes) > len(votes)
+
+
+def _last_word(said: list[str], name: str, *, wanted: bool) -> bool:
+    """Return whether one of the last two replies of a conversation, which are all that counts, has such a row."""
+    rows: list[dict[str, Any]] = []
+    for text in said[-2:]:
+        read_back = json.loads(text) if text.startswith('{"criteria"') else {}
+        rows += read_back.get("criteria", [])
+    return any(each["id"] == name and each["passed"] is wanted for each in rows)
+
+
+@given(RUBRICS, REPLIES, st.booleans(), st.booleans())
+async def test_a_rubric_is_met_only_by_verdicts_that_were_given(
+    raw: dict[str, Any], replies: list[str], checks: bool, people: bool
+) -> None:
+    rubric = Rubric.model_validate(raw)
+    log = Log([Message(role="user", content="q"), Message(role="assistant", content="draft")])
+    grader = {"model": JUDGE}
+    thread = Quiet.model_validate({"thread_id": "t", "max_iterations": 1, "generator": {"model": JUDGE}, "grader": grader, "log": log})
+    thread.rubric = rubric
+    run = GradingRun(grading_run_id="r", ordinal=0, nonce="0" * 32, max_iterations=1)
+    held, script = GradingPass(draft=1), Script(rubric, replies, checks)
+    thread.run = run
+
+    async def judged() -> Any:
+        return await Grading(thread, run, held, rubric, cast(ActivityCalls, script)).judge()
+
+    try:
+        judgement = await judged()
+    except WaitingForPerson:
+        for person in rubric.asked_of_people:
+            held.decisions[person.id] = Decision(passed=people, gap=None if people else "no", by="ann")
+        judgement = await judged()
+
+    result = result_of(rubric, judgement)
+    assert script.calls <= 4 * sum(len(group.judges) for group in call_groups(rubric))
+    if result == "satisfied":
+        due = [passes(rubric, name, script, checks, people) for name in rubric.gating]
+        assert any(due) if rubric.gate == "any" else all(due)
+        if rubric.gate == "none":
+            assert any(passes(rubric, name, script, checks, people) for name in IDS)
+    if result in {"grader_error", "failed"}:
+        assert judgement.explanation

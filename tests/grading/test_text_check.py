@@ -1,0 +1,110 @@
+"""Deterministic checks come to what promptfoo's documents say, a gap says what was wanted and found, and bad arguments are no verdict."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from gradeloop.contract.criterion import Criterion
+from gradeloop.grading.checks import BEGINNINGS, KINDS, outcome
+
+ORDER: dict[str, JsonValue] = {"type": "object", "required": ["sku"]}
+
+TABLE: list[tuple[str, JsonValue, str, str, str]] = [
+    ("equals", "1.10", "1.10", "1.1", "wanted '1.10', found '1.1'"),
+    ("equals", {"a": [1, True]}, '{ "a": [1.0, true] }', '{"a": [1, 1]}', "wanted '{\"a\": [1, true]}', found"),
+    ("equals", True, "true", "True", "wanted 'true', found 'True'"),
+    ("contains", "5 days", "in 5 days.", "in 5 Days.", "'5 days' is not in it; found 'in 5 Days.'"),
+    ("contains", 5, "in 5 days", "soon", "'5' is not in it"),
+    ("icontains", "5 days", "in 5 DAYS", "soon", "'5 days' is not in it; found 'soon'"),
+    ("contains-all", ["a", "b"], "ba", "ac", "not in it: 'b'; found 'ac'"),
+    ("contains-all", ' a, "b, c" ', "a b, c", "a b c", "not in it: 'b, c'"),
+    ("icontains-all", ["A", "b"], "aB", "a", "not in it: 'b'"),
+    ("contains-any", ["a", "b"], "b", "c", "none of these is in it: 'a', 'b'; found 'c'"),
+    ("icontains-any", "A,b", "a", "c", "none of these is in it: 'A', 'b'"),
+    ("starts-with", "Dear ", "Dear Ann", "Oh dear", "wanted 'Dear ' at the beginning, found 'Oh dear'"),
+    ("regex", "^[0-9]+$", "12", "a12", "nothing matches '^[0-9]+$'; found 'a12'"),
+    ("is-json", None, ' [1, {"a": null}] ', "[1,]", "no JSON: "),
+    ("is-json", ORDER, '{"sku": 1}', "{}", "'sku' is a required property"),
+    ("is-json", None, "1", "NaN", "no JSON: NaN is not JSON"),
+    ("contains-json", None, 'so: {"a": {"b": 1}}.', "a {b} c", "there is no JSON object or list in it"),
+    ("contains-json", ORDER, '{} and {"sku": 1}', 'only {"a": 1}', "'sku' is a required property"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "good", "bad", "gap"), TABLE)
+def test_a_text_passes_or_the_gap_says_why(kind: str, value: JsonValue, good: str, bad: str, gap: str) -> None:
+    arguments: dict[str, JsonValue] = {"kind": kind, "value": value}
+
+    assert outcome(good, arguments).passed
+    assert not outcome(bad, arguments).passed
+    assert gap in (outcome(bad, arguments).gap or "")
+    assert outcome(good, arguments).gap is None
+
+
+@pytest.mark.parametrize(("kind", "value", "good", "bad", "_"), TABLE)
+def test_negated_it_is_turned_round(kind: str, value: JsonValue, good: str, bad: str, _: str) -> None:
+    arguments: dict[str, JsonValue] = {"kind": kind, "value": value, "negate": True}
+
+    assert outcome(bad, arguments).passed
+    assert not outcome(good, arguments).passed
+    assert "not" in (outcome(good, arguments).gap or "") or "no" in (outcome(good, arguments).gap or "")
+
+
+def test_every_kind_is_in_the_table() -> None:
+    assert {row[0] for row in TABLE} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"kind": "contain", "value": "x"}, "there is no kind 'contain'. Did you mean 'contains'?"),
+        ({"value": "x"}, "there is no kind 'None'"),
+        ({"kind": "contains"}, "contains has no value; write what is looked for"),
+        ({"kind": "contains", "value": ""}, "the value of contains is empty, which every text has in it"),
+        ({"kind": "contains", "value": ["x"]}, "the value of contains is"),
+        ({"kind": "contains-all", "value": []}, "'[]' is no list of texts"),
+        ({"kind": "contains-any", "value": " , "}, "is no list of texts"),
+        ({"kind": "contains-any", "value": [["x"]]}, "the value of an item is"),
+        ({"kind": "regex", "value": "(?=x)"}, "RE2 has neither look-around nor back-references"),
+        ({"kind": "is-json", "value": "x"}, "'x' is no JSON Schema; write an object"),
+        ({"kind": "is-json", "value": {"type": "objekt"}}, "the schema is none: $.type"),
+        ({"kind": "contains", "value": "x", "negate": "yes"}, "negate is 'yes'; write true or false"),
+        ({"kind": "contains", "value": "x", "ignore": 1}, "unknown argument 'ignore'; give kind, value and negate"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        outcome("x", arguments)
+
+
+def test_a_schema_without_an_end_and_a_text_with_too_many_beginnings_are_no_verdict() -> None:
+    endless: dict[str, JsonValue] = {"$ref": "#"}
+
+    with pytest.raises(ValueError, match="refers to itself without end"):
+        outcome("1", {"kind": "is-json", "value": endless})
+    with pytest.raises(ValueError, match=f"more than {BEGINNINGS} beginnings of JSON"):
+        outcome("{" * (BEGINNINGS + 1), {"kind": "contains-json"})
+
+
+@given(st.text(), st.text(min_size=1), st.text())
+def test_what_is_in_a_text_is_found_whatever_stands_around_it(before: str, value: str, after: str) -> None:
+    assert outcome(before + value + after, {"kind": "contains", "value": value}).passed
+    assert outcome(before + value + after, {"kind": "icontains", "value": value}).passed
+    assert outcome(value + after, {"kind": "starts-with", "value": value}).passed
+
+
+def test_a_gap_is_short_however_long_the_text_is() -> None:
+    found = outcome("x" * 100_000, {"kind": "contains-all", "value": [str(at) * 1000 for at in range(1, 10)]})
+
+    assert len(found.gap or "") < 2_500
+
+
+def test_it_is_a_criterion_as_it_stands() -> None:
+    told = Criterion.model_validate({"description": "d", "check": {"tool": "text_check", "arguments": {"kind": "contains", "value": "x"}}})
+
+    assert told.check is not None
+    assert outcome("x", told.check.arguments).passed

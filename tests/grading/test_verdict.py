@@ -1,0 +1,228 @@
+"""A verdict is read strictly: whatever a grader writes is a complete verdict or malformed, never something in between."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
+
+from gradeloop.contract.evaluation import Malformed, Verdict, verdict_schema
+from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.scoring import Answer, CallGroup, PassFindings, aggregate, call_groups, result_of
+from gradeloop.grading.verdicts import read
+from tests.rig.threads import row, verdict
+
+RUBRIC = Rubric.model_validate("- three lines\n- spring")
+ASKED = ("c1", "c2")
+PASS, FAIL = row("c1"), row("c2", "line 2 is about winter")
+
+
+def group_of(rubric: Rubric) -> CallGroup:
+    """Return the rubric's only call group."""
+    return call_groups(rubric)[0]
+
+
+def reading(answer: object, rubric: Rubric = RUBRIC, asked: tuple[str, ...] = ASKED) -> Verdict | Malformed:
+    """Read an answer, written as JSON unless it is text."""
+    return read(answer if isinstance(answer, str) else json.dumps(answer), group_of(rubric), asked)
+
+
+def problems(answer: object, rubric: Rubric = RUBRIC, asked: tuple[str, ...] = ASKED) -> str:
+    """Return what is wrong with an answer."""
+    malformed = reading(answer, rubric, asked)
+    assert isinstance(malformed, Malformed), malformed
+    return "; ".join(malformed.problems)
+
+
+def test_a_complete_verdict_is_read_as_it_stands() -> None:
+    read_back = reading(verdict(PASS, FAIL))
+
+    assert isinstance(read_back, Verdict)
+    assert json.loads(read_back.model_dump_json()) == verdict(PASS, FAIL)
+
+
+def test_white_space_around_the_object_is_nothing() -> None:
+    assert isinstance(reading(f"\n\t {json.dumps(verdict(PASS, FAIL))} \n"), Verdict)
+
+
+def test_the_order_of_the_rows_is_free() -> None:
+    assert isinstance(reading(verdict(FAIL, PASS)), Verdict)
+
+
+def test_a_gap_on_a_pass_is_dropped() -> None:
+    read_back = reading(verdict(PASS | {"gap": "could be better"}, row("c2")))
+
+    assert isinstance(read_back, Verdict)
+    assert read_back.criteria[0].gap is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "the answer is not one JSON object: it starts with ''"),
+        ("{}", "criteria: Field required; explanation: Field required; result: Field required"),
+        ("[]", "it starts with '[]'"),
+        ("null", "it starts with 'null'"),
+        ("satisfied", "it starts with 'satisfied'"),
+        ("{", "the answer is not one JSON object: "),
+        ('{"criteria": ' + "[" * 100_000, "the answer is not one JSON object: maximum recursion depth"),
+        ('{"result": ' + "9" * 5000 + "}", "the answer is not one JSON object: "),
+        ('{"score": NaN}', "NaN is not JSON"),
+        ('{"score": -Infinity}', "-Infinity is not JSON"),
+        ('{"result": "satisfied", "result": "satisfied"}', "the key 'result' appears twice"),
+        ('{"criteria": [{"id": "c1", "id": "c2"}]}', "the key 'id' appears twice"),
+        ("{'result': 'satisfied'}", "the answer is not one JSON object: "),
+        ('{"result": "satisfied",}', "the answer is not one JSON object: "),
+        ('{"result": "\\ud800", "criteria": [], "explanation": ""}', "result: "),
+    ],
+)
+def test_what_is_not_one_json_object_is_malformed(text: str, why: str) -> None:
+    assert why in problems(text)
+
+
+GOOD = json.dumps(verdict(row("c1"), row("c2")))
+
+
+@pytest.mark.parametrize(
+    "around", ["Here it is: {}", "```json\n{}\n```", "{}\nI hope this helps.", "{}{}", "<think>x</think>{}", "\ufeff{}"]
+)
+def test_prose_or_a_fence_around_a_good_verdict_is_malformed(around: str) -> None:
+    assert isinstance(reading(GOOD), Verdict)
+    assert "the answer is not one JSON object" in problems(around.replace("{}", GOOD))
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"passed": "true"}, "criteria[0].passed"),
+        ({"passed": 1}, "criteria[0].passed"),
+        ({"passed": None}, "criteria[0].passed"),
+        ({"id": 1}, "criteria[0].id"),
+        ({"gap": False}, "criteria[0].gap"),
+        ({"reason": None}, "criteria[0].reason"),
+        ({"reason": ["x"]}, "criteria[0].reason"),
+        ({"score": 1}, "unknown key 'score'"),
+        ({"__class__": "x"}, "unknown key '__class__'"),
+    ],
+)
+def test_nothing_is_coerced_and_nothing_is_added_in_a_row(change: dict[str, Any], where: str) -> None:
+    assert where in problems(verdict(PASS | change, row("c2")))
+
+
+@pytest.mark.parametrize("key", ["id", "reason", "passed", "gap"])
+def test_every_key_of_a_row_is_required(key: str) -> None:
+    rows = [{name: value for name, value in row("c1").items() if name != key}, row("c2")]
+
+    assert f"criteria[0].{key}: Field required" in problems({"criteria": rows, "explanation": "", "result": "satisfied"})
+
+
+@pytest.mark.parametrize("result", ["Satisfied", "pass", True, None, "grader_error", "max_iterations_reached"])
+def test_a_grader_may_say_three_results_and_no_other(result: object) -> None:
+    assert "result: " in problems(verdict(PASS, row("c2"), result=result))
+
+
+@pytest.mark.parametrize("gap", [None, "", " \n"])
+def test_a_fail_without_a_gap_is_malformed(gap: str | None) -> None:
+    assert "'c2' fails without a gap; say what is missing" in problems(verdict(PASS, FAIL | {"gap": gap}))
+
+
+def test_a_row_that_nobody_asked_for_is_malformed() -> None:
+    assert problems(verdict(PASS, FAIL, row("c9"))) == "'c9' is not asked; the ids are c1, c2"
+
+
+def test_two_rows_for_one_criterion_are_malformed_even_where_they_agree() -> None:
+    assert "c1 is answered twice" in problems(verdict(PASS, PASS, FAIL))
+
+
+@pytest.mark.parametrize(
+    ("rows", "result", "due"), [([PASS, FAIL], "satisfied", "needs_revision"), ([PASS, row("c2")], "needs_revision", "satisfied")]
+)
+def test_a_result_that_contradicts_its_rows_is_malformed(rows: list[dict[str, Any]], result: str, due: str) -> None:
+    assert problems(verdict(*rows, result=result)) == f"the result is {result!r}, but the rows say {due!r}"
+
+
+@pytest.mark.parametrize("result", ["satisfied", "needs_revision"])
+def test_the_result_is_ignored_where_the_rubric_is_not_plain(result: str) -> None:
+    optional = Rubric.model_validate({"criteria": ["three lines", {"description": "spring", "required": False}]})
+
+    assert isinstance(reading(verdict(PASS, FAIL, result=result), optional), Verdict)
+
+
+def test_missing_rows_alone_are_told_apart_and_the_others_kept() -> None:
+    malformed = reading(verdict(PASS))
+
+    assert isinstance(malformed, Malformed)
+    assert (malformed.problems, malformed.missing) == (("no row for c2",), ("c2",))
+    assert [each.id for each in malformed.rows] == ["c1"]
+
+
+def test_missing_rows_beside_another_fault_are_no_case_of_missing_rows_alone() -> None:
+    malformed = reading(verdict(PASS | {"passed": False}))
+
+    assert isinstance(malformed, Malformed)
+    assert (malformed.missing, malformed.rows) == ((), ())
+    assert malformed.problems == ("'c1' fails without a gap; say what is missing", "no row for c2")
+
+
+def test_failed_may_leave_rows_out_but_must_say_why() -> None:
+    assert isinstance(reading(verdict(result="failed")), Verdict)
+    assert "the explanation is blank" in problems(verdict(result="failed", explanation=" "))
+
+
+def test_what_is_told_of_a_hostile_answer_stays_short() -> None:
+    strangers = [row("x" * 5000) for _ in range(2000)]
+    broken = [{"id": "y" * 5000} for _ in range(2000)]
+
+    assert len(problems(verdict(*strangers))) < 20_000
+    assert len(problems({"criteria": broken, "explanation": "", "result": "satisfied"})) < 20_000
+    assert len(problems('{"' + "k" * 100_000 + '": 1, "' + "k" * 100_000 + '": 1}')) < 1_000
+
+
+def test_the_schema_takes_what_is_read_and_demands_every_property() -> None:
+    schema = verdict_schema()
+    check = Draft202012Validator(schema)
+
+    assert check.is_valid(verdict(PASS, FAIL))
+    assert not check.is_valid(verdict(PASS | {"score": 1}))
+    assert list(schema["properties"]["criteria"]["items"]["properties"]) == ["id", "reason", "passed", "gap"]
+    assert not re.search(r"minLength|maxItems|pattern|default", json.dumps(schema))
+
+
+GAPS = st.sampled_from([None, "", "a gap"])
+
+
+def rows_for(*ids: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Return rows about these ids, well-formed ones mostly."""
+    passed = st.sampled_from([True, True, True, False, False, "true", 1, None])
+    return st.fixed_dictionaries({"id": st.sampled_from(ids), "reason": st.just("so"), "passed": passed, "gap": GAPS})
+
+
+ROWS = st.one_of(st.tuples(rows_for("c1"), rows_for("c2")), st.lists(rows_for("c1", "c2", "c3"), max_size=4)).map(list)
+ANSWERS = st.fixed_dictionaries(
+    {"criteria": ROWS, "explanation": st.sampled_from(["", "why"]), "result": st.sampled_from(["satisfied", "needs_revision", "failed"])}
+)
+BEFORE, AFTER = st.sampled_from(["", "", " ", "ok: ", '{"criteria": [],']), st.sampled_from(["", "", "}", "done"])
+
+
+@given(ANSWERS, BEFORE, AFTER, st.booleans())
+def test_nothing_is_satisfied_unless_every_required_criterion_passed(
+    answer: dict[str, Any], before: str, after: str, required: bool
+) -> None:
+    rubric = Rubric.model_validate({"criteria": ["three lines", {"description": "spring", "required": required}]})
+
+    verdict = read(before + json.dumps(answer) + after, group_of(rubric), ASKED)
+
+    if isinstance(verdict, Malformed):
+        return
+    judgement = aggregate(rubric, PassFindings(answers={(0, 0): Answer(judge="j", verdict=verdict)}))
+    passed = {each["id"] for each in answer["criteria"] if each["passed"] is True}
+    assert (result_of(rubric, judgement) == "satisfied") == (rubric.gating <= passed and answer["result"] != "failed")
+    assert before.strip() == after.strip() == ""
+
+
+@given(st.text(max_size=60))
+def test_any_text_reads_without_an_exception(text: str) -> None:
+    assert isinstance(read(text, group_of(RUBRIC), ASKED), Malformed)

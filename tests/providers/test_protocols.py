@@ -1,0 +1,110 @@
+"""The same story over three protocols: a command, a worker, HTTP, and the same result."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.rig.cli import CommandLine, Done
+from tests.rig.model_server import KEY, Reply, serving
+
+TOOLS = """
+def count_lines(text: str) -> int:
+    \"\"\"Count the lines of a text.\"\"\"
+    return len(text.splitlines())
+"""
+
+RUBRIC = "- it has two lines\n- the theme is spring"
+
+
+def _verdict(*gaps: str | None) -> str:
+    rows = [{"id": f"c{at}", "reason": "As counted.", "passed": gap is None, "gap": gap} for at, gap in enumerate(gaps, 1)]
+    result = "needs_revision" if any(gaps) else "satisfied"
+    return json.dumps({"criteria": rows, "explanation": "Counted and read.", "result": result})
+
+
+STORY = {
+    "writer": (Reply("one line of spring"), Reply("spring is\nhere")),
+    "judge": (
+        Reply("I count.", (("count_lines", {"text": "one line of spring"}), ("count_lines", {"text": ""}))),
+        Reply(_verdict("it has one line", None)),
+        Reply(calls=(("count_lines", {"text": "spring is\nhere"}),)),
+        Reply(_verdict(None, None)),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def gradeloop(commands: CommandLine) -> CommandLine:
+    """Return the command in a folder with a file of tools."""
+    (commands.folder / "tools.py").write_text(TOOLS)
+    return commands
+
+
+PROTOCOLS = ("anthropic", "openai", "openai_compatible")
+
+
+def task(gradeloop: CommandLine, provider: str, config: dict[str, Any]) -> str:
+    """Write a task for a provider's models `writer` and `judge`, and return the file's name."""
+    told = {
+        "prompt": "Write two lines about spring.",
+        "rubric": RUBRIC,
+        "generator": {"model": {"id": f"{provider}:writer", "config": config}},
+        "grader": {"model": {"id": f"{provider}:judge", "config": config}, "tools": ["count_lines"]},
+        "tools": "tools.py",
+    }
+    (gradeloop.folder / f"{provider}.yaml").write_text(json.dumps(told))
+    return f"{provider}.yaml"
+
+
+def told(done: Done) -> dict[str, Any]:
+    """Return what a run came to, without what differs between any two runs."""
+    result = done.result
+    assert done.code == 0, done.err
+    rows = [[(row["id"], row["passed"], row.get("gap")) for row in each["criteria"]] for each in result["evaluations"]]
+    results = [each["result"] for each in result["evaluations"]]
+    contents = [(message["role"], message["content"]) for message in result["messages"]]
+    usage = {name: count for name, count in result["usage"].items() if name != "seconds"}
+    return {"output": result["output"], "usage": usage, "rows": rows, "results": results, "messages": contents}
+
+
+def reached(provider: str, url: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the models' settings and the variables by which a provider's calls go to a server."""
+    if provider == "anthropic":
+        return {}, {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY}
+    if provider == "openai":
+        return {}, {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": KEY}
+    return {"base_url": f"{url}/v1", "structured_output": True}, {"GRADELOOP_BASE_URLS": f"{url}/v1"}
+
+
+async def run(gradeloop: CommandLine, provider: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Run the story over a provider's protocol; return what it came to, and the requests."""
+    async with serving(STORY) as server:
+        config, variables = reached(provider, server.url)
+        name = task(gradeloop, provider, config)
+        done = await asyncio.to_thread(gradeloop, "run", name, "--json", **variables)
+        return told(done), server.requests
+
+
+async def test_all_protocols_give_the_same_result(gradeloop: CommandLine) -> None:
+    results, requests = zip(*[await run(gradeloop, provider) for provider in PROTOCOLS], strict=True)
+
+    assert results[0] == results[1] == results[2]
+    assert results[0]["output"] == "spring is\nhere"
+    assert results[0]["results"] == ["needs_revision", "satisfied"]
+    assert results[0]["rows"][0] == [("c1", False, "it has one line"), ("c2", True, None)]
+    tokens = {"input": 720, "cached": 120, "cache_written": 0, "output": 60, "reasoning": 0}
+    assert results[0]["usage"] == tokens | {"calls": 6, "attempts": 6, "cost_usd": None}
+    for asked in requests:
+        assert [request["model"] for request in asked] == ["writer", "judge", "judge", "writer", "judge", "judge"]
+
+
+async def test_a_base_url_that_the_worker_does_not_allow_is_refused(gradeloop: CommandLine) -> None:
+    async with serving(STORY) as server:
+        name = task(gradeloop, "openai_compatible", reached("openai_compatible", server.url)[0])
+        done = await asyncio.to_thread(gradeloop, "run", name, "--json", GRADELOOP_BASE_URLS="http://127.0.0.1:1/v1")
+
+    assert done.code == 2
+    assert "GRADELOOP_BASE_URLS" in done.err
+    assert server.requests == []

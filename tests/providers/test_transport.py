@@ -1,0 +1,196 @@
+"""What every reply passes through: a size, no packing, no way into a private network, no redirect."""
+
+import asyncio
+import gzip
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from httpcore2 import AnyIOBackend, ConnectError
+
+from activities.errors import ModelFault
+from activities.providers import Providers
+from activities.providers import http as public_network
+from activities.providers import http as transport
+from activities.providers.base import ModelRequest, Step
+from activities.providers.environment import Environment
+from gradeloop.contract.messages import Message
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.settings.catalog import Capability
+
+MODELS = ("anthropic:m", "openai:m", "google_genai:m", "openai_compatible:m")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Ask = Callable[[str, Handler], Awaitable[ModelFault]]
+
+
+@pytest.fixture
+async def ask() -> AsyncIterator[Ask]:
+    """Call a model at a server that answers by the handler, and return the fault."""
+    opened: list[tuple[TestServer, Providers]] = []
+
+    async def call(model: str, handler: Handler) -> ModelFault:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", handler)
+        server = TestServer(app)
+        await server.start_server()
+        url = str(server.make_url("")).rstrip("/")
+        keys = {"ANTHROPIC_API_KEY": "canary-a", "OPENAI_API_KEY": "canary-o", "GOOGLE_API_KEY": "canary-g"}
+        places = {"ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": url, "GOOGLE_GEMINI_BASE_URL": url}
+        providers = Providers(Environment.read(keys | places))
+        opened.append((server, providers))
+        request = ModelRequest(ModelSpec(id=model), Step(role="grader"), (Message(role="user", content="hi"),))
+        with pytest.raises(ModelFault) as caught:
+            await providers.complete(request)
+        return caught.value
+
+    yield call
+    for server, providers in opened:
+        await providers.aclose()
+        await server.close()
+
+
+def endless(part: bytes, content_type: str, *, status: int = 200, pause: float = 0) -> Handler:
+    """Send a part over and over."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status, headers={"content-type": content_type})
+        await response.prepare(request)
+        while True:
+            await response.write(part)
+            await asyncio.sleep(pause)
+
+    return answer
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_body_without_end_is_cut_short(ask: Ask, model: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "BODY_BYTES", 2_000_000)
+    monkeypatch.setattr(transport, "ERROR_BYTES", 200_000)
+
+    fault = await ask(model, endless(b" " * 65536, "application/json", status=status))
+
+    assert fault.kind in {"malformed_response", "server"}
+    assert "bytes" in fault.message or status == 500
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("status", [200, 400])
+async def test_a_packed_reply_is_not_unpacked(ask: Ask, model: str, status: int) -> None:
+    bomb = gzip.compress(b" " * 50_000_000)
+    sent: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        sent.append(request.headers["accept-encoding"])
+        return web.Response(body=bomb, status=status, headers={"content-encoding": "gzip", "content-type": "application/json"})
+
+    fault = await ask(model, answer)
+
+    assert sent == ["identity"]
+    assert (fault.kind, "the reply is packed, though nobody asked for that" in fault.message) == ("malformed_response", True)
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_redirect_is_refused_and_the_key_goes_nowhere_else(ask: Ask, model: str) -> None:
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        seen.append(request.path)
+        raise web.HTTPTemporaryRedirect("/elsewhere")
+
+    fault = await ask(model, answer)
+
+    assert (len(seen), "/elsewhere" in seen) == (1, False)
+    assert fault.kind == "bad_request"
+    assert "the endpoint redirects to '/elsewhere', which is refused" in fault.message
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_body_that_trickles_ends_with_the_deadline(ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("activities.providers.base.DEADLINE", 0.5)
+    started = asyncio.get_running_loop().time()
+
+    fault = await ask(model, endless(b" ", "text/event-stream", pause=0.05))
+
+    assert fault.kind == "timeout"
+    assert asyncio.get_running_loop().time() - started < 10
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_stream_that_says_nothing_is_hung(ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("activities.providers.base.IDLE_TIMEOUT", 0.3)
+    monkeypatch.setattr(transport, "IDLE_TIMEOUT", 0.3)
+    monkeypatch.setattr("activities.providers.base.DEADLINE", 5.0)
+    monkeypatch.setattr("gradeloop.settings.catalog.capability", lambda _: Capability(stream=True))
+
+    fault = await ask(model, endless(b"data: {}\n\n", "text/event-stream", pause=10))
+
+    assert fault.kind == "timeout"
+
+
+def resolving(*addresses: str) -> Callable[..., Awaitable[list[Any]]]:
+    """Return a resolver that knows one host."""
+
+    async def resolve(host: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    return resolve
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["127.0.0.1"],
+        ["10.0.0.1"],
+        ["192.168.1.1"],
+        ["169.254.169.254"],
+        ["100.64.0.1"],
+        ["0.0.0.0"],
+        ["224.0.0.1"],
+        ["::1"],
+        ["fe80::1%eth0"],
+        ["fd00::1"],
+        ["::ffff:10.0.0.1"],
+        ["64:ff9b::a9fe:a9fe"],
+        ["2002:a00:1::"],
+        ["8.8.8.8", "10.0.0.1"],
+    ],
+)
+async def test_a_public_name_that_leads_into_a_private_network_is_refused(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(*addresses), raising=False)
+
+    with pytest.raises(public_network.PrivateAddress, match="which is no public address; list the server in GRADELOOP_BASE_URLS"):
+        await public_network.public_address("llm.example.com", 443, public_network.LIST_IT)
+
+
+async def test_the_address_that_was_looked_at_is_the_one_that_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+
+    async def connect(_: object, host: str, *__: Any) -> Any:
+        called.append(host)
+        raise ConnectError("far away")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving("8.8.8.8"), raising=False)
+    monkeypatch.setattr(AnyIOBackend, "connect_tcp", connect)
+    with pytest.raises(ConnectError):
+        await public_network.PublicNetwork(public_network.LIST_IT).connect_tcp("llm.example.com", 443)
+
+    assert called == ["8.8.8.8"]
+
+
+async def test_a_server_that_only_the_wildcard_allows_is_a_matter_of_configuration_where_it_is_private(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving("10.0.0.1"), raising=False)
+    providers = Providers(Environment.read({"GRADELOOP_BASE_URLS": "https://*"}))
+    spec = ModelSpec.model_validate({"id": "openai_compatible:m", "config": {"base_url": "https://llm.example.com/v1"}})
+
+    with pytest.raises(ModelFault) as caught:
+        await providers.complete(ModelRequest(spec, Step(role="grader"), (Message(role="user", content="hi"),)))
+
+    await providers.aclose()
+    assert caught.value.kind == "config"
+    assert "llm.example.com leads to 10.0.0.1, which is no public address" in str(caught.value)

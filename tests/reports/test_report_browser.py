@@ -1,0 +1,243 @@
+"""Reports as a browser shows them: from disk, wide and narrow, light and dark, without a script, under attack."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from benchmarks.large_report import report_of
+from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
+from gradeloop.reports.html import FOLDER
+from gradeloop.reports.model import RunReport
+from gradeloop.reports.read_batch import batch_page
+from gradeloop.reports.run_page import run_page
+from tests.rig.browser import Seen, serious, too_wide, watch
+from tests.rig.page_payloads import PAYLOADS
+from tests.rig.stories import hostile, judged, mended
+
+pytestmark = pytest.mark.slow
+
+HEAD = Head(
+    name="support answers", word="finished", verdict="none", noun="case", tiles=(Tile("passed", "3", "passed"),), about={"batch": "b-1"}
+)
+
+PAGES = {
+    "a run": lambda: run_page(mended()),
+    "a judgement": lambda: run_page(judged()),
+    "a batch": lambda: batch_page(report_of(60)),
+}
+
+
+def collected(stories: Iterable[RunReport]) -> str:
+    """Return the page of many runs."""
+    return collection_page(HEAD, (Entry(story, story.name) for story in stories))
+
+
+async def opened(browser: Browser, folder: Path, html: str, *, width: int = 1280, **context: object) -> tuple[Page, Seen]:
+    """Open a page from disk, as whoever got it by mail does."""
+    path = folder / "report.html"
+    path.write_bytes(html.encode())
+    page = await browser.new_page(viewport={"width": width, "height": 900}, **context)  # type: ignore[arg-type]  # Playwright's own options
+    seen = watch(page)
+    await page.goto(path.as_uri())
+    return page, seen
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_nobody_is_kept_out_of_a_report(browser: Browser, tmp_path: Path, name: str, scheme: Literal["light", "dark"]) -> None:
+    page, seen = await opened(browser, tmp_path, PAGES[name](), color_scheme=scheme)
+    await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+
+    assert await serious(page) == []
+    assert (seen.complaints, seen.requests) == ([], [])
+    await page.close()
+
+
+async def test_nobody_is_kept_out_of_a_case_that_is_opened_or_of_the_matrix(browser: Browser, tmp_path: Path) -> None:
+    page, _ = await opened(browser, tmp_path, batch_page(report_of(60)))
+
+    await page.click("#as-matrix")
+    assert await serious(page) == []
+    await page.click("#as-matrix")
+    await page.click("button.open >> nth=3")
+    await page.wait_for_selector("#case-body .evaluation")
+    assert await serious(page) == []
+    await page.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [320, 390, 768, 1280, 2560])
+async def test_a_report_fits_its_window(browser: Browser, tmp_path: Path, name: str, width: int) -> None:
+    page, _ = await opened(browser, tmp_path, PAGES[name](), width=width)
+    await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+
+    assert await too_wide(page) <= 0
+    await page.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_report_is_read_without_its_script(browser: Browser, tmp_path: Path, name: str) -> None:
+    page, _ = await opened(browser, tmp_path, PAGES[name](), java_script_enabled=False)
+
+    words = {"a run": "Bring the bike on Monday", "a judgement": "I ran grep -r main first.", "a batch": "question-00029"}
+    assert words[name] in await page.inner_text("main")
+    await page.close()
+
+
+async def test_a_quote_leads_to_the_very_words(browser: Browser, tmp_path: Path) -> None:
+    page, _ = await opened(browser, tmp_path, run_page(mended()))
+
+    await page.click("text=“Your chain  is gone.”")
+    await expect(page.locator("mark.hit")).to_have_text("Your chain is gone.")
+    await page.click("text=“Bring the bike on Monday”")
+    await expect(page.locator("mark.hit")).to_have_text("Bring the bike on Monday")
+    await expect(page.locator("mark.hit")).to_be_visible()
+    await page.close()
+
+
+async def test_a_citation_leads_to_the_words_that_it_cites(browser: Browser, tmp_path: Path) -> None:
+    page, _ = await opened(browser, tmp_path, run_page(judged()))
+
+    await page.click("a.cite")
+    await expect(page.locator("mark.hit")).to_have_text("grep -r main")
+    assert await page.locator(".cite.missing").get_attribute("title") == "there is no block T0B9"
+    await page.close()
+
+
+async def test_a_cell_of_the_strip_says_what_it_means_and_leads_to_the_verdict(browser: Browser, tmp_path: Path) -> None:
+    page, _ = await opened(browser, tmp_path, run_page(mended()))
+
+    cells = await page.locator(".strip tbody tr").first.locator(".cell .sr").all_inner_texts()
+    assert cells == ["not passed", "passed"]
+    last = await page.locator(".strip tbody tr").nth(2).locator(".cell .sr").all_inner_texts()
+    assert last == ["passed, 2 of 3 votes (contested)", "not passed by a person, passed by the grader, 2 of 3 votes (contested)"]
+    await page.click(".strip thead a >> nth=1")
+    await expect(page.locator(".evaluation:target h4")).not_to_be_empty()
+    await page.close()
+
+
+async def test_cases_are_filtered_searched_sorted_and_opened_by_keys(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, batch_page(report_of(60)))
+    visible = "tbody tr:visible .badge"
+
+    await page.click("[data-filter=failed]")
+    assert set(await page.locator(f"#table {visible}").all_inner_texts()) == {"failed"}
+    await page.click("[data-filter='']")
+    await page.press("body", "/")
+    await page.keyboard.type("question-00007/openai")
+    assert await page.locator("#table tbody tr:visible").count() == 1
+    assert await page.inner_text("#count") == "1 of 60 shown"
+    await page.fill("#search", "")
+    await page.click("[data-sort=score] button")
+    scores = [float(text) for text in await page.locator("#table tbody td:nth-child(3)").all_inner_texts()]
+    assert scores == sorted(scores)
+    assert await page.get_attribute("[data-sort=score]", "aria-sort") == "ascending"
+    await page.click("button.open >> nth=0")
+    await page.wait_for_selector("#case-body h1")
+    first = await page.inner_text("#case-body h1")
+    await page.keyboard.press("j")
+    await page.wait_for_function("name => document.querySelector('#case-body h1').textContent !== name", arg=first)
+    await page.keyboard.press("k")
+    await page.wait_for_function("name => document.querySelector('#case-body h1').textContent === name", arg=first)
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#case")).to_be_hidden()
+    assert seen == Seen()
+    await page.close()
+
+
+async def test_the_matrix_shows_what_the_filters_show(browser: Browser, tmp_path: Path) -> None:
+    page, _ = await opened(browser, tmp_path, batch_page(report_of(60)))
+
+    await page.click("#as-matrix")
+    everything = await page.locator("#matrix tbody tr:visible").count()
+    await page.click("[data-filter=differs]")
+    differing = await page.locator("#matrix tbody tr:visible").count()
+    assert everything == 30
+    assert 0 < differing < everything
+    assert await page.locator("#matrix tbody tr:visible.differs").count() == differing
+    await page.locator("#matrix tbody tr:visible a").first.click()
+    await page.wait_for_selector("#case-body .evaluation")
+    await page.close()
+
+
+async def test_the_address_of_a_case_opens_it_and_its_links_stay_in_it(browser: Browser, tmp_path: Path) -> None:
+    page, _ = await opened(browser, tmp_path, collected([mended(), judged()]))
+
+    await page.goto(f"{(tmp_path / 'report.html').as_uri()}#case-0")
+    await page.wait_for_selector("#case-body .evaluation")
+    await page.click("#case-body >> text=“Bring the bike on Monday”")
+    await expect(page.locator("#case-body mark.hit")).to_have_text("Bring the bike on Monday")
+    assert page.url.endswith("#case-0")
+    await page.close()
+
+
+async def test_on_paper_nothing_stays_folded_or_cut(browser: Browser, tmp_path: Path) -> None:
+    page, _ = await opened(browser, tmp_path, run_page(mended()))
+
+    await page.pdf()
+    await page.emulate_media(media="print")
+    assert await page.locator("details:not([open])").count() == 0
+    cut = "[...document.querySelectorAll('.text')].filter((each) => each.scrollHeight > each.clientHeight + 1).length"
+    assert await page.evaluate(cut) == 0
+    await page.close()
+
+
+async def test_no_payload_in_any_field_of_a_run_does_anything(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, "")
+    own = len((FOLDER / "page.js").read_text())
+    for payload in PAYLOADS:
+        (tmp_path / "report.html").write_bytes(run_page(hostile(payload)).encode())
+        await page.reload()
+        await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        await page.mouse.move(400, 300)
+        scripts = await page.evaluate("[...document.scripts].map((each) => each.textContent.length)")
+        active = "[...document.querySelectorAll('*')].filter((each) => [...each.attributes].some((at) => /^on/i.test(at.name))).length"
+
+        assert scripts == [own], payload
+        assert await page.evaluate(active) == 0, payload
+        assert await page.locator("img, iframe, object, embed, form, base, dialog, marquee, math, video").count() == 0, payload
+        assert await page.evaluate("window.attacked") is None, payload
+        assert page.url == (tmp_path / "report.html").as_uri(), payload
+    assert seen == Seen()
+    await page.close()
+
+
+async def test_no_payload_in_any_case_of_a_batch_does_anything(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, collected(hostile(payload) for payload in PAYLOADS))
+    active = "document.querySelectorAll('img, iframe, object, embed, form, base, marquee, math, video, dialog dialog').length"
+    for number in range(len(PAYLOADS)):
+        await page.evaluate("at => { location.hash = `#case-${at}` }", number)
+        await page.wait_for_function("words => document.getElementById('case-place').textContent.startsWith(words)", arg=f"{number + 1} of")
+        await page.evaluate("for (const each of document.querySelectorAll('#case-body details')) each.open = true")
+
+        assert await page.evaluate(active) == 0, PAYLOADS[number]
+    assert await page.evaluate("window.attacked") is None
+    assert seen == Seen()
+    await page.close()
+
+
+async def test_a_payload_is_shown_as_it_was_written(browser: Browser, tmp_path: Path) -> None:
+    page, _ = await opened(browser, tmp_path, run_page(replaced("<b>bold</b> & \u202egnp.exe \x1b[2J")))
+
+    assert "<b>bold</b> & \\u202egnp.exe \\u001b[2J" in await page.inner_text(".message.draft .text")
+    await page.close()
+
+
+def replaced(draft: str) -> RunReport:
+    """Return a story whose first draft says something else."""
+    story = mended()
+    messages = list(story.messages)
+    messages[1] = messages[1].model_copy(update={"content": draft})
+    return story.model_copy(update={"messages": tuple(messages)})
+
+
+async def test_a_page_without_cases_says_so_and_works(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, collection_page(replace(HEAD, notes=("Nothing was run.",)), []))
+
+    assert "Nothing was run." in await page.inner_text("main")
+    assert seen == Seen()
+    await page.close()

@@ -1,0 +1,264 @@
+"""Hostile programs and attacks on the interpreter get nowhere, in every sandbox that this machine offers, and in a container's too."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # it has no types
+import pytest
+
+from gradeloop.sandbox import MIB, Execution, Limits, Sandbox, SandboxError, SandboxName, choice
+from gradeloop.sandbox import programs as supervisor
+from gradeloop.sandbox.bubblewrap import Bubblewrap
+from gradeloop.sandbox.choice import SandboxChoice, choose, examine
+from gradeloop.sandbox.landlock import Landlock
+from gradeloop.sandbox.monty import Monty
+from tests.rig.attacks import HOSTILE, INTERPRETER
+from tests.rig.sandbox_host import SECONDS
+
+CANARY = "canary-7f3a9c"
+ATTACKS = HOSTILE | INTERPRETER
+
+STALL_MS = 250.0
+OVERTIME_MS = 1500.0
+"""Some 200 ms on a machine that does nothing else; the tests share theirs."""
+
+HARMLESS = {
+    "everybody killed",
+    "a file of others locked away",
+    "its own environment",
+    "a frame",
+    "garbage",
+    "a regular expression",
+    "endless errors",
+}
+"""What may end well, since it reaches nobody: among its own processes, or with what it sees of itself."""
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Landlock, seccomp and namespaces are Linux's")
+
+
+@dataclass(frozen=True)
+class Host:
+    """What came of all attacks on one worker in small."""
+
+    told: dict[str, Any]
+    alive: bool
+    left: list[str]
+
+
+@cache
+def tried() -> dict[SandboxName, str]:
+    """Return the sandboxes that were tried here, and why one of them does not hold."""
+    return {each.name: each.why for each in choose(all_of_them=True).tried}
+
+
+@pytest.fixture(scope="session")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Host]:
+    @cache
+    def host(place: str) -> Host:
+        name = place.removesuffix(" in a container")
+        if why := tried().get(name):  # type: ignore[call-overload]  # one of them
+            pytest.skip(f"{name} does not hold on this machine: {why}")
+        if place != name and platform.machine() != "x86_64":
+            pytest.skip("the container's filter is written for x86_64")
+        folder = tmp_path_factory.mktemp("attacked")
+        (folder / "canaries").mkdir()
+        (folder / "tmp").mkdir()
+        (folder / "secret").write_text(CANARY)
+        for file in ("precious", "precious.py"):
+            (folder / "canaries" / file).write_text(f'"""{CANARY}"""\n')
+        environment = {**os.environ, "TMPDIR": str(folder / "tmp"), "GRADELOOP_CANARY": CANARY, "HOME": str(folder)}
+        use = "auto" if place != name else name
+        command = [sys.executable, str(Path(__file__).parents[1].joinpath("rig", "sandbox_host.py")), use, str(folder)]
+        command += ["container"] if place != name else []
+        ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=110, start_new_session=True)
+        assert ended.returncode == 0, ended.stderr
+        left = [each.info["cmdline"] for each in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(each.info["cmdline"] or [])]
+        return Host(json.loads(ended.stdout), ended.returncode == 0, [" ".join(each) for each in left])
+
+    return host
+
+
+PLACES = ["monty", "landlock", "bubblewrap", "landlock in a container"]
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+class TestAttacks:
+    @pytest.mark.parametrize("attack", ATTACKS)
+    def test_gives_nothing_away_and_ends_in_time(self, attacked: Callable[[str], Host], place: str, attack: str) -> None:
+        end = attacked(place).told["ends"][attack]
+
+        assert end["status"] != "error", end
+        assert not end["leaked"], end
+        assert end["wall_ms"] <= SECONDS * 1000 + OVERTIME_MS, end
+        assert end.get("size", 0) <= MIB
+        assert end["status"] in {"raised", "limit", "unsupported"} or attack in HARMLESS, end
+
+    def test_nobody_was_reached_and_nothing_is_left(self, attacked: Callable[[str], Host], place: str) -> None:
+        host = attacked(place)
+
+        assert host.told["reached"] == []
+        assert (host.told["precious"], host.told["mode"]) == (True, 0o644)
+        assert host.told["left"] == ["precious", "precious.py"]
+        assert host.told["folders"] == []
+        assert host.left == []
+
+    def test_the_event_loop_goes_on(self, attacked: Callable[[str], Host], place: str) -> None:
+        assert attacked(place).told["longest_stall_ms"] <= STALL_MS
+
+    def test_the_right_one_was_chosen(self, attacked: Callable[[str], Host], place: str) -> None:
+        assert attacked(place).told["chosen"] == place.removesuffix(" in a container")
+
+
+def holding(name: str) -> Sandbox:
+    """Return a sandbox, if it holds here."""
+    if why := tried().get(name, "not for this system"):  # type: ignore[call-overload]  # one of them
+        pytest.skip(f"{name} does not hold on this machine: {why}")
+    return Landlock() if name == "landlock" else Bubblewrap()
+
+
+@pytest.fixture(params=["landlock", "bubblewrap"])
+def box(request: pytest.FixtureRequest) -> Sandbox:
+    return holding(request.param)
+
+
+def test_a_whole_program_runs_with_its_files(box: Sandbox) -> None:
+    code = (
+        "from helper import Shape\nimport dataclasses, json, threading, asyncio\n"
+        "class Square(Shape):\n    def sides(self):\n        yield from range(4)\n"
+        "thread = threading.Thread(target=print, args=('thread',))\nthread.start()\nthread.join()\n"
+        "asyncio.run(asyncio.sleep(0))\nopen('out.txt', 'w').write('x')\nprint(len(list(Square().sides())), open('data/in.txt').read())"
+    )
+    files = {"helper.py": "class Shape:\n    pass\n", "data/in.txt": "é"}
+
+    ended = box.run(code, files)
+
+    assert (ended.status, ended.stdout, ended.stderr, ended.exit_code) == ("ok", "thread\n4 é\n", "", 0)
+    assert (ended.sandbox, ended.truncated) == (box.name, False)
+    assert 0 < ended.wall_ms < 5000
+
+
+def test_a_programs_failure_is_its_own(box: Sandbox) -> None:
+    ended = box.run("import sys\nprint('out')\nsys.exit('no')")
+
+    assert (ended.status, ended.stdout, ended.stderr, ended.error, ended.exit_code) == ("raised", "out\n", "no\n", "no", 1)
+
+
+def test_a_signal_that_ends_it_is_named(box: Sandbox) -> None:
+    ended = box.run("import os\nos.abort()")
+
+    assert (ended.status, ended.error, ended.exit_code) == ("raised", "it was ended by SIGABRT", None)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("while True:\n    pass", "TimeoutError: it took more than 0.3 seconds"),
+        ("print('x' * 2_000_000)", "it printed more than 1048576 bytes"),
+        ("x = bytearray(10 ** 10)", "MemoryError"),
+    ],
+)
+def test_a_limit_says_which(box: Sandbox, code: str, told: str) -> None:
+    ended = box.run(code, limits=Limits(seconds=5 if "x" in code else 0.3))
+
+    assert (ended.status, ended.error) == ("limit", told)
+    assert ended.truncated is ("printed" in told)
+
+
+def test_a_grandchild_that_holds_the_output_open_is_not_waited_for() -> None:
+    commands = choose().commands
+    if commands is None:
+        pytest.skip("no sandbox for commands holds here")
+
+    ended = commands.run(["/bin/sh", "-c", "sleep 60 & echo done"], limits=Limits(seconds=20, processes=4))
+
+    assert (ended.status, ended.stdout) == ("ok", "done\n")
+    assert ended.wall_ms < 10_000
+
+
+def test_what_a_command_started_is_ended_with_it() -> None:
+    commands = choose().commands
+    if commands is None:
+        pytest.skip("no sandbox for commands holds here")
+    marker = "71234.5"
+
+    commands.run(["/bin/sh", "-c", f"sleep {marker} & sleep {marker}"], limits=Limits(seconds=0.4, processes=4))
+
+    left = [each for each in psutil.process_iter(["cmdline", "status"]) if marker in (each.info["cmdline"] or [])]
+    assert [each for each in left if each.info["status"] != psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_folder_for_temporary_files_that_is_ones_own_is_no_hindrance(
+    box: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    assert box.run("print(open('in.txt').read())", {"in.txt": "x"}).stdout == "x\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_is_named_by_its_path(box: Sandbox) -> None:
+    with pytest.raises(SandboxError, match="'ls' is no absolute path to a program"):
+        box.run(["ls"])
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "."])
+def test_a_file_stays_in_the_folder(box: Sandbox, name: str) -> None:
+    with pytest.raises(SandboxError, match="leads out of the program's folder"):
+        box.run("pass", {name: "x"})
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 5])
+def test_older_landlocks_hold_too(version: int, tmp_path: Path) -> None:
+    holding("landlock")
+    old = Landlock(at_most=version)
+
+    assert examine(old).why == ""
+    ended = old.run(f"import os\nos.kill({os.getpid()}, 0)")
+    assert ended.error == "PermissionError: [Errno 1] Operation not permitted"
+
+
+class Broken:
+    """A sandbox that is none: it runs the program as it is."""
+
+    name: SandboxName = "landlock"
+
+    def run(self, program: Any, files: Any = None, limits: Any = None) -> Execution:
+        ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=30)
+        return Execution("ok" if ended.returncode == 0 else "raised", ended.stdout, ended.stderr)
+
+
+def test_the_self_test_sees_through_a_bare_subprocess() -> None:
+    told = examine(Broken()).why
+
+    for reached in ("a file", "writing outside", "the network", "the worker's environment", "another process", "the worker, by a signal"):
+        assert reached in told
+
+
+def test_where_none_holds_there_is_none_and_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "LAUNCHER", Path("/nowhere/launcher.py"))
+    monkeypatch.setattr(choice, "Monty", Broken)
+    monkeypatch.setattr(Broken, "name", "monty")
+
+    found = choose()
+
+    assert found == SandboxChoice(None, None, None, found.tried)
+    assert "monty: its self-test did not say what it reached" in found.why_not()
+    assert "landlock could not confine the program" in found.why_not()
+
+
+def test_monty_runs_no_programs() -> None:
+    with pytest.raises(SandboxError, match="snippets alone"):
+        Monty().run(["/bin/ls"])
+    with pytest.raises(SandboxError, match="snippets alone"):
+        Monty().run("1", {"a": "b"})

@@ -1,0 +1,184 @@
+"""Rubrics of promptfoo's and Mastra's come to what their own documents say, or are refused by name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from gradeloop.contract.rubric import Rubric
+from gradeloop.errors import InvalidRequest
+from gradeloop.files.yaml import read_yaml
+from gradeloop.grading.scoring import result_of, score_of
+from gradeloop.suites.assertions import model_of
+from gradeloop.suites.convert import as_yaml, converted, from_mastra, from_promptfoo
+from tests.grading.test_scoring import Row, judgement_of
+from tests.rig.threads import draft, request, serving
+
+SAYS: dict[str, Any] = {"type": "llm-rubric", "value": "Says\nhello"}
+GREETS = SAYS | {"value": "Greets {{ who }} {{ n }} times", "metric": "greets"}
+HALF: dict[str, Any] = {"type": "assert-set", "threshold": 0.5, "assert": [SAYS, SAYS]}
+SORRY: dict[str, Any] = {"type": "not-llm-rubric", "value": "Apologizes"}
+
+
+@pytest.mark.parametrize(
+    ("test", "rows", "result", "score"),
+    [
+        ([SAYS], {"c1": (True, 0.2)}, "satisfied", 0.2),
+        ([SAYS], {"c1": (False, 1.0)}, "needs_revision", 1.0),
+        ([SAYS | {"threshold": 0.5}], {"c1": (True, 0.4)}, "needs_revision", 0.4),
+        ([SORRY], {"c1": (True, 0.9)}, "needs_revision", 0.1),
+        ([SORRY], {"c1": (False, 0.1)}, "satisfied", 0.9),
+        # the threshold comes first, then it is turned round: 0.4 is no pass, so it does not apologize
+        ([SORRY | {"threshold": 0.5}], {"c1": (True, 0.4)}, "satisfied", 0.6),
+        ([SAYS, SORRY], {"c1": (True, 1.0), "c2": (True, 1.0)}, "needs_revision", 0.5),
+        ([SAYS, SORRY | {"weight": 0}], {"c1": (True, 1.0), "c2": (True, 1.0)}, "satisfied", 1.0),
+        ({"assert": [SAYS, SORRY], "threshold": 0.5}, {"c1": (False, 1.0), "c2": (True, 1.0)}, "satisfied", 0.5),
+        ({"assert": [SAYS | {"weight": 3}, SORRY], "threshold": 0.8}, {"c1": (True, 1.0), "c2": (True, 1.0)}, "needs_revision", 0.75),
+        ([SAYS, HALF], {"c1": (True, 1), "c2": (True, 1), "c3": (False, 0)}, "satisfied", 0.75),
+        ([{"type": "assert-set", "assert": [SAYS, SAYS]}], {"c1": (True, 1), "c2": (False, 0)}, "needs_revision", 0.5),
+    ],
+)  # fmt: skip
+def test_promptfoos_outcomes(test: Any, rows: dict[str, Row], result: str, score: float) -> None:
+    rubric = from_promptfoo(test)
+
+    judgement = judgement_of(rubric, rows)
+
+    assert result_of(rubric, judgement) == result
+    assert score_of(rubric, judgement) == pytest.approx(score)
+
+
+def test_a_configurations_test_has_the_defaults_and_its_variables() -> None:
+    config: Any = {
+        "prompts": ["{{ q }}"],
+        "providers": ["openai:gpt-5-mini"],
+        "defaultTest": {"options": {"provider": "anthropic:messages:claude-haiku-4-5"}, "vars": {"who": "Ada"}, "assert": [SORRY]},
+        "tests": [{}, {"description": "greets", "vars": {"n": 1.5}, "assert": [GREETS]}],
+    }
+
+    rubric = from_promptfoo(config, test=1)
+
+    assert (rubric.name, [criterion.id for criterion in rubric.criteria]) == ("greets", ["c1", "greets"])
+    assert rubric.criteria[1].text == "Greets Ada 1.5 times"
+    assert {criterion.grader.id for criterion in rubric.criteria if criterion.grader} == {"anthropic:claude-haiku-4-5"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "config"),
+    [
+        ("openai:chat:gpt-5-mini", "openai:gpt-5-mini", {}),
+        ("openai:responses:gpt-5-mini", "openai:gpt-5-mini", {}),
+        ("anthropic:messages:claude-haiku-4-5", "anthropic:claude-haiku-4-5", {}),
+        ("google:gemini-3.5-flash", "google_genai:gemini-3.5-flash", {}),
+        ("openrouter:meta/llama:free", "openrouter:meta/llama:free", {}),
+        ("mistral:mistral-small-latest", "openai_compatible:mistral-small-latest", {"base_url": "https://api.mistral.ai/v1"}),
+        ({"id": "azure:chat:me", "config": {"apiHost": "a.b"}}, "openai_compatible:me", {"base_url": "https://a.b/openai/v1"}),
+        ({"id": "openai:gpt-5", "config": {"temperature": 0, "showThinking": False}}, "openai:gpt-5", {"temperature": 0}),
+    ],
+)
+def test_its_providers_are_ours(provider: Any, model: str, config: dict[str, Any]) -> None:
+    assert model_of(provider, "assert[0]") == {"id": model} | ({"config": config} if config else {})
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ([{"type": "javascript", "value": "x"}], "assert[0]: the type 'javascript' has no counterpart"),
+        ([SAYS | {"transform": "output.trim()"}], "assert[0]: 'transform' has no counterpart"),
+        (
+            [SAYS | {"provider": "bedrock:claude"}],
+            "assert[0].provider: 'bedrock:claude' has no counterpart; those that have begin with",
+        ),
+        ([SAYS | {"provider": {"id": "openai:x", "config": {"top_k": 1}}}], "assert[0].provider: config.top_k has no counterpart"),
+        ([SAYS | {"provider": "azure:mine"}], "config.apiHost is missing"),
+        ([{"type": "llm-rubric", "value": 7}], "is no text; put the description in quotes"),
+        ([SAYS | {"threshold": 80}], "threshold 80 is outside of 0 to 1"),
+        ({"assert": [SAYS], "repeat": 3}, "the test: 'repeat' has no counterpart"),
+        ({"tests": []}, "test 0 is not there"),
+        ([SAYS | {"value": "{{ x }}"}, {"type": "llm-rubric", "value": "a", "weight": -1}], "greater than or equal to 0"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_by_name(value: Any, why: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        from_promptfoo(value)
+
+    assert why in str(caught.value)
+
+
+OPTIONAL: dict[str, Any] = {"description": "b", "required": False}
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "result", "score"),
+    [
+        ("- a\n* b", {"c1": True, "c2": False}, "needs_revision", 0.0),
+        ("- a\n* b", {"c1": True, "c2": True}, "satisfied", 1.0),
+        ({"criteria": ["a", OPTIONAL]}, {"c1": True, "c2": False}, "satisfied", 1.0),
+        ({"criteria": [OPTIONAL, OPTIONAL]}, {"c1": True, "c2": False}, "needs_revision", 0.0),
+        ({"scorers": [{"criteria": "a"}, {"criteria": [OPTIONAL, "c"]}]}, {"c1": True, "c2": False, "c3": True}, "satisfied", 1.0),
+        ({"scorers": [{"criteria": "a"}, {"criteria": "b"}]}, {"c1": True, "c2": False}, "needs_revision", 0.0),
+        ({"scorers": [{"criteria": "a"}, {"criteria": "b"}], "strategy": "any"}, {"c1": True, "c2": False}, "satisfied", 1.0),
+        ({"scorers": [{"criteria": "a"}, {"criteria": "b"}], "strategy": "any"}, {"c1": False, "c2": False}, "needs_revision", 0.0),
+    ],
+)
+def test_mastras_outcomes(shape: Any, rows: dict[str, Row], result: str, score: float) -> None:
+    rubric = from_mastra(shape)
+
+    judgement = judgement_of(rubric, rows)
+
+    assert (result_of(rubric, judgement), score_of(rubric, judgement)) == (result, score)
+
+
+def test_a_marker_is_one_only_where_white_space_follows() -> None:
+    assert [criterion.text for criterion in from_mastra("3.5 stars\n1. two\n-three\n# four").criteria] == [
+        "3.5 stars",
+        "two",
+        "-three",
+        "# four",
+    ]
+
+
+@pytest.mark.parametrize(
+    "shape", [{"criteria": []}, {}, {"scorers": []}, {"scorers": [{"criteria": ""}, {"criteria": "a"}], "strategy": "any"}]
+)
+def test_a_scorer_without_criteria_asks_nobody(shape: Any) -> None:
+    assert (from_mastra(shape).cleared, from_mastra(shape).scoring) == (True, "binary")
+
+
+async def test_such_a_scorer_scores_1_without_a_call(client: Client) -> None:
+    empty = from_mastra({"criteria": []}).model_dump(mode="json")
+    async with serving(client, draft()) as desk:
+        result = await desk.run(request(empty))
+
+    assert (result.status, result.score, result.output, desk.models.of("grader")) == (None, 1.0, "draft 0", [])
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        ({"criteria": ["a"], "scale": 10}, "the scorer: 'scale' has no counterpart"),
+        ({"scorers": [{"criteria": "a"}], "strategy": "most"}, "strategy: 'most' has no counterpart"),
+        ({"scorers": [{"criteria": "a"}], "timeout": 5}, "isTaskComplete: 'timeout' has no counterpart"),
+        ({"criteria": [{"description": "a", "weight": 2}]}, "criteria[0]: 'weight' has no counterpart"),
+    ],
+)
+def test_what_mastra_has_and_we_do_not_is_refused_by_name(shape: Any, why: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        from_mastra(shape)
+
+    assert why in str(caught.value)
+
+
+def test_a_converted_file_is_written_as_it_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "judge.txt").write_text("Judge {{ output }} by {{ rubric }}, {{ product }}")
+    (tmp_path / "config.yaml").write_text(
+        "tests:\n- vars: {product: pumps}\n  assert:\n"
+        "  - {type: llm-rubric, value: 'Names {{ product }}', rubricPrompt: 'file://judge.txt', weight: 2}\n"
+        "  - {type: assert-set, metric: tone, assert: [{type: not-llm-rubric, value: Apologizes}]}\n"
+    )
+
+    rubric = converted(tmp_path / "config.yaml", None, 0)
+
+    assert Rubric.model_validate(read_yaml(as_yaml(rubric), "the rubric")) == rubric
+    assert rubric.criteria[0].prompt is not None
+    assert rubric.criteria[0].prompt.messages[0].parts[-1] == ", pumps"

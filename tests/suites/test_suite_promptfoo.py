@@ -1,0 +1,232 @@
+"""A `promptfooconfig.yaml` is read as it is, or refused by the name and the line of what has no counterpart."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeloop.suites.load import read_suite
+from gradeloop.suites.plan import SuiteFlags
+from tests.rig.suites import cases, refusal, written
+
+NAME = "promptfooconfig.yaml"
+ECHO = "prompts: ['{{ q }}']\nproviders: echo\n"
+RUN = SuiteFlags(scripted=Path(__file__))
+
+
+def config(tests: str) -> str:
+    """Return a configuration in which the prompt is what is judged."""
+    return ECHO + f"tests:\n  - {tests}"
+
+
+def test_its_providers_prompts_and_variables_make_a_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+    text = """
+        description: two models
+        prompts:
+          - file://two.txt
+          - {raw: "Tell {{q}}", label: tell}
+          - '[{"role": "system", "content": "Be kind"}, {"role": "user", "content": "{{q}}"}]'
+        providers:
+          - openai:chat:gpt-5-mini
+          - {id: "anthropic:messages:claude-haiku-4-5", label: claude, config: {temperature: 0}}
+        tests:
+          - {vars: {q: [a, b], list: [1, 2]}, assert: [{type: contains, value: "{{q}}"}]}
+    """
+    found = cases(tmp_path, text, name=NAME, two_txt="Say {{q}}\n---\nShow {{ q }}\n")
+
+    assert [case.id.split("/", 1)[1] for case in found[:8]] == [
+        f"{prompt}/{model}" for prompt in ("two-1", "two-2", "tell", "p4") for model in ("openai:chat:gpt-5-mini", "claude")
+    ]
+    assert len(found) == 16
+    assert {case.messages[0].content for case in found} == {f"{verb}{q}" for verb in ("Say ", "Show ", "Tell ", "") for q in "ab"}
+    assert {case.generator.system_prompt for case in found if case.generator and case.prompt == "p4"} == {"Be kind"}
+    assert found[1].generator is not None
+    assert found[1].generator.model is not None
+    assert (found[1].generator.model.id, found[1].generator.model.config.temperature) == ("anthropic:claude-haiku-4-5", 0)
+    assert found[0].vars == {"q": "a", "list": [1, 2]}
+
+
+def test_echo_and_a_given_output_are_judged_without_a_generator(tmp_path: Path) -> None:
+    text = ECHO + "defaultTest: {assert: [{type: is-json}]}\ntests: [{vars: {q: x}}, {vars: {q: x}, providerOutput: '1.10'}]"
+
+    first, second = cases(tmp_path, text, name=NAME)
+
+    assert (first.output, first.label, first.messages) == ("x", "echo", ())
+    assert (second.output, second.messages[0].content) == ("1.10", "x")
+
+
+def test_an_assertions_judge_comes_before_the_tests_and_that_before_the_defaults(tmp_path: Path) -> None:
+    says: Any = "type: llm-rubric, value: v"
+    text = (
+        ECHO
+        + f"""
+defaultTest: {{options: {{provider: scripted:default, rubricPrompt: "default {{{{output}}}}"}}, assert: [{{{says}}}], threshold: 0.25}}
+tests:
+  - {{vars: {{q: x}}}}
+  - {{vars: {{q: y}}, threshold: 0.75, options: {{provider: {{id: scripted:test}}}}, assert: [{{{says}, provider: scripted:own}}]}}
+"""
+    )
+    first, second = cases(tmp_path, text, RUN, name=NAME)
+
+    assert [criterion.grader.id for criterion in first.rubric.criteria if criterion.grader] == ["scripted:default"]
+    assert [criterion.grader.id for criterion in second.rubric.criteria if criterion.grader] == ["scripted:test", "scripted:own"]
+    assert [criterion.prompt.messages[0].parts[0] for criterion in second.rubric.criteria if criterion.prompt] == ["default ", "default "]
+    assert [(each.rubric.gate, each.rubric.threshold) for each in (first, second)] == [("none", 0.25), ("none", 0.75)]
+
+
+def test_sets_weights_metrics_and_references_are_taken(tmp_path: Path) -> None:
+    text = """
+        prompts: ["{{ q }}"]
+        providers: [echo]
+        assertionTemplates: {short: {type: regex, value: "^.{1,9}$"}}
+        tests:
+          - vars: {q: x}
+            assert:
+              - $ref: "#/assertionTemplates/short"
+              - {type: contains, value: x, metric: Tone of voice, weight: 0}
+              - {type: not-contains, value: y, metric: Tone of voice, weight: 2}
+              - {type: assert-set, threshold: 0.5, assert: [{type: equals, value: "{{ q }}"}, {$ref: "#/assertionTemplates/short"}]}
+    """
+    (case,) = cases(tmp_path, text, name=NAME)
+
+    assert [(criterion.id, criterion.weight, criterion.required) for criterion in case.rubric.criteria[:3]] == [
+        ("c1", 1, True),
+        ("Tone-of-voice", 0, False),
+        ("Tone-of-voice-2", 2, True),
+    ]
+    assert [(group.group, group.threshold) for group in case.rubric.groups] == [("assert[3]", 0.5)]
+    assert [criterion.text for criterion in case.rubric.criteria[3:]] == ["it equals 'x'", "it matches '^.{1,9}$'"]
+
+
+def test_expected_columns_are_assertions(tmp_path: Path) -> None:
+    table = """\
+q,__expected,__expected2,__expected3,__description,__threshold,__metric,__metadata:a
+x,contains: 5 days,"not-icontains-any:a,b",grade: is kind,first,0.5,tone,m
+y,"plain: text",is-json,regex:^a:b$,,,,
+"""
+    first, second = cases(
+        tmp_path, ECHO + "defaultTest: {options: {provider: scripted:j}}\ntests: file://t.csv", RUN, name=NAME, t_csv=table
+    )
+
+    assert (first.description, first.rubric.threshold, first.vars) == ("first", 0.5, {"q": "x"})
+    assert [criterion.id for criterion in first.rubric.criteria] == ["tone", "tone-2", "tone-3"]
+    assert [criterion.text for criterion in first.rubric.criteria] == [
+        "it contains '5 days'",
+        "it contains, in any case, none of 'a,b'",
+        "is kind",
+    ]
+    assert [criterion.text for criterion in second.rubric.criteria] == ["it equals 'plain: text'", "it is JSON", "it matches '^a:b$'"]
+
+
+def test_tests_may_stand_in_files_and_texts_too(tmp_path: Path) -> None:
+    text = ECHO + "defaultTest: file://default.yaml\ntests: [file://a.yaml, 'b.jsonl', {vars: {q: 'file://q.txt'}}]"
+    files: dict[str, Any] = {
+        "default_yaml": "assert: [{type: contains, value: file://q.txt}]",
+        "a_yaml": "- {description: a, vars: {q: 1}}",
+        "b_jsonl": '{"vars": {"q": "b"}, "providerOutput": {"a": 1.10}}',
+        "q_txt": "long text",
+    }
+    found = cases(tmp_path, text, name=NAME, **files)
+
+    assert [case.output for case in found] == ["1", '{"a": 1.10}', "long text"]
+    assert {case.rubric.criteria[0].text for case in found} == {"it contains 'long text'"}
+
+
+def test_its_options_are_ours_and_what_has_no_effect_is_told(tmp_path: Path) -> None:
+    text = "description: s\ntags: {a: b}\noutputPath: [out.json, out/r.html]\n"
+    text += "evaluateOptions: {maxConcurrency: 3, repeat: 2, cache: false, delay: 5}\n"
+    suite = read_suite(written(tmp_path, text + asserting("{type: is-json}"), "any.yaml"))
+
+    assert (suite.name, suite.settings.concurrency, suite.settings.cache) == ("s", 3, False)
+    assert suite.outputs == (tmp_path / "out.json", tmp_path / "out/r.html")
+    assert suite.notes == ("any.yaml: tags has no effect here", "any.yaml: delay has no effect here")
+    assert len(list(suite.cases())) == 2
+
+
+def asserting(assertion: str) -> str:
+    """Return a configuration with one test that asserts one thing."""
+    return config(f"{{vars: {{q: x}}, assert: [{assertion}]}}")
+
+
+CHAT = """prompts: ['[{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]']
+providers: [echo]
+tests: [{assert: [{type: is-json}]}]"""
+OPTIONS = ECHO + "evaluateOptions: "
+REFUSED = ("javascript", "python", "similar", "cost", "latency", "g-eval", "model-graded-closedqa", "not-is-refusal", "webhook")
+ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        *((asserting(f"{{type: {kind}, value: v}}"), f"line 4, column 29: tests[0].assert[0]: the type '{kind}' has") for kind in REFUSED),
+        (asserting("{type: equals, value: v, transform: output.trim()}"), "line 4, column 65: tests[0].assert[0]: 'transform' has"),
+        (asserting("{type: contains, value: file://check.js}"), "assert[0].value: 'file://check.js' is code, which is not run"),
+        (config(ASSERTED + ", provider: openai:x}"), "tests[0]: 'provider' has no counterpart; leave it out."),
+        (config(ASSERTED + ", options: {transform: x}}"), "tests[0].options: 'transform' has no counterpart"),
+        (asserting("{$ref: '#/assertionTemplates/no'}"), "'#/assertionTemplates/no' is not among the assertionT"),
+        (config("{vars: {q: '{{ now }}'}, assert: [{type: is-json}]}"), "tests[0].vars.q: '{{ now }}' is a template; "),
+        (asserting("{type: equals, value: '{{ q | dump }}'}"), "tests[0].assert[0], line 1: the filter 'dump' is not taken"),
+        (config("{vars: {q: x}}"), "tests[0]: there is nothing to judge by"),
+        (ECHO + "scenarios: []", "line 3, column 12: 'scenarios' has no counterpart; leave it out."),
+        (ECHO + "redteam: {}", "line 3, column 10: 'redteam' has no counterpart"),
+        (OPTIONS + "{timeoutMs: 3}", "evaluateOptions: 'timeoutMs' has no counterpart"),
+        (OPTIONS + "{maxConcurrency: 0}", "line 3, column 35: evaluateOptions.maxConcurrency: Input should be greater"),
+        (ECHO + "tests: file://tests.js", "tests: 'file://tests.js' is no dataset."),
+        ("prompts: [file://p.js]\nproviders: [echo]", "line 1, column 11: prompts[0]: 'file://p.js' has no counterpart; a prompt's"),
+        ("prompts: ['{{ q }}']\nproviders: [bedrock:x]", "line 2, column 13: providers[0].provider: 'bedrock:x' has no counterpart"),
+        ("prompts: ['{{ q }}']\nproviders: [file://own.py]", "providers[0]: 'file://own.py' is a provider of one's own"),
+        ("prompts: ['{{ q }}']\nproviders: [{id: echo, transform: x}]", "providers[0]: 'transform' has no counterpart"),
+        ("prompts: ['[{\"role\": {{ q }}}]']\nproviders: [echo]", "prompts[0]: the chat is no JSON before its variables are filled in"),
+        (CHAT, "echo gives the prompt back, and this one is a chat"),
+    ],
+)  # fmt: skip
+def test_what_has_no_counterpart_is_refused_by_name_and_line(tmp_path: Path, text: str, words: str) -> None:
+    assert words in refusal(tmp_path, text, name=NAME)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("javascript: output.length", "assert[0]: the type 'javascript' has no counterpart"),
+        ("fn: x", "the type 'javascript' has no counterpart"),
+        ("similar(0.8): hello", "the type 'similar' has no counterpart"),
+        ("contains(0.8): hello", "'threshold' has no counterpart"),
+        ("llm-rubric", "assert[0]: the assertion has no value; write what must hold"),
+        ("cost", "the type 'cost' has no counterpart"),
+        ("contains:", "contains has no value"),
+    ],
+)
+def test_an_expectation_without_a_counterpart_is_refused_with_its_row(tmp_path: Path, cell: str, words: str) -> None:
+    found = refusal(tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv=f"q,__expected\nx,{cell}\n")
+
+    assert found.startswith("the dataset 't.csv', line 2: ")
+    assert words in found
+
+
+def test_a_column_without_a_counterpart_is_refused(tmp_path: Path) -> None:
+    assert "line 2: the column '__prefix' has no counterpart" in refusal(
+        tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv="q,__prefix\nx,y\n"
+    )
+
+
+def test_a_threshold_in_a_table_counts_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    rows = "q,__expected1,__expected2,__config:__expected1:threshold\nx,llm-rubric: good,llm-rubric(0.8): short,0.5\n"
+    (case,) = cases(tmp_path, ECHO + "defaultTest: {options: {provider: openai:gpt-5}}\ntests: t.csv", name=NAME, t_csv=rows)
+
+    assert [criterion.scale.threshold for criterion in case.rubric.criteria if criterion.scale] == [0.5, 0.8]
+    assert "a threshold for __expected3, and nothing is expected there" in refusal(
+        tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv=rows.replace("__config:__expected1", "__config:__expected3")
+    )
+
+
+def test_a_judge_with_a_prompt_needs_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    judged = "{type: llm-rubric, rubricPrompt: 'Is it kind? {{ output }}', provider: openai:gpt-5}"
+    (case,) = cases(tmp_path, asserting(judged), name=NAME)
+
+    assert case.rubric.criteria[0].text == "What the rubricPrompt asks for"
+    assert case.rubric.criteria[0].prompt is not None

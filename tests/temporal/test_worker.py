@@ -1,0 +1,107 @@
+"""The worker process: it serves until nobody needs it, and says why where it cannot."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+
+from gradeloop.client.client import GradingClient
+from gradeloop.settings.worker import WorkerSettings
+from gradeloop.temporal.server import ServerInfo
+
+WORKER = Path(__file__).parents[2] / "worker.py"
+
+REPLIES = {"replies": [{"role": "generator", "text": "a"}, {"role": "generator", "run": 1, "text": "b"}]}
+SLOW = {"replies": [{"role": "generator", "text": "a", "delay": 1.5}]}
+
+
+async def started(server: ServerInfo, *flags: str, **variables: str) -> asyncio.subprocess.Process:
+    """Start a worker on the test's server."""
+    environment = {**os.environ, "TEMPORAL_ADDRESS": server.address, **variables}
+    return await asyncio.create_subprocess_exec(
+        sys.executable, str(WORKER), *flags, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+
+
+async def until_ready(file: Path) -> dict[str, Any]:
+    """Return what a worker wrote to its ready file."""
+    while not file.exists():
+        await asyncio.sleep(0.02)
+    told: dict[str, Any] = json.loads(file.read_text())
+    return told
+
+
+async def test_a_worker_ends_itself_when_idle_but_not_under_an_open_thread(
+    client: Client, temporal_server: ServerInfo, tmp_path: Path
+) -> None:
+    (tmp_path / "replies.yaml").write_text(json.dumps(SLOW))
+    queue, ready = f"idle-{uuid4()}", tmp_path / "ready"
+    flags = ("--task-queue", queue, "--until-idle", "0.4", "--ready-file", str(ready), "--scripted", str(tmp_path / "replies.yaml"))
+    worker = await started(temporal_server, *flags)
+    assert (await until_ready(ready))["ok"] is True
+
+    request = {"messages": [{"role": "user", "content": "hi"}], "generator": {"model": "scripted:x"}}
+    result = await GradingClient(client, task_queue=queue).run(request)
+    _, log = await asyncio.wait_for(worker.communicate(), 30)
+
+    assert result.output == "a"
+    assert worker.returncode == 0, log.decode()
+    assert not ready.exists()
+
+
+async def test_sigterm_ends_a_worker_with_0(temporal_server: ServerInfo, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    worker = await started(temporal_server, "--task-queue", f"ended-{uuid4()}", "--ready-file", str(ready))
+    await until_ready(ready)
+    worker.send_signal(signal.SIGTERM)
+    _, log = await asyncio.wait_for(worker.communicate(), 30)
+
+    assert worker.returncode == 0, log.decode()
+    assert "Traceback" not in log.decode()
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "code", "kind", "words"),
+    [
+        (("--tools", "absent.py"), {}, 2, "InvalidRequest", "'absent.py' does not exist"),
+        (("--role", "judge"), {}, 2, "InvalidRequest", "role: Input should be 'all', 'loop', 'models' or 'evidence', got 'judge'"),
+        (("--config", "absent.toml"), {}, 2, "InvalidRequest", "the settings file 'absent.toml' does not exist"),
+        ((), {"GRADELOOP_SANDBOX": "{"}, 2, "InvalidRequest", 'error parsing value for field "sandbox"'),
+        (("--scripted", "absent.yaml"), {}, 2, "InvalidRequest", "'absent.yaml' does not exist"),
+        ((), {"ANTHROPIC_BASE_URL": "nowhere"}, 2, "InvalidRequest", "ANTHROPIC_BASE_URL: 'nowhere' is no base URL"),
+        ((), {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 4, "ServerUnreachable", "No Temporal server answers at '127.0.0.1:1'"),
+        ((), {"TEMPORAL_NAMESPACE": "absent"}, 4, "ServerUnreachable", "has no namespace 'absent'"),
+    ],
+)
+async def test_a_worker_that_cannot_serve_says_why_to_whoever_started_it(
+    temporal_server: ServerInfo, tmp_path: Path, flags: tuple[str, ...], variables: dict[str, str], code: int, kind: str, words: str
+) -> None:
+    ready = tmp_path / "ready"
+    worker = await started(temporal_server, *flags, "--ready-file", str(ready), **variables)
+    _, said = await asyncio.wait_for(worker.communicate(), 30)
+    told = json.loads(ready.read_text())
+
+    assert worker.returncode == code, said.decode()
+    assert told["ok"] is False
+    assert told["kind"] == kind
+    assert words in told["error"]
+    assert said.decode().strip().splitlines()[-1] == told["error"]
+
+
+def test_settings_come_from_flags_and_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADELOOP_TASK_QUEUE", "from-the-environment")
+    monkeypatch.setenv("GRADELOOP_MAX_CONCURRENT_ACTIVITIES", "7")
+    flags = ["--task-queue", "from-a-flag", "--tools", "a.py", "--tools", "b.py"]
+
+    settings = WorkerSettings(_cli_parse_args=flags)
+
+    assert settings.task_queue == "from-a-flag"
+    assert settings.tools == [Path("a.py"), Path("b.py")]
+    assert settings.max_concurrent_activities == 7

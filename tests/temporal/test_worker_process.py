@@ -1,0 +1,369 @@
+"""The worker that a command has of its own: shared where it serves the same, replaced where it is gone."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+import gradeloop
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
+from gradeloop.temporal import worker as worker_process
+from gradeloop.temporal.connect import Connection, connect, find
+from gradeloop.temporal.process import Resident
+from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
+from gradeloop.temporal.worker import WorkerSpec, application_folder, ensure_worker, ensure_worker_of
+
+SERVER = Connection("127.0.0.1:7233", "default", embedded=False, ui=None)
+
+STAND_IN = """
+import argparse, json, os, signal, sys, time
+parser = argparse.ArgumentParser()
+for flag in ("--task-queue", "--scripted", "--until-idle", "--ready-file"):
+    parser.add_argument(flag)
+parser.add_argument("--tools", action="append", default=[])
+given = parser.parse_args()
+seen = {**vars(given), "cwd": os.getcwd(), "temporal": [os.environ["TEMPORAL_ADDRESS"], os.environ["TEMPORAL_NAMESPACE"]]}
+with open(given.ready_file + ".seen", "a") as log:
+    log.write(json.dumps(seen) + "\\n")
+for file in given.tools:
+    exec(open(file).read())
+def ready(answer):
+    with open(given.ready_file, "w") as file:
+        json.dump(answer, file)
+ready({"ok": True, "pid": os.getpid()})
+time.sleep(120)
+"""
+
+
+@pytest.fixture(autouse=True)
+async def workers(environment: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
+    """Put a stand-in in the place of worker.py, return the folder of the workers' files, and end all that still runs."""
+    (environment / "app").mkdir()
+    (environment / "app" / "worker.py").write_text(STAND_IN)
+    monkeypatch.setattr(worker_process, "application_folder", lambda: environment / "app")
+    folder = environment / "workers"
+    yield folder
+    for file in folder.glob("*.json"):
+        end(folder, file.stem)
+    await stop_server()
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """Return a file of evidence tools."""
+    file = tmp_path / "tools.py"
+    file.write_text("# nothing to offer\n")
+    return file
+
+
+def end(folder: Path, task_queue: str) -> None:
+    """Kill the queue's worker, if it still runs, and see it gone."""
+    worker = Resident(folder, task_queue, WorkerFailed)
+    if worker.alive():
+        with suppress(ProcessLookupError):
+            os.killpg(pid_of(folder, task_queue), signal.SIGKILL)
+        wait_until(lambda: not worker.alive())
+
+
+def seen(folder: Path) -> list[dict[str, object]]:
+    """Return what each worker that was started saw of its command line and environment."""
+    return [json.loads(line) for file in sorted(folder.glob("*.seen")) for line in file.read_text().splitlines()]
+
+
+def pid_of(folder: Path, task_queue: str) -> int:
+    return int(json.loads((folder / f"{task_queue}.json").read_text())["pid"])
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.005)
+
+
+def queue_with(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> str:
+    with monkeypatch.context() as patch:
+        patch.setenv(name, value)
+        return WorkerSpec().task_queue(SERVER)
+
+
+def test_a_queue_is_named_from_the_contents_of_the_tools(tools: Path) -> None:
+    spec = WorkerSpec((tools,))
+    before = spec.task_queue(SERVER)
+
+    assert spec.task_queue(SERVER) == before
+    assert before.startswith("gradeloop-")
+    assert len(before) == len("gradeloop-") + 16
+
+    tools.write_text("# something else\n")
+
+    assert spec.task_queue(SERVER) != before
+
+
+def test_a_queue_tells_equal_tools_of_two_folders_apart_because_their_neighbours_may_differ(tools: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.py"
+    copy.write_text(tools.read_text())
+
+    assert WorkerSpec((copy,)).task_queue(SERVER) != WorkerSpec((tools,)).task_queue(SERVER)
+
+
+def test_a_queue_is_named_from_the_replies_of_the_scripted_provider(tools: Path) -> None:
+    queues = {WorkerSpec().task_queue(SERVER), WorkerSpec(scripted=tools).task_queue(SERVER), WorkerSpec((tools,)).task_queue(SERVER)}
+
+    assert len(queues) == 3
+
+
+def test_a_queue_is_named_from_the_names_of_the_keys_and_not_from_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = queue_with(monkeypatch, "ANTHROPIC_API_KEY", "one")
+
+    assert one == queue_with(monkeypatch, "ANTHROPIC_API_KEY", "two")
+    assert one != queue_with(monkeypatch, "OPENAI_API_KEY", "one")
+    assert one != queue_with(monkeypatch, "ANTHROPIC_API_KEY", "")
+    assert queue_with(monkeypatch, "UNRELATED", "x") == WorkerSpec().task_queue(SERVER)
+
+
+@pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GRADELOOP_BASE_URLS"])
+def test_a_queue_is_named_from_the_endpoints_values(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert queue_with(monkeypatch, name, "http://127.0.0.1:1") != queue_with(monkeypatch, name, "http://127.0.0.1:2")
+
+
+def test_a_queue_is_named_from_the_server_and_the_namespace() -> None:
+    elsewhere = Connection("127.0.0.1:7234", "default", embedded=False, ui=None)
+    other = Connection("127.0.0.1:7233", "other", embedded=False, ui=None)
+
+    assert len({WorkerSpec().task_queue(connection) for connection in (SERVER, elsewhere, other)}) == 3
+
+
+async def test_a_worker_is_told_its_queue_its_files_and_its_server(workers: Path, tools: Path) -> None:
+    task_queue = await ensure_worker(WorkerSpec((tools, tools), scripted=tools), SERVER)
+
+    assert seen(workers) == [
+        {
+            "task_queue": task_queue,
+            "tools": [str(tools), str(tools)],
+            "scripted": str(tools),
+            "until_idle": "60",
+            "ready_file": str(workers / f"{task_queue}.ready"),
+            "cwd": str(Path.cwd()),
+            "temporal": ["127.0.0.1:7233", "default"],
+        }
+    ]
+
+
+async def test_a_live_worker_is_used_again_also_by_commands_that_come_at_once(workers: Path) -> None:
+    queues = await asyncio.gather(*(ensure_worker(WorkerSpec(), SERVER) for _ in range(5)))
+
+    assert len(set(queues)) == 1
+    assert len(seen(workers)) == 1
+
+
+async def test_two_tool_files_get_two_workers(workers: Path, tools: Path) -> None:
+    first = await ensure_worker(WorkerSpec(), SERVER)
+    second = await ensure_worker(WorkerSpec((tools,)), SERVER)
+
+    assert pid_of(workers, first) != pid_of(workers, second)
+
+
+async def test_a_dead_worker_is_replaced(workers: Path) -> None:
+    task_queue = await ensure_worker(WorkerSpec(), SERVER)
+    dead = pid_of(workers, task_queue)
+    end(workers, task_queue)
+
+    await ensure_worker(WorkerSpec(), SERVER)
+
+    assert pid_of(workers, task_queue) != dead
+    assert len(seen(workers)) == 2
+
+
+async def test_a_worker_that_has_begun_to_end_is_replaced(workers: Path) -> None:
+    task_queue = await ensure_worker(WorkerSpec(), SERVER)
+    ending = pid_of(workers, task_queue)
+    (workers / f"{task_queue}.ready").unlink()
+
+    await ensure_worker(WorkerSpec(), SERVER)
+
+    assert pid_of(workers, task_queue) != ending
+
+
+async def test_a_worker_outlives_the_command_that_started_it(workers: Path, environment: Path) -> None:
+    code = f"""
+import asyncio, pathlib, time
+from gradeloop import connection, worker_process
+worker_process.application_folder = lambda: pathlib.Path({str(environment / "app")!r})
+server = connection.Connection("127.0.0.1:7233", "default", embedded=False, ui=None)
+asyncio.run(worker_process.ensure_worker(worker_process.WorkerSpec(), server))
+time.sleep(60)
+"""
+    command = subprocess.Popen([sys.executable, "-c", code])
+    wait_until(lambda: any(workers.glob("*.ready")))
+    command.kill()
+    command.wait()
+
+    task_queue = await ensure_worker(WorkerSpec(), SERVER)
+
+    assert len(seen(workers)) == 1
+    assert os.getpgid(pid_of(workers, task_queue)) == pid_of(workers, task_queue)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raised"),
+    [
+        ("", WorkerFailed),
+        ('"kind": "InvalidRequest"', InvalidRequest),
+        ('"kind": "ServerUnreachable"', ServerUnreachable),
+        ('"kind": "SystemExit"', WorkerFailed),
+    ],
+)
+async def test_a_worker_that_cannot_serve_is_failed_in_its_own_sentence(tools: Path, kind: str, raised: type[GradeloopError]) -> None:
+    tools.write_text(f"""
+with open(given.ready_file, "w") as file:
+    json.dump({{"ok": False, "error": "'tools.py' does not import: No module named 'numpy'", {kind}}}, file)
+sys.exit(1)
+""")
+
+    with pytest.raises(raised, match=r"^'tools\.py' does not import: No module named 'numpy'$"):
+        await ensure_worker(WorkerSpec((tools,)), SERVER)
+
+
+async def test_a_worker_that_crashes_is_failed_with_its_last_line(tools: Path) -> None:
+    tools.write_text("raise MemoryError('out of marbles')")
+
+    with pytest.raises(WorkerFailed, match=r"the worker of gradeloop-\w+ ended before it was ready: MemoryError: out of marbles$"):
+        await ensure_worker(WorkerSpec((tools,)), SERVER)
+
+
+async def test_a_worker_that_does_not_get_ready_is_given_up_and_replaced_by_the_next_command(
+    tools: Path, workers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools.write_text("time.sleep(120)")
+    monkeypatch.setattr(worker_process, "START_SECONDS", 0.3)
+    with pytest.raises(WorkerFailed, match=r"is not ready after 0 s; its log: .*\.log$"):
+        await ensure_worker(WorkerSpec((tools,)), SERVER)
+
+    task_queue = WorkerSpec((tools,)).task_queue(SERVER)
+    hung = pid_of(workers, task_queue)
+    with pytest.raises(WorkerFailed):
+        await ensure_worker(WorkerSpec((tools,)), SERVER)
+
+    assert pid_of(workers, task_queue) != hung
+    with pytest.raises(ProcessLookupError):
+        os.killpg(hung, 0)
+
+
+async def test_a_file_that_is_missing_is_refused_before_anything_starts(workers: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"none\.py' cannot be read \(No such file or directory\); correct the path"):
+        await ensure_worker(WorkerSpec((tmp_path / "none.py",)), SERVER)
+
+    assert not workers.exists()
+
+
+async def test_the_worker_of_an_existing_thread_is_started_again_on_its_own_queue(workers: Path, tools: Path) -> None:
+    task_queue = await ensure_worker(WorkerSpec((tools,), scripted=tools), SERVER)
+    end(workers, task_queue)
+
+    await ensure_worker_of(task_queue, SERVER)
+
+    first, second = seen(workers)
+    assert first == second
+
+
+async def test_the_worker_of_an_existing_thread_keeps_its_queue_when_its_tools_changed_and_says_so(
+    workers: Path, tools: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    task_queue = await ensure_worker(WorkerSpec((tools,)), SERVER)
+    end(workers, task_queue)
+    with tools.open("a") as file:
+        file.write("# a later thought\n")
+
+    await ensure_worker_of(task_queue, SERVER)
+
+    assert [line["task_queue"] for line in seen(workers)] == [task_queue, task_queue]
+    assert f"of {task_queue} changed since" in caplog.text
+
+
+async def test_the_worker_of_an_existing_thread_is_replaced_where_its_server_has_moved(workers: Path) -> None:
+    task_queue = await ensure_worker(WorkerSpec(), SERVER)
+    stranded = pid_of(workers, task_queue)
+
+    await ensure_worker_of(task_queue, Connection("127.0.0.1:7299", "default", embedded=True, ui=None))
+
+    assert [line["temporal"] for line in seen(workers)] == [["127.0.0.1:7233", "default"], ["127.0.0.1:7299", "default"]]
+    assert pid_of(workers, task_queue) != stranded
+
+
+@pytest.mark.parametrize("task_queue", ["gradeloop", "gradeloop-0123456789abcdef", "../server"])
+async def test_a_queue_that_was_never_served_from_here_is_said_with_the_command_to_serve_it(task_queue: str) -> None:
+    with pytest.raises(WorkerFailed, match=rf"No worker of task queue '{task_queue}' .*`gradeloop worker --task-queue {task_queue}`"):
+        await ensure_worker_of(task_queue, SERVER)
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put worker.py back in its place, ending itself after a second without work."""
+    monkeypatch.setattr(worker_process, "application_folder", application_folder)
+    monkeypatch.setattr(worker_process, "IDLE_SECONDS", 1)
+
+
+@pytest.mark.usefixtures("real")
+async def test_worker_py_serves_its_queue_and_ends_itself_when_idle(workers: Path, temporal_server: ServerInfo, client: Client) -> None:
+    server = Connection(temporal_server.address, "default", embedded=True, ui=None)
+    task_queue = await ensure_worker(WorkerSpec(), server)
+    handle = await client.start_workflow("GradingThread", {"messages": "none"}, id=task_queue, task_queue=task_queue)
+
+    with pytest.raises(WorkflowFailureError) as error:
+        await handle.result()
+    assert isinstance(error.value.cause, ApplicationError)
+    assert error.value.cause.type == "InvalidRequest"
+
+    worker = Resident(workers, task_queue, WorkerFailed)
+    wait_until(lambda: not worker.alive())
+    assert not (workers / f"{task_queue}.ready").exists()
+
+
+@pytest.mark.usefixtures("real")
+async def test_worker_py_says_which_tools_file_it_cannot_serve(tools: Path, temporal_server: ServerInfo) -> None:
+    tools.write_text("import numpyx")
+    server = Connection(temporal_server.address, "default", embedded=True, ui=None)
+
+    with pytest.raises(GradeloopError, match=r"tools\.py' does not import: .*numpyx"):
+        await ensure_worker(WorkerSpec((tools,)), server)
+
+
+@pytest.mark.usefixtures("real")
+async def test_worker_py_finds_the_embedded_server_again_after_its_restart(workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "IDLE_SECONDS", 60)
+    server = await find()
+    task_queue = await ensure_worker(WorkerSpec(), server)
+    pid = pid_of(workers, task_queue)
+    await stop_server()
+    await ensure_server()
+    client = await connect(server)
+    handle = await client.start_workflow("GradingThread", {"messages": "none"}, id=task_queue, task_queue=task_queue)
+
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    assert await ensure_worker(WorkerSpec(), server) == task_queue
+    assert pid_of(workers, task_queue) == pid
+
+
+def test_the_application_is_the_installed_one_else_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "src" / "gradeloop"
+    (package / "_app").mkdir(parents=True)
+    monkeypatch.setattr(gradeloop, "__file__", str(package / "__init__.py"))
+
+    with pytest.raises(WorkerFailed, match=r"worker\.py is missing from the installation"):
+        application_folder()
+
+    (tmp_path / "worker.py").touch()
+    assert application_folder() == tmp_path
+
+    (package / "_app" / "worker.py").touch()
+    assert application_folder() == package / "_app"

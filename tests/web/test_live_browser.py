@@ -1,0 +1,146 @@
+"""A person's path through the live page, driven in a browser: find the failing case, see what decided it, override it."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+from temporalio.client import Client
+
+from gradeloop.client.client import GradingClient
+from gradeloop.reports.read_batch import batch_page, batch_report
+from gradeloop.temporal.connect import Connection
+from tests.rig import turns
+from tests.rig.batches import Batches, batching, drafted
+from tests.rig.browser import Seen, serious, too_wide, watch
+from tests.rig.page_payloads import PAYLOADS
+from tests.rig.pages import paged
+from tests.rig.threads import Reply, row, verdict
+from tests.rig.turns import Models, a_thread, start
+
+pytestmark = pytest.mark.slow
+
+RUBRIC = {"criteria": [{"id": "step", "description": "It names a next step", "quotes": True}]}
+DRAFTS = {"a refund": "You get your money back by Friday.", "a broken chain": "Dear customer, your chain is gone. Kind regards"}
+QUOTE = "your chain is gone"
+
+
+def replies() -> list[Reply]:
+    """Return a writer's drafts, and a judge who passes the one and quotes from the other."""
+    missing = row("step", "no step is named", quotes=[{"record": 1, "quote": QUOTE}])
+    named = row("step", quotes=[{"record": 1, "quote": "by Friday"}])
+    drafts: list[Reply] = [{"role": "generator", "text": text, "when": f"Write {name}."} for name, text in DRAFTS.items()]
+    judged = ((named, "Write a refund."), (missing, "Write a broken chain."))
+    return drafts + [{"role": "grader", "verdict": verdict(row_of), "when": when} for row_of, when in judged]
+
+
+@asynccontextmanager
+async def visited(browser: Browser, client: GradingClient, folder: Path, path: str = "/") -> AsyncIterator[tuple[Page, Seen]]:
+    """Open the live page in a browser."""
+    address = client.temporal.service_client.config.target_host
+    async with paged(client, Connection(address, "default", embedded=False, ui=None), folder) as served:
+        page = await browser.new_page(viewport={"width": 1280, "height": 900})
+        seen = watch(page)
+        await page.goto(served.address + path)
+        yield page, seen
+        await page.close()
+
+
+@asynccontextmanager
+async def judged(client: Client, folder: Path) -> AsyncIterator[tuple[Batches, str]]:
+    """Run a batch whose cases are threads of their own, one of which fails."""
+    async with batching(client, folder, *replies()) as batches:
+        name = f"letters-{uuid4().hex[:8]}"
+        cases = [drafted(each, rubric=RUBRIC, loop=True, max_iterations=1) for each in DRAFTS]
+        summary, _ = await batches.run(cases, batch_id=name, name="letters")
+        assert (summary.passed, summary.failed) == (1, 1)
+        yield batches, name
+
+
+async def test_a_person_finds_the_failing_case_sees_the_quote_and_overrides_the_verdict(
+    browser: Browser, client: Client, tmp_path: Path
+) -> None:
+    async with judged(client, tmp_path) as (batches, name):
+        typed = GradingClient(client, task_queue=batches.desk.queue)
+        async with visited(browser, typed, tmp_path) as (page, seen):
+            await page.click(f"text={name} >> nth=0")
+            await page.click("[data-filter=failed]")
+            await page.click("#table tbody tr:visible a")
+            await page.wait_for_selector("h1:has-text('a broken chain')")
+            assert "no step is named" in await page.inner_text(".row.failed .gap")
+            await page.click("text=its page")
+            await page.wait_for_url("**/threads/**")
+            await page.click(f"text=“{QUOTE}”")
+            await expect(page.locator("mark.hit")).to_have_text(QUOTE)
+            assert await serious(page) == []
+
+            await page.click("summary:has-text('Override')")
+            await page.check("input[name=passed][value=true]")
+            await page.fill(".overriding textarea[name=why]", "The customer was told on the phone.")
+            await page.fill(".overriding input[name=by]", "Ada")
+            await page.click("text=Save override")
+            await page.wait_for_selector(".override:has-text('Passed by Ada')")
+            await page.click("summary:has-text('event')")
+            assert "overridden" in await page.inner_text("table.plain:visible")
+            assert (seen.dialogs, seen.complaints) == ([], [])
+
+        told = [event.type for event in (await typed.events(f"{name}/a broken chain")).items]
+        assert told.count("overridden") == 1
+
+        async def opened(_batch_id: str) -> GradingClient:
+            return typed
+
+        report = batch_page(await batch_report(batches.reader, name, opened))
+        assert '<span class="tag person">overridden</span>' in report
+
+
+async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browser: Browser, client: Client, tmp_path: Path) -> None:
+    models, thread = Models(), a_thread()
+    models.hold("generator")
+    async with turns.serving(client, models) as served:
+        await served.client.start(start(messages=[{"role": "user", "content": "Write."}], idle_timeout=60), thread_id=thread)
+        async with visited(browser, served.client, tmp_path, f"/threads/{thread}") as (page, seen):
+            await models.called("generator")
+            await page.click("text=Interrupt")
+            await page.wait_for_selector("h1 + .sum .badge:has-text('interrupted')")
+            models.release()
+            await page.click("text=Resume")
+            await page.wait_for_selector("h1 + .sum .badge:has-text('satisfied')")
+            assert await serious(page) == []
+            assert (seen.dialogs, seen.complaints) == ([], [])
+        await served.client.close_thread(thread)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+async def test_the_live_pages_fit_their_window_and_keep_nobody_out(browser: Browser, client: Client, tmp_path: Path, width: int) -> None:
+    async with judged(client, tmp_path) as (batches, name):
+        typed = GradingClient(client, task_queue=batches.desk.queue)
+        async with visited(browser, typed, tmp_path) as (page, _):
+            home = page.url.rstrip("/")
+            await page.set_viewport_size({"width": width, "height": 800})
+            for path in ("/", f"/batches/{name}", f"/batches/{name}/cases/a%20refund", f"/threads/{name}%2Fa%20refund"):
+                await page.goto(home + path)
+                await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+
+                assert await serious(page) == [], path
+                assert await too_wide(page) <= 0, path
+
+
+async def test_nothing_that_a_thread_says_does_anything_on_its_page(browser: Browser, client: Client, tmp_path: Path) -> None:
+    said = "\n".join(payload.encode(errors="replace").decode() for payload in PAYLOADS)
+    models, thread = Models(), f"{a_thread()}/<img src=x onerror=alert(1)>"
+    models.answers = {"generator": lambda *_: said, "grader": lambda *_: json.dumps(verdict(row("c1", said[:3_000])))}
+    async with turns.serving(client, models) as served:
+        await served.client.run(start(messages=[{"role": "user", "content": said}], max_iterations=1, idle_timeout=0), thread_id=thread)
+        async with visited(browser, served.client, tmp_path) as (page, seen):
+            await page.click(f"text={thread}")
+            await page.wait_for_selector(".evaluation")
+            await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+
+            assert await page.locator("img, iframe, object, embed, base, dialog, marquee, math, video").count() == 0
+            assert await page.evaluate("window.attacked") is None
+            assert seen.dialogs == []
+            assert [request for request in seen.requests if "?part=1" not in request] == []

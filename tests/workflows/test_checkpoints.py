@@ -1,0 +1,47 @@
+"""Checkpoints of earlier versions are read; a thread that is full leaves out what can be had again."""
+
+from gradeloop.contract.evaluation import Verdict
+from gradeloop.contract.messages import Log, Message
+from gradeloop.contract.rubric import Rubric
+from workflows.thread_state import FEW_EVENTS, Conversation, GradingPass, GradingRun, Thread, portable
+
+VERDICT = Verdict(criteria=(), explanation="e" * 1000, result="satisfied")
+
+
+def thread(size: int) -> Thread:
+    """Return a thread with a message of that size and a pass in flight."""
+    log = [Message(role="user", content="x" * min(size, 1_000_000)), Message(role="assistant", content="x" * max(size - 1_000_000, 1))]
+    asked = Log([Message(role="assistant", content="y" * 1000)])
+    conversations = {"0/0": Conversation(log=Log(), verdict=VERDICT), "1/0": Conversation(log=asked)}
+    run = GradingRun(grading_run_id="r", ordinal=0, nonce="0", max_iterations=1, grading=GradingPass(draft=1, conversations=conversations))
+    held = Thread.model_validate({"thread_id": "t", "max_iterations": 1, "generator": {"model": "scripted:w"}, "log": log})
+    held.run, held.verdicts, held.rubrics = run, {"key": VERDICT}, {"sha": Rubric.model_validate("- a")}
+    events = [{"seq": seq, "type": "message", "time": "t"} for seq in range(1, 601)]
+    return Thread.model_validate(held.model_dump(mode="json") | {"events": events})
+
+
+def kept(size: int) -> tuple[int, int, int, list[str]]:
+    """Return what is left of verdicts, rubrics, events and conversations."""
+    told = portable(thread(size))
+    grading = told.run.grading if told.run else None
+    return len(told.verdicts), len(told.rubrics), len(told.events), list(grading.conversations) if grading else []
+
+
+def test_a_pass_with_one_conversation_is_read_as_the_first_of_its_groups() -> None:
+    conversation = {"log": [], "steps": 2, "repairs": 1}
+
+    held = GradingPass.model_validate({"draft": 1, "conversation": conversation, "checks": {}})
+
+    assert (held.conversations["0/0"].steps, held.conversations["0/0"].ended) == (2, False)
+
+
+def test_a_small_thread_keeps_everything() -> None:
+    assert kept(1000) == (1, 1, 600, ["0/0", "1/0"])
+
+
+def test_a_full_one_lets_go_what_can_be_had_again_the_dearest_last() -> None:
+    limit = thread(1).limit
+
+    assert kept(int(limit * 0.95)) == (0, 0, FEW_EVENTS, ["0/0", "1/0"])
+    assert kept(limit - 1800) == (0, 0, FEW_EVENTS, ["0/0"])
+    assert kept(limit) == (0, 0, FEW_EVENTS, [])

@@ -1,0 +1,375 @@
+"""One grading pass: what a grader may get wrong, how often it is asked again, and what its failure comes to."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.client import Client
+
+from activities.capabilities import WorkerCapabilities
+from activities.grade import GradeCall, GraderTurn
+from gradeloop.contract.evaluation import Evaluation, Verdict
+from gradeloop.contract.messages import Log, Message, Usage
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import Generator
+from gradeloop.grading.scoring import call_groups, result_of
+from gradeloop.grading.verdicts import read
+from tests.rig.threads import JUDGE, Reply, draft, grade, outcome, page, request, row, says, serving, story, verdict, wants
+from workflows.activity_calls import ActivityCalls
+from workflows.grading_pass import Grading
+from workflows.thread_state import GradingPass, GradingRun, Thread
+
+HAIKU = "- three lines\n- spring"
+FAIL, PASS = row("c1", "it has two"), row("c2")
+
+
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+async def judged(client: Client, *replies: Reply, rubric: object = HAIKU) -> Evaluation:
+    """Return the evaluation of one pass."""
+    result = await outcome(client, request(rubric, max_iterations=1), draft(), *replies)
+    assert len(result.evaluations) == 1
+    return result.evaluations[0]
+
+
+async def test_two_repairs_name_what_is_wrong(client: Client) -> None:
+    replies = [says("Looks good to me!"), grade(0, FAIL | {"gap": None}, PASS, step=1), grade(0, FAIL, PASS, step=2)]
+    async with serving(client, draft(), *replies) as desk:
+        result = await desk.run(request(HAIKU, max_iterations=1))
+
+    told = [each.messages[-1].content for each in desk.models.of("grader")[1:]]
+    again = "Answer again for the criteria c1, c2, with the one JSON object that was asked for and in the form that was asked for."
+    assert told == [
+        f"Your answer is no valid verdict: the answer is not one JSON object: it starts with 'Looks good to me!'. {again}",
+        f"Your answer is no valid verdict: 'c1' fails without a gap; say what is missing. {again}",
+    ]
+    assert [message.role for message in desk.models.of("grader")[2].messages] == ["user", "user", "assistant", "user", "assistant", "user"]
+    assert (result.evaluations[0].result, result.evaluations[0].usage.calls) == ("needs_revision", 3)
+
+
+async def test_the_third_malformed_verdict_is_the_graders_failure(client: Client) -> None:
+    evaluation = await judged(client, *(says("{}", step=step) for step in range(4)))
+
+    assert (evaluation.result, evaluation.status, evaluation.criteria, evaluation.score) == ("grader_error", "grader_error", (), None)
+    assert evaluation.explanation.startswith("malformed_verdict: after 2 repairs: criteria: Field required")
+    assert evaluation.usage.calls == 3
+
+
+@pytest.mark.parametrize("satisfied", [True, False])
+async def test_a_verdict_that_contradicts_its_rows_thrice_is_no_grade(client: Client, satisfied: bool) -> None:
+    rows = (FAIL, PASS) if satisfied else (row("c1"), PASS)
+    result = "satisfied" if satisfied else "needs_revision"
+    evaluation = await judged(client, *(grade(0, *rows, step=step, result=result) for step in range(3)))
+
+    assert evaluation.result == "grader_error"
+    assert f"the result is {result!r}, but the rows say" in evaluation.explanation
+
+
+async def test_missing_rows_are_asked_for_alone_after_two_repairs(client: Client) -> None:
+    part = [grade(0, FAIL, step=step, result="needs_revision") for step in range(3)]
+    async with serving(client, draft(), *part, grade(0, PASS, step=3)) as desk:
+        result = await desk.run(request(HAIKU, max_iterations=1))
+
+    evaluation = result.evaluations[0]
+    assert desk.models.of("grader")[3].messages[-1].content.startswith("Your verdict has no row for c2. Answer for these criteria alone")
+    assert [(criterion.id, criterion.passed, criterion.unverified) for criterion in evaluation.criteria] == [
+        ("c1", False, False),
+        ("c2", True, False),
+    ]
+    assert (evaluation.result, evaluation.unverified, evaluation.score) == ("needs_revision", False, 0.5)
+
+
+async def test_what_stays_missing_beside_a_confirmed_fail_is_unverified_and_fed_back_as_such(client: Client) -> None:
+    part = [grade(0, FAIL, step=step, result="needs_revision") for step in range(3)]
+    nothing = says('{"criteria": [], "explanation": "", "result": "satisfied"}', step=3)
+    result = await outcome(client, request(HAIKU), draft(), *part, nothing, draft(1), grade(1, row("c1"), PASS))
+
+    first = result.evaluations[0]
+    assert [(criterion.id, criterion.passed, criterion.unverified) for criterion in first.criteria] == [
+        ("c1", False, False),
+        ("c2", False, True),
+    ]
+    assert (first.result, first.unverified, result.status) == ("needs_revision", True, "satisfied")
+    assert result.messages is not None
+    assert "could not be verified; that is no sign of a defect" in result.messages[2].content
+    assert result.messages[2].content.count("[c2]") == 1
+
+
+async def test_what_stays_missing_without_a_confirmed_fail_is_the_graders_failure(client: Client) -> None:
+    part = [grade(0, row("c1"), step=step) for step in range(3)]
+    evaluation = await judged(client, *part, says('{"criteria": [], "explanation": "", "result": "satisfied"}', step=3))
+
+    assert evaluation.result == "grader_error"
+    assert evaluation.explanation == "malformed_verdict: asked for the missing criteria alone: no row for c2"
+
+
+async def test_any_other_fault_of_the_answer_about_missing_rows_is_the_graders_failure(client: Client) -> None:
+    part = [grade(0, FAIL, step=step, result="needs_revision") for step in range(3)]
+    evaluation = await judged(client, *part, says("c2 passes", step=3))
+
+    assert evaluation.result == "grader_error"
+
+
+async def test_the_rows_of_an_unfinished_verdict_count_only_when_it_is_completed(client: Client) -> None:
+    part = [grade(0, row("c1"), step=step) for step in range(3)]
+    evaluation = await judged(client, *part, grade(0, PASS, step=3))
+
+    assert (evaluation.result, evaluation.explanation) == ("satisfied", "so it is")
+
+
+async def test_failed_needs_a_reason(client: Client) -> None:
+    blank = [grade(0, step=step, result="failed", explanation=" ") for step in range(3)]
+
+    assert (await judged(client, *blank, rubric="- x")).result == "grader_error"
+
+
+async def test_the_26th_tool_call_is_not_run_and_the_next_turn_is_the_last(client: Client) -> None:
+    ran: list[int] = []
+
+    def count() -> str:
+        """Count."""
+        ran.append(1)
+        return "counted"
+
+    argument = request("- x")
+    argument["grader"]["tools"] = ["count"]
+    turns = [wants("grader", *["count"] * 13, step=0), wants("grader", *["count"] * 13, step=1), grade(step=2)]
+    async with serving(client, draft(), *turns, tools=[count]) as desk:
+        result = await desk.run(argument)
+
+    last = desk.models.of("grader")[-1]
+    assert (len(ran), result.status) == (25, "satisfied")
+    assert [each.tools_allowed for each in desk.models.of("grader")] == [True, True, False]
+    assert last.messages[-2].content == "not run: all 25 tool calls are used up"
+    assert last.messages[-1].content.startswith("No further tool calls are possible.")
+
+
+@pytest.mark.parametrize("last", [wants("grader", "look", step=26), says("I would say it passes", step=26)])
+async def test_a_last_turn_without_a_verdict_is_the_graders_failure(client: Client, last: Reply) -> None:
+    argument = request("- x")
+    argument["grader"]["tools"] = ["look"]
+    async with serving(client, draft(), *(wants("grader", "look", step=step) for step in range(26)), last, tools=[look]) as desk:
+        result = await desk.run(argument)
+
+    assert result.evaluations[0].result == "grader_error"
+    assert result.evaluations[0].explanation.startswith("malformed_verdict: no verdict after 25 tool calls and one last turn: ")
+    assert len(desk.models.of("grader")) == 27
+
+
+async def test_the_31st_turn_is_the_last(client: Client) -> None:
+    argument = request("- x")
+    argument["grader"]["tools"] = ["look"]
+    turns = [wants("grader", "nothing", step=step) for step in range(31)]
+    async with serving(client, draft(), *turns, tools=[look]) as desk:
+        result = await desk.run(argument)
+
+    assert [each.tools_allowed for each in desk.models.of("grader")] == [*[True] * 30, False]
+    assert result.evaluations[0].explanation.startswith("malformed_verdict: no verdict after 30 turns and one last turn: ")
+
+
+async def test_a_tool_that_is_not_there_is_told_and_nothing_breaks(client: Client) -> None:
+    argument = request("- x")
+    argument["grader"]["tools"] = ["look"]
+    async with serving(client, draft(), wants("grader", "loook", "read_transcript"), grade(step=1), tools=[look]) as desk:
+        result = await desk.run(argument)
+
+    assert result.status == "satisfied"
+    assert [message.content for message in desk.models.of("grader")[1].messages[-2:]] == [
+        "there is no tool 'loook'; the tools are: look",
+        "there is no tool 'read_transcript'; the tools are: look",
+    ]
+
+
+async def test_arguments_that_are_no_json_object_are_told_and_nothing_is_run(client: Client) -> None:
+    argument = request("- x")
+    argument["grader"]["tools"] = ["look"]
+    async with serving(client, draft(), wants("grader", "look"), grade(step=1), tools=[look]) as desk:
+        real = desk.models.complete
+
+        async def garbled(asked: Any) -> Any:
+            reply = await real(asked)
+            calls = tuple(call.model_copy(update={"invalid": "[1,"}) for call in reply.message.tool_calls)
+            return type(reply)(reply.message.model_copy(update={"tool_calls": calls}), reply.usage)
+
+        desk.models.complete = garbled  # type: ignore[method-assign, assignment]  # a model that writes no JSON
+        thread = await desk.start(argument)
+        result = await thread.result()
+        activities = await story(thread)
+
+    assert result.status == "satisfied"
+    assert desk.models.of("grader")[1].messages[-1].content == "the arguments are not a JSON object; nothing was run"
+    assert [activity.type for activity in activities] == ["generate", "grade", "grade"]
+
+
+async def test_the_second_request_of_a_thread_is_the_one_that_is_graded(client: Client) -> None:
+    earlier = [
+        {"role": "user", "content": "Write about autumn."},
+        {"role": "assistant", "content": "Leaves fall."},
+        {"role": "user", "content": "Now about spring."},
+    ]
+    async with serving(client, draft(), grade(0, FAIL, PASS), draft(1), grade(1, row("c1"), PASS)) as desk:
+        result = await desk.run(request(HAIKU, *earlier))
+
+    first, second = (each.messages for each in desk.models.of("grader"))
+    assert "The current request is record 2. The draft to be judged is record 3." in first[-1].content
+    assert "The current request is record 2. The draft to be judged is record 5." in second[-1].content
+    assert (result.evaluations[0].draft, result.evaluations[1].draft) == (3, 5)
+    assert second[0].content.startswith(first[0].content)
+
+
+async def test_a_custom_system_prompt_keeps_the_trust_boundary(client: Client) -> None:
+    argument = request("- x")
+    argument["grader"]["system_prompt"] = "Judge like a poet."
+    async with serving(client, draft(), grade()) as desk:
+        await desk.run(argument)
+
+    system = desk.models.of("grader")[0].system
+    assert system.startswith("Judge like a poet.\n\nWhat is trusted: this text")
+    assert "You are a grader." not in system
+
+
+async def test_every_grading_call_of_a_run_has_the_same_system_prompt_and_schema(client: Client) -> None:
+    async with serving(client, draft(), grade(0, FAIL, PASS), draft(1), says("oops", 1), grade(1, row("c1"), PASS, step=1)) as desk:
+        await desk.run(request(HAIKU))
+
+    assert len({each.system for each in desk.models.of("grader")}) == 1
+    assert all(
+        each.schema and list(each.schema["properties"]) == ["criteria", "explanation", "result"] for each in desk.models.of("grader")
+    )
+
+
+async def test_the_nonce_shows_in_the_prompt_the_call_and_the_checkpoint_and_nowhere_else(client: Client) -> None:
+    seen: list[str] = []
+
+    def note(draft: str, text: str) -> str:
+        """Note what a tool is given."""
+        seen.append(draft + text)
+        return text
+
+    argument = request("- x")
+    argument["grader"]["tools"] = ["note"]
+    async with serving(client, draft(), wants("grader", {"name": "note", "arguments": {"text": "t"}}), grade(step=1), tools=[note]) as desk:
+        thread = await desk.start(argument)
+        result = await thread.result()
+        activities = await story(thread)
+        checkpoint = json.dumps(await thread.query("checkpoint"))
+        answers = [await page(thread, name) for name in ("messages", "evaluations", "events")]
+        state = await thread.query("state")
+
+    found = re.search(r"=== records ([0-9a-f]{32}) ===", desk.models.of("grader")[0].messages[0].content)
+    assert found is not None
+    nonce = found[1]
+    assert all(f"=== records {nonce} ===" in each.messages[0].content for each in desk.models.of("grader"))
+    assert [activity.type for activity in activities if nonce in json.dumps(activity.payload)] == ["grade", "grade"]
+    assert nonce in checkpoint
+    assert seen == ["draft 0t"]
+    assert nonce not in result.model_dump_json() + json.dumps([answers, state])
+
+
+async def test_two_runs_draw_two_nonces(client: Client) -> None:
+    async with serving(client, draft(), grade()) as desk:
+        await asyncio.gather(desk.run(request("- x")), desk.run(request("- x")))
+
+    assert len({each.messages[0].content.splitlines()[0] for each in desk.models.of("grader")}) == 2
+
+
+async def test_a_grader_reads_a_record_whole_that_its_prompt_had_to_cut(client: Client) -> None:
+    long = "".join(f"line {number}\n" for number in range(60_000))
+    reads = [wants("grader", {"name": "read_transcript", "arguments": {"record": 1, "offset": at * 16384}}, step=at) for at in range(25)]
+    wrong = [
+        {"name": "read_transcript", "arguments": {"record": 7, "offset": 0}},
+        {"name": "read_transcript", "arguments": {"record": "one"}},
+    ]
+    async with serving(client, draft(text=long), *reads[:22], wants("grader", *wrong, step=22), grade(step=23)) as desk:
+        thread = await desk.start(request("- x"))
+        result = await thread.result()
+        activities = await story(thread)
+
+    calls = desk.models.of("grader")
+    assert result.status == "satisfied"
+    assert [tool.name for tool in calls[0].tools] == ["read_transcript"]
+    assert "characters left out …]" in calls[0].messages[0].content
+    pages = [json.loads(message.content) for message in calls[-1].messages if message.role == "tool" and message.content.startswith("{")]
+    assert "".join(each["text"] for each in pages) == long[: 22 * 16384]
+    assert (pages[0]["characters"], pages[0]["next_offset"]) == (len(long), 16384)
+    assert [message.content for message in calls[-1].messages[-2:]] == [
+        "there is no record 7; they run from 0 to 1",
+        "record and offset are whole numbers",
+    ]
+    assert [activity.summary for activity in activities if activity.type == "read_transcript"][-1] == "evidence record 7"
+
+
+class Script:
+    """The calls of a thread, answered from a list by the code that the activity itself uses."""
+
+    def __init__(self, replies: list[str], rubric: Rubric) -> None:
+        self._replies = iter(replies)
+        self._rubric = rubric
+        self.offer = WorkerCapabilities(search_attributes=False, external_storage=False)
+
+    async def make_paid(self, _activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn:
+        """Read the next reply as `grade` does."""
+        text, asked = next(self._replies, "nothing more"), call()
+        reading = read(text, call_groups(self._rubric)[asked.step.group], asked.pending or None)
+        verdict = reading if isinstance(reading, Verdict) else None
+        malformed = None if isinstance(reading, Verdict) else reading
+        said = Message(role="assistant", content=text)
+        return GraderTurn(message=said, verdict=verdict, malformed=malformed, usage=Usage(calls=1), offer=self.offer)
+
+    def thread(self) -> dict[str, object]:
+        """Return a reference that nobody follows."""
+        return {"brief": {"sha256": ""}, "messages": self.log("messages", Log())}
+
+    def log(self, key: str, log: Log) -> dict[str, object]:
+        """Return a reference that nobody follows."""
+        return {"key": key, "count": len(log), "sha256": log.sha256()}
+
+    def returned(self, key: str, log: Log) -> None:
+        """Take no note."""
+
+    unknown_judge = False
+
+    def learn(self, offer: WorkerCapabilities) -> None:
+        """Take no note."""
+
+
+def said(*ids: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Return verdicts about some of these ids, mostly of the right form."""
+    rows = st.lists(st.builds(row, st.sampled_from(ids), st.sampled_from([None, None, "a gap", ""])), max_size=3)
+    return st.builds(
+        lambda told, result: verdict(*told) | ({"result": result} if result else {}),
+        rows,
+        st.sampled_from([None, None, None, "satisfied", "needs_revision", "failed"]),
+    )
+
+
+REPLIES = st.lists(st.one_of(said("c1"), said("c2"), said("c1", "c2"), st.sampled_from(["{}", "prose"])), max_size=5)
+
+
+@given(REPLIES)
+async def test_no_sequence_of_replies_is_satisfied_unless_each_criterion_passed_in_a_well_formed_verdict(replies: list[Any]) -> None:
+    rubric = Rubric.model_validate(HAIKU)
+    texts = [reply if isinstance(reply, str) else json.dumps(reply) for reply in replies]
+    log = Log([Message(role="user", content="q"), Message(role="assistant", content="draft")])
+    thread = Thread(thread_id="t", max_iterations=1, generator=Generator.model_validate({"model": JUDGE}), rubric=rubric, log=log)
+    run = GradingRun(grading_run_id="r", ordinal=0, nonce="0" * 32, max_iterations=1)
+    held = GradingPass(draft=1)
+
+    judgement = await Grading(thread, run, held, rubric, cast(ActivityCalls, Script(texts, rubric))).judge()
+
+    asked = held.usage.calls
+    passes = [{each["id"] for each in reply["criteria"] if each["passed"]} for reply in replies[:asked] if isinstance(reply, dict)]
+    assert asked <= 4
+    if result_of(rubric, judgement) == "satisfied":
+        assert {"c1", "c2"} <= set().union(*passes[-2:])
+        assert passes[-1]
+        assert all(each.passed for each in judgement.rows)
+    assert judgement.error is None or not any(each.unverified for each in judgement.rows)

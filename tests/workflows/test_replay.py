@@ -1,0 +1,442 @@
+"""Recorded histories replay on today's workflow code, so a deploy breaks no thread that is in flight.
+
+Those that are missing are recorded with `GRADELOOP_RECORD_HISTORIES=1 pytest tests/workflows/test_replay.py`; the others stay as they
+are, for threads that began on older code.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_core import to_json
+from temporalio import activity
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer, Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.workflow import NondeterminismError
+
+from activities.tools.registry import ToolRegistry
+from gradeloop.contract.messages import Usage
+from gradeloop.contract.thread import RunResult
+from gradeloop.settings.worker import WorkerSettings
+from gradeloop.temporal import server as embedded
+from gradeloop.temporal.server import ServerInfo
+from tests.rig.threads import Desk, Gate, Models, Reply, Thread, draft, grade, page, request, row, says, serving, until, wants
+from worker import build
+from workflows.grading_thread import GradingThreadWorkflow
+
+FOLDER = Path(__file__).parents[1] / "histories"
+RECORDING = bool(os.environ.get("GRADELOOP_RECORD_HISTORIES"))
+
+HAIKU = "# Form\n- three lines\n- spring"
+TWO_LINES = (row("c1", "it has two"), row("c2"))
+BOTH = (row("c1"), row("c2"))
+
+
+def look(at: str) -> str:
+    """Look at something."""
+    return f"seen {at}"
+
+
+def run_test_suite(draft: str) -> dict[str, object]:
+    """Pass from the second draft on."""
+    return {"ok": "draft 0" not in draft, "failed": "test_unhashable"}
+
+
+def broken_suite(draft: str) -> bool:
+    """Break."""
+    raise ConnectionError("the test database is down")
+
+
+async def interrupted_twice(desk: Desk, thread: Thread) -> None:
+    """Stop a draft and then a grading, and go on each time."""
+    first, second = desk.models.gate("generator", 1), desk.models.gate("grader", 1)
+    await _stopped(thread, first)
+    resumed = asyncio.create_task(thread.execute_update("resume", result_type=RunResult))
+    await _stopped(thread, second)
+    await resumed
+    await thread.execute_update("resume", result_type=RunResult)
+
+
+async def _stopped(thread: Thread, gate: Gate) -> None:
+    await gate.reached.wait()
+    await thread.signal("interrupt")
+    await until(thread, "interrupted")
+    gate.opened.set()
+
+
+async def superseded(desk: Desk, thread: Thread) -> None:
+    """Supply another rubric while the first draft is graded."""
+    gate = desk.models.gate("grader", 0)
+    await gate.reached.wait()
+    await thread.signal("supply_rubric", "- it greets")
+    while (await thread.query("state"))["rubric"]["criteria"][0]["description"] != "it greets":
+        await asyncio.sleep(0.02)
+    gate.opened.set()
+
+
+async def out_of_budget(desk: Desk, thread: Thread) -> None:
+    """Go on with a larger budget."""
+    assert (await until(thread, "interrupted"))["reason"] == "budget"
+    await thread.execute_update("resume", {"budget": {"max_tokens": 1000}}, result_type=RunResult)
+
+
+async def cut_short(desk: Desk, thread: Thread) -> None:
+    """Cut the first verdict."""
+    desk.models.fail_first("grader", kind="truncated", raisable=True, usage=Usage(output=9, calls=1, attempts=1))
+
+
+async def drafted_elsewhere(desk: Desk, thread: Thread) -> None:
+    """Serve the drafts of somebody else."""
+
+    @activity.defn(name="their_draft")
+    async def their_draft(asked: dict[str, Any]) -> str:
+        return f"draft {asked['iteration']}"
+
+    async with Worker(desk.client, task_queue=THEIRS, activities=[their_draft]):
+        await thread.result()
+
+
+async def decided(desk: Desk, thread: Thread) -> None:
+    """Say yes, as the person who is waited for."""
+    asked = (await until(thread, "waiting"))["waiting_for"]
+    place = {"grading_run_id": asked["grading_run_id"], "iteration": asked["iteration"], "criterion": asked["criteria"][0]["id"]}
+    await thread.execute_update("decide", place | {"passed": True, "by": "ann"})
+
+
+async def approved(desk: Desk, thread: Thread) -> None:
+    """Let one call of the generator's go on, and deny one of the grader's."""
+    asked = (await until(thread, "waiting"))["waiting_for"]["calls"]
+    await thread.execute_update("approve", {"call": asked[0]["call"], "by": "ann"})
+    while (now := (await until(thread, "waiting"))["waiting_for"]["calls"]) == asked:
+        await asyncio.sleep(0.02)
+    await thread.execute_update("deny", {"call": now[0]["call"], "by": "ann", "why": "no"})
+
+
+async def looked_up_elsewhere(desk: Desk, thread: Thread) -> None:
+    """Serve somebody else's tool."""
+
+    @activity.defn(name="their_tool")
+    async def their_tool(asked: dict[str, Any]) -> Any:
+        return {"ok": True, "word": asked["arguments"].get("word")}
+
+    async with Worker(desk.client, task_queue=THEIR_TOOLS, activities=[their_tool]):
+        await thread.result()
+
+
+async def resumed(desk: Desk, thread: Thread) -> None:
+    """Go on with a run that a checkpoint left in the middle of its checks."""
+    await thread.execute_update("resume", result_type=RunResult)
+
+
+async def overridden(desk: Desk, thread: Thread) -> None:
+    """Overrule the first verdict while the second draft is written."""
+    gate = desk.models.gate("generator", 1)
+    await gate.reached.wait()
+    (judged,) = (await page(thread, "evaluations"))["items"]
+    place = {"grading_run_id": judged["grading_run_id"], "iteration": 0, "criterion": "c1"}
+    await thread.execute_update("override", place | {"passed": True, "why": "it has three", "by": "ann"}, result_type=dict)
+    gate.opened.set()
+
+
+async def edited(desk: Desk, thread: Thread) -> None:
+    """Grade again by the same rubric but for one criterion."""
+    await until(thread, "idle")
+    rubric = EACH | {"criteria": ["three lines", "{{ season }}, or its end"]}
+    await thread.execute_update("invoke", {"rubric": rubric}, result_type=RunResult)
+    await thread.signal("close")
+
+
+async def graded_again(desk: Desk, thread: Thread) -> None:
+    """Have the last draft graded again, and close; recorded before verdicts were reused, so that it has two calls."""
+    await until(thread, "idle")
+    await thread.execute_update("invoke", {}, result_type=RunResult)
+    await thread.signal("close")
+
+
+@dataclass(frozen=True)
+class Story:
+    """A thread that is recorded."""
+
+    argument: dict[str, Any]
+    replies: tuple[Reply, ...]
+    status: str | None
+    meanwhile: Callable[[Desk, Thread], Awaitable[None]] | None = None
+
+
+def with_tools(argument: dict[str, Any], *tools: str) -> dict[str, Any]:
+    """Return the request with the same tools for both models."""
+    return argument | {role: argument[role] | {"tools": list(tools)} for role in ("generator", "grader")}
+
+
+CONTINUED = "continued_as_new"
+"""The ending of a story that only a server tells which suggests a new run after few events."""
+
+THEIRS, THEIR_TOOLS = "their-queue", "their-tools"
+
+EACH = {"mode": "per_criterion", "criteria": ["three lines", "{{ season }}"]}
+VOTED = {"criteria": [{"description": "three lines", "votes": 3}, {"description": "short", "grader": {"function": "judge"}}]}
+
+
+def call(group: int, *rows: dict[str, Any], sample: int = 0, run: int = 0) -> Reply:
+    """Return a grader's verdict in one of several calls of a pass."""
+    return grade(0, *rows) | {"group": group, "sample": sample, "run": run}
+
+
+def booked(amount: int) -> str:
+    """Book."""
+    return f"booked {amount}"
+
+
+booked.needs_approval = True  # type: ignore[attr-defined]
+booked.repeatable = False  # type: ignore[attr-defined]
+
+BOOKS = {"name": "booked", "arguments": {"amount": 5}}
+ELSEWHERE = {"name": "their_look", "description": "Look.", "activity": "their_tool", "task_queue": THEIR_TOOLS, "repeatable": False}
+WITH_CHECK = {"criteria": [{"description": "tests pass", "check": "run_test_suite"}, "readable"]}
+
+
+def left_in_the_checks() -> dict[str, Any]:
+    """Return a request with the checkpoint of a thread that was stopped before its first check."""
+    said = [{"role": "user", "content": "Write a haiku about spring."}, {"role": "assistant", "content": "draft 1"}]
+    run = {"grading_run_id": "run-1", "ordinal": 0, "nonce": "0" * 32, "max_iterations": 3, "grading": {"draft": 1}}
+    argument = request(WITH_CHECK)
+    thread = {key: argument[key] for key in ("generator", "grader", "rubric")} | {"thread_id": "t", "max_iterations": 3, "log": said}
+    thread |= {"run": run, "runs": 1, "status": "interrupted", "reason": "person"}
+    checkpoint = {"temporal_run_id": "before", "thread": thread}
+    return {key: argument[key] for key in ("generator", "grader")} | {"checkpoint": checkpoint}
+
+
+def judge(asked: dict[str, Any]) -> dict[str, Any]:
+    """Judge."""
+    return {"passed": len(asked["draft"]) < 100, "reason": "counted", "metadata": {"characters": len(asked["draft"])}}
+
+
+QUERIES = ("state", "result", "messages", "evaluations", "events", "checkpoint", "brief")
+
+LOOKS = ({"name": "look", "arguments": {"at": "x"}}, {"name": "look", "arguments": {}}, "nothing")
+MISSING = [grade(0, row("c1", "it has two"), step=step) for step in range(3)]
+NOTHING = '{"criteria": [], "explanation": "", "result": "needs_revision"}'
+REVISED = (draft(), grade(0, *TWO_LINES), draft(1), grade(1, *BOTH))
+
+STORIES = {
+    "ungraded": Story(request(), (draft(),), None),
+    "satisfied": Story(request(HAIKU), REVISED, "satisfied"),
+    "capped": Story(request(HAIKU, max_iterations=2), (*REVISED[:3], grade(1, *TWO_LINES)), "max_iterations_reached"),
+    "failed": Story(request(HAIKU), (draft(), grade(result="failed", explanation="it contradicts itself")), "failed"),
+    "grader_error": Story(request(HAIKU), (draft(), *(says("{}", step=step) for step in range(3))), "grader_error"),
+    "unverified": Story(request(HAIKU), (draft(), *MISSING, says(NOTHING, step=3), draft(1), grade(1, *BOTH)), "satisfied"),
+    "interrupted_and_resumed": Story(request(HAIKU), REVISED, "satisfied", interrupted_twice),
+    "superseded": Story(request(HAIKU), (draft(), grade(0, *BOTH), grade(0, row("c1")) | {"run": 1}), "satisfied", superseded),
+    "foreign_generator": Story(
+        request(HAIKU) | {"generator": {"activity": "their_draft", "task_queue": THEIRS}}, REVISED, "satisfied", drafted_elsewhere
+    ),
+    "continued_as_new": Story(
+        request(HAIKU, max_iterations=4),
+        tuple(each for at in range(4) for each in (draft(at), grade(at, *(BOTH if at == 3 else TWO_LINES)))),
+        CONTINUED,
+    ),
+    "out_of_budget": Story(
+        request(HAIKU, budget={"max_tokens": 150}),
+        tuple(each | {"usage": {"input": 90, "output": 10}} for each in REVISED),
+        "satisfied",
+        out_of_budget,
+    ),
+    "cut_short": Story(request(HAIKU), REVISED, "satisfied", cut_short),
+    "draft_failed": Story(request(HAIKU), ({"role": "generator", "error": {"kind": "auth", "message": "no such key"}},), "interrupted"),
+    "refused": Story(request(" "), (), "InvalidRequest"),
+    "tools": Story(
+        with_tools(request("- x"), "look"),
+        (wants("generator", *LOOKS), draft(step=1), wants("grader", *LOOKS), grade(step=1)),
+        "satisfied",
+    ),
+    "checks": Story(
+        request({"criteria": [{"description": "tests pass", "check": "run_test_suite"}, "readable"]}),
+        (draft(), grade(0, row("c2")), draft(1), grade(1, row("c2"))),
+        "satisfied",
+    ),
+    "graded_again": Story(
+        request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH), grade(0, *BOTH) | {"run": 1}), "satisfied", graded_again
+    ),
+    "votes_and_a_function": Story(request(VOTED), (draft(), call(0), call(0, row("c1", "two"), sample=1), call(0, sample=2)), "satisfied"),
+    "edited_criterion": Story(
+        request(EACH, vars={"season": "spring"}, idle_timeout=60),
+        (draft(), call(0), call(1, row("c2")), call(1, row("c2"), run=1)),
+        "satisfied",
+        edited,
+    ),
+    "waited_for_a_person": Story(
+        request({"criteria": ["three lines", {"description": "kind", "human": True}]}), (draft(), grade()), "satisfied", decided
+    ),
+    "overridden": Story(request("- three lines"), (draft(), grade(0, row("c1", "two")), draft(1), grade(1)), "satisfied", overridden),
+    "approved_and_denied": Story(
+        with_tools(request("- x"), "booked", "look"),
+        (wants("generator", BOOKS, LOOKS[0]), draft(step=1), wants("grader", BOOKS, LOOKS[0]), grade(step=1)),
+        "satisfied",
+        approved,
+    ),
+    "tool_elsewhere": Story(
+        request(
+            {"criteria": [{"description": "c", "check": {"tool": "their_look", "arguments": {"word": "x"}}}, "readable"]},
+            grader={"model": "scripted:judge", "tools": [ELSEWHERE]},
+        ),
+        (draft(), wants("grader", {"name": "their_look", "arguments": {"word": "y"}}), grade(0, row("c2"), step=1)),
+        "satisfied",
+        looked_up_elsewhere,
+    ),
+    # Recorded before the worker was asked about its tools first.
+    "resumed_in_the_checks_before": Story(left_in_the_checks(), (grade(0, row("c2")),), "satisfied", resumed),
+    "resumed_in_the_checks": Story(left_in_the_checks(), (grade(0, row("c2")),), "satisfied", resumed),
+    "checker_error": Story(request({"criteria": [{"description": "t", "check": "broken_suite"}]}), (draft(),), "grader_error"),
+}
+
+
+async def told(client: Client, name: str) -> WorkflowHistory:
+    """Run a story and return its history."""
+    story = STORIES[name]
+    async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite, judge, booked]) as desk:
+        thread = await desk.start(story.argument, id=f"recorded-{name}")
+        if story.meanwhile:
+            await story.meanwhile(desk, thread)
+        await asyncio.wait([asyncio.create_task(thread.result())], timeout=30)
+        return await client.get_workflow_handle(thread.id, run_id=thread.first_execution_run_id).fetch_history()
+
+
+def without_traces(part: Any) -> Any:
+    """Return a history's JSON without stack traces, which name the recorder's files."""
+    if isinstance(part, dict):
+        return {key: without_traces(value) for key, value in part.items() if key != "stackTrace"}
+    return [without_traces(each) for each in part] if isinstance(part, list) else part
+
+
+def replayer() -> Replayer:
+    """Return a replayer set up as the worker is."""
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("gradeloop", "activities", "jinja2", "markupsafe")
+    runner = SandboxedWorkflowRunner(restrictions)
+    return Replayer(workflows=[GradingThreadWorkflow], workflow_runner=runner, data_converter=pydantic_data_converter)
+
+
+def recorded(name: str) -> WorkflowHistory:
+    """Return a recorded history."""
+    return WorkflowHistory.from_json(f"recorded-{name}", (FOLDER / f"{name}.json").read_text())
+
+
+def ending(history: WorkflowHistory) -> str | None:
+    """Return the status in which the thread ended, or why it failed."""
+    last = history.events[-1]
+    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+        return last.workflow_execution_failed_event_attributes.failure.application_failure_info.type
+    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+        return CONTINUED
+    result = json.loads(last.workflow_execution_completed_event_attributes.result.payloads[0].data)
+    return RunResult.model_validate(result).status
+
+
+@asynccontextmanager
+async def early_server(folder: str) -> AsyncIterator[str]:
+    """Run a server of its own that suggests a new run after 30 events."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADELOOP_STATE_DIR", folder)
+        patch.setattr(embedded, "DYNAMIC_CONFIG", (*embedded.DYNAMIC_CONFIG, "limit.historyCount.suggestContinueAsNew=30"))
+        server = await embedded.ensure_server()
+        try:
+            yield server.address
+        finally:
+            await embedded.stop_server()
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def recordings(temporal_server: ServerInfo, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Record the stories that have no recording, where that was asked for; the recordings name no machine."""
+    missing = [name for name in STORIES if RECORDING and not (FOLDER / f"{name}.json").exists()]
+    if not missing:
+        return
+    client = await Client.connect(temporal_server.address, identity="recorder", data_converter=pydantic_data_converter)
+    names = [name for name in missing if STORIES[name].status != CONTINUED]
+    histories = dict(zip(names, await asyncio.gather(*map(partial(told, client), names)), strict=True))
+    if "continued_as_new" in missing:
+        async with early_server(str(tmp_path_factory.mktemp("early"))) as address:
+            client = await Client.connect(address, identity="recorder", data_converter=pydantic_data_converter)
+            histories["continued_as_new"] = await told(client, "continued_as_new")
+    for name, history in histories.items():
+        text = json.dumps(without_traces(history.to_json_dict()), indent=1, ensure_ascii=False)
+        (FOLDER / f"{name}.json").write_text(text + "\n")
+
+
+def test_every_story_is_recorded_and_nothing_else() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted(STORIES)
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+async def test_a_recorded_history_replays(name: str) -> None:
+    history = recorded(name)
+
+    assert ending(history) == STORIES[name].status
+    assert (await replayer().replay_workflow(history)).replay_failure is None
+
+
+@pytest.mark.slow
+async def test_what_the_stories_do_today_replays_too(client: Client) -> None:
+    quick = [name for name in STORIES if name not in {"checker_error", CONTINUED}]
+    histories = await asyncio.gather(*(told(client, name) for name in quick))
+
+    assert [ending(history) for history in histories] == [STORIES[name].status for name in quick]
+    for history in histories:
+        await replayer().replay_workflow(history)
+
+
+async def test_a_worker_that_keeps_no_thread_in_memory_replays_at_every_step(client: Client) -> None:
+    models = Models(REVISED, {})
+    async with build(client, models, ToolRegistry(), WorkerSettings(task_queue="forgetful", max_cached_workflows=0)):
+        result = await Desk(client, models, "forgetful", ToolRegistry()).run(STORIES["satisfied"].argument)
+
+    assert (result.status, result.iterations, len(models.asked)) == ("satisfied", 2, 4)
+
+
+async def test_two_replays_give_equal_queries_and_byte_equal_prompts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.GRACE", timedelta(0))
+    thread, answers, prompts = None, [], []
+    for _ in range(3):  # each worker knows nothing of the thread but its history; the call in flight is handed over to the next
+        models = Models(REVISED, {})
+        gate = models.gate("grader", 1)
+        async with build(client, models, ToolRegistry(), WorkerSettings(task_queue="handed-over")):
+            thread = thread or await Desk(client, models, "handed-over", ToolRegistry()).start(
+                STORIES["satisfied"].argument, id="handed-over"
+            )
+            await asyncio.wait_for(gate.reached.wait(), 30)
+            answers.append([to_json(await thread.query(query)) for query in QUERIES])
+        prompts.append([to_json(asked) for asked in models.of("grader")])
+    await client.get_workflow_handle("handed-over").terminate()
+
+    assert answers[1] == answers[0]
+    assert answers[2] == answers[0]
+    assert (len(prompts[0]), len(prompts[1]), len(prompts[2])) == (2, 1, 1)
+    assert prompts[1] == prompts[2] == prompts[0][1:]
+
+
+async def test_another_order_of_calls_is_found_out() -> None:
+    text = (FOLDER / "satisfied.json").read_text().replace('"name": "grade"', '"name": "generate"')
+
+    with pytest.raises(NondeterminismError):
+        await replayer().replay_workflow(WorkflowHistory.from_json("changed", text))
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+def test_a_recording_names_no_machine(name: str) -> None:
+    text = (FOLDER / f"{name}.json").read_text()
+
+    assert set(re.findall(r'"identity": "([^"]*)"', text)) <= {"recorder", "history-service", ""}
+    payloads = [base64.b64decode(data).decode(errors="replace") for data in re.findall(r'"data": "([^"]*)"', text)]
+    assert not [part for part in (text, *payloads) if re.search(r"/(home|root|tmp|usr|var|site-packages)/|\.py\b|stackTrace", part)]

@@ -1,0 +1,151 @@
+"""Recorded batches, with their shards and uploads, replay on today's workflow code.
+
+Those that are missing are recorded with `GRADELOOP_RECORD_HISTORIES=1 pytest tests/workflows/test_replay_batches.py`; the others stay as
+they are.
+"""
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.workflow import NondeterminismError
+
+from gradeloop.temporal.server import ServerInfo
+from tests.rig.batches import JUDGE, batching, breaks, case, drafted, fails, passes
+from tests.rig.threads import Reply, row, verdict
+from tests.workflows.test_replay import without_traces
+from tests.workflows.test_replay_judging import PASSED_THROUGH
+from workflows import grading_batch
+from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
+
+FOLDER = Path(__file__).parents[1] / "histories" / "batches"
+ROLLED_EVENTS = 15
+"""Of a history, above which the story `rolled` goes on in a new run."""
+RECORDING = bool(os.environ.get("GRADELOOP_RECORD_HISTORIES"))
+
+
+@dataclass(frozen=True)
+class Story:
+    """A batch that is recorded."""
+
+    cases: tuple[dict[str, Any], ...]
+    replies: tuple[Reply, ...]
+    request: dict[str, Any] = field(default_factory=dict)
+
+
+TWO_GROUPS = {"criteria": ["it is good", {"description": "it is short", "grader": "scripted:other", "votes": 2}]}
+VOTES = tuple({"role": "grader", "group": 1, "sample": at, "verdict": verdict(row("c2"))} for at in range(2))
+REVISED = ({"role": "generator", "text": "a"}, {"role": "generator", "iteration": 1, "text": "b"}, fails(), passes(iteration=1))
+
+STORIES = {
+    "graded": Story((case("a"), case("b"), case("c")), (passes(), fails("of b."), breaks("of c."))),
+    "drafted_and_mended": Story((drafted("a"),), ({"role": "generator", "text": "x"}, {"role": "grader", "text": "?"}, passes(step=1))),
+    "in_groups_with_votes": Story((case("a", rubric=TWO_GROUPS),), (passes(), *VOTES)),
+    "looped": Story((drafted("a", loop=True),), REVISED),
+    "looped_over_budget": Story(
+        (drafted("a", loop=True), drafted("b", loop=True)),
+        ({"role": "generator", "text": "a", "usage": {"input": 9}}, passes()),
+        {"budget": {"max_tokens": 5}, "at_once": 1},
+    ),
+    "with_tools": Story(
+        (case("a", grader=JUDGE | {"tools": ["word_count"]}),),
+        ({"role": "grader", "tool_calls": [{"name": "word_count"}]}, passes(step=1)),
+    ),
+    "paused": Story(tuple(case(f"c{at}") for at in range(6)), (breaks(),), {"max_errors": 2, "at_once": 1}),
+    "refused": Story((case("a"),), (passes(),), {"total": 2}),
+    "rolled": Story(tuple(case(f"c{at}") for at in range(6)), (passes(),), {"at_once": 2}),
+}
+
+
+async def told(client: Client, folder: Path, name: str) -> dict[str, WorkflowHistory]:
+    """Run a story and return the histories of its workflows: batches, shards, uploads, but not those of cases."""
+    story, batch_id = STORIES[name], f"recorded-batch-{name}"
+    with pytest.MonkeyPatch.context() as patch:
+        if name == "rolled":
+            patch.setattr("gradeloop.batches.store.SHARD", 2)
+            patch.setattr(grading_batch, "EVENTS", ROLLED_EVENTS)
+        async with batching(client, folder, *story.replies) as batches:
+            await batches.upload(batch_id, story.cases)
+            with suppress(WorkflowFailureError):
+                await (await batches.start(batch_id, **({"total": len(story.cases)} | story.request))).result()
+    own = ("", "shard/", "store/")
+    found = {}
+    for kind, prefix in zip(("batch", "shard", "upload"), own, strict=True):
+        query = f"WorkflowId STARTS_WITH '{prefix}{batch_id}'" if prefix else f"WorkflowId = '{batch_id}'"
+        listed = sorted([workflow async for workflow in client.list_workflows(query)], key=lambda workflow: workflow.start_time)
+        for number, each in enumerate(listed):
+            found[f"{kind} {number}"] = await client.get_workflow_handle(each.id, run_id=each.run_id).fetch_history()
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def recordings(temporal_server: ServerInfo, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Record the stories that have no recording, where that was asked for; the recordings name no machine."""
+    missing = [name for name in STORIES if RECORDING and not (FOLDER / f"{name}.json").exists()]
+    client = await Client.connect(temporal_server.address, identity="recorder", data_converter=pydantic_data_converter) if missing else None
+    for name in missing if client else ():
+        assert client is not None
+        histories = await told(client, tmp_path_factory.mktemp(name), name)
+        text = {kind: without_traces(history.to_json_dict()) for kind, history in histories.items()}
+        FOLDER.mkdir(exist_ok=True)
+        (FOLDER / f"{name}.json").write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n")
+
+
+def recorded(name: str) -> dict[str, WorkflowHistory]:
+    """Return a story's recorded histories."""
+    read = json.loads((FOLDER / f"{name}.json").read_text())
+    return {kind: WorkflowHistory.from_json(f"recorded-{name}", each) for kind, each in read.items()}
+
+
+async def replayed(name: str, history: WorkflowHistory) -> None:
+    """Replay a history of a story as the worker would, in Temporal's sandbox, but where a limit was set for the story."""
+    workflows = [GradingBatchWorkflow, BatchShard, StoreCasesWorkflow]
+    sandbox = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))
+    runner = UnsandboxedWorkflowRunner() if name == "rolled" else sandbox
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grading_batch, "EVENTS", ROLLED_EVENTS if name == "rolled" else grading_batch.EVENTS)
+        replayer = Replayer(workflows=workflows, workflow_runner=runner, data_converter=pydantic_data_converter)
+        assert (await replayer.replay_workflow(history)).replay_failure is None
+
+
+def test_every_story_is_recorded_and_nothing_else() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted(STORIES)
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+async def test_a_recorded_batch_replays(name: str) -> None:
+    histories = recorded(name)
+
+    assert {"batch 0", "upload 0"} <= histories.keys()
+    assert ("shard 0" in histories) == (name != "refused")
+    for history in histories.values():
+        await replayed(name, history)
+
+
+def made(folder: Path) -> Path:
+    """Make a folder."""
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.slow
+async def test_what_batches_do_today_replays_too(client: Client, tmp_path: Path) -> None:
+    for name in ("graded", "in_groups_with_votes", "looped", "rolled"):  # the others have no call that these have not
+        for history in (await told(client, made(tmp_path / name), name)).values():
+            await replayed(name, history)
+
+
+async def test_another_order_of_calls_is_found_out() -> None:
+    text = (FOLDER / "graded.json").read_text().replace('"name": "grade_case"', '"name": "fail_case"')
+    shard = WorkflowHistory.from_json("changed", json.loads(text)["shard 0"])
+
+    with pytest.raises(NondeterminismError):
+        await replayed("graded", shard)

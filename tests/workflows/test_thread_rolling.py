@@ -1,0 +1,192 @@
+"""A thread whose history grows long goes on in new Temporal runs, and nobody who talks to it can tell."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+from temporalio.client import Client
+
+from gradeloop.contract.evaluation import Event
+from gradeloop.contract.thread import ThreadState
+from gradeloop.errors import InvalidRequest
+from tests.rig.turns import SECONDS, Served, a_thread, failing_until, replay, runs_of, scheduled, serving, start
+
+
+@pytest.fixture
+async def served(impatient: Client) -> AsyncIterator[Served]:
+    async with serving(impatient) as one:
+        yield one
+
+
+async def calls_of(served: Served, thread: str) -> Counter[str]:
+    """Count the activities of all Temporal runs of a thread."""
+    return sum([await scheduled(served.temporal, thread, run_id) for run_id in await runs_of(served.temporal, thread)], Counter[str]())
+
+
+async def test_one_grading_run_goes_through_several_temporal_runs_while_its_caller_waits(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(19)
+
+    async def watch() -> list[Event]:
+        return [event async for event in served.client.watch(thread)]
+
+    turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(max_iterations=20)))
+    await served.models.called("generator")
+    watching = asyncio.create_task(watch())
+    result = await turn
+    await served.client.close_thread(thread)
+    watched = await asyncio.wait_for(watching, SECONDS)
+
+    assert (result.status, result.iterations) == ("satisfied", 20)
+    assert [evaluation.iteration for evaluation in result.evaluations] == list(range(20))
+    assert {evaluation.grading_run_id for evaluation in result.evaluations} == {result.grading_run_id}
+    assert len(await runs_of(served.temporal, thread)) >= 3
+    assert await calls_of(served, thread) == {"generate": 20, "grade": 20}
+    assert [event.seq for event in watched] == list(range(1, len(watched) + 1))
+    assert len(await served.said(thread)) == 40
+    await replay(served.temporal, thread)
+
+
+def has_queued(count: int, state: ThreadState) -> bool:
+    return state.queued == count
+
+
+async def test_queued_turns_come_through_and_each_is_done_once(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(9)
+    served.models.hold("generator")
+    first = asyncio.create_task(served.client.invoke(thread, "turn 0", key="key 0", start=start(max_iterations=5)))
+    await served.models.called("generator")
+    others = []
+    for number in range(1, 4):
+        others.append(asyncio.create_task(served.client.invoke(thread, f"turn {number}", key=f"key {number}")))
+        await served.until(thread, partial(has_queued, number))
+    served.models.release()
+    results = await asyncio.gather(first, *others)
+
+    assert [result.status for result in results] == ["max_iterations_reached"] * 4
+    assert len({result.grading_run_id for result in results}) == 4
+    assert [(result.messages or ())[0].content for result in results] == [f"turn {number}" for number in range(4)]
+    said = [text for text in await served.said(thread) if text.startswith("turn")]
+    assert said == [f"turn {number}" for number in range(4)]
+    assert len(await runs_of(served.temporal, thread)) >= 3
+    assert served.models.count("generator") == sum(result.iterations for result in results) == 20
+    await replay(served.temporal, thread)
+
+
+async def test_keys_are_remembered_in_the_next_runs(served: Served) -> None:
+    thread = a_thread()
+    first = await served.client.invoke(thread, "turn 0", key="key 0", start=start())
+    number = 0
+    while len(await runs_of(served.temporal, thread)) < 3:
+        number += 1
+        await served.client.invoke(thread, f"turn {number}", key=f"key {number}")
+    drafts = served.models.count("generator")
+
+    again = await served.client.invoke(thread, "turn 0", key="key 0")
+
+    assert again == first
+    assert served.models.count("generator") == drafts
+    with pytest.raises(InvalidRequest, match="key 'key 0' was used for another turn"):
+        await served.client.invoke(thread, "something else", key="key 0")
+
+
+async def test_an_interrupted_run_goes_on_in_a_thread_that_rolled_over(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(15)
+    turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(max_iterations=20)))
+    await served.models.called("generator", 8)
+    served.models.hold("generator")
+    await served.models.called("generator", served.models.count("generator"))
+    await served.until(thread, lambda state: state.phase == "generating")
+    await served.client.interrupt(thread)
+    stopped = await turn
+    served.models.release()
+    before = await runs_of(served.temporal, thread)
+
+    result = await served.client.invoke(thread)
+
+    assert stopped.status == "interrupted"
+    assert (result.status, result.iterations, result.grading_run_id) == ("satisfied", 16, stopped.grading_run_id)
+    assert len(before) >= 2
+    assert len(await runs_of(served.temporal, thread)) > len(before)
+    places = [(item.grading_run_id, item.iteration) for item in (await served.client.evaluations(thread)).items]
+    assert places == [(result.grading_run_id, iteration) for iteration in range(16)]
+    await replay(served.temporal, thread)
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_whoever_resumed_a_run_gets_its_end_from_a_later_temporal_run(served: Served, named: bool) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(15)
+    turn = await served.begun(thread, "generator", max_iterations=20)
+    await served.client.interrupt(thread)
+    await turn
+    served.models.release()
+
+    result = await (served.client.invoke(thread, key="go on") if named else served.client.resume(thread))
+
+    assert (result.status, result.iterations) == ("satisfied", 16)
+    assert len(await runs_of(served.temporal, thread)) >= 2
+    assert served.models.count("generator") == 17
+
+
+async def test_rubrics_and_a_close_that_come_while_it_rolls_over_are_not_lost(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(19)
+    turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(max_iterations=20)))
+    await served.models.called("generator")
+    for number in range(30):
+        await served.client.supply_rubric(thread, f"- it is number {number}")
+    served.models.answers["grader"] = failing_until(0)
+    result = await turn
+    await served.client.close_thread(thread)
+    end = await served.client.result(thread)
+
+    types = await served.types(thread)
+    assert types.count("rubric_supplied") == 30
+    assert result.evaluations[-1].criteria[0].name == "it is number 29"
+    assert end.grading_run_id == result.grading_run_id
+    assert len(await runs_of(served.temporal, thread)) >= 2
+    places = [(item.grading_run_id, item.iteration) for item in (await served.client.evaluations(thread)).items]
+    assert len(places) == len(set(places))
+    await replay(served.temporal, thread)
+
+
+async def test_the_conversation_reaches_the_models_whole_after_a_roll(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(12)
+
+    await served.client.invoke(thread, "hello", start=start(max_iterations=20))
+
+    last = next(request for request in reversed(served.models.requests) if request.step.role == "generator")
+    said = [message.name or message.content for message in last.messages]
+    assert said == (await served.said(thread))[:-1]
+    assert len(said) == 25
+
+
+async def test_a_thread_of_ten_mebibytes_rolls_over_and_is_interrupted_and_resumed(served: Served) -> None:
+    thread, text = a_thread(), "x" * 1_000_000
+    await served.client.invoke(thread, f"0 {text}", start=start())
+    for turn in range(1, 11):
+        await served.client.invoke(thread, f"{turn} {text}")
+    before = served.models.count("generator")
+    served.models.hold("generator")
+    stopping = asyncio.create_task(served.client.invoke(thread, "the last one"))
+    await served.models.called("generator", before + 1)
+    await served.client.interrupt(thread)
+    stopped = await asyncio.wait_for(stopping, SECONDS)
+    served.models.release()
+    result = await served.client.resume(thread)
+
+    said: list[str] = []
+    after: int | None = 0
+    while after is not None:
+        page = await served.client.messages(thread, after=after)
+        said, after = [*said, *(message.content for message in page.items)], page.next
+    assert (stopped.status, result.status, stopped.grading_run_id) == ("interrupted", "satisfied", result.grading_run_id)
+    assert sum(map(len, said)) > 10 * 1024 * 1024
+    assert [message.split()[0] for message in said if message.endswith(text)] == [str(turn) for turn in range(11)]
+    assert len(await runs_of(served.temporal, thread)) >= 3

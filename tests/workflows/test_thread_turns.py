@@ -1,0 +1,470 @@
+"""Turns of one thread: invoked one after the other, queued, refused, interrupted and gone on with."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from gradeloop.contract.messages import ToolCall
+from gradeloop.contract.thread import GradingThread, RunResult
+from gradeloop.errors import InvalidRequest, ThreadNotFound, ThreadTooLarge
+from tests.rig.turns import Models, Role, Served, a_thread, at_once, failing_until, history_length, replay, serving, start, verdict
+
+
+@pytest.fixture
+async def served(client: Client) -> AsyncIterator[Served]:
+    async with serving(client) as one:
+        yield one
+
+
+async def refusal(served: Served, thread: str, update: str, *arguments: Any) -> ApplicationError:
+    """Send a raw update that is refused, and prove that the history did not learn of it."""
+    handle = served.handle(thread)
+    before = await history_length(handle)
+    with pytest.raises(WorkflowUpdateFailedError) as caught:
+        await handle.execute_update(update, *arguments)
+
+    assert await history_length(handle) == before
+    assert isinstance(caught.value.cause, ApplicationError)
+    return caught.value.cause
+
+
+async def test_a_turn_starts_the_thread_and_further_ones_go_on_with_it(served: Served) -> None:
+    thread = a_thread()
+
+    first = await served.client.invoke(thread, "hello", start=start())
+    second = await served.client.invoke(thread, "and more")
+
+    assert (first.status, first.output, second.status, second.output) == ("satisfied", "draft 1", "satisfied", "draft 2")
+    assert first.grading_run_id != second.grading_run_id
+    assert [message.content for message in second.messages or ()] == ["and more", "draft 2"]
+    assert await served.said(thread) == ["hello", "draft 1", "and more", "draft 2"]
+
+
+async def test_a_start_is_not_used_where_the_thread_exists(served: Served) -> None:
+    thread = a_thread()
+    await served.client.invoke(thread, "hello", start=start())
+
+    await served.client.invoke(thread, "again", start=start(rubric="- another one"))
+
+    rubric = (await served.client.state(thread)).rubric
+    assert rubric is not None
+    assert rubric.criteria[0].description == "it is good"
+
+
+async def test_a_turn_of_no_thread_is_refused_without_a_start(served: Served) -> None:
+    with pytest.raises(ThreadNotFound, match="there is no thread"):
+        await served.client.invoke(a_thread(), "hello")
+
+
+async def test_without_a_rubric_nothing_is_graded(served: Served) -> None:
+    result = await served.client.invoke(a_thread(), "hello", start=start(rubric=..., grader=...))
+
+    assert (result.status, result.grading_run_id, result.score, result.evaluations) == (None, None, None, ())
+    assert result.output == "draft 1"
+    assert served.models.count("grader") == 0
+
+
+async def test_two_turns_at_once_are_done_one_after_the_other(served: Served) -> None:
+    thread = a_thread()
+
+    one, other = await asyncio.gather(*(served.client.invoke(thread, f"turn {name}", start=start()) for name in "ab"))
+
+    assert one.grading_run_id != other.grading_run_id
+    said = await served.said(thread)
+    assert sorted(said[::2]) == ["turn a", "turn b"]
+    assert said[1::2] == ["draft 1", "draft 2"]
+    assert {(one.messages or ())[0].content, (other.messages or ())[0].content} == {"turn a", "turn b"}
+
+
+async def test_eight_turns_queue_behind_the_one_in_flight_and_the_ninth_is_refused(served: Served) -> None:
+    thread = a_thread()
+    first = await served.begun(thread, "generator")
+    queued = [asyncio.create_task(served.client.invoke(thread, f"queued {number}")) for number in range(8)]
+    await served.until(thread, lambda state: state.queued == 8)
+
+    refused = await refusal(served, thread, "invoke", {"messages": [{"role": "user", "content": "too many"}]})
+    served.models.release()
+    results = await asyncio.gather(first, *queued)
+
+    assert refused.type == "Backpressure"
+    assert "8 turns are queued already" in refused.message
+    assert [result.status for result in results] == ["satisfied"] * 9
+    said = await served.said(thread)
+    assert len(said) == 18
+    assert sorted(said[2::2]) == sorted(f"queued {number}" for number in range(8))
+
+
+async def test_a_refused_turn_reaches_the_caller_as_an_error(served: Served) -> None:
+    thread = a_thread()
+    first = await served.begun(thread, "generator")
+    queued = [asyncio.create_task(served.client.invoke(thread, f"queued {number}")) for number in range(8)]
+    await served.until(thread, lambda state: state.queued == 8)
+
+    with pytest.raises(InvalidRequest, match="8 turns are queued already"):
+        await served.client.invoke(thread, "too many")
+    served.models.release()
+    await asyncio.gather(first, *queued)
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind", "why"),
+    [
+        ("hello", "InvalidRequest", "Input should be"),
+        ({"messages": "hello"}, "InvalidRequest", "messages: "),
+        ({"messages": [{"role": "assistant", "content": "hello"}]}, "InvalidRequest", "a turn starts with a message of role 'user'"),
+        ({"messages": [{"role": "user", "content": " "}]}, "InvalidRequest", "messages[0]: the content of a message"),
+        ({"message": []}, "InvalidRequest", "unknown key 'message'. Did you mean 'messages'?"),
+        ({"rubric": " \n# only a heading"}, "InvalidRequest", "rubric: the rubric has no criterion"),
+        ({"max_iterations": 21}, "InvalidRequest", "max_iterations: "),
+        ({"key": ""}, "InvalidRequest", "key: "),
+        ({"messages": [{"role": "user", "content": "x" * 2**20}]}, "ThreadTooLarge", "messages[0] has 1048604 bytes"),
+    ],
+)
+async def test_a_bad_turn_is_refused_without_a_trace(served: Served, request_: Any, kind: str, why: str) -> None:
+    thread = a_thread()
+    await served.client.invoke(thread, "hello", start=start())
+
+    refused = await refusal(served, thread, "invoke", request_)
+
+    assert refused.type == kind
+    assert why in refused.message
+
+
+async def test_a_turn_that_the_thread_cannot_hold_is_refused_while_others_are_queued(served: Served) -> None:
+    thread = a_thread()
+    first = await served.begun(thread, "generator")
+    large = "x" * (900 * 1024)
+    queued = asyncio.create_task(served.client.invoke(thread, large))
+    await served.until(thread, lambda state: state.queued == 1)
+
+    with pytest.raises(ThreadTooLarge, match=r"the thread would hold \d+ bytes, 1572864 at most"):
+        await served.client.invoke(thread, large)
+    served.models.release()
+    await asyncio.gather(first, queued)
+
+
+async def test_nothing_said_and_no_draft_is_refused(served: Served) -> None:
+    with pytest.raises(InvalidRequest, match="there is no draft to grade"):
+        await served.client.invoke(a_thread(), start=start())
+
+
+async def test_a_turn_that_nobody_can_judge_is_interrupted_before_it_is_paid_for(served: Served) -> None:
+    thread = a_thread()
+    await served.client.invoke(thread, "hello", start=start(rubric=..., grader=...))
+
+    result = await served.client.invoke(thread, "and more", rubric="- it is good")
+
+    assert (result.status, result.reason) == ("interrupted", "failure")
+    assert "no grader is named and no provider key is set" in str(result.error)
+    assert served.models.count("generator") == 1
+
+
+async def test_nothing_to_resume_is_refused_without_a_trace(served: Served) -> None:
+    thread = a_thread()
+    await served.client.invoke(thread, "hello", start=start())
+
+    refused = await refusal(served, thread, "resume")
+
+    assert refused.type == "NothingToResume"
+    with pytest.raises(InvalidRequest, match="nothing is interrupted"):
+        await served.client.resume(thread)
+
+
+@pytest.mark.parametrize(("role", "drafts", "grades"), [("generator", 2, 1), ("grader", 1, 2)])
+async def test_an_interrupted_run_goes_on_with_the_same_id_and_iteration(served: Served, role: Role, drafts: int, grades: int) -> None:
+    thread = a_thread()
+    turn = await served.begun(thread, role)
+
+    await served.client.interrupt(thread)
+    stopped = await turn
+    state = await served.client.state(thread)
+    served.models.release()
+    resumed = await served.client.resume(thread)
+
+    assert (stopped.status, stopped.evaluations, stopped.error) == ("interrupted", (), None)
+    assert (state.status, state.phase, state.iteration) == ("interrupted", None, 0)
+    assert (resumed.status, resumed.iterations, resumed.grading_run_id) == ("satisfied", 1, stopped.grading_run_id)
+    assert (served.models.count("generator"), served.models.count("grader")) == (drafts, grades)
+    assert await served.said(thread) == ["hello", f"draft {drafts}"]
+    assert "interrupted" in await served.types(thread)
+    assert "resumed" in await served.types(thread)
+
+
+async def test_an_interrupt_consumes_no_iteration(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(9)
+    served.models.hold("grader")
+    turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(max_iterations=2)))
+    for number in range(3):
+        await served.models.called("grader", number + 1)
+        await served.client.interrupt(thread)
+        assert (await turn).status == "interrupted"
+        turn = asyncio.create_task(served.client.invoke(thread))
+    await served.models.called("grader", 4)
+    served.models.release()
+    result = await turn
+
+    assert (result.status, result.iterations) == ("max_iterations_reached", 2)
+    assert served.models.count("generator") == 2
+
+
+async def test_tool_calls_that_had_ended_when_the_run_was_interrupted_are_not_made_again(client: Client) -> None:
+    looks: list[str] = []
+    slow = asyncio.Event()
+
+    async def look(what: str) -> str:
+        """Look at it."""
+        looks.append(what)
+        if what == "slowly" and looks.count("slowly") == 1:
+            await slow.wait()
+        return f"saw {what}"
+
+    async with serving(client, tools=[look]) as served:
+        thread = a_thread()
+        calls = tuple(ToolCall(id=f"call-{what}", name="look", arguments={"what": what}) for what in ("quickly", "slowly"))
+        served.models.answers["grader"] = lambda step, _: calls if step.step == 0 else verdict()
+        grader = {"model": "scripted:judge", "tools": ["look"]}
+        turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(grader=grader)))
+        await until_kept(served, thread)
+
+        await served.client.interrupt(thread)
+        stopped = await turn
+        resumed = await served.client.invoke(thread)
+
+        assert (stopped.status, resumed.status, resumed.grading_run_id) == ("interrupted", "satisfied", stopped.grading_run_id)
+        assert sorted(looks) == ["quickly", "slowly", "slowly"]
+        assert (served.models.count("generator"), served.models.count("grader")) == (1, 2)
+        await replay(client, thread)
+
+
+async def until_kept(served: Served, thread: str) -> None:
+    """Wait until the first of the grader's two tool calls has its result."""
+    async with asyncio.timeout(20):
+        while True:
+            held: Any = (await served.client.checkpoint(thread))["thread"] if served.models.count("grader") else {}
+            grading = ((held.get("run") or {}).get("grading")) or {}
+            if grading.get("conversations", {}).get("0/0", {}).get("results"):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def interrupt(served: Served, thread: str) -> None:
+    """Interrupt a thread that nobody serves at the moment."""
+    await served.client.interrupt(thread)
+
+
+async def test_an_interrupt_that_comes_with_the_end_of_the_run_does_nothing(client: Client) -> None:
+    models = Models()
+    async with at_once(client, models, "grader", interrupt) as (served, thread, result):
+        assert (result.status, result.iterations) == ("satisfied", 1)
+        assert models.count("grader") == 1
+        assert (await served.client.state(thread)).status == "idle"
+        assert (await served.client.invoke(thread, "more")).status == "satisfied"
+        await replay(client, thread)
+
+
+async def test_an_interrupt_that_comes_with_a_verdict_keeps_the_verdict(client: Client) -> None:
+    models = Models()
+    models.answers["grader"] = failing_until(1)
+    async with at_once(client, models, "grader", interrupt) as (served, thread, stopped):
+        resumed = await served.client.invoke(thread)
+
+        assert (stopped.status, [evaluation.result for evaluation in stopped.evaluations]) == ("interrupted", ["needs_revision"])
+        assert (resumed.status, resumed.iterations, resumed.grading_run_id) == ("satisfied", 2, stopped.grading_run_id)
+        assert models.steps("grader") == [(0, 0), (0, 1)]
+        assert await served.said(thread) == ["hello", "draft 1", "rubric_grader", "draft 2"]
+        await replay(client, thread)
+
+
+async def test_an_interrupt_that_comes_with_a_draft_keeps_the_draft(client: Client) -> None:
+    models = Models()
+    async with at_once(client, models, "generator", interrupt) as (served, thread, stopped):
+        resumed = await served.client.invoke(thread)
+
+        assert (stopped.status, stopped.last_output) == ("interrupted", "draft 1")
+        assert (resumed.status, resumed.grading_run_id) == ("satisfied", stopped.grading_run_id)
+        assert models.count("generator") == 1
+
+
+async def test_an_interrupt_of_an_idle_thread_does_nothing(served: Served) -> None:
+    thread = a_thread()
+    await served.client.invoke(thread, "hello", start=start())
+    events = await served.events(thread)
+
+    await served.client.interrupt(thread)
+    state = await served.client.state(thread)
+
+    assert state.status == "idle"
+    assert await served.events(thread) == events
+    assert (await served.client.invoke(thread, "again")).status == "satisfied"
+
+
+async def test_queued_turns_return_interrupted_and_leave_nothing_behind(served: Served) -> None:
+    thread = a_thread()
+    turn = await served.begun(thread, "generator")
+    queued = [asyncio.create_task(served.client.invoke(thread, f"queued {number}", key=f"key {number}")) for number in range(3)]
+    await served.until(thread, lambda state: state.queued == 3)
+
+    await served.client.interrupt(thread)
+    first, *others = await asyncio.gather(turn, *queued)
+    served.models.release()
+
+    assert first.status == "interrupted"
+    assert first.grading_run_id is not None
+    assert [(other.status, other.grading_run_id, other.messages) for other in others] == [("interrupted", None, ())] * 3
+    assert await served.said(thread) == ["hello"]
+    again = await served.client.invoke(thread, "queued 1", key="key 1")
+    assert (again.status, again.grading_run_id) == ("satisfied", first.grading_run_id)
+    assert await served.said(thread) == ["hello", "queued 1", "draft 2"]
+
+
+async def test_an_interrupted_run_takes_new_messages_in_at_the_same_iteration(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(9)
+    turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(max_iterations=3)))
+    served.models.hold("grader")
+    await served.models.called("grader")
+    served.models.release()
+    served.models.hold("generator")
+    await served.models.called("generator", 2)
+    await served.client.interrupt(thread)
+    stopped = await turn
+    served.models.release()
+
+    result = await served.client.invoke(thread, "mind this too")
+
+    assert result.grading_run_id == stopped.grading_run_id
+    assert (result.status, [evaluation.iteration for evaluation in result.evaluations]) == ("max_iterations_reached", [0, 1, 2])
+    assert served.models.steps("generator") == [(0, 0), (0, 1), (0, 1), (0, 2)]
+    said = await served.said(thread)
+    assert said == ["hello", "draft 1", "rubric_grader", "mind this too", "draft 3", "rubric_grader", "draft 4"]
+
+
+async def test_new_messages_while_grading_was_interrupted_ask_for_a_new_draft(served: Served) -> None:
+    thread = a_thread()
+    turn = await served.begun(thread, "grader")
+    await served.client.interrupt(thread)
+    stopped = await turn
+    served.models.release()
+
+    result = await served.client.invoke(thread, "mind this too", rubric="- it is good  ")
+
+    assert (result.grading_run_id, result.iterations, result.output) == (stopped.grading_run_id, 1, "draft 2")
+    assert served.models.steps("grader") == [(0, 0), (0, 0)]
+
+
+async def test_a_generator_that_fails_for_good_interrupts_the_run_and_it_goes_on(served: Served) -> None:
+    thread = a_thread()
+    answers = served.models.answers["generator"]
+    served.models.answers["generator"] = broken
+    failed = await served.client.invoke(thread, "hello", start=start())
+    served.models.answers["generator"] = answers
+
+    result = await served.client.invoke(thread)
+
+    assert failed.status == "interrupted"
+    assert failed.error is not None
+    assert "the model is gone" in failed.error
+    assert (result.status, result.error, result.grading_run_id) == ("satisfied", None, failed.grading_run_id)
+    assert await served.said(thread) == ["hello", "draft 2"]
+
+
+def broken(*_: object) -> str:
+    from activities.errors import ModelFault
+
+    raise ModelFault("not_found", "the model is gone", model="scripted:writer")
+
+
+async def test_a_generator_that_fails_for_good_completes_a_thread_that_does_not_idle(served: Served) -> None:
+    served.models.answers["generator"] = broken
+
+    result = await served.client.run(start(idle_timeout=0, messages=[{"role": "user", "content": "hello"}]))
+
+    assert result.status == "interrupted"
+    assert "the model is gone" in (result.error or "")
+
+
+async def test_an_interrupted_thread_stays_open_though_it_does_not_idle(served: Served) -> None:
+    thread = a_thread()
+    turn = await served.begun(thread, "generator", idle_timeout=0)
+    await served.client.interrupt(thread)
+    await turn
+    served.models.release()
+
+    resumed = await served.client.resume(thread)
+    result = await served.client.result(thread)
+
+    assert resumed.status == "satisfied"
+    assert result == resumed
+
+
+async def test_two_who_resume_at_once_go_on_with_one_run(served: Served) -> None:
+    thread = a_thread()
+    turn = await served.begun(thread, "grader")
+    await served.client.interrupt(thread)
+    stopped = await turn
+    served.models.release()
+
+    ended = await asyncio.gather(*(served.client.resume(thread) for _ in range(3)), return_exceptions=True)
+
+    results = [each for each in ended if isinstance(each, RunResult)]
+    assert results
+    assert {(result.grading_run_id, result.status) for result in results} == {(stopped.grading_run_id, "satisfied")}
+    assert all(isinstance(each, InvalidRequest) for each in ended if not isinstance(each, RunResult))
+    assert served.models.count("grader") == 2
+
+
+async def test_a_closing_thread_serves_its_queue_and_refuses_more(served: Served) -> None:
+    thread = a_thread()
+    turn = await served.begun(thread, "generator")
+    queued = [asyncio.create_task(served.client.invoke(thread, f"queued {number}")) for number in range(2)]
+    await served.until(thread, lambda state: state.queued == 2)
+
+    await served.client.close_thread(thread)
+    refused = await refusal(served, thread, "invoke", {"messages": [{"role": "user", "content": "late"}]})
+    served.models.release()
+    results = await asyncio.gather(turn, *queued)
+
+    assert refused.type == "ThreadClosing"
+    assert [result.status for result in results] == ["satisfied"] * 3
+    assert (await served.client.result(thread)).output == "draft 3"
+    assert "late" not in await served.said(thread)
+    await replay(served.temporal, thread)
+
+
+async def test_a_thread_closed_while_a_turn_is_in_flight_ends_with_its_result(served: Served) -> None:
+    thread = a_thread()
+    turn = await served.begun(thread, "grader")
+
+    await served.client.close_thread(thread)
+    served.models.release()
+
+    assert await served.client.result(thread) == await turn
+
+
+async def test_an_interrupted_thread_can_be_closed(served: Served) -> None:
+    thread = a_thread()
+    turn = await served.begun(thread, "grader")
+    await served.client.interrupt(thread)
+    stopped = await turn
+
+    await served.client.close_thread(thread)
+
+    assert await served.client.result(thread) == stopped
+
+
+async def test_the_typed_interface_serves_another_service(served: Served) -> None:
+    thread = a_thread()
+    await served.client.start(start(messages=[{"role": "user", "content": "hello"}]), thread_id=thread)
+    handle = served.temporal.get_workflow_handle_for(GradingThread.run, thread)
+    await served.until(thread, lambda state: state.status == "idle" and state.grading_run_id)
+
+    state = await handle.query(GradingThread.state)
+    await handle.signal(GradingThread.close)
+    result = await handle.result()
+
+    assert (state.status, result.status, result.grading_run_id) == ("idle", "satisfied", state.grading_run_id)

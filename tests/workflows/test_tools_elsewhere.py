@@ -1,0 +1,219 @@
+"""Tools on somebody else's worker, in any language: what they are given, and what becomes of what they return."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from ruamel.yaml import YAML
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from gradeloop.contract.evaluation import EVIDENCE_BYTES
+from gradeloop.contract.thread import Grader, RunResult, parse_request
+from gradeloop.errors import InvalidRequest
+from tests.rig.threads import draft, grade, request, serving, story, wants
+from workflows import activity_calls as options
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "typescript_tool"
+
+
+def tool(queue: str, **more: Any) -> dict[str, Any]:
+    """Return a tool elsewhere, as a request declares it."""
+    parameters = {"type": "object", "properties": {"word": {"type": "string"}}}
+    return {"name": "look", "description": "Look.", "parameters": parameters, "activity": "look_it_up", "task_queue": queue} | more
+
+
+async def heard(client: Client, behaviour: Callable[[dict[str, Any]], Any], **more: Any) -> tuple[str, dict[str, Any], RunResult]:
+    """Return what the grader is told of a call, what the tool was given, and what the run came to."""
+    given: list[dict[str, Any]] = []
+
+    @activity.defn(name="look_it_up")
+    async def look(asked: dict[str, Any]) -> Any:
+        given.append(asked)
+        value = behaviour(asked)
+        return await value if asyncio.iscoroutine(value) else value
+
+    queue, argument = f"owner-{uuid4()}", request("- x")
+    argument["grader"]["tools"] = [tool(queue, **more)]
+    call = {"name": "look", "arguments": {"word": "spring"}}
+    async with (
+        Worker(client, task_queue=queue, activities=[look]),
+        serving(client, draft(text="the draft"), wants("grader", call), grade(step=1)) as desk,
+    ):
+        thread = await desk.start(argument)
+        result = await asyncio.wait_for(thread.result(), 60)
+        made = await story(thread)
+    assert made[2].type == "look_it_up"
+    assert len(given) == (1 if more.get("repeatable") is False else len(given))
+    return desk.models.of("grader")[1].messages[-1].content, given[0] if given else {}, result
+
+
+async def test_it_is_given_arguments_draft_and_an_id_and_its_value_is_evidence(client: Client) -> None:
+    told, given, result = await heard(client, lambda asked: {"word": asked["arguments"]["word"], "found": 3})
+
+    assert told == '{"word":"spring","found":3}'
+    assert given == {
+        "call": given["call"],
+        "arguments": {"word": "spring"},
+        "draft": "the draft",
+        "operation_id": f"{result.grading_run_id}:0:grader.1.0.0.0.0",
+    }
+    assert result.status == "satisfied"
+
+
+async def test_the_model_is_told_of_it_as_of_any_tool(client: Client) -> None:
+    argument = request("- x")
+    argument["grader"]["tools"] = [tool("nobody"), "word_count"]
+    async with serving(client, draft(), grade()) as desk:
+        await desk.run(argument)
+
+    (asked,) = desk.models.of("grader")
+    assert (asked.tools[0].name, asked.tools[0].description) == ("look", "Look.")
+    assert [each.name for each in asked.tools] == ["look", "word_count"]
+
+
+async def test_a_megabyte_comes_back_as_head_and_tail(client: Client) -> None:
+    told, _, _ = await heard(client, lambda _: "x" * 1_000_000)
+
+    assert len(told.encode()) <= EVIDENCE_BYTES
+    assert "the middle of 1000000 bytes left out" in told
+
+
+async def test_more_than_a_payload_holds_is_told_and_not_asked_for_again(client: Client) -> None:
+    told, _, result = await heard(client, lambda _: "x" * 3_000_000)
+
+    assert "PayloadsTooLarge" in told or "PayloadSizeError" in told
+    assert result.status == "satisfied"
+
+
+async def test_what_it_raises_is_told(client: Client) -> None:
+    def fails(_: object) -> None:
+        raise ApplicationError("no such book", type="LibraryError", non_retryable=True)
+
+    told, _, _ = await heard(client, fails)
+
+    assert told == "LibraryError: no such book"
+
+
+async def test_a_queue_that_nobody_serves_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(options.FOREIGN_TOOL, "schedule_to_start_timeout", timedelta(seconds=1))
+    argument = request("- x")
+    argument["grader"]["tools"] = [tool(f"nobody-{uuid4()}", repeatable=False)]
+    async with serving(client, draft(), wants("grader", "look"), grade(step=1)) as desk:
+        result = await desk.run(argument)
+
+    told = desk.models.of("grader")[1].messages[-1].content
+    assert (told, result.status) == ("no_worker: no worker took the call in time; start one on that task queue", "satisfied")
+
+
+async def test_one_that_must_not_run_twice_is_uncertain_when_it_takes_too_long(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(options.FOREIGN_TOOL, "start_to_close_timeout", timedelta(seconds=1))
+    told, _, result = await heard(client, lambda _: asyncio.sleep(3), repeatable=False)
+
+    assert told.startswith("uncertain: look was begun and its end is not known")
+    assert result.status == "satisfied"
+
+
+@pytest.mark.parametrize(("value", "status"), [({"ok": True}, "satisfied"), (False, "max_iterations_reached"), ("yes", "grader_error")])
+async def test_it_may_be_a_check(client: Client, value: object, status: str) -> None:
+    @activity.defn(name="look_it_up")
+    async def look(asked: dict[str, Any]) -> Any:
+        assert (asked["draft"], asked["arguments"]) == ("the draft", {"word": "x"})
+        return value
+
+    queue = f"owner-{uuid4()}"
+    rubric = {"criteria": [{"id": "c1", "description": "x", "check": {"tool": "look", "arguments": {"word": "x"}}}]}
+    argument = request(rubric, grader={"tools": [tool(queue)]}, max_iterations=1)
+    async with Worker(client, task_queue=queue, activities=[look]), serving(client, draft(text="the draft")) as desk:
+        result = await desk.run(argument)
+
+    assert result.status == status
+    if status == "grader_error":
+        assert "a check returns true, false or an object with 'ok'" in result.evaluations[0].explanation
+
+
+@pytest.mark.parametrize(
+    ("tools", "told"),
+    [
+        ([{"name": "look"}], "grader.tools[0].description: Field required"),
+        ([tool("q", parameters={"type": "string"})], "grader.tools[0]: parameters is no JSON Schema of an object"),
+        ([tool("q", name="a b")], "grader.tools[0].name: String should match pattern"),
+        ([tool("q", timeout=3)], "grader.tools[0]: unknown key 'timeout'"),
+        ([tool("q"), "look"], "grader: tools: 'look' is there twice"),
+        ([tool("q", parameters={"type": "object", "x": "y" * 20_000})], "parameters has 20027 bytes as JSON, 16384 at most"),
+        (["a b"], "grader.tools[0]: String should match pattern"),
+        ([3], "grader.tools[0]: Input should be a valid string"),
+    ],
+)
+def test_a_tool_that_is_none_is_refused_by_its_place(tools: list[object], told: str) -> None:
+    argument = request("- x")
+    argument["grader"]["tools"] = tools
+
+    with pytest.raises(InvalidRequest) as caught:
+        parse_request(argument)
+    assert told in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def typescript() -> Path:
+    """Build the example's worker, once, where Node is."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("Node and npm are not installed, and the example is TypeScript")
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gradeloop-tests" / "typescript_tool"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in ("package.json", "tsconfig.json", "worker.ts"):
+        shutil.copy(EXAMPLE / file, folder / file)
+    try:
+        if not (folder / "node_modules" / "typescript").is_dir():
+            command = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock"]
+            subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=100)
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"npm cannot install the example's packages here: {error}")
+    built = subprocess.run([npm, "run", "build"], cwd=folder, check=False, capture_output=True, text=True, timeout=100)
+    assert built.returncode == 0, built.stdout
+    return folder
+
+
+@pytest.fixture
+def served(typescript: Path, client: Client) -> Iterator[str]:
+    queue = f"typescript-{uuid4()}"
+    environment = {**os.environ, "TEMPORAL_ADDRESS": client.service_client.config.target_host, "TASK_QUEUE": queue}
+    process = subprocess.Popen(["node", "dist/worker.js"], cwd=typescript, env=environment, stderr=subprocess.DEVNULL)
+    yield queue
+    process.terminate()
+    process.wait(20)
+
+
+@pytest.mark.slow
+async def test_the_typescript_example_counts_syllables_for_grader_and_check(client: Client, served: str) -> None:
+    task = YAML(typ="safe").load(EXAMPLE / "task.yaml")
+    (declared,) = task["grader"]["tools"]
+    argument = request(task["rubric"])
+    argument["grader"]["tools"] = [declared | {"task_queue": served}]
+    wrong, right = "spring\nis\nhere", "the old pond is still\na green frog jumps into it\nthe sound of water"
+    replies = [draft(text=wrong), wants("grader", {"name": "count_syllables", "arguments": {"lines": [1, 1, 1]}}), grade(0, step=1)]
+    replies[2]["verdict"]["criteria"][0]["id"] = "c2"
+    second = grade(1)
+    second["verdict"]["criteria"][0]["id"] = "c2"
+    async with serving(client, *replies, draft(1, right), second) as desk:
+        result = await asyncio.wait_for(desk.run(argument), 60)
+
+    assert desk.models.of("grader")[1].messages[-1].content == '{"ok":true,"counted":[1,1,1]}'
+    assert (result.status, result.iterations) == ("satisfied", 2)
+    assert result.evaluations[0].criteria[0].gap == "counted: [1,1,1]"
+
+
+def test_the_examples_task_is_one_that_a_thread_takes() -> None:
+    task = YAML(typ="safe").load(EXAMPLE / "task.yaml")
+
+    assert Grader.model_validate(task["grader"]).tools

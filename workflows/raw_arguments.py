@@ -1,0 +1,78 @@
+"""Arguments taken undecoded, and the guard against queries that run ahead of their history."""
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+
+from gradeloop.contract.rubric import Rubric
+from gradeloop.errors import InvalidRequest, explain
+
+NO_VALUE = RawValue(Payload(metadata={"encoding": b"binary/null"}))
+"""What a missing argument is read as."""
+
+
+def decoded(raw: RawValue, what: str) -> object:
+    """Return the JSON value of a raw argument.
+
+    Raises:
+        InvalidRequest: It cannot be decoded.
+    """
+    try:
+        return workflow.payload_converter().from_payload(raw.payload)
+    except Exception as error:  # noqa: BLE001 - a converter raises many kinds, each the sender's mistake
+        why = explain(error) if isinstance(error, ValidationError) else str(error)
+        raise InvalidRequest(f"{what} cannot be read: {why}; send one JSON object, encoded as json/plain") from None
+
+
+class UnreadableResult(Exception):
+    """What somebody else's code returned is no JSON that can be read."""
+
+
+def answered(raw: RawValue) -> object:
+    """Return the JSON value that somebody else's code returned: where the SDK decodes it and fails, the thread would hang for ever.
+
+    Raises:
+        Unreadable: It cannot be decoded.
+    """
+    try:
+        return decoded(raw, "what it returned")
+    except InvalidRequest as error:
+        raise UnreadableResult(str(error).partition("; send one")[0]) from None
+
+
+def rubric_in(raw: RawValue) -> Rubric:
+    """Read a rubric that was signalled; InvalidRequest where it is malformed."""
+    try:
+        return Rubric.model_validate(decoded(raw, "the rubric"))
+    except ValidationError as error:
+        raise InvalidRequest(explain(error)) from None
+
+
+class RanAheadError(Exception):
+    """Fails the workflow task, not the workflow: its next attempt starts from the history, and nothing is lost."""
+
+
+class RunAhead:
+    """Notes where each activation stands, by the time of its workflow task and the length of its history."""
+
+    def __init__(self) -> None:
+        self._time = 0.0
+        self._length = 0
+        self._ahead = False
+
+    async def guard(self) -> None:
+        """Look at every activation, for as long as the workflow lives."""
+        await workflow.wait_condition(self._look)
+
+    def _look(self) -> bool:
+        """Fail a task that follows events which were applied without one: the history grew, and the task's time stayed the same."""
+        now, length = workflow.time(), workflow.info().get_current_history_length()
+        if now != self._time:
+            if self._ahead and not workflow.unsafe.is_replaying():
+                raise RanAheadError("events of this workflow task were applied for a query before; it starts again from the history")
+            self._ahead = False
+        elif length != self._length and not workflow.unsafe.is_replaying():
+            self._ahead = True
+        self._time, self._length = now, length
+        return False

@@ -1,0 +1,133 @@
+"""Generators and graders on somebody else's worker."""
+
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter, ValidationError
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ActivityError, ChildWorkflowError, is_cancelled_exception
+from temporalio.workflow import ChildWorkflowCancellationType
+
+from activities.tool_call import ToolRequest
+from gradeloop.contract.base import FirstMistakes
+from gradeloop.contract.evaluation import Verdict
+from gradeloop.contract.messages import FEEDBACK_SOURCE, MAX_MESSAGES, MESSAGE_BYTES, Message
+from gradeloop.contract.model_spec import RemoteGrader
+from gradeloop.errors import explain
+from gradeloop.grading.scoring import CallGroup
+from gradeloop.grading.verdicts import returned
+from workflows.activity_calls import FIND_WORKER, FOREIGN_CALL, FOREIGN_SECONDS, ActivityCalls, GraderFailed, Interrupted, describe_error
+from workflows.raw_arguments import UnreadableResult, answered
+from workflows.thread_state import Thread
+from workflows.tool_calls import ToolCalls
+
+_MESSAGES = TypeAdapter(Annotated[list[Message], FirstMistakes(MAX_MESSAGES)])
+
+
+class RemoteGeneratorFailed(Exception):
+    """The generator gave no draft; the message says which one and why."""
+
+
+async def remote_draft(thread: Thread, calls: ActivityCalls) -> list[Message]:
+    """Ask the generator for its next draft and return the messages that it adds, the draft last.
+
+    Raises:
+        ForeignFailed: It failed, nobody serves it, or it returned something else.
+        Interrupted: The thread is stopping.
+    """
+    generator = thread.generator
+    name = generator.activity or generator.workflow or ""
+    iteration = thread.run.iteration if thread.run else 0
+    last = thread.log[len(thread.log) - 1]
+    asked = {
+        "messages": [message.model_dump(mode="json") for message in thread.log.slice(0)],
+        "iteration": iteration,
+        "feedback": last.content if last.source == FEEDBACK_SOURCE else None,
+    }
+    try:
+        if generator.activity is not None:
+            options = FOREIGN_CALL | {"task_queue": generator.task_queue}
+            raw = await calls.make(generator.activity, asked, options, summary=f"generate #{iteration + 1}", result=RawValue)
+        else:
+            raw = await _child(name, asked, generator.task_queue or "", f"{thread.thread_id}/{thread.seq}", calls)
+        returned = answered(raw)
+    except UnreadableResult as error:
+        raise RemoteGeneratorFailed(f"the generator {name!r} on {generator.task_queue!r}: {error}") from None
+    except (ActivityError, ChildWorkflowError) as error:
+        if is_cancelled_exception(error):
+            raise
+        raise RemoteGeneratorFailed(f"the generator {name!r} on {generator.task_queue!r}: {describe_error(error)}") from None
+    return _drafted(returned, name)
+
+
+async def _child(name: str, asked: dict[str, Any], task_queue: str, workflow_id: str, calls: ActivityCalls) -> RawValue:
+    await calls.make("find_worker", task_queue, FIND_WORKER, summary=f"find {task_queue}", result=type(None))
+    if calls.stopping:
+        raise Interrupted
+    handle = await workflow.start_child_workflow(
+        name,
+        asked,
+        id=workflow_id,
+        task_queue=task_queue,
+        result_type=RawValue,
+        execution_timeout=FOREIGN_SECONDS,
+        cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
+    )
+    returned: RawValue = await calls.attend(handle)
+    return returned
+
+
+def _drafted(returned: object, name: str) -> list[Message]:
+    raw = [{"role": "assistant", "content": returned}] if isinstance(returned, str) else returned
+    if isinstance(raw, dict) and set(raw) == {"messages"}:
+        raw = raw["messages"]
+    try:
+        messages = _MESSAGES.validate_python(raw)
+    except ValidationError as error:
+        raise RemoteGeneratorFailed(f"the generator {name!r} returned no text and no {{messages}}: {explain(error)}") from None
+    if not messages or messages[-1].role != "assistant" or messages[-1].tool_calls:
+        raise RemoteGeneratorFailed(f"the generator {name!r} returned no draft; its last message must be an answer of role 'assistant'")
+    if any(message.role == "user" for message in messages):
+        raise RemoteGeneratorFailed(f"the generator {name!r} returned a message of role 'user'; it may add 'assistant' and 'tool' messages")
+    if (large := max(message.size() for message in messages)) > MESSAGE_BYTES:
+        raise RemoteGeneratorFailed(f"the generator {name!r} returned a message of {large} bytes, {MESSAGE_BYTES} at most")
+    return messages
+
+
+async def remote_verdict(
+    grader: RemoteGrader, group: CallGroup, asked: dict[str, Any], step: str, calls: ActivityCalls, tools: ToolCalls
+) -> Verdict:
+    """Return the verdict of somebody else's grader on a call group.
+
+    Args:
+        grader: The activity or function that judges.
+        group: The criteria that it judges.
+        asked: What it is given: messages, draft, criteria, iteration, sample.
+        step: What the call is called in its id.
+        calls: The thread's calls.
+        tools: The grader's tools, of which a function is one.
+
+    Raises:
+        GraderFailed: It failed, nobody serves it, or it returned something else.
+        Interrupted: The thread is stopping.
+    """
+    number = asked["iteration"] + 1
+    try:
+        if grader.activity:
+            options = FOREIGN_CALL | {"task_queue": grader.task_queue}
+            raw = await calls.make(grader.activity, asked, options, summary=f"grade #{number} {grader.activity}", result=RawValue)
+            value = answered(raw)
+        else:
+            request = ToolRequest(call="", arguments=asked, draft=asked["draft"], grader=True, operation_id=tools.operation(step))
+            found = await tools.ours(grader.function or "", request, summary=f"grade #{number} {grader.function}")
+            value = found.value
+    except UnreadableResult as error:
+        raise GraderFailed(f"malformed_verdict: the grader {grader.id!r}: {error}") from None
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        raise GraderFailed(f"the grader {grader.id!r}: {describe_error(error)}") from None
+    verdict = returned(value, group)
+    if not isinstance(verdict, Verdict):
+        raise GraderFailed(f"malformed_verdict: the grader {grader.id!r}: {'; '.join(verdict.problems)}")
+    return verdict

@@ -1,0 +1,74 @@
+"""What Temporal shows of a thread: details, search attributes, and the prompt for an audit."""
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey
+
+from gradeloop.contract.evaluation import CheckOutcome, Evaluation
+from gradeloop.contract.messages import FEEDBACK_SOURCE
+from gradeloop.contract.thread import SEARCH_ATTRIBUTES, GivenPrompt
+from gradeloop.grading.prompts import VERSION, JudgedDraft, grader_prompt
+from gradeloop.grading.scoring import call_groups
+from gradeloop.text import one_line
+from workflows.activity_calls import ActivityCalls
+from workflows.thread_state import Thread
+
+DETAILS_CHARACTERS = 8_000
+"""Shown in the Temporal UI, which takes 20,000 bytes."""
+
+ROWS = 20
+"""Evaluations told in the details, the newest ones."""
+
+
+class ThreadVisibility:
+    """Tells Temporal where the thread stands."""
+
+    def __init__(self, thread: Thread, calls: ActivityCalls) -> None:
+        self._thread = thread
+        self._calls = calls
+        self._written: tuple[str, str, str] | None = None
+
+    def tell(self) -> None:
+        """Write the details, and the search attributes where the first call told that they exist."""
+        thread = self._thread
+        run, rubric = thread.run, thread.rubric_in_force
+        status = thread.status if thread.status in {"interrupted", "waiting"} else run.status if run else "ungraded"
+        rows = [line for evaluation in thread.evaluations[-ROWS:] for line in _details(evaluation)]
+        workflow.set_current_details("\n".join([f"Status: **{status}**", "", *rows])[:DETAILS_CHARACTERS])
+        wanted = (status, run.grading_run_id if run else "", rubric.sha256() if rubric else "")
+        if self._calls.offer and self._calls.offer.search_attributes and wanted != self._written:
+            keys = [SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES]
+            workflow.upsert_search_attributes([key.value_set(value) for key, value in zip(keys, wanted, strict=True) if value])
+            self._written = wanted
+
+
+def _details(evaluation: Evaluation) -> list[str]:
+    """Return an evaluation as Markdown, numbered from 1 as the calls are, with a line for each criterion that fails."""
+    gaps = [f"  - ✗ {row.id}: {one_line(row.gap or '')}" for row in evaluation.criteria if not row.passed]
+    return [f"- iteration {evaluation.iteration + 1}: **{evaluation.result}**. {one_line(evaluation.explanation)}", *gaps]
+
+
+MASK = "(the run's random code)"
+
+
+def given_prompt(thread: Thread, index: int, number: int) -> GivenPrompt | None:
+    """Return what a call group's grader was given for an evaluation; None where there is no such one, or its rubric is gone."""
+    if not 0 <= index < len(thread.evaluations):
+        return None
+    evaluation = thread.evaluations[index]
+    rubric = thread.rubric_of(evaluation.rubric_sha256)
+    groups = call_groups(rubric) if rubric else ()
+    if rubric is None or not 0 <= number < len(groups) or evaluation.prompt_version != VERSION:
+        return None
+    messages = thread.log.slice(0, evaluation.draft + 1)
+    asked = [at for at, message in enumerate(messages) if message.role == "user" and message.source != FEEDBACK_SOURCE]
+    checks = {row.id: CheckOutcome(passed=row.passed, gap=row.gap) for row in evaluation.criteria if row.by == "tool"}
+    judged = JudgedDraft(messages, asked[-1], evaluation.draft, checks, MASK)
+    given = grader_prompt(rubric, groups[number], judged, instructions=thread.grader.system_prompt if thread.grader else None)
+    return GivenPrompt(
+        prompt_version=VERSION,
+        rubric_sha256=rubric.sha256(),
+        criteria=groups[number].ids,
+        groups=len(groups),
+        system=given.system,
+        messages=given.messages,
+    )
