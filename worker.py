@@ -53,7 +53,7 @@ WORKFLOWS = (GradingThreadWorkflow, JudgingWorkflow, GradingBatchWorkflow, Batch
 def build(
     client: Client,
     providers: Providers,
-    toolbox: ToolRegistry,
+    tools: ToolRegistry,
     settings: WorkerSettings | None = None,
     *,
     search_attributes: bool = True,
@@ -64,7 +64,7 @@ def build(
     Args:
         client: Connected with the pydantic data converter.
         providers: The models it can call.
-        toolbox: The tools it has.
+        tools: The tools it has.
         settings: Its queue and limits.
         search_attributes: Whether the namespace has ours.
         store: Where batches keep their cases and results; without one they are refused.
@@ -76,8 +76,8 @@ def build(
         task_queue=settings.evidence_queue if evidence else settings.task_queue,
         workflows=list(WORKFLOWS) if settings.role in {"all", "loop"} else [],
         activities=[
-            *(_model_calls(client, providers, toolbox, settings, search_attributes, store) if settings.role in {"all", "models"} else ()),
-            *((tool_activity(tool) for tool in toolbox) if settings.role in {"all", "evidence"} else ()),
+            *(_model_calls(client, providers, tools, settings, search_attributes, store) if settings.role in {"all", "models"} else ()),
+            *((tool_activity(tool) for tool in tools) if settings.role in {"all", "evidence"} else ()),
         ],
         # The sandbox imports workflows/ anew for every thread, a third of a short run's CPU; ruff's bans guard them, and a test in it.
         workflow_runner=UnsandboxedWorkflowRunner(),
@@ -93,26 +93,26 @@ def build(
 
 
 def _model_calls(
-    client: Client, providers: Providers, toolbox: ToolRegistry, settings: WorkerSettings, search_attributes: bool, store: Store | None
+    client: Client, providers: Providers, tools: ToolRegistry, settings: WorkerSettings, search_attributes: bool, store: Store | None
 ) -> list[Callable[..., Any]]:
-    """Return the activities that call models, and what they need of threads."""
-    offer = WorkerCapabilities(
+    """Return the activities that call models, and those that these need of threads."""
+    capabilities = WorkerCapabilities(
         search_attributes=search_attributes,
         external_storage=client.data_converter.external_storage is not None,
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
-    desk = WorkerServices(providers, toolbox, ThreadLoader(), offer, recording)
-    judge = JudgeActivities(desk, RunLoader())
+    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording)
+    judge = JudgeActivities(services, RunLoader())
     by_models: list[Callable[..., Any]] = [
-        CapabilityActivities(desk).admit,
-        GeneratorActivities(desk).generate,
-        GraderActivities(desk).grade,
+        CapabilityActivities(services).admit,
+        GeneratorActivities(services).generate,
+        GraderActivities(services).grade,
         judge.judge,
         judge.default_judge,
     ]
-    by_models += batch_activities(desk, store, settings.max_concurrent_activities)
-    return [*by_models, TranscriptActivities(desk.threads).read_transcript, find_worker]
+    by_models += batch_activities(services, store, settings.max_concurrent_activities)
+    return [*by_models, TranscriptActivities(services.threads).read_transcript, find_worker]
 
 
 async def serve(settings: WorkerSettings) -> None:
@@ -136,18 +136,18 @@ def chosen(settings: WorkerSettings, *, all_of_them: bool = False) -> SandboxCho
 
 def withhold_keys() -> None:
     """Take the providers' keys out of this process's environment: whoever runs evidence tools has no use for them."""
-    for name in [each for each in os.environ if each.startswith(PROVIDER_VARIABLES)]:
+    for name in [variable for variable in os.environ if variable.startswith(PROVIDER_VARIABLES)]:
         logger.warning("%s is set; a worker of role evidence does without it", name)
         del os.environ[name]
 
 
-async def _serve(settings: WorkerSettings, providers: Providers, toolbox: ToolRegistry) -> None:
+async def _serve(settings: WorkerSettings, providers: Providers, tools: ToolRegistry) -> None:
     connection = await find()
     client = await connect(connection)
     store = own_store(connection)
     if settings.search_attributes == "on":
         await register_search_attributes(client)
-    worker = build(client, providers, toolbox, settings, search_attributes=settings.search_attributes == "on", store=store)
+    worker = build(client, providers, tools, settings, search_attributes=settings.search_attributes == "on", store=store)
     watch, stopped = QueueWatch(client, settings.task_queue, settings.ready_file), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -169,11 +169,11 @@ def own_store(connection: Connection) -> Store | None:
 
 async def _examine(settings: WorkerSettings) -> None:
     choice = await asyncio.to_thread(chosen, settings, all_of_them=True)
-    told = (await examine(Environment.read(os.environ))).model_dump(mode="json")
-    shelf = ToolContext(settings, choice)
+    report = (await examine(Environment.read(os.environ))).model_dump(mode="json")
+    context = ToolContext(settings, choice)
     async with McpServers(settings.mcp) as servers:
-        told["evidence"] = describe_tools(shelf, ToolRegistry.load(settings.tools, shelf, servers))
-    print(json.dumps(told))  # noqa: T201 - what was asked for
+        report["evidence"] = describe_tools(context, ToolRegistry.load(settings.tools, context, servers))
+    print(json.dumps(report))  # noqa: T201 - the report that was asked for
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,11 +184,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = load(given)
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(_examine(settings) if settings.examine else serve(settings))
-    except GradeloopError as told:
-        print(told, file=sys.stderr)  # noqa: T201 - the process's last words
+    except GradeloopError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - the process's last words
         named = flag(given, "--ready-file")  # also where the settings themselves are wrong
-        ready(Path(named) if named else None, told)
-        return 4 if isinstance(told, ServerUnreachable) else 3 if isinstance(told, WorkerFailed) else 2
+        ready(Path(named) if named else None, error)
+        return 4 if isinstance(error, ServerUnreachable) else 3 if isinstance(error, WorkerFailed) else 2
     return 0
 
 

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from activities import model_call as heartbeat
-from activities.errors import Kind, ModelFault
+from activities.errors import FailureKind, ModelFault
 from activities.providers import Providers
 from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.providers.environment import Environment
@@ -100,7 +100,7 @@ class Models(Providers):
         self._gates: dict[Step, Gate] = {}
         self._faults: dict[str, list[ModelFault]] = {}
 
-    def fail_first(self, role: str, *, times: int = 1, kind: Kind, usage: Usage, raisable: bool = False) -> None:
+    def fail_first(self, role: str, *, times: int = 1, kind: FailureKind, usage: Usage, raisable: bool = False) -> None:
         """Have the role's next calls fail."""
         self._faults[role] = [ModelFault(kind, "as it was told to", usage=usage, raisable=raisable) for _ in range(times)]
 
