@@ -532,7 +532,7 @@ async def test_the_seconds_in_which_a_death_and_an_interrupt_are_noticed_are_the
 
 
 def test_every_line_that_the_example_task_offers_is_one_that_a_task_takes() -> None:
-    example = (ROOT / "src/gradeloop/task_example.yaml").read_text()
+    example = (ROOT / "src/gradeloop/cli/task_example.yaml").read_text()
     offered = re.findall(r"^# (?=(\w+): )", example, flags=re.MULTILINE)
     whole = YAML(typ="safe").load(re.sub(r"^# (?=\w+: )", "", example, flags=re.MULTILINE))
 
