@@ -198,7 +198,7 @@ async def serving(
     with pytest.MonkeyPatch.context() as patch:
         if quick:
             patch.setattr("worker.Worker", partial(_quick, only))
-            patch.setattr("activities.model_call.PULSE_SECONDS", 0.05)
+            patch.setattr("activities.model_call.HEARTBEAT_SECONDS", 0.05)
         worker = build(client, models, ToolRegistry(tools), WorkerSettings(task_queue=queue, **options), search_attributes=False)
         async with worker:
             try:
