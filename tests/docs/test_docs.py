@@ -30,7 +30,6 @@ from gradeloop import errors
 from gradeloop import exit_codes as departure
 from gradeloop.cli.schemas import schemas_of
 from gradeloop.cli.task_file import TaskFile
-from gradeloop.client import client as thread_reader
 from gradeloop.client import client as typed_client
 from gradeloop.contract import base as page
 from gradeloop.contract import messages as transcript
@@ -295,11 +294,11 @@ def test_the_methods_and_errors_of_the_contract_are_the_clients() -> None:
     named = {name for row in rows(CONTRACT, "From Python") for name in re.findall(r"`(\w+)", row[0])}
     section = CONTRACT.read_text().split("\n## From Python\n")[1].split("\n## ")[0]
 
-    methods = vars(typed_client.GradingClient) | vars(thread_reader.ThreadReader)
+    methods = vars(typed_client.GradingClient)
     assert named == {name for name in methods if not name.startswith("_")}
     raised = re.findall(r"`([A-Z]\w+)`", section.split("They raise")[1])
     assert all(issubclass(getattr(errors, name), errors.GradeloopError) for name in raised)
-    assert f"waits {thread_reader.PATIENCE_SECONDS:.0f} s" in section
+    assert f"waits {typed_client.PATIENCE_SECONDS:.0f} s" in section
 
 
 async def run_shell(text: str) -> list[Done]:

@@ -20,7 +20,7 @@ from gradeloop.cli.help import CommandWithFormerFlags, codes_help
 from gradeloop.cli.options import Grader, Json, Scripted, Tools, show_lines
 from gradeloop.cli.render.table import Column, table
 from gradeloop.cli.threads import ctrl_c
-from gradeloop.client.client import ThreadReader
+from gradeloop.client.client import GradingClient
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
 from gradeloop.files.rubric import existing
@@ -378,7 +378,7 @@ async def judged(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
         console.print(note, style="dim", soft_wrap=True)
     connection = await find()
     client = await connect(connection)
-    runs = early if early is not None else await runs_named(order.runs, ThreadReader(client))
+    runs = early if early is not None else await runs_named(order.runs, GradingClient(client))
     task_queue = await _served(order, connection)
     judge = Judge(config, client, task_queue=task_queue)
     for run in runs:  # before the first of them is paid for
