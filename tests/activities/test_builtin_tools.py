@@ -16,7 +16,7 @@ from activities.tools import files as read_files
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import BUILTIN_NAMES, ToolRegistry, build_builtins
 from gradeloop.errors import InvalidRequest
-from gradeloop.sandbox.choice import SandboxChoice, choose
+from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.worker import WorkerSettings
 from tests.rig.threads import draft, grade, request, serving, wants
 
@@ -24,7 +24,7 @@ from tests.rig.threads import draft, grade, request, serving, wants
 @cache
 def here() -> SandboxChoice:
     """Return the sandboxes of this machine."""
-    return choose()
+    return choose_sandboxes()
 
 
 def tools(**settings: Any) -> dict[str, Tool]:

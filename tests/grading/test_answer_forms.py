@@ -17,7 +17,7 @@ from activities.providers.scripted import Script
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Message, ToolCall
 from gradeloop.contract.thread import RunResult
-from gradeloop.grading.verdicts import between
+from gradeloop.grading.verdicts import text_between_tags
 from gradeloop.settings.catalog import Capability
 from gradeloop.settings.worker import WorkerSettings
 from tests.rig.threads import Desk, draft, grade, request, row, serving, verdict
@@ -152,9 +152,9 @@ async def test_each_iteration_has_tags_of_its_own(client: Client, monkeypatch: p
 
 
 def test_what_stands_between_tags_is_all_there_is() -> None:
-    assert between("think <a>{}</a>\n", "a") == "{}"
+    assert text_between_tags("think <a>{}</a>\n", "a") == "{}"
     with pytest.raises(ValueError, match="<a> and </a> must each stand in it once"):
-        between("<a>{}", "a")
+        text_between_tags("<a>{}", "a")
 
 
 async def test_consecutive_questions_share_all_but_the_end(client: Client) -> None:

@@ -10,8 +10,8 @@ from gradeloop.contract.evaluation import Verdict
 from gradeloop.contract.messages import Message
 from gradeloop.contract.rubric import Rubric, languages, phrases
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.prompts import JudgedDraft, grader_prompt
-from gradeloop.grading.quotes import verified
+from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt
+from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import call_groups
 from tests.rig.threads import draft, grade, request, row, serving
 
@@ -22,7 +22,7 @@ THREAD = [Message(role="user", content="Summarize the report."), Message(role="a
 def given(rubric: dict[str, Any]) -> str:
     """Return what the grader of the rubric's first group is told in its messages."""
     read = Rubric.model_validate(rubric)
-    told = grader_prompt(read, call_groups(read)[0], JudgedDraft(THREAD, 0, 1, {}, "0" * 32))
+    told = build_grader_prompt(read, call_groups(read)[0], JudgedDraft(THREAD, 0, 1, {}, "0" * 32))
     return "\n".join(message.content for message in told.messages)
 
 
@@ -169,7 +169,7 @@ def test_a_quote_is_found_word_for_word_or_nearly_so_where_it_is_long(quote: str
     said = {"id": "c1", "reason": "r", "passed": True, "gap": None, "quotes": ({"record": record, "quote": quote},)}
     verdict = Verdict.model_validate({"criteria": (said,), "explanation": "e", "result": "satisfied"})
 
-    (told,) = verified(verdict, [Message(role="user", content=REPORT), Message(role="assistant", content="A pump.")]).criteria
+    (told,) = verify_quotes(verdict, [Message(role="user", content=REPORT), Message(role="assistant", content="A pump.")]).criteria
 
     assert [quote.quote_verified for quote in told.quotes or ()] == [found]
 

@@ -15,7 +15,7 @@ from temporalio.client import Client
 
 from activities.tools.base import Tool, call_in_thread, tool_of
 from activities.tools.registry import ToolRegistry
-from gradeloop.contract.evaluation import EVIDENCE_BYTES, CriterionRow, check_outcome, evidence_of
+from gradeloop.contract.evaluation import EVIDENCE_BYTES, CriterionRow, build_evidence, parse_check_outcome
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
 from tests.rig.threads import draft, grade, request, row, serving, story, wants
@@ -60,7 +60,7 @@ async def test_a_value_is_json_and_a_text_is_itself(client: Client) -> None:
         return {"at": at, "found": [1, True, None]}
 
     assert json.loads(await heard(client, facts, at="é")) == {"at": "é", "found": [1, True, None]}
-    assert evidence_of("1", "a text").text == "a text"
+    assert build_evidence("1", "a text").text == "a text"
     assert await heard(client, add, a=2) == "3"
 
 
@@ -150,17 +150,17 @@ async def test_a_mebibyte_comes_back_as_head_and_tail_with_size_and_sha256(clien
     assert told.startswith("HEADéé")
     assert told.endswith("ééTAIL")
     assert "\n[… the middle of 1048576 bytes left out …]\n" in told
-    evidence = evidence_of("1", whole)
+    evidence = build_evidence("1", whole)
     assert (evidence.bytes, evidence.sha256) == (1_048_576, hashlib.sha256(whole.encode()).hexdigest())
 
 
 def test_64_kib_are_kept_whole_and_one_byte_more_is_cut() -> None:
-    assert evidence_of("1", "x" * EVIDENCE_BYTES).bytes is None
-    assert evidence_of("1", "x" * (EVIDENCE_BYTES + 1)).bytes == EVIDENCE_BYTES + 1
+    assert build_evidence("1", "x" * EVIDENCE_BYTES).bytes is None
+    assert build_evidence("1", "x" * (EVIDENCE_BYTES + 1)).bytes == EVIDENCE_BYTES + 1
 
 
 def test_half_a_surrogate_pair_does_not_break_the_evidence() -> None:
-    assert evidence_of("1", "a\ud800b").text == "a?b"
+    assert build_evidence("1", "a\ud800b").text == "a?b"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ async def test_a_check_decides_its_criterion_without_a_model(client: Client, val
 @pytest.mark.parametrize("value", [None, "yes", 1, 0, {"ok": "true"}, {"ok": 1}, {"passed": True}, {}, [True]])
 def test_what_is_neither_true_false_nor_ok_is_the_checkers_error(value: object) -> None:
     with pytest.raises(TypeError, match="a check returns true, false or an object with 'ok'"):
-        check_outcome(value)
+        parse_check_outcome(value)
 
 
 async def test_a_check_that_raises_times_out_or_says_nothing_is_retried_and_then_a_grader_error(

@@ -18,7 +18,7 @@ from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.scoring import call_groups, result_of
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from tests.rig.threads import JUDGE, Reply, draft, grade, outcome, page, request, row, says, serving, story, verdict, wants
 from workflows.activity_calls import ActivityCalls
 from workflows.grading_pass import Grading
@@ -318,7 +318,7 @@ class Script:
     async def make_paid(self, _activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn:
         """Read the next reply as `grade` does."""
         text, asked = next(self._replies, "nothing more"), call()
-        reading = read(text, call_groups(self._rubric)[asked.step.group], asked.pending or None)
+        reading = parse_verdict(text, call_groups(self._rubric)[asked.step.group], asked.pending or None)
         verdict = reading if isinstance(reading, Verdict) else None
         malformed = None if isinstance(reading, Verdict) else reading
         said = Message(role="assistant", content=text)

@@ -12,10 +12,10 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Evaluation, Malformed
 from gradeloop.contract.messages import Message, ToolCall
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.prompts import JudgedDraft, feedback, grader_prompt
+from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, feedback_message
 from gradeloop.grading.scoring import call_groups
 from gradeloop.grading.templates import fill
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from tests.rig.threads import draft, grade, request, row, serving, until
 
 NONCE = "0123456789abcdef0123456789abcdef"
@@ -147,7 +147,7 @@ def whole(rubric: Rubric, payload: str) -> str:
     """Return all the messages of a grader's prompt about a thread of the payload."""
     checks = {"c9": CheckOutcome(passed=False, gap=payload)}
     judged = JudgedDraft(thread_of(payload), 0, 4, checks, NONCE)
-    given = grader_prompt(rubric, call_groups(rubric)[0], judged)
+    given = build_grader_prompt(rubric, call_groups(rubric)[0], judged)
     assert NONCE not in given.system
     return "\n".join(message.content for message in given.messages)
 
@@ -191,7 +191,7 @@ def test_a_variable_stays_in_its_criterion(payload: str) -> None:
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_rubric_from_a_signal_has_a_line_a_criterion(payload: str) -> None:
     rubric = Rubric.model_validate({"criteria": [payload, "spring"]})
-    given = grader_prompt(rubric, call_groups(rubric)[0], JudgedDraft(thread_of("x"), 0, 4, {}, NONCE))
+    given = build_grader_prompt(rubric, call_groups(rubric)[0], JudgedDraft(thread_of("x"), 0, 4, {}, NONCE))
 
     _, _, told = given.system.rpartition("# Rubric\n\n")
     assert [line[:6] for line in given.system[given.system.index("# Rubric\n\n- [c1]") :].split("\n")[2:]] == ["- [c1]", "- [c2]"] or told
@@ -206,7 +206,7 @@ def test_a_gap_is_one_line_of_the_feedback(payload: str) -> None:
     )
     given = {"grading_run_id": "r", "iteration": 0, "result": "needs_revision", "status": "running", "explanation": payload, "draft": 1}
 
-    message = feedback(RUBRIC, Evaluation.model_validate(given | {"criteria": rows}))
+    message = feedback_message(RUBRIC, Evaluation.model_validate(given | {"criteria": rows}))
 
     lines = message.content.split("\n")
     assert [at for at, line in enumerate(lines) if line.startswith("- [")] == [3, 6]
@@ -217,9 +217,9 @@ def test_a_gap_is_one_line_of_the_feedback(payload: str) -> None:
 def test_an_answer_that_echoes_it_is_no_verdict(payload: str) -> None:
     group = call_groups(Rubric.model_validate("- three lines"))[0]
 
-    assert isinstance(read(payload, group), Malformed)
-    assert isinstance(read(f"{payload}\n{PASS}", group), Malformed)
-    assert isinstance(read(f"{PASS}\n{payload}", group), Malformed)
+    assert isinstance(parse_verdict(payload, group), Malformed)
+    assert isinstance(parse_verdict(f"{payload}\n{PASS}", group), Malformed)
+    assert isinstance(parse_verdict(f"{PASS}\n{payload}", group), Malformed)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from gradeloop.contract.transcript import RUN_BYTES, AgentRun, answer_of, as_log, request_of
+from gradeloop.contract.transcript import RUN_BYTES, AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest, RunTooLarge
 from gradeloop.judges.client import Judge, build_judge
 from gradeloop.judges.contract import JudgeResult, judging_id, parse_judging
@@ -295,8 +295,8 @@ def test_a_request_of_which_a_part_is_something_else_is_read_or_refused_in_words
             except InvalidRequest as error:
                 assert str(error)  # noqa: PT017 - either is right
             else:
-                log = as_log(request.run)
-                assert not log or 0 <= request_of(log, answer_of(log)) < len(log)
+                log = run_as_messages(request.run)
+                assert not log or 0 <= request_index(log, draft_index(log)) < len(log)
                 assert rendered(request.run, "0f" * 16, metadata=True)
                 assert judging_id(request.judge, request.run.sha256()).startswith("judging-")
 

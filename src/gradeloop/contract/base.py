@@ -170,7 +170,7 @@ Item = TypeVar("Item")
 Items = Annotated[tuple[Item, ...], FirstMistakes()]
 """A tuple of any length that a caller sends."""
 
-Table = Annotated[dict[str, Item], FirstMistakes()]
+BoundedDict = Annotated[dict[str, Item], FirstMistakes()]
 """A mapping of any length that a caller sends."""
 
 

@@ -11,12 +11,12 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError
 
 from gradeloop.contract.base import Items, OrText, Sparse, Strict
-from gradeloop.contract.model_spec import GraderSpec, judge_of
+from gradeloop.contract.model_spec import GraderSpec, parse_grader_spec
 from gradeloop.errors import InvalidRequest
-from gradeloop.text import clip, close_to
+from gradeloop.text import clip, closest
 
 
-def places(criteria: Any) -> Iterator[tuple[tuple[int | str, ...], Any, str | None]]:  # noqa: ANN401 - raw input of any shape
+def criterion_paths(criteria: Any) -> Iterator[tuple[tuple[int | str, ...], Any, str | None]]:  # noqa: ANN401 - raw input of any shape
     """Yield each criterion of a raw list with its path and its group's name, the members of groups one by one."""
     for at, each in enumerate(criteria):
         if isinstance(each, dict) and "group" in each and "criteria" in each and isinstance(each["criteria"], list):
@@ -26,7 +26,7 @@ def places(criteria: Any) -> Iterator[tuple[tuple[int | str, ...], Any, str | No
             yield (at,), each, None
 
 
-def flat(raw: dict[str, Any] | list[Any]) -> dict[str, Any]:
+def flatten_groups(raw: dict[str, Any] | list[Any]) -> dict[str, Any]:
     """Put the members of groups in line with the other criteria, each with the name of its group.
 
     Raises:
@@ -46,7 +46,7 @@ def flat(raw: dict[str, Any] | list[Any]) -> dict[str, Any]:
         if any(isinstance(member, dict) and "criteria" in member for member in each["criteria"]):
             raise ValueError(f"the group {clip(str(each['group']))} has a group in it; groups are one level deep")
     groups = [*(raw.get("groups") or ()), *({key: value for key, value in each.items() if key != "criteria"} for each in nested)]
-    flat = [_member(each, name) for _, each, name in places(criteria)]
+    flat = [_member(each, name) for _, each, name in criterion_paths(criteria)]
     named = {group.get("group") if isinstance(group, dict) else group.group for group in groups}
     used = dict.fromkeys(each["group"] for each in flat if isinstance(each, dict) and isinstance(each.get("group"), str))
     groups += [{"group": name} for name in used if name not in named]
@@ -90,7 +90,7 @@ class PromptMessage(Strict):
     def _from_content(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if isinstance(value, dict) and isinstance(value.get("content"), str) and "parts" not in value:
             rest = {key: item for key, item in value.items() if key != "content"}
-            return rest | {"parts": cut(value["content"])}
+            return rest | {"parts": split_at_slots(value["content"])}
         return value
 
 
@@ -137,7 +137,7 @@ class OwnPrompt(OrText):
         return self
 
 
-def reached(value: Any, place: PromptSlot) -> Any:  # noqa: ANN401 - JSON of any shape
+def resolve_slot(value: Any, place: PromptSlot) -> Any:  # noqa: ANN401 - JSON of any shape
     """Return what a place reaches in a value.
 
     Raises:
@@ -159,7 +159,7 @@ def _item(value: Any, key: str) -> Any:  # noqa: ANN401 - JSON of any shape
     return value[int(key)] if isinstance(value, list) and key.isdecimal() and int(key) < len(value) else _ABSENT
 
 
-def cut(text: str) -> tuple[str | PromptSlot, ...]:
+def split_at_slots(text: str) -> tuple[str | PromptSlot, ...]:
     """Cut a text at its places."""
     parts: list[str | PromptSlot] = []
     start = 0
@@ -258,7 +258,7 @@ class Criterion(OrText):
     def _from_text(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if isinstance(value, bool | int | float):
             raise _read_by_yaml(f"YAML reads this as {str(value).lower()}; put the criterion in quotes")
-        if isinstance(value, dict) and len(value) == 1 and not close_to(str(next(iter(value))), list(cls.model_fields)):
+        if isinstance(value, dict) and len(value) == 1 and not closest(str(next(iter(value))), list(cls.model_fields)):
             key, rest = next(iter(value.items()))
             raise _read_by_yaml(f"YAML reads {clip(f'{key}: {rest}')} as a mapping; put the criterion in quotes")
         return {"description": value} if isinstance(value, str) else value
@@ -284,12 +284,12 @@ class Criterion(OrText):
     @field_validator("grader", mode="before")
     @classmethod
     def _reads_grader(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return judge_of(value)
+        return parse_grader_spec(value)
 
     @field_validator("panel", mode="before")
     @classmethod
     def _reads_panel(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return tuple(judge_of(each) for each in value) if isinstance(value, list | tuple) else value
+        return tuple(parse_grader_spec(each) for each in value) if isinstance(value, list | tuple) else value
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "Criterion":
@@ -400,7 +400,9 @@ class ScoringUnit:
 
     def share(self, marks: Mapping[str, Score]) -> float | None:
         """Return its part of the score; None where none of it was graded."""
-        return mean((1.0 if self.name is None else member.weight, marks[member.id].share) for member in self.members if member.id in marks)
+        return weighted_mean(
+            (1.0 if self.name is None else member.weight, marks[member.id].share) for member in self.members if member.id in marks
+        )
 
     def holds(self, marks: Mapping[str, Score]) -> bool:
         """Return whether it passes: by its mean where it has a threshold, else by its required criteria."""
@@ -415,7 +417,7 @@ class ScoringUnit:
         return tuple(member for member in self.members if member.required) or self.members
 
 
-def units(criteria: Sequence[Criterion], groups: Sequence[Group]) -> tuple[ScoringUnit, ...]:
+def build_units(criteria: Sequence[Criterion], groups: Sequence[Group]) -> tuple[ScoringUnit, ...]:
     """Return what counts as one, in the order of the criteria."""
     named = {group.group: group for group in groups}
     found: dict[tuple[str, str], ScoringUnit] = {}
@@ -429,7 +431,7 @@ def units(criteria: Sequence[Criterion], groups: Sequence[Group]) -> tuple[Scori
     return tuple(found.values())
 
 
-def mean(shares: Iterable[tuple[float, float]]) -> float | None:
+def weighted_mean(shares: Iterable[tuple[float, float]]) -> float | None:
     """Return the mean of (weight, share) pairs; None where nothing has weight."""
     weighed = list(shares)
     total = sum(weight for weight, _ in weighed)

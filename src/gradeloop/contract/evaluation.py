@@ -109,12 +109,12 @@ class WaitingFor(Strict):
     calls: Sparse[tuple[PendingCall, ...]] = ()
 
 
-Result = Literal[VerdictResult, "grader_error"]
-Status = Literal["running", "waiting", "interrupted", "satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"]
+EvaluationResult = Literal[VerdictResult, "grader_error"]
+RunStatus = Literal["running", "waiting", "interrupted", "satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"]
 InterruptReason = Literal["person", "budget", "failure"]
 """Why a run is interrupted: somebody stopped it, the budget is used up, or the generator failed."""
 
-TERMINAL: frozenset[Status] = frozenset({"satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"})
+TERMINAL: frozenset[RunStatus] = frozenset({"satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"})
 
 CURTAILED_CHARACTERS = 200
 """What a full thread keeps of a gap or an explanation."""
@@ -177,9 +177,9 @@ class Evaluation(Strict):
 
     grading_run_id: str
     iteration: int
-    result: Result
+    result: EvaluationResult
     """The grader's, computed from its rows."""
-    status: Status
+    status: RunStatus
     """The run's, after this pass."""
     explanation: str
     criteria: tuple[CriterionRow, ...] = ()
@@ -269,7 +269,7 @@ class Event(Strict):
     reason: Sparse[InterruptReason | None] = None
     """Of an interruption."""
     result: Sparse[str | None] = None
-    status: Sparse[Status | None] = None
+    status: Sparse[RunStatus | None] = None
 
 
 EVIDENCE_BYTES = 64 * 1024
@@ -307,7 +307,7 @@ class Evidence(Recorded):
         return Message(role="tool", name=tool, tool_call_id=self.call, content=self.text)
 
 
-def evidence_of(call: str, value: Any, *, failed: bool = False) -> Evidence:  # noqa: ANN401 - whatever a tool returns
+def build_evidence(call: str, value: Any, *, failed: bool = False) -> Evidence:  # noqa: ANN401 - whatever a tool returns
     """Return a tool's value as evidence: text as it is, all else as JSON, head and tail where it is too large."""
     text = value if isinstance(value, str) else _json(value)
     raw = text.encode(errors="replace")
@@ -319,12 +319,12 @@ def evidence_of(call: str, value: Any, *, failed: bool = False) -> Evidence:  # 
     return Evidence(call=call, text=cut, failed=failed, bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest())
 
 
-def uncertain(tool: str, operation: str) -> str:
+def describe_uncertain_call(tool: str, operation: str) -> str:
     """Say that nobody knows whether a tool ran that must not run twice."""
     return f"uncertain: {tool} was begun and its end is not known; it may have had its effect, and is not run again ({operation})"
 
 
-def graded(call: str, value: Any) -> Evidence:  # noqa: ANN401 - whatever a grader's function returns
+def build_grader_evidence(call: str, value: Any) -> Evidence:  # noqa: ANN401 - whatever a grader's function returns
     """Return what a function that judges returned, whole.
 
     Raises:
@@ -352,7 +352,7 @@ def _refuse_bytes(value: Any) -> None:  # noqa: ANN401 - whatever a tool returns
             raise TypeError(f"the tool returned {len(part)} bytes of binary data; return text, or JSON")
 
 
-def check_outcome(value: Any) -> CheckOutcome:  # noqa: ANN401 - whatever a check returns
+def parse_check_outcome(value: Any) -> CheckOutcome:  # noqa: ANN401 - whatever a check returns
     """Read a check's value: `true`, `false`, or an object with `ok`, the rest of which is the gap.
 
     Raises:

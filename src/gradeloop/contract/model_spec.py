@@ -10,8 +10,8 @@ from gradeloop.contract.base import OrText, Sparse, Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.text import clip, did_you_mean
 
-Provider = Literal["anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted"]
-PROVIDERS: tuple[str, ...] = get_args(Provider)
+ProviderName = Literal["anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted"]
+PROVIDERS: tuple[str, ...] = get_args(ProviderName)
 ALIASES = {"google": "google_genai", "gemini": "google_genai"}
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -64,7 +64,7 @@ class ModelSpec(OrText):
         return f"{provider}:{model}"
 
     @property
-    def provider(self) -> Provider:
+    def provider(self) -> ProviderName:
         """The provider's name."""
         return _split(self.id)[0]  # type: ignore[return-value]  # the validator admits no other
 
@@ -106,7 +106,7 @@ class RemoteGrader(Strict):
 GraderSpec = ModelSpec | RemoteGrader
 
 
-def judge_of(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+def parse_grader_spec(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
     """Read who judges: a model as text or object, or somebody else, told by its keys, so that a mistake is told of one of them."""
     if isinstance(value, ModelSpec | RemoteGrader):
         return value
@@ -156,24 +156,24 @@ OfferedTool = Annotated[Annotated[ToolName, Tag("<name>")] | Annotated[RemoteToo
 """The name of a tool that the worker has, or a tool elsewhere."""
 
 
-def names_of(tools: tuple[OfferedTool, ...]) -> tuple[str, ...]:
+def tool_names(tools: tuple[OfferedTool, ...]) -> tuple[str, ...]:
     """Return the names of all tools."""
     return tuple(tool if isinstance(tool, str) else tool.name for tool in tools)
 
 
-def ours(tools: tuple[OfferedTool, ...]) -> tuple[str, ...]:
+def worker_tools(tools: tuple[OfferedTool, ...]) -> tuple[str, ...]:
     """Return the names of those that the worker has."""
     return tuple(tool for tool in tools if isinstance(tool, str))
 
 
-def elsewhere(tools: tuple[OfferedTool, ...]) -> dict[str, RemoteTool]:
+def remote_tools(tools: tuple[OfferedTool, ...]) -> dict[str, RemoteTool]:
     """Return the others by name."""
     return {tool.name: tool for tool in tools if not isinstance(tool, str)}
 
 
-def refuse_twins(tools: tuple[OfferedTool, ...]) -> None:
+def refuse_duplicate_tools(tools: tuple[OfferedTool, ...]) -> None:
     """Raise where two tools have one name."""
-    names = names_of(tools)
+    names = tool_names(tools)
     if twins := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"tools: {twins[0]!r} is there twice; give each tool a name of its own")
 

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
 from gradeloop.contract.base import Items, OrText, Sparse, Strict
-from gradeloop.contract.criterion import Criterion, Group, OwnPrompt, ScoringUnit, Threshold, flat, reached, units
+from gradeloop.contract.criterion import Criterion, Group, OwnPrompt, ScoringUnit, Threshold, build_units, flatten_groups, resolve_slot
 from gradeloop.text import clip, did_you_mean
 
 _MARKER = re.compile(r"(?:[-*•+]|\d+[.)]|[A-Za-z]\))\s+(?:\[[ xX]?\]\s+)?")
@@ -26,7 +26,7 @@ def without_marker(line: str) -> str:
     return line[marker.end() :] if marker else line
 
 
-def parse(text: str) -> dict[str, Any]:
+def parse_rubric_text(text: str) -> dict[str, Any]:
     """Read the text form.
 
     Raises:
@@ -170,11 +170,11 @@ class Rubric(OrText):
     def _from_text(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if isinstance(value, str):
             _refuse_size(value)
-            return parse(value)
+            return parse_rubric_text(value)
         if isinstance(value, dict):
             _refuse_size(json.dumps(value, ensure_ascii=False, default=str))
-            return flat(value)
-        return flat(value) if isinstance(value, list) else value
+            return flatten_groups(value)
+        return flatten_groups(value) if isinstance(value, list) else value
 
     @field_validator("criteria", mode="before")
     @classmethod
@@ -215,7 +215,7 @@ class Rubric(OrText):
         for each in self.judged:
             prompt = each.prompt or self.prompt
             for place in prompt.reaches if prompt else ():
-                reached(each.description, place)
+                resolve_slot(each.description, place)
         if (count := sum(len(each.judges) for each in self.judged)) > CONVERSATIONS:
             raise ValueError(f"criteria: their votes make {count} conversations a pass, {CONVERSATIONS} at most; ask for fewer votes")
         return self
@@ -243,7 +243,7 @@ class Rubric(OrText):
     @property
     def units(self) -> tuple[ScoringUnit, ...]:
         """What counts as one, a criterion or a group, in order."""
-        return units(self.criteria, self.groups)
+        return build_units(self.criteria, self.groups)
 
     @property
     def gate_units(self) -> tuple[ScoringUnit, ...]:

@@ -7,9 +7,9 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from temporalio import workflow
 
 from gradeloop.contract.base import Items, Page, Sparse, Strict
-from gradeloop.contract.evaluation import Evaluation, Event, InterruptReason, Status, VerdictResult, WaitingFor
+from gradeloop.contract.evaluation import Evaluation, Event, InterruptReason, RunStatus, VerdictResult, WaitingFor
 from gradeloop.contract.messages import MESSAGE_BYTES, Message, Messages, Usage
-from gradeloop.contract.model_spec import Budget, ModelSpec, OfferedTool, RemoteGrader, refuse_twins
+from gradeloop.contract.model_spec import Budget, ModelSpec, OfferedTool, RemoteGrader, refuse_duplicate_tools
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
 from gradeloop.text import clip
@@ -22,7 +22,7 @@ STORED_STATE_BYTES = 32 * 1024 * 1024
 QUEUED = 8
 """Turns that may wait; the server admits 10 updates at once."""
 
-Prompt = Annotated[str, Field(max_length=65_536)]
+SystemPrompt = Annotated[str, Field(max_length=65_536)]
 
 
 class Generator(Strict):
@@ -35,7 +35,7 @@ class Generator(Strict):
     """The type of a workflow with the same argument and result."""
     task_queue: Sparse[str | None] = Field(default=None, min_length=1)
     """Where the activity or workflow is served."""
-    system_prompt: Prompt | None = None
+    system_prompt: SystemPrompt | None = None
     tools: Items[OfferedTool] = ()
     """Names of tools that the worker has, and tools elsewhere."""
     show_rubric: bool = False
@@ -51,7 +51,7 @@ class Generator(Strict):
             raise ValueError("system_prompt, tools and show_rubric are for a model; an activity or workflow brings its own")
         if self.model is not None and self.task_queue is not None:
             raise ValueError("task_queue is for an activity or workflow; a model is called by our own worker")
-        refuse_twins(self.tools)
+        refuse_duplicate_tools(self.tools)
         return self
 
 
@@ -66,20 +66,20 @@ class Grader(Strict):
     """Where the activity is served."""
     function: Sparse[str | None] = Field(default=None, min_length=1)
     """The name of a function in the worker's tools that is given the same and returns the same."""
-    system_prompt: Prompt | None = None
+    system_prompt: SystemPrompt | None = None
     """Grading instructions of one's own; the trust boundary and the answer's form stay."""
     tools: Items[OfferedTool] = ()
     """Names of tools that the worker has, and tools elsewhere."""
 
     @model_validator(mode="after")
     def _is_somebody(self) -> "Grader":
-        if self.elsewhere is not None and (self.model or self.system_prompt or self.tools):
+        if self.remote is not None and (self.model or self.system_prompt or self.tools):
             raise ValueError("model, system_prompt and tools are for a model of ours; an activity or function brings its own")
-        refuse_twins(self.tools)
+        refuse_duplicate_tools(self.tools)
         return self
 
     @property
-    def elsewhere(self) -> RemoteGrader | None:
+    def remote(self) -> RemoteGrader | None:
         """The activity or function that judges, if one does."""
         named = {"activity": self.activity, "task_queue": self.task_queue, "function": self.function}
         return RemoteGrader.model_validate(named) if any(named.values()) else None
@@ -117,11 +117,11 @@ class ThreadRequest(Strict):
 
     @model_validator(mode="after")
     def _is_workable(self) -> "ThreadRequest":
-        refuse_foreign_end(self.messages)
+        require_user_message_last(self.messages)
         return self
 
 
-def refuse_foreign_end(messages: Sequence[Message]) -> None:
+def require_user_message_last(messages: Sequence[Message]) -> None:
     """Raise where the last message is not the user's."""
     if messages and messages[-1].role != "user":
         raise ValueError(f"the last message is of role {messages[-1].role!r}; a turn starts with a message of role 'user'")
@@ -144,9 +144,9 @@ def parse_request(raw: object) -> ThreadRequest:
     return request
 
 
-def refuse_oversize(messages: Sequence[Message], held: int = 0, limit: int = STATE_BYTES) -> None:
-    """Raise ThreadTooLarge where a message, or all with the `held` bytes, are more than a thread may hold."""
-    total = held
+def refuse_oversize(messages: Sequence[Message], current_bytes: int = 0, limit: int = STATE_BYTES) -> None:
+    """Raise ThreadTooLarge where a message, or all with the `current_bytes`, are more than a thread may hold."""
+    total = current_bytes
     for index, message in enumerate(messages):
         size = message.size()
         total += size
@@ -173,7 +173,7 @@ class InvokeRequest(Strict):
 
     @model_validator(mode="after")
     def _is_a_turn(self) -> "InvokeRequest":
-        refuse_foreign_end(self.messages)
+        require_user_message_last(self.messages)
         return self
 
 
@@ -233,7 +233,7 @@ class DenyRequest(Strict):
 Request = TypeVar("Request", InvokeRequest, ResumeRequest, DecideRequest, OverrideRequest, ApproveRequest, DenyRequest)
 
 
-def parse(model: type[Request], raw: object) -> Request:
+def parse_update(model: type[Request], raw: object) -> Request:
     """Validate the raw argument of an update; nothing counts as an empty object.
 
     Raises:
@@ -259,7 +259,7 @@ class RunResult(Strict):
 
     thread_id: str
     grading_run_id: str | None
-    status: Status | None
+    status: RunStatus | None
     """None where no rubric was set: nothing was graded."""
     iterations: int
     output: str | None

@@ -20,14 +20,14 @@ TRANSCRIPTS = 100
 RUN_MESSAGES = 100_000
 """Messages of one transcript."""
 
-Role = Literal["system", "user", "assistant", "tool"]
+RunRole = Literal["system", "user", "assistant", "tool"]
 RunId = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class RunMessage(Strict):
     """One message; absent fields stay out of its JSON."""
 
-    role: Role
+    role: RunRole
     content: str = ""
     reasoning: Sparse[str | None] = None
     """What the model thought before it spoke, where that was kept."""
@@ -78,7 +78,7 @@ class AgentRun(Strict):
         return hashlib.sha256(self.json_bytes()).hexdigest()
 
 
-def as_log(run: AgentRun) -> list[Message]:
+def run_as_messages(run: AgentRun) -> list[Message]:
     """Return the run as the messages of one thread, to which criteria are put; of several transcripts, each message names its own."""
     several = len(run.transcripts) > 1
     return [
@@ -98,13 +98,13 @@ def _message(message: RunMessage, name: str | None) -> Message:
     return Message(role=message.role, content=told, name=name, tool_calls=message.tool_calls)
 
 
-def answer_of(log: list[Message]) -> int:
+def draft_index(log: list[Message]) -> int:
     """Return the index of what is judged as the draft: the last answer in words, else the last message."""
     answers = [at for at, each in enumerate(log) if each.role == "assistant" and not each.tool_calls and each.content.strip()]
     return answers[-1] if answers else len(log) - 1
 
 
-def request_of(log: list[Message], draft: int) -> int:
+def request_index(log: list[Message], draft: int) -> int:
     """Return the index of the request that the draft answers: the last message of the user before it, else the first message."""
     asked = (at for at in range(draft, -1, -1) if log[at].role == "user" and log[at].source is None)
     return next(asked, 0)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import accumulate, pairwise
 from typing import Any
 
-from gradeloop.contract.criterion import Criterion, OwnPrompt, PromptSlot, reached
+from gradeloop.contract.criterion import Criterion, OwnPrompt, PromptSlot, resolve_slot
 from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Evaluation
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.contract.rubric import Rubric
@@ -31,7 +31,7 @@ _INVISIBLE = re.compile(
 """Control, zero-width, direction, variation and tag characters: what a person reading the same text would not see."""
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Return `text` with control, zero-width and direction characters as visible escapes."""
     return _INVISIBLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
@@ -59,7 +59,7 @@ def record_starts(messages: Sequence[Message]) -> list[int]:
     return list(accumulate((sum(1 for _ in _blocks(message)) for message in messages), initial=0))
 
 
-def caps(lengths: Sequence[int], budget: int) -> int:
+def longest_shown(lengths: Sequence[int], budget: int) -> int:
     """Return the longest text that each record may show so that all fit, by cutting the longest ones first."""
     left = budget
     for position, length in enumerate(sorted(lengths)):
@@ -75,7 +75,7 @@ def _stepped(cap: int) -> int:
     return int(STEP ** int(math.log(cap, STEP)))
 
 
-def elided(text: str, cap: int) -> str:
+def elide(text: str, cap: int) -> str:
     """Return a text of at most about `cap` characters, cut in its middle."""
     if len(text) <= cap:
         return text
@@ -89,7 +89,7 @@ def is_elided(messages: Sequence[Message], budget: int = TRANSCRIPT_BUDGET) -> b
     return sum(len(str(block["text"])) for block in records(messages)) > budget
 
 
-def line(block: Mapping[str, object], nonce: str) -> str:
+def record_line(block: Mapping[str, object], nonce: str) -> str:
     """Return the record as one line of JSON that can close no fence and start no record."""
     line = json.dumps(block, ensure_ascii=False).replace("<|", "\\u003c|").replace(nonce, nonce[:1] + "\\u002d" + nonce[1:])
     return _INVISIBLE.sub(lambda found: _json_escape(found.group()), line)
@@ -99,14 +99,14 @@ def _json_escape(character: str) -> str:
     return json.dumps(character)[1:-1]
 
 
-def stretches(messages: Sequence[Message], nonce: str, budget: int = TRANSCRIPT_BUDGET) -> list[str]:
+def record_segments(messages: Sequence[Message], nonce: str, budget: int = TRANSCRIPT_BUDGET) -> list[str]:
     """Return the records in stretches that each end with an answer, or the records; a further answer adds one, and changes none before it.
 
     Once the records exceed `budget` characters, the longest ones are cut, in steps, so that this holds for long.
     """
     blocks = records(messages)
-    cap = caps([len(str(block["text"])) for block in blocks], budget)
-    lines = [line(block | {"text": elided(str(block["text"]), cap)}, nonce) for block in blocks]
+    cap = longest_shown([len(str(block["text"])) for block in blocks], budget)
+    lines = [record_line(block | {"text": elide(str(block["text"]), cap)}, nonce) for block in blocks]
     lines[0] = f"=== records {nonce} ===\n{lines[0]}"
     starts = record_starts(messages)
     ends = [starts[at + 1] for at, message in enumerate(messages) if message.role == "assistant" and not message.tool_calls]
@@ -114,16 +114,16 @@ def stretches(messages: Sequence[Message], nonce: str, budget: int = TRANSCRIPT_
     return ["\n".join(lines[start:end]) for start, end in pairwise((0, *stops))]
 
 
-VERSION = "3"
+PROMPT_VERSION = "3"
 """Named in what depends on the wording; raised with every change of a text in `prompts/`."""
 
 
-def prompt_text(name: str) -> str:
+def read_prompt_text(name: str) -> str:
     """Return the text of `prompts/<name>.md`."""
     return (files("gradeloop.grading") / "texts" / f"{name}.md").read_text(encoding="utf-8").strip()
 
 
-_TEXTS = {name: prompt_text(name) for name in ("repair", "missing", "last_turn", "last_draft", "shown_rubric")}
+_TEXTS = {name: read_prompt_text(name) for name in ("repair", "missing", "last_turn", "last_draft", "shown_rubric")}
 
 
 def sent_sha256(system: str, messages: Sequence[Message], *secret: str | None) -> str:
@@ -134,7 +134,7 @@ def sent_sha256(system: str, messages: Sequence[Message], *secret: str | None) -
     return hashlib.sha256(said.encode()).hexdigest()
 
 
-def rubric_text(rubric: Rubric, shown: Sequence[Criterion] | None = None) -> str:
+def render_rubric(rubric: Rubric, shown: Sequence[Criterion] | None = None) -> str:
     """Return criteria as lines that cannot be mistaken for one another, with the headings that they stand under.
 
     Args:
@@ -146,16 +146,16 @@ def rubric_text(rubric: Rubric, shown: Sequence[Criterion] | None = None) -> str
     lines: list[str] = []
     told = 0
     for position, criterion in enumerate(rubric.criteria):
-        headings = [visible(line.text) for line in rubric.context if line.before <= position][told:]
+        headings = [escape_invisible(line.text) for line in rubric.context if line.before <= position][told:]
         if wanted is None or criterion.id in wanted:
             lines += [*(headings if shown is None else headings[-1:]), _criterion_line(criterion, pressing)]
             told += len(headings)
-    rest = [visible(line.text) for line in rubric.context][told:] if shown is None else []
+    rest = [escape_invisible(line.text) for line in rubric.context][told:] if shown is None else []
     return "\n".join([*lines, *rest])
 
 
 def _criterion_line(criterion: Criterion, pressing: AbstractSet[str]) -> str:
-    text = visible(criterion.text)
+    text = escape_invisible(criterion.text)
     marks = [] if criterion.id in pressing else ["optional"]
     marks += ["decided by a tool"] if criterion.check else ["decided by a person"] if criterion.human else []
     marks += [f"score {criterion.score.min:g} to {criterion.score.max:g}"] if criterion.score else []
@@ -164,36 +164,36 @@ def _criterion_line(criterion: Criterion, pressing: AbstractSet[str]) -> str:
     return f"- [{criterion.id}]{told} {json.dumps(text, ensure_ascii=False) if len(text.splitlines()) > 1 else text}"
 
 
-def generator_system(system_prompt: str | None, shown: Rubric | None) -> str:
+def build_generator_system(system_prompt: str | None, shown: Rubric | None) -> str:
     """Return the generator's system prompt, with the rubric where it may see it."""
     parts = [system_prompt or ""]
     if shown is not None and shown.criteria:
-        parts.append(f"{_TEXTS['shown_rubric']}\n\n{rubric_text(shown)}")
+        parts.append(f"{_TEXTS['shown_rubric']}\n\n{render_rubric(shown)}")
     return "\n\n".join(part for part in parts if part)
 
 
-def repair(problems: Sequence[str], asked: Sequence[str]) -> Message:
+def repair_message(problems: Sequence[str], asked: Sequence[str]) -> Message:
     """Return the request for a well-formed verdict."""
     return Message(role="user", content=_TEXTS["repair"].format(problems="; ".join(problems), ids=", ".join(asked)))
 
 
-def missing(asked: Sequence[str]) -> Message:
+def missing_message(asked: Sequence[str]) -> Message:
     """Return the request for the rows that were left out."""
     return Message(role="user", content=_TEXTS["missing"].format(ids=", ".join(asked)))
 
 
-def last_turn() -> Message:
+def last_turn_message() -> Message:
     """Return what a grader is told when its tool calls or turns are used up."""
     return Message(role="user", content=_TEXTS["last_turn"])
 
 
-def last_draft() -> Message:
+def last_draft_message() -> Message:
     """Return what a generator is told when its tool calls or turns are used up."""
     return Message(role="user", content=_TEXTS["last_draft"])
 
 
 _GRADER_TEXTS = {
-    name: prompt_text(name)
+    name: read_prompt_text(name)
     for name in (
         "grading",
         "boundary",
@@ -242,7 +242,7 @@ class GraderPrompt:
     """Index of the last message up to which the prompt is the beginning of later ones."""
 
 
-def grader_prompt(
+def build_grader_prompt(
     rubric: Rubric,
     group: CallGroup,
     judged: JudgedDraft,
@@ -272,10 +272,10 @@ def grader_prompt(
     system = _system(rubric, group, instructions or _GRADER_TEXTS["grading"], trusted, tagged=tag is not None)
     asked = _question(group, judged, tag, budget)
     if group.alone:
-        system += f"\n\n# Rubric\n\n{rubric_text(rubric)}"
+        system += f"\n\n# Rubric\n\n{render_rubric(rubric)}"
     else:
-        asked = f"# Rubric\n\n{rubric_text(rubric, group.criteria)}\n\n{asked}"
-    shown = tuple(Message(role="user", content=stretch) for stretch in stretches(judged.messages, judged.nonce, budget))
+        asked = f"# Rubric\n\n{render_rubric(rubric, group.criteria)}\n\n{asked}"
+    shown = tuple(Message(role="user", content=stretch) for stretch in record_segments(judged.messages, judged.nonce, budget))
     closed = "\n".join([*_decided(judged), f"=== end of records {judged.nonce} ==="])
     return GraderPrompt(system, (*shown, Message(role="user", content=f"{closed}\n\n{asked}")), len(shown) - 1)
 
@@ -310,7 +310,7 @@ def _question(group: CallGroup, judged: JudgedDraft, tag: str | None, budget: in
 
 def _decided(judged: JudgedDraft) -> list[str]:
     return [
-        line({"check": about, "passed": outcome.passed, "text": elided(outcome.gap or "", 4000)}, judged.nonce)
+        record_line({"check": about, "passed": outcome.passed, "text": elide(outcome.gap or "", 4000)}, judged.nonce)
         for about, outcome in judged.checks.items()
     ]
 
@@ -331,15 +331,15 @@ def _put(part: str | PromptSlot, rubric: Rubric, group: CallGroup, judged: Judge
         return part
     if part.of == "rubric":
         if part.path:
-            return _told(reached(group.criteria[0].description, part))
-        return _fenced("rubric", rubric_text(rubric, group.criteria).splitlines(), judged.nonce)
+            return _told(resolve_slot(group.criteria[0].description, part))
+        return _fenced("rubric", render_rubric(rubric, group.criteria).splitlines(), judged.nonce)
     if part.of == "transcript":
         return _fenced("records", _transcript(judged, budget), judged.nonce)
     return _fenced("records", _draft(part, judged, budget), judged.nonce)
 
 
 def _transcript(judged: JudgedDraft, budget: int) -> Iterator[str]:
-    shown = "\n".join(stretches(judged.messages, judged.nonce, budget)).splitlines()
+    shown = "\n".join(record_segments(judged.messages, judged.nonce, budget)).splitlines()
     yield from shown[1:]
     yield from _decided(judged)
 
@@ -352,8 +352,8 @@ def _draft(place: PromptSlot, judged: JudgedDraft, budget: int) -> Iterator[str]
             parsed = json.loads(judged.messages[judged.draft].content)
         except ValueError:
             raise InvalidRequest(f"prompt: {place.written} reaches into the draft, which is no JSON; ask the generator for JSON") from None
-        block |= {"part": ".".join(place.path), "text": _told(reached(parsed, place))}
-    yield line(block | {"text": elided(str(block["text"]), budget)}, judged.nonce)
+        block |= {"part": ".".join(place.path), "text": _told(resolve_slot(parsed, place))}
+    yield record_line(block | {"text": elide(str(block["text"]), budget)}, judged.nonce)
     yield from _decided(judged)
 
 
@@ -367,7 +367,7 @@ def _fenced(what: str, lines: Sequence[str] | Iterator[str], nonce: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(visible(text).split())
+    return " ".join(escape_invisible(text).split())
 
 
 def _section(heading: str, rows: Iterable[CriterionRow], *, gaps: bool = False) -> list[str]:
@@ -375,7 +375,7 @@ def _section(heading: str, rows: Iterable[CriterionRow], *, gaps: bool = False) 
     return ["", heading, *told] if told else []
 
 
-def feedback(rubric: Rubric, evaluation: Evaluation) -> Message:
+def feedback_message(rubric: Rubric, evaluation: Evaluation) -> Message:
     """Return the message that asks for a revision: what fails and why, what was not verified, what must stay."""
     rows, said = [row for row in evaluation.criteria if not (row.unverified and row.by == "human")], rubric.phrases
     failing = [row for row in rows if not row.passed and not row.unverified]

@@ -5,18 +5,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from gradeloop.contract.criterion import TOLERANCE, Criterion, OwnPrompt, Score, mean
+from gradeloop.contract.criterion import TOLERANCE, Criterion, OwnPrompt, Score, weighted_mean
 from gradeloop.contract.evaluation import (
     CHECK_FALSE,
     CheckOutcome,
     CriterionRow,
     Decision,
     Evaluation,
+    EvaluationResult,
     Judgement,
     Override,
     Quote,
-    Result,
-    Status,
+    RunStatus,
     Verdict,
     VerdictRow,
     Vote,
@@ -98,7 +98,7 @@ BEST = Score(passed=True, share=1.0)
 
 
 @dataclass(frozen=True)
-class PassStanding:
+class PassOutcome:
     """What a pass came to."""
 
     gate: bool
@@ -107,20 +107,20 @@ class PassStanding:
     satisfied: bool
 
 
-def standing(rubric: Rubric, marks: Mapping[str, Score]) -> PassStanding:
+def score_rows(rubric: Rubric, marks: Mapping[str, Score]) -> PassOutcome:
     """Compute gate, score and whether the rubric is met; an id without a mark was not graded."""
     at_the_gate = [unit.holds(marks) for unit in rubric.gate_units]
     gate = any(at_the_gate) if rubric.gate == "any" else all(at_the_gate)
     shares = [(unit.weight, share) for unit in rubric.units if (share := unit.share(marks)) is not None]
-    score = float(gate) if rubric.scoring == "binary" else mean(shares)
+    score = float(gate) if rubric.scoring == "binary" else weighted_mean(shares)
     enough = rubric.threshold is None or (score is not None and score >= rubric.threshold - TOLERANCE)
-    return PassStanding(gate, score, gate and enough)
+    return PassOutcome(gate, score, gate and enough)
 
 
-def may_be_met(rubric: Rubric, marks: Mapping[str, Score], unknown: Iterable[str] = ()) -> bool:
+def could_be_satisfied(rubric: Rubric, marks: Mapping[str, Score], unknown: Iterable[str] = ()) -> bool:
     """Return whether the rubric would be met if all that is unknown, or has no mark, were at its best."""
     best = {criterion.id for criterion in rubric.criteria if criterion.id not in marks} | set(unknown)
-    return standing(rubric, {**marks, **dict.fromkeys(best, BEST)}).satisfied
+    return score_rows(rubric, {**marks, **dict.fromkeys(best, BEST)}).satisfied
 
 
 def row_characters(rows: int) -> int:
@@ -128,7 +128,7 @@ def row_characters(rows: int) -> int:
     return min(ROW_CHARACTERS, PASS_CHARACTERS // (2 * max(rows, 1)))
 
 
-def marks_of(rubric: Rubric, rows: Sequence[CriterionRow]) -> dict[str, Score]:
+def scores_of(rubric: Rubric, rows: Sequence[CriterionRow]) -> dict[str, Score]:
     """Return what each graded row counts; a person's override counts instead of the machine's verdict."""
     criteria = {criterion.id: criterion for criterion in rubric.criteria}
     graded = (row for row in rows if row.id in criteria and (row.override or not row.unverified))
@@ -144,16 +144,16 @@ def _row_mark(criterion: Criterion, row: CriterionRow) -> Score:
     return Score(row.passed, 1 - share if criterion.negate else share)
 
 
-def result_of(rubric: Rubric, judgement: Judgement) -> Result:
+def result_of(rubric: Rubric, judgement: Judgement) -> EvaluationResult:
     """Compute the pass's result from its rows; the grader's own word decides `failed` alone."""
     if judgement.error is not None:
         return "grader_error"
     if judgement.impossible:
         return "failed"
-    return "satisfied" if standing(rubric, marks_of(rubric, judgement.rows)).satisfied else "needs_revision"
+    return "satisfied" if score_rows(rubric, scores_of(rubric, judgement.rows)).satisfied else "needs_revision"
 
 
-def status_of(result: Result, *, last: bool) -> Status:
+def status_of(result: EvaluationResult, *, last: bool) -> RunStatus:
     """Return the run's status after a pass with `result`; `last` says that no iteration is left."""
     if result == "needs_revision":
         return "max_iterations_reached" if last else "running"
@@ -164,22 +164,22 @@ def score_of(rubric: Rubric, judgement: Judgement) -> float | None:
     """Return the score, or None where the pass has no complete grade."""
     if judgement.error is not None or judgement.impossible or not rubric.criteria:
         return None
-    return standing(rubric, marks_of(rubric, judgement.rows)).score
+    return score_rows(rubric, scores_of(rubric, judgement.rows)).score
 
 
-def overridden(rubric: Rubric, evaluation: Evaluation, criterion: str, override: Override) -> Evaluation:
+def apply_override(rubric: Rubric, evaluation: Evaluation, criterion: str, override: Override) -> Evaluation:
     """Return the evaluation with a person's verdict on a criterion, and what it comes to with that."""
     rows = tuple(row.model_copy(update={"override": override}) if row.id == criterion else row for row in evaluation.criteria)
-    met = standing(rubric, marks_of(rubric, rows)).satisfied
+    met = score_rows(rubric, scores_of(rubric, rows)).satisfied
     return evaluation.model_copy(update={"criteria": rows, "overridden_result": "satisfied" if met else "needs_revision"})
 
 
-def best_of(rubric: Rubric, evaluations: Sequence[Evaluation]) -> Evaluation | None:
+def best_evaluation(rubric: Rubric, evaluations: Sequence[Evaluation]) -> Evaluation | None:
     """Return the evaluation whose draft stands: gate held, then score, then gating criteria passed, then the latest."""
 
     def rank(evaluation: Evaluation) -> tuple[bool, bool, float, int, int]:
-        marks = marks_of(rubric, evaluation.criteria)
-        stands = standing(rubric, marks)
+        marks = scores_of(rubric, evaluation.criteria)
+        stands = score_rows(rubric, marks)
         graded = evaluation.result in {"satisfied", "needs_revision"}
         score = -1.0 if evaluation.score is None else evaluation.score
         passed = sum(marks[name].passed for name in rubric.gating if name in marks)
@@ -216,7 +216,7 @@ class PassFindings:
     decisions: Mapping[str, Decision] = field(default_factory=dict)
 
 
-def curtailed(verdict: Verdict, limit: int) -> Verdict:
+def shorten_verdict(verdict: Verdict, limit: int) -> Verdict:
     """Return a verdict with at most `limit` characters of each reason and gap."""
     rows = [
         row.model_copy(update={"reason": shortened(row.reason, limit), "gap": row.gap and shortened(row.gap, limit)})
@@ -260,7 +260,7 @@ def _impossible(rubric: Rubric, group: CallGroup, found: PassFindings) -> str | 
 def _lost(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionRow], found: PassFindings) -> str | None:
     """Return why the pass has no verdict: something was lost on which it depends."""
     open_ids = {row.id for row in rows if row.unverified}
-    answered = marks_of(rubric, rows)
+    answered = scores_of(rubric, rows)
     for group in groups:
         samples = _samples(group, found)
         due = open_ids & set(group.ids)
@@ -269,7 +269,7 @@ def _lost(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionR
             continue
         whole = all(sample.verdict is None for sample in samples)
         pressing = not rubric.pressing.isdisjoint(due)
-        if (whole and pressing) or ((pressing or not whole) and may_be_met(rubric, answered, due)):
+        if (whole and pressing) or ((pressing or not whole) and could_be_satisfied(rubric, answered, due)):
             told = dict.fromkeys(f"{error.judge}: {error.error}" if len(samples) > 1 else str(error.error) for error in errors)
             return "; ".join(told)
     return None

@@ -14,13 +14,13 @@ from gradeloop.contract.criterion import Scale
 from gradeloop.contract.evaluation import Malformed, Verdict, VerdictResult, VerdictRow
 from gradeloop.contract.messages import Message
 from gradeloop.errors import MISTAKES, explain
-from gradeloop.grading.checks import no_constant, no_doubles
-from gradeloop.grading.prompts import missing, repair
+from gradeloop.grading.checks import refuse_constant, refuse_duplicate_keys
+from gradeloop.grading.prompts import missing_message, repair_message
 from gradeloop.grading.scoring import CallGroup, GraderAnswer
 from gradeloop.text import clip
 
 
-def read(text: str, group: CallGroup, asked: Sequence[str] | None = None, *, tag: str | None = None) -> Verdict | Malformed:
+def parse_verdict(text: str, group: CallGroup, asked: Sequence[str] | None = None, *, tag: str | None = None) -> Verdict | Malformed:
     """Read a grader's answer about the criteria `asked`.
 
     Nothing is coerced, searched for or repaired: the whole text is one JSON object that keeps the schema, answers each
@@ -34,7 +34,7 @@ def read(text: str, group: CallGroup, asked: Sequence[str] | None = None, *, tag
     """
     asked = group.ids if asked is None else tuple(asked)
     try:
-        raw = _strict_json(text if tag is None else between(text, tag))
+        raw = _strict_json(text if tag is None else text_between_tags(text, tag))
         if group.pass_score:
             return _read_pass_score(raw, group)
         verdict = Verdict.model_validate(_tuples(raw), strict=True)
@@ -43,10 +43,10 @@ def read(text: str, group: CallGroup, asked: Sequence[str] | None = None, *, tag
     except (ValueError, RecursionError) as error:
         return Malformed(problems=(f"the answer is not one JSON object: {error}",))
     problems = tuple(islice(_form_problems(raw, group), MISTAKES))
-    return Malformed(problems=problems) if problems else checked(_without_idle_gaps(verdict), group, asked)
+    return Malformed(problems=problems) if problems else check_verdict(_without_idle_gaps(verdict), group, asked)
 
 
-def between(text: str, tag: str) -> str:
+def text_between_tags(text: str, tag: str) -> str:
     """Return what stands between the two tags of that name.
 
     Raises:
@@ -66,7 +66,7 @@ def _strict_json(text: str) -> Any:  # noqa: ANN401 - validated by the caller
     body = text.strip()
     if not body.startswith("{"):
         raise ValueError(f"it starts with {clip(body[:40])}")
-    return json.loads(body, object_pairs_hook=no_doubles, parse_constant=no_constant)
+    return json.loads(body, object_pairs_hook=refuse_duplicate_keys, parse_constant=refuse_constant)
 
 
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
@@ -98,7 +98,7 @@ def _form_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
             yield f"{clip(row['id'])}: unknown key 'metadata' or 'quote_verified'"
 
 
-def checked(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Verdict | Malformed:
+def check_verdict(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Verdict | Malformed:
     """Return the verdict where it answers what was asked and agrees with itself."""
     found = chain(_row_problems(verdict.criteria, group, asked), _summary_problems(verdict, group, asked))
     problems = list(islice(found, MISTAKES))
@@ -194,7 +194,7 @@ class RemoteAnswer(Strict):
     result: VerdictResult | None = None
 
 
-def returned(value: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - whatever somebody else's code returns
+def parse_remote_verdict(value: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - whatever somebody else's code returns
     """Read `{criteria: [{id, passed, reason?, gap?, score?, metadata?}], explanation?, result?}`, or one row where one was asked."""
     if isinstance(value, dict) and "criteria" not in value and len(group.ids) == 1:
         value = {"criteria": [{"id": group.ids[0]} | value]}
@@ -207,7 +207,7 @@ def returned(value: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN4
     rows = tuple(_row(row) for row in answer.criteria)
     due: VerdictResult = "satisfied" if all(row.passed for row in rows) else "needs_revision"
     result: VerdictResult = "failed" if answer.result == "failed" else due
-    return checked(Verdict(criteria=rows, explanation=answer.explanation, result=result), group, group.ids)
+    return check_verdict(Verdict(criteria=rows, explanation=answer.explanation, result=result), group, group.ids)
 
 
 def _row(row: RemoteRow) -> VerdictRow:
@@ -269,7 +269,7 @@ class GraderConversation(BaseModel):
         *,
         loose: bool = False,
         spent: str | None = None,
-        ask_again: Callable[[Sequence[str], Sequence[str]], Message] = repair,
+        ask_again: Callable[[Sequence[str], Sequence[str]], Message] = repair_message,
     ) -> Verdict | Message | GraderFailure:
         """Take an answer in; a verdict or a failure ends the conversation, a message is what the grader is sent next.
 
@@ -297,7 +297,7 @@ class GraderConversation(BaseModel):
         if not reading.missing:
             return self._failed(f"after {REPAIRS} repairs: {problems}")
         self.pending, self.rows, self.explanation = reading.missing, reading.rows, reading.explanation
-        return missing(reading.missing)
+        return missing_message(reading.missing)
 
     def _completed(self, verdict: Verdict) -> Verdict:
         """Return the verdict with the rows that came before it, where it answers for the missing criteria alone."""

@@ -9,7 +9,7 @@ MIB = 1024 * 1024
 ERROR_CHARACTERS = 2_000
 """Of what stopped a program; an exception's text comes back whole otherwise, 10 MB of it."""
 
-Status = Literal["ok", "raised", "limit", "unsupported"]
+ExecutionStatus = Literal["ok", "raised", "limit", "unsupported"]
 SandboxName = Literal["monty", "bubblewrap", "landlock"]
 
 
@@ -33,7 +33,7 @@ class Limits:
 class Execution:
     """How a program ended."""
 
-    status: Status
+    status: ExecutionStatus
     """`raised`: the program's own failure. `limit`: stopped by time, memory, depth, output or disk. `unsupported`: valid Python,
     perhaps, that this sandbox cannot run: no word on the code."""
     stdout: str = ""
