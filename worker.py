@@ -36,7 +36,7 @@ from gradeloop.settings.worker import WorkerSettings, flag, load
 from gradeloop.store.engine import VARIABLE, Store, store_url
 from gradeloop.temporal.connect import Connection, connect, find, is_ours
 from gradeloop.temporal.namespace import register_search_attributes
-from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ready
+from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, write_readiness
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
@@ -152,7 +152,7 @@ async def _serve(settings: WorkerSettings, providers: Providers, toolbox: ToolRe
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with worker:
-        ready(settings.ready_file)
+        write_readiness(settings.ready_file)
         logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
         watching = asyncio.create_task(watch.until_idle(settings.until_idle, stopped)) if settings.until_idle is not None else None
         await stopped.wait()
@@ -187,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GradeloopError as told:
         print(told, file=sys.stderr)  # noqa: T201 - the process's last words
         named = flag(given, "--ready-file")  # also where the settings themselves are wrong
-        ready(Path(named) if named else None, told)
+        write_readiness(Path(named) if named else None, told)
         return 4 if isinstance(told, ServerUnreachable) else 3 if isinstance(told, WorkerFailed) else 2
     return 0
 

@@ -38,7 +38,7 @@ from gradeloop.contract.thread import (
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.grading.templates import fill
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import wake
+from gradeloop.temporal.worker import wake_worker
 
 POLL_SECONDS = 0.1
 SLOWEST_POLL_SECONDS = 1.0
@@ -377,12 +377,12 @@ class Connecting:
         return GradingClient(await connect(self._connection or await find()), task_queue=self._task_queue)
 
 
-async def opened(thread_id: str) -> tuple[GradingClient, str, Connection]:
+async def open_thread(thread_id: str) -> tuple[GradingClient, str, Connection]:
     """Return a client, the thread's id (`latest` resolved), and the connection; its worker serves."""
     connection = await find()
     client = await GradingClient.connect(connection)
     thread_id = await resolved(client.temporal, thread_id)
-    await wake(await client.task_queue_of(thread_id), connection)
+    await wake_worker(await client.task_queue_of(thread_id), connection)
     return client, thread_id, connection
 
 
