@@ -15,7 +15,17 @@ from activities.grade import Asking, answer_form, answer_tag, grader_request, se
 from activities.model_call import Pulse, heartbeats, paid
 from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.state_cache import CaseViews, GradingSettings
-from gradeloop.batches.cases import CaseConversation, checks_of, judged, judging_of, log_of, of_judging, of_thread, thread_of, units_of
+from gradeloop.batches.cases import (
+    CaseConversation,
+    build_judging_request,
+    build_thread_request,
+    log_of,
+    result_of_answers,
+    result_of_judging,
+    result_of_thread,
+    run_checks,
+    units_of,
+)
 from gradeloop.batches.contract import (
     NO_OUTPUT,
     BatchClosing,
@@ -32,7 +42,7 @@ from gradeloop.batches.contract import (
     OpenedBatch,
     ShardOpened,
     Upload,
-    ended,
+    build_result,
 )
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase
 from gradeloop.contract.evaluation import CheckOutcome, Verdict
@@ -186,11 +196,11 @@ class GradeCase:
             if held.output is None:
                 raise ApplicationError("the case has no draft", type=NO_OUTPUT, non_retryable=True)
             try:
-                checks = checks_of(held.case, held.output)
+                checks = run_checks(held.case, held.output)
             except ValueError as error:
-                return await self._desk.settle(call, held, ended(held.case, "error", output=held.output, error=str(error)), Usage())
+                return await self._desk.settle(call, held, build_result(held.case, "error", output=held.output, error=str(error)), Usage())
             if not units_of(held.case):
-                return await self._desk.settle(call, held, judged(held.case, held.output or "", []), Usage())
+                return await self._desk.settle(call, held, result_of_answers(held.case, held.output or "", []), Usage())
             return await self._answered(call, held, self._question(held, checks, call), pulse)
 
     async def _answered(self, call: CaseCall, held: StoredCase, question: Question, pulse: Pulse) -> CaseAnswer:
@@ -213,7 +223,7 @@ class GradeCase:
         if is_over(held, call):
             return case_answer(held.status)
         if failed.what != "unit":
-            result = ended(held.case, "error", output=held.output, error=failed.error, usage=failed.usage)
+            result = build_result(held.case, "error", output=held.output, error=failed.error, usage=failed.usage)
             return await self._desk.settle(call, held, result, failed.usage)
         unit = (await self._desk.ledger.standing(call.batch_id, (call.position, call.attempt, call.unit), None)).unit
         unit.error, unit.scratch, unit.usage = failed.error, [], unit.usage + failed.usage
@@ -267,14 +277,14 @@ class GradeCase:
         """Keep a conversation; with the last of a case's the case ends."""
         asked, output, only = len(units_of(held.case)), held.output or "", unit
         if asked == 1 and unit.ended:
-            result = judged(held.case, output, [unit]).model_copy(update={"usage": unit.usage})
+            result = result_of_answers(held.case, output, [unit]).model_copy(update={"usage": unit.usage})
             return await self._desk.settle(call, held, result, spent, key=key, unit=only)
         units = await self._desk.ledger.keep(call.batch_id, (call.position, call.attempt, call.unit), unit, spent, key)
         if not unit.ended:
             return CaseAnswer(again=True)
         if len(units) < asked or not all(unit.ended for unit in units):
             return CaseAnswer()
-        result = judged(held.case, output, units).model_copy(update={"usage": sum((unit.usage for unit in units), Usage())})
+        result = result_of_answers(held.case, output, units).model_copy(update={"usage": sum((unit.usage for unit in units), Usage())})
         return await self._desk.settle(call, held, result, Usage())
 
 
@@ -318,7 +328,7 @@ class BatchActivities:
         seen.add(sha256)
         try:
             self._desk.desk.refuse_unservable(brief)
-            checks_of(case, "")
+            run_checks(case, "")
         except ApplicationError as error:
             raise _refused(f"the case {case.id!r}: {error.message}") from None
         except ValueError as error:
@@ -366,9 +376,9 @@ class BatchActivities:
             self._desk.desk.refuse_unservable(_brief(held.case, priced=True))
         try:
             if held.plan.kind == "thread":
-                thread = thread_of(held.case, batch.request.priority)
+                thread = build_thread_request(held.case, batch.request.priority)
                 return ChildRequest(type="GradingThread", argument=thread.model_dump(mode="json"))
-            judging = judging_of(held.case, held.output or "", batch.request.priority)
+            judging = build_judging_request(held.case, held.output or "", batch.request.priority)
         except ValueError as error:
             raise ApplicationError(str(error), type=NO_OUTPUT, non_retryable=True) from None
         return ChildRequest(type="Judging", argument=judging.model_dump(mode="json"))
@@ -385,9 +395,13 @@ class BatchActivities:
         try:
             found = await handle.result()
         except WorkflowFailureError as error:
-            result = ended(held.case, "error", output=held.output, error=f"its workflow failed: {error.cause}")
+            result = build_result(held.case, "error", output=held.output, error=f"its workflow failed: {error.cause}")
         else:
-            result = of_thread(held.case, found) if isinstance(found, RunResult) else of_judging(held.case, held.output or "", found)
+            result = (
+                result_of_thread(held.case, found)
+                if isinstance(found, RunResult)
+                else result_of_judging(held.case, held.output or "", found)
+            )
         return await self._desk.settle(call, held, result, result.usage)
 
 

@@ -339,7 +339,7 @@ async def test_a_batch_that_is_stopped_goes_on_when_it_is_started_again(client: 
 async def test_a_long_batch_goes_on_in_new_runs_and_a_long_shard_in_new_shards(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradeloop.batches.store.SHARD", 20)
+    monkeypatch.setattr("gradeloop.batches.store.SHARD_CASES", 20)
     monkeypatch.setattr(grading_batch, "EVENTS", 20)
     monkeypatch.setattr(batch_shard, "HISTORY_EVENTS", 40)
     async with batching(client, tmp_path, passes(), fails("of c7.")) as batches:

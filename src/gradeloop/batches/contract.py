@@ -76,7 +76,7 @@ UPLOAD_BYTES = 1024 * 1024
 
 UPLOAD_CASES = 1_000
 
-BEHIND = Priority(level=4)
+BATCH_PRIORITY = Priority(level=4)
 """A batch's calls come after those of threads, which have level 3 by default."""
 
 Parsed = TypeVar("Parsed", bound=Strict)
@@ -107,7 +107,7 @@ class BatchRequest(Strict):
     """False: every verdict is asked for anew."""
     again: Literal["errors", "failures"] | None = None
     """Which cases of an earlier attempt are run again, beside those that never ended; failures are, with the errors, asked anew."""
-    priority: Priority = BEHIND
+    priority: Priority = BATCH_PRIORITY
 
 
 class Upload(Strict):
@@ -236,7 +236,7 @@ class BatchSummary(Strict):
         return self.total - self.done - self.waiting
 
 
-def ended(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
+def build_result(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
     """Return a result with what is known of its case."""
     told = {"repeat": case.repeat, "description": case.description, "prompt": case.prompt, "label": case.label, "vars": case.vars}
     more = {"usage": Usage()} | more
@@ -252,13 +252,13 @@ def _absent(value: object) -> bool:
     return value is None or value is False
 
 
-Kind = Literal["calls", "thread", "judging"]
+CaseKind = Literal["calls", "thread", "judging"]
 
 
 class CasePlan(Recorded):
     """How a case is run."""
 
-    kind: Kind
+    kind: CaseKind
     drafted: bool
     """True where a model drafts it first, by a call of its own."""
     units: int

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gradeloop.batches.contract import BatchSummary, Case, CaseResult, ended
+from gradeloop.batches.contract import BatchSummary, Case, CaseResult, build_result
 from gradeloop.batches.store import summary_of
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
@@ -152,5 +152,5 @@ def _result(row: "RowMapping", why: str) -> CaseResult:
         return CaseResult.model_validate_json(row["result"])
     case = Case.model_validate_json(row["spec"])
     draft = None if row["draft"] is None else json.loads(row["draft"])
-    known = ended(case, row["status"], output=case.output if draft is None else draft, error=why)
+    known = build_result(case, row["status"], output=case.output if draft is None else draft, error=why)
     return known.model_copy(update={"index": row["position"], "attempt": row["attempt"], "finished": None})

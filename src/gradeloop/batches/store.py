@@ -93,12 +93,12 @@ def insert_verdict(dialect: str) -> "Insert":
     return made
 
 
-COUNTED_FROM = 20
+ERROR_RATE_FROM = 20
 """Cases that must have ended before their error rate counts."""
 
 
 @lru_cache(maxsize=64)
-def request_of(text: str) -> BatchRequest:
+def parse_request(text: str) -> BatchRequest:
     """Return a batch's request, as the store keeps it."""
     return BatchRequest.model_validate_json(text)
 
@@ -110,9 +110,9 @@ def usage_of(row: Mapping[str, Any]) -> Usage:
     return Usage(**counts, seconds=round(row["seconds"], 3), cost_usd=round(row["cost_usd"], 10) if known else None)
 
 
-def held(row: Mapping[str, Any]) -> str | None:
+def pause_reason(row: Mapping[str, Any]) -> str | None:
     """Say which limit a batch has reached, in words; None where it may go on."""
-    request = request_of(row["request"])
+    request = parse_request(row["request"])
     if row["status"] == "paused":
         return str(row["reason"])
     if request.budget is not None and (told := request.budget.overrun(usage_of(row))):
@@ -121,24 +121,24 @@ def held(row: Mapping[str, Any]) -> str | None:
     if request.max_errors is not None and errors >= request.max_errors:
         return f"{errors} cases ended in an error, {request.max_errors} is the most that is borne (max_errors)"
     rate = request.max_error_rate
-    if done >= COUNTED_FROM and errors > rate * done:
+    if done >= ERROR_RATE_FROM and errors > rate * done:
         return f"{errors} of {done} cases ended in an error, a share of {rate:g} is the most that is borne (max_error_rate)"
     return None
 
 
-PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds between tries: half a minute in all, before the call is given up and its activity tried again."""
 
 T = TypeVar("T")
 
 
-async def insist(write: Callable[[], Awaitable[T]]) -> T:
+async def retry_write(write: Callable[[], Awaitable[T]]) -> T:
     """Do a write, again and again where the store cannot be had.
 
     Raises:
         StoreUnavailable: It was away for half a minute.
     """
-    for seconds in PAUSES:
+    for seconds in RETRY_PAUSES:
         try:
             return await write()
         except StoreUnavailable:
@@ -148,7 +148,7 @@ async def insist(write: Callable[[], Awaitable[T]]) -> T:
 
 def summary_of(row: Mapping[str, Any]) -> BatchSummary:
     """Return where a batch stands."""
-    request, created = request_of(row["request"]), row["created"]
+    request, created = parse_request(row["request"]), row["created"]
     aware = created if created.tzinfo else created.replace(tzinfo=UTC)
     return BatchSummary(
         batch_id=row["id"],
@@ -169,7 +169,7 @@ def summary_of(row: Mapping[str, Any]) -> BatchSummary:
     )
 
 
-SHARD = 250
+SHARD_CASES = 250
 """Cases of one shard at most."""
 
 Place = tuple[int, int, int]
@@ -240,8 +240,8 @@ def begin_batch(connection: "Connection", request: BatchRequest) -> list[tuple[i
         connection.execute(batches.insert().values(id=request.batch_id, created=datetime.now(UTC), **told))
     if request.again:
         _queue_again(connection, request)
-    due = select(func.distinct(cases.c.position // SHARD)).where(mine, cases.c.status == "queued")
-    return [(at * SHARD, min((at + 1) * SHARD, request.total)) for at in sorted(connection.execute(due).scalars())]
+    due = select(func.distinct(cases.c.position // SHARD_CASES)).where(mine, cases.c.status == "queued")
+    return [(at * SHARD_CASES, min((at + 1) * SHARD_CASES, request.total)) for at in sorted(connection.execute(due).scalars())]
 
 
 def _queue_again(connection: "Connection", request: BatchRequest) -> None:
@@ -286,7 +286,7 @@ def look_up_case(connection: "Connection", batch_id: str, place: Place, key: str
     kept = connection.execute(select_conversation(), where).scalar()
     known = None if key is None else connection.execute(select_verdict(), {"named": key}).scalar()
     unit = CaseConversation.model_validate_json(kept) if kept else CaseConversation()
-    return CaseLookup(request_of(row["request"]), held(row), unit, known)
+    return CaseLookup(parse_request(row["request"]), pause_reason(row), unit, known)
 
 
 def keep_conversation(
@@ -445,7 +445,7 @@ class BatchStore:
             mine = (cases.c.batch_id == batch_id, cases.c.position == position, cases.c.attempt == attempt, cases.c.status == "queued")
             connection.execute(cases.update().where(*mine).values(draft=json.dumps(draft), spent=usage.model_dump_json()))
 
-        await insist(lambda: self._store.write(write))
+        await retry_write(lambda: self._store.write(write))
 
     async def keep(
         self, batch_id: str, place: Place, unit: CaseConversation, spent: Usage, key: str | None = None
@@ -465,7 +465,7 @@ class BatchStore:
             _remember(connection, key, unit)
             return kept
 
-        return await insist(lambda: self._store.write(write))
+        return await retry_write(lambda: self._store.write(write))
 
     async def settle(
         self,
@@ -493,7 +493,7 @@ class BatchStore:
             return end_case(connection, batch_id, position, result, spent)
 
         try:
-            return await insist(lambda: self._store.write(write))
+            return await retry_write(lambda: self._store.write(write))
         except AlreadyEndedError:
             await self._store.write(lambda connection: count_spending(connection, batch_id, spent))
             return (await self.case(batch_id, position)).status

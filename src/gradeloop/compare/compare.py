@@ -25,14 +25,14 @@ class Pair:
     b: tuple[ComparedCase, ...]
 
 
-def aligned(a: Sequence[ComparedCase], b: Sequence[ComparedCase]) -> Iterator[Pair]:
+def align(a: Sequence[ComparedCase], b: Sequence[ComparedCase]) -> Iterator[Pair]:
     """Yield every case once: those of A in their order, then those that B alone has."""
-    ours, theirs = grouped(a), grouped(b)
+    ours, theirs = group_runs(a), group_runs(b)
     for name in dict.fromkeys([*ours, *theirs]):
         yield Pair(name, ours.get(name, ()), theirs.get(name, ()))
 
 
-def grouped(cases: Sequence[ComparedCase]) -> dict[str, tuple[ComparedCase, ...]]:
+def group_runs(cases: Sequence[ComparedCase]) -> dict[str, tuple[ComparedCase, ...]]:
     """Return the runs of each case by its id, in their order.
 
     A suite that runs each case several times ends their ids with `/1`, `/2`. So a case is a repetition where its id ends with its own
@@ -56,7 +56,7 @@ _NAMED = 5
 """The most criteria that a note names."""
 
 
-def refuse_strangers(a: BatchSource, b: BatchSource, ours: Sequence[str], theirs: Sequence[str]) -> None:
+def refuse_unrelated(a: BatchSource, b: BatchSource, ours: Sequence[str], theirs: Sequence[str]) -> None:
     """Raise InvalidRequest where no case is in both batches; the ids are those without the numbers of repetitions."""
     for batch, ids in ((a, ours), (b, theirs)):
         if not ids:
@@ -79,7 +79,7 @@ def _why(a: BatchSource, b: BatchSource, ours: Sequence[str], theirs: Sequence[s
     return f"{derived}; give the tests an `id`"
 
 
-def cautions(a: BatchSource, b: BatchSource, reworded: Mapping[str, int]) -> Iterator[str]:
+def comparison_notes(a: BatchSource, b: BatchSource, reworded: Mapping[str, int]) -> Iterator[str]:
     """Yield what the reader should know about the two batches before the numbers."""
     for batch in (a, b):
         yield from batch.notes
@@ -104,7 +104,7 @@ def _unfinished(batch: BatchSource) -> Iterator[str]:
         yield f"{batch.source} {status}: {missing:,} of {len(batch.cases):,} cases have no verdict yet"
 
 
-class Gate(StrEnum):
+class DiffGate(StrEnum):
     """Findings that fail the comparison."""
 
     REGRESSIONS = "regressions"
@@ -274,14 +274,14 @@ class Comparison(Strict):
     notes: tuple[str, ...] = ()
     """What may make the comparison mean less than it seems to."""
 
-    def hits(self, gate: Gate) -> int:
+    def hits(self, gate: DiffGate) -> int:
         """Return how many cases or criteria a gate holds against B."""
         found = {
-            Gate.REGRESSIONS: self.counts.get("regressed", 0),
-            Gate.ERRORS: sum(row.silenced for row in self.cases),
-            Gate.CRITERIA: sum(1 for criterion in self.criteria if criterion.counts.get("regressed")),
+            DiffGate.REGRESSIONS: self.counts.get("regressed", 0),
+            DiffGate.ERRORS: sum(row.silenced for row in self.cases),
+            DiffGate.CRITERIA: sum(1 for criterion in self.criteria if criterion.counts.get("regressed")),
         }
-        return sum(found.values()) + self.counts.get("removed", 0) if gate is Gate.ANY else found[gate]
+        return sum(found.values()) + self.counts.get("removed", 0) if gate is DiffGate.ANY else found[gate]
 
 
 _TEXTS = 1_000
@@ -297,7 +297,7 @@ class _Sum:
     b: Counter[str] = field(default_factory=Counter)
 
 
-class Tallies:
+class CriterionTallies:
     """What is added up, case by case, of criteria by their ids."""
 
     def __init__(self) -> None:
@@ -331,21 +331,21 @@ def _tally(name: str, found: _Sum) -> CriterionTally:
     return CriterionTally(id=name, name=found.name, texts=len(found.texts), counts=counts, a=a, b=b)
 
 
-EPSILON = 1e-9
+SCORE_EPSILON = 1e-9
 """By which a score must move to count as moved: sums of decimal weights are not exact."""
 
 Side = CaseSide | CriterionSide
 
 
-def compared(a: BatchSource, b: BatchSource) -> Comparison:
+def compare_batches(a: BatchSource, b: BatchSource) -> Comparison:
     """Return what two batches differ in, case by case and criterion by criterion.
 
     Raises:
         InvalidRequest: They have no case in common; the message says why, as far as that can be told.
     """
-    refuse_strangers(a, b, [*grouped(a.cases)], [*grouped(b.cases)])
-    tallies, rows = Tallies(), []
-    for pair in aligned(a.cases, b.cases):
+    refuse_unrelated(a, b, [*group_runs(a.cases)], [*group_runs(b.cases)])
+    tallies, rows = CriterionTallies(), []
+    for pair in align(a.cases, b.cases):
         changes = _changes(pair, tallies)
         rows.append(_row(pair, tuple(sorted(changes, key=lambda change: OUTCOMES.index(change.outcome)))))
     counts = Counter(row.outcome for row in rows)
@@ -356,7 +356,7 @@ def compared(a: BatchSource, b: BatchSource) -> Comparison:
         overall=_overall(rows),
         cases=tuple(sorted(rows, key=lambda row: (OUTCOMES.index(row.outcome), _moved(row)))),
         criteria=tallies.worst_first(),
-        notes=tuple(cautions(a, b, tallies.reworded)),
+        notes=tuple(comparison_notes(a, b, tallies.reworded)),
     )
 
 
@@ -381,7 +381,7 @@ def _row(pair: Pair, changes: tuple[CriterionChange, ...]) -> CaseComparison:
     a, b = _side(pair.a), _side(pair.b)
     outcome, interval = outcome_of(a, b)
     by = 0.0 if a is None or b is None or a.score is None or b.score is None else b.score - a.score
-    moved = None if abs(by) <= EPSILON else "up" if by > 0 else "down"
+    moved = None if abs(by) <= SCORE_EPSILON else "up" if by > 0 else "down"
     return CaseComparison(id=pair.id, outcome=outcome, a=a, b=b, difference=interval, score_change=moved, changes=changes)
 
 
@@ -401,7 +401,7 @@ def _side(runs: Sequence[ComparedCase]) -> CaseSide | None:
     )
 
 
-def _changes(pair: Pair, tallies: Tallies) -> Iterable[CriterionChange]:
+def _changes(pair: Pair, tallies: CriterionTallies) -> Iterable[CriterionChange]:
     """Return the criteria that came to something else; of a case without a verdict on either side none is compared."""
     ours, theirs = _marks(pair.a), _marks(pair.b)
     if not ours or not theirs:
@@ -459,7 +459,7 @@ def _rate(rates: Sequence[float]) -> PassRate | None:
 
 
 def _facts(batch: BatchSource) -> BatchFacts:
-    sides = [side for runs in grouped(batch.cases).values() if (side := _side(runs)) and side.judged]
+    sides = [side for runs in group_runs(batch.cases).values() if (side := _side(runs)) and side.judged]
     return BatchFacts(
         source=batch.source,
         batch_id=batch.batch_id,

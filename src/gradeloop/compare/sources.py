@@ -271,7 +271,7 @@ _OTHERS = (".csv", ".xml", ".html")
 _NEWEST = re.compile(r"latest(?:~(\d{1,4}))?")
 
 
-def named_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
+def load_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
     """Return a batch by its id, as `latest` or `latest~N`, the Nth before the newest, or from a file.
 
     A name with a slash or with a file's suffix is a file's: ids have no slash.
@@ -286,14 +286,14 @@ def named_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
     """
     suffix = Path(named).suffix.lower()
     if suffix in SUFFIXES or "/" in named:
-        return batch_of_file(Path(named))
+        return read_batch_file(Path(named))
     if suffix in _OTHERS:
         hint = "write its results to a .json or .jsonl file: gradeloop batches export BATCH -o results.json"
         raise InvalidRequest(f"{clip(named)}: a {suffix} file has no results by criterion; {hint}")
     return _stored(named, reader())
 
 
-def batch_of_file(path: Path) -> BatchSource:
+def read_batch_file(path: Path) -> BatchSource:
     """Return the batch of a file that `gradeloop eval -o` wrote.
 
     Raises:

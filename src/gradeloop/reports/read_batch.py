@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchStatus, BatchSummary, Case, CaseResult, CaseStatus
-from gradeloop.batches.outputs import VERDICTS
+from gradeloop.batches.outputs import STATUS_LABELS
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.compare.sources import read_export
@@ -45,7 +45,7 @@ def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
         name=result.id,
         kind="case",
         verdict=COLOURS[result.status],
-        word=VERDICTS[result.status][0],
+        word=STATUS_LABELS[result.status][0],
         thread_id=thread_of(result, None),
         about=about(result),
         score=result.score,
@@ -67,7 +67,7 @@ def with_thread(result: CaseResult, thread: RunReport) -> RunReport:
     """
     now = {"thread now": thread.word.replace("_", " ")} if thread.verdict != COLOURS[result.status] else {}
     told = {"kind": "case", "name": result.id, "about": about(result) | now | thread.about}
-    counted = {} if result.status in OPEN else {"verdict": COLOURS[result.status], "word": VERDICTS[result.status][0]}
+    counted = {} if result.status in OPEN else {"verdict": COLOURS[result.status], "word": STATUS_LABELS[result.status][0]}
     return thread.model_copy(update=told | counted)
 
 
