@@ -14,7 +14,7 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.help import codes_help
 from gradeloop.cli.options import Json, show_lines
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, table
-from gradeloop.compare.compare import CaseComparison, Comparison, CriterionTally, DiffGate, Outcome, compare_batches
+from gradeloop.compare.compare import CaseComparison, Comparison, ComparisonGate, CriterionTally, Outcome, compare_batches
 from gradeloop.compare.sources import load_batch
 from gradeloop.compare.wording import (
     batch_facts,
@@ -61,7 +61,8 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="The batch after.")] = "latest",
     *,
     fail_on: Annotated[
-        list[DiffGate] | None, typer.Option(metavar="|".join(get_args(DiffGate)), help="Exit 1 if there are any of these; repeatable.")
+        list[ComparisonGate] | None,
+        typer.Option(metavar="|".join(get_args(ComparisonGate)), help="Exit 1 if there are any of these; repeatable."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page to this file.")] = None,
     as_json: Json = False,
@@ -108,7 +109,7 @@ def comparison_of(a: str, b: str) -> Comparison:
     return compare_batches(load_batch(a, reader), load_batch(b, reader))
 
 
-def code_of(found: Comparison, gates: Sequence[DiffGate]) -> int:
+def code_of(found: Comparison, gates: Sequence[ComparisonGate]) -> int:
     """Return the exit code: 1 if a gate fails, 3 if it had no case to look at."""
     if gates and found.overall is None and not any(found.hits(gate) for gate in gates):
         return NO_VERDICT
