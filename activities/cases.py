@@ -83,7 +83,7 @@ class CaseServices:
             return await paid(self.desk, request, pulse)
         except ApplicationError as error:
             if error.type == "rate_limited":
-                await self.ledger.throttled(call.batch_id, request.spec.id)
+                await self.ledger.count_throttling(call.batch_id, request.spec.id)
             raise
 
     async def settle(
@@ -107,7 +107,7 @@ class CaseServices:
             unit: That question.
         """
         whole = result.model_copy(update={"attempt": call.attempt, "usage": held.spent + result.usage})
-        status = await self.ledger.settle(call.batch_id, call.position, whole, spent, key=key, unit=unit)
+        status = await self.ledger.end_case(call.batch_id, call.position, whole, spent, key=key, conversation=unit)
         self.views.drop(call.batch_id, call.position)
         return case_answer(status)
 
@@ -141,13 +141,13 @@ class DraftCase:
                 return case_answer(held.status)
             if held.output is not None:
                 return CaseAnswer()
-            standing = await self._desk.ledger.standing(call.batch_id, (call.position, call.attempt, 0), None)
-            if standing.held:
-                return CaseAnswer(held=standing.held)
+            standing = await self._desk.ledger.look_up(call.batch_id, (call.position, call.attempt, 0), None)
+            if standing.pause_reason:
+                return CaseAnswer(held=standing.pause_reason)
             request = _request(held.case, call)
             reply = await self._desk.paid(call, standing, request, pulse)
             draft = sized(reply.message, request.spec.id).content
-            await self._desk.ledger.drafted(call.batch_id, call.position, call.attempt, draft, call.carried + reply.usage)
+            await self._desk.ledger.keep_draft(call.batch_id, call.position, call.attempt, draft, call.carried + reply.usage)
             self._desk.views.drop(call.batch_id, call.position)
             return CaseAnswer()
 
@@ -205,13 +205,13 @@ class GradeCase:
 
     async def _answered(self, call: CaseCall, held: StoredCase, question: Question, pulse: Pulse) -> CaseAnswer:
         place = (call.position, call.attempt, call.unit)
-        standing = await self._desk.ledger.standing(call.batch_id, place, question.key)
-        unit, spent = standing.unit, Usage()
+        standing = await self._desk.ledger.look_up(call.batch_id, place, question.key)
+        unit, spent = standing.conversation, Usage()
         if not unit.ended and standing.verdict is not None:
             unit.verdict, unit.cached, unit.judge = Verdict.model_validate_json(standing.verdict), True, question.model.id
         elif not unit.ended:
-            if standing.held:
-                return CaseAnswer(held=standing.held)
+            if standing.pause_reason:
+                return CaseAnswer(held=standing.pause_reason)
             spent = await self._ask(call, held, question, standing, pulse)
         return await self._take(call, held, unit, spent, question.key)
 
@@ -225,7 +225,7 @@ class GradeCase:
         if failed.what != "unit":
             result = build_result(held.case, "error", output=held.output, error=failed.error, usage=failed.usage)
             return await self._desk.settle(call, held, result, failed.usage)
-        unit = (await self._desk.ledger.standing(call.batch_id, (call.position, call.attempt, call.unit), None)).unit
+        unit = (await self._desk.ledger.look_up(call.batch_id, (call.position, call.attempt, call.unit), None)).conversation
         unit.error, unit.scratch, unit.usage = failed.error, [], unit.usage + failed.usage
         return await self._take(call, held, unit, failed.usage)
 
@@ -250,7 +250,7 @@ class GradeCase:
 
     async def _ask(self, call: CaseCall, held: StoredCase, question: Question, standing: CaseLookup, pulse: Pulse) -> Usage:
         """Make the call, and have the conversation take its answer; return what it cost."""
-        unit, log, group = standing.unit, question.messages, question.group
+        unit, log, group = standing.conversation, question.messages, question.group
         tagged = answer_form(question.model) == "tagged"
         asking = Asking(
             rubric=held.case.rubric,
@@ -279,7 +279,7 @@ class GradeCase:
         if asked == 1 and unit.ended:
             result = result_of_answers(held.case, output, [unit]).model_copy(update={"usage": unit.usage})
             return await self._desk.settle(call, held, result, spent, key=key, unit=only)
-        units = await self._desk.ledger.keep(call.batch_id, (call.position, call.attempt, call.unit), unit, spent, key)
+        units = await self._desk.ledger.keep_conversation(call.batch_id, (call.position, call.attempt, call.unit), unit, spent, key)
         if not unit.ended:
             return CaseAnswer(again=True)
         if len(units) < asked or not all(unit.ended for unit in units):
@@ -369,9 +369,9 @@ class BatchActivities:
         held = await self._desk.views.again(call.batch_id, call.position)
         if is_over(held, call):
             return ChildRequest(known=case_answer(held.status))
-        batch = await self._desk.ledger.standing(call.batch_id, (call.position, call.attempt, 0))
-        if batch.held:
-            return ChildRequest(known=CaseAnswer(held=batch.held))
+        batch = await self._desk.ledger.look_up(call.batch_id, (call.position, call.attempt, 0))
+        if batch.pause_reason:
+            return ChildRequest(known=CaseAnswer(held=batch.pause_reason))
         if batch.request.budget is not None and batch.request.budget.max_cost_usd is not None:
             self._desk.desk.refuse_unservable(_brief(held.case, priced=True))
         try:

@@ -209,7 +209,7 @@ async def test_too_many_errors_pause_a_batch_and_it_goes_on_where_it_stood(clien
         asked = len(batches.desk.models.asked)
 
     assert (paused.status, paused.errors, paused.failed) == ("paused", 3, 0)
-    assert paused.reason == "3 cases ended in an error, 3 is the most that is borne (max_errors)"
+    assert paused.reason == "3 cases ended in an error; max_errors is 3"
     assert Counter(each.status for each in before) == {"passed": paused.passed, "error": 3, "queued": 27 - paused.passed}
     assert (finished.status, finished.passed, finished.errors) == ("finished", 30, 0)
     assert asked == 30 - paused.passed
@@ -221,7 +221,7 @@ async def test_the_share_of_errors_counts_from_twenty_cases_on(client: Client, t
         borne, _ = await batches.run(many(30), at_once=1, max_error_rate=1)
 
     assert (by_default.status, by_default.errors) == ("paused", 20)
-    assert by_default.reason == "20 of 20 cases ended in an error, a share of 0.5 is the most that is borne (max_error_rate)"
+    assert by_default.reason == "20 of 20 cases ended in an error; max_error_rate is 0.5"
     assert (borne.status, borne.errors) == ("finished", 30)
 
 

@@ -50,7 +50,7 @@ async def stored(store: Store, batch_id: str, statuses: Sequence[str], **facts: 
         rows = (row("c1", passed=status == "passed"),)
         if status != "queued":
             result = build_result(cases[at], status, output="x", score=float(status == "passed"), criteria=rows, attempt=0, **facts)  # type: ignore[arg-type]  # a status
-            await ledger.settle(batch_id, at, result, Usage(input=90, output=10, calls=1, cost_usd=0.5))
+            await ledger.end_case(batch_id, at, result, Usage(input=90, output=10, calls=1, cost_usd=0.5))
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_json_is_the_whole_comparison_and_the_page_is_written_beside(gradeloop: 
     ("arguments", "said"),
     [
         (("before.json", "missing.json"), "there is no file 'missing.json'"),
-        (("before.json", "x.csv"), "a .csv file leaves out what the criteria came to"),
+        (("before.json", "x.csv"), "a .csv file has no results by criterion"),
         (("before.json", "."), "there is no batch '.' in the store. The store has none yet."),
         (("before.json", "./"), "cannot be read: Is a directory"),
         (("before.json", "after.json", "-o", "x.json"), "its suffix names no format. Known: .html."),

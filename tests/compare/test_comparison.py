@@ -142,8 +142,8 @@ def test_a_pass_that_became_a_fail_regressed_and_an_error_is_no_verdict(a: str, 
     found = between([case(0, a)], [case(0, b)])
 
     assert only(found).outcome == outcome
-    assert found.hits(ComparisonGate.REGRESSIONS) == (outcome == "regressed")
-    assert found.hits(ComparisonGate.ERRORS) == (outcome == "lost")
+    assert found.findings(ComparisonGate.REGRESSIONS) == (outcome == "regressed")
+    assert found.findings(ComparisonGate.ERRORS) == (outcome == "lost")
 
 
 def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -> None:
@@ -155,14 +155,14 @@ def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -
     assert [each.score_change for each in found.cases] == ["down", None, "up"]
     assert {each.outcome for each in found.cases} == {"same"}
     assert "scores under the same verdict: 1 down, 1 up; largest drop: case-0 0.90 -> 0.70" in told(found)
-    assert not found.hits(ComparisonGate.ANY)
+    assert not found.findings(ComparisonGate.ANY)
 
 
 def test_what_one_batch_lacks_is_listed_and_held_against_b_by_any_alone() -> None:
     found = between([case(0), case(1)], [case(1), case(2)])
 
     assert {each.id: each.outcome for each in found.cases} == {"case-0": "removed", "case-1": "same", "case-2": "added"}
-    assert [found.hits(gate) for gate in ComparisonGate] == [0, 0, 0, 1]
+    assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 0, 1]
     assert "1 only in A: case-0" in told(found)
     assert "1 only in B: case-2" in told(found)
 
@@ -205,7 +205,7 @@ def test_a_lower_rate_that_chance_explains_is_the_same_within_noise() -> None:
 
     assert only(found).outcome == "same"
     assert only(found).noise
-    assert not found.hits(ComparisonGate.ANY)
+    assert not found.findings(ComparisonGate.ANY)
     assert "1 changed within noise: refund 5/5 passed -> 3/5 passed" in told(found)
 
 
@@ -258,7 +258,7 @@ def test_the_counts_are_those_of_the_cases_and_a_diff_with_itself_is_empty(drawn
     assert sum(found.counts.values()) == len(found.cases) == len(a)
     assert [OUTCOMES.index(each.outcome) for each in found.cases] == sorted(OUTCOMES.index(each.outcome) for each in found.cases)
     assert set(itself.counts) <= {"same", "unjudged"}
-    assert not any(itself.hits(gate) for gate in ComparisonGate)
+    assert not any(itself.findings(gate) for gate in ComparisonGate)
 
 
 def test_criteria_are_counted_over_all_cases_the_worst_first() -> None:
@@ -273,7 +273,7 @@ def test_criteria_are_counted_over_all_cases_the_worst_first() -> None:
         ("c1", 2, 0), ("c0", 1, 0), ("c2", 0, 1),
     ]  # fmt: skip
     assert (found.criteria[0].a.passed, found.criteria[0].b.passed, found.criteria[0].b.judged) == (2, 0, 2)
-    assert [found.hits(gate) for gate in ComparisonGate] == [0, 0, 2, 2]
+    assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 2, 2]
     changed = {each.id: [(change.id, change.outcome) for change in each.changes] for each in found.cases}
     assert changed["case-1"] == [("c0", "regressed"), ("c1", "regressed")]
     assert found.cases[0].changes[0].b
@@ -356,8 +356,8 @@ def test_what_is_kept_of_a_case_is_bounded_and_shared() -> None:
     long = compared_case(case(0, "failed", output="x" * 10_000, criteria=(row("c1"), row("c2", passed=False, gap="y" * 10_000))))
     other = compared_case(case(1))
 
-    assert len(long.marks[1].gap) == GAP_CHARACTERS
-    assert long.marks[0] is other.marks[0]
+    assert len(long.verdicts[1].gap) == GAP_CHARACTERS
+    assert long.verdicts[0] is other.verdicts[0]
 
 
 def test_the_terminal_shows_a_few_of_each_kind_and_says_how_many_more() -> None:

@@ -131,7 +131,7 @@ def show(
     if case is not None:
         from gradeloop.cli.render.batch import case_lines
 
-        found = asyncio.run(reader.case(summary.batch_id, case))
+        found = asyncio.run(reader.result(summary.batch_id, case))
         show_lines(found.model_dump(mode="json"), case_lines(found), as_json=as_json)
         return
     width = shutil.get_terminal_size().columns
@@ -427,7 +427,7 @@ class EvalCommand:
         batches = BatchClient(client, task_queue)
         await upload_cases(batches, request.batch_id, spool, connection, self._tell)
         spool.close()
-        if await self._reader.stored(request.batch_id) != request.total:
+        if await self._reader.count_cases(request.batch_id) != request.total:
             words = f"its worker uses another store; set {VARIABLE} here to the worker's value"
             raise InvalidRequest(f"the cases of {request.batch_id!r} were sent but are not in the store: {words}")
         return await self._started(batches, request, outputs, connection, task_queue)

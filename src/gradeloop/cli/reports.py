@@ -86,7 +86,7 @@ def diff(
     else:
         show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns), as_json=False)
     for each in fail_on or ():
-        if found.hits(each):
+        if found.findings(each):
             typer.echo(gate_line(found, each), err=True)
     code = code_of(found, fail_on or ())
     if code == NO_VERDICT:
@@ -111,9 +111,9 @@ def comparison_of(a: str, b: str) -> Comparison:
 
 def code_of(found: Comparison, gates: Sequence[ComparisonGate]) -> int:
     """Return the exit code: 1 if a gate fails, 3 if it had no case to look at."""
-    if gates and found.overall is None and not any(found.hits(gate) for gate in gates):
+    if gates and found.overall is None and not any(found.findings(gate) for gate in gates):
         return NO_VERDICT
-    return CAPPED if any(found.hits(gate) for gate in gates) else SATISFIED
+    return CAPPED if any(found.findings(gate) for gate in gates) else SATISFIED
 
 
 ROWS = 20

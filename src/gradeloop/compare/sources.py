@@ -194,7 +194,7 @@ class ComparedCase:
     repeat: int
     status: CaseStatus
     score: float | None
-    marks: tuple[ComparedVerdict, ...]
+    verdicts: tuple[ComparedVerdict, ...]
     error: str = ""
 
     @property
@@ -205,11 +205,11 @@ class ComparedCase:
 
 def compared_case(result: CaseResult) -> ComparedCase:
     """Return what a comparison keeps of a result."""
-    marks = tuple(_mark(row) for row in result.criteria)
-    return ComparedCase(result.id, result.repeat, result.status, result.score, marks, _cut(result.error))
+    verdicts = tuple(_verdict(row) for row in result.criteria)
+    return ComparedCase(result.id, result.repeat, result.status, result.score, verdicts, _cut(result.error))
 
 
-def _mark(row: CriterionRow) -> ComparedVerdict:
+def _verdict(row: CriterionRow) -> ComparedVerdict:
     said = row.override
     if said is not None:
         return ComparedVerdict(intern(row.id), intern(row.name), said.passed, overridden=True, gap="" if said.passed else _cut(said.why))

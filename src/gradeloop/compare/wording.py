@@ -123,6 +123,6 @@ def _bounds(found: Interval) -> str:
 
 def gate_line(found: Comparison, gate: ComparisonGate) -> str:
     """Return why the exit code is 1."""
-    number = found.hits(gate)
+    number = found.findings(gate)
     one, many, words = _GATES[gate]
     return f"--fail-on {gate}: {number:,} {one if number == 1 else many} {words}"

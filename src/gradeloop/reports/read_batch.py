@@ -254,14 +254,14 @@ class _Told:
         self._batch_id = batch_id
 
     def __iter__(self) -> Iterator[tuple[Case | None, CaseResult]]:
-        return iter(self._reader.told(self._batch_id))
+        return iter(self._reader.cases(self._batch_id))
 
 
 def _threads(reader: BatchReader, batch_id: str) -> tuple[list[str], bool]:
     """Return the threads of a batch's cases, those that did not pass first, and whether cases are repeated."""
     found: list[tuple[bool, str]] = []
     repeated = False
-    for case, result in reader.told(batch_id):
+    for case, result in reader.cases(batch_id):
         repeated |= case.repeat > 0
         if (name := thread_of(result, batch_id)) is not None:
             found.append((result.status == "passed", name))
