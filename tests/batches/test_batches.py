@@ -209,7 +209,7 @@ async def test_too_many_errors_pause_a_batch_and_it_goes_on_where_it_stood(clien
         asked = len(batches.desk.models.asked)
 
     assert (paused.status, paused.errors, paused.failed) == ("paused", 3, 0)
-    assert paused.reason == "3 cases ended in an error, 3 is the most that is borne (max_errors)"
+    assert paused.reason == "3 cases ended in an error; max_errors is 3"
     assert Counter(each.status for each in before) == {"passed": paused.passed, "error": 3, "queued": 27 - paused.passed}
     assert (finished.status, finished.passed, finished.errors) == ("finished", 30, 0)
     assert asked == 30 - paused.passed
@@ -221,7 +221,7 @@ async def test_the_share_of_errors_counts_from_twenty_cases_on(client: Client, t
         borne, _ = await batches.run(many(30), at_once=1, max_error_rate=1)
 
     assert (by_default.status, by_default.errors) == ("paused", 20)
-    assert by_default.reason == "20 of 20 cases ended in an error, a share of 0.5 is the most that is borne (max_error_rate)"
+    assert by_default.reason == "20 of 20 cases ended in an error; max_error_rate is 0.5"
     assert (borne.status, borne.errors) == ("finished", 30)
 
 
@@ -339,7 +339,7 @@ async def test_a_batch_that_is_stopped_goes_on_when_it_is_started_again(client: 
 async def test_a_long_batch_goes_on_in_new_runs_and_a_long_shard_in_new_shards(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradeloop.batches.store.SHARD", 20)
+    monkeypatch.setattr("gradeloop.batches.store.SHARD_CASES", 20)
     monkeypatch.setattr(grading_batch, "EVENTS", 20)
     monkeypatch.setattr(batch_shard, "HISTORY_EVENTS", 40)
     async with batching(client, tmp_path, passes(), fails("of c7.")) as batches:
