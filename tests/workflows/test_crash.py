@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from gradeloop.client.client import GradingClient
 from gradeloop.client.thread import REACHED_SECONDS, RECONNECT_SECONDS, Outage
@@ -249,7 +249,9 @@ async def query_comes_first(stage: Stage) -> list[str]:
         await query
 
     await asyncio.gather(*(ask(thread) for thread in threads))
-    replayer = Replayer(workflows=[GradingThreadWorkflow], data_converter=stage.client.data_converter)
+    replayer = Replayer(
+        workflows=[GradingThreadWorkflow], workflow_runner=UnsandboxedWorkflowRunner(), data_converter=stage.client.data_converter
+    )
     histories = [await stage.client.get_workflow_handle(thread).fetch_history() for thread in threads]
     outcomes = [await replayer.replay_workflow(history, raise_on_replay_failure=False) for history in histories]
     return [str(outcome.replay_failure) for outcome in outcomes if outcome.replay_failure]
