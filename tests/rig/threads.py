@@ -15,7 +15,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import Replayer, Worker
 
 from activities.errors import Kind, ModelFault
 from activities.providers import Providers
@@ -32,6 +32,7 @@ from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.store.engine import Store
 from worker import build
+from workflows import RUNNER
 from workflows.grading_thread import GradingThreadWorkflow
 
 WRITER, JUDGE = "scripted:writer", "scripted:judge"
@@ -39,7 +40,7 @@ WRITER, JUDGE = "scripted:writer", "scripted:judge"
 SECONDS = 30.0
 """How long a test waits for something that should take a moment."""
 
-PULSE_SECONDS = 0.05
+CANCEL_SECONDS = 0.05
 """How soon a call of a test hears that it is cancelled."""
 
 Role = Literal["generator", "grader"]
@@ -311,7 +312,7 @@ async def serving(
     with pytest.MonkeyPatch.context() as patch:
         if quick:
             patch.setattr("worker.Worker", partial(_quick, only))
-            patch.setattr("activities.model_call.PULSE_SECONDS", PULSE_SECONDS)
+            patch.setattr("activities.model_call.HEARTBEAT_SECONDS", CANCEL_SECONDS)
         async with build(client, called, registry, configured, search_attributes=True, store=store):
             try:
                 yield Served(client, queue, called, registry)
@@ -325,7 +326,7 @@ async def serving(
 def _quick(only: str, *arguments: Any, **options: Any) -> Worker:
     """Return a worker whose calls hear at once that they are cancelled."""
     left_out = {"workflows", "activities"} - {only} if only else set()
-    options |= {"max_heartbeat_throttle_interval": timedelta(seconds=PULSE_SECONDS)} | dict.fromkeys(left_out, ())
+    options |= {"max_heartbeat_throttle_interval": timedelta(seconds=CANCEL_SECONDS)} | dict.fromkeys(left_out, ())
     return Worker(*arguments, **options)
 
 
@@ -443,8 +444,6 @@ async def runs_of(client: Client, thread_id: str) -> list[str]:
 
 async def replay(client: Client, thread_id: str) -> None:
     """Replay every run of a thread's chain with the workflow's code as it is."""
-    replayer = Replayer(
-        workflows=[GradingThreadWorkflow], workflow_runner=UnsandboxedWorkflowRunner(), data_converter=client.data_converter
-    )
+    replayer = Replayer(workflows=[GradingThreadWorkflow], workflow_runner=RUNNER, data_converter=client.data_converter)
     for run_id in await runs_of(client, thread_id):
         await replayer.replay_workflow(await client.get_workflow_handle(thread_id, run_id=run_id).fetch_history())
