@@ -170,7 +170,7 @@ async def test_another_run_of_the_workflow_shares_nothing(queries: Queries) -> N
     assert len(queries.asked) == 1
 
 
-@pytest.mark.parametrize(("limit", "value"), [("CACHE_BYTES", 100), ("CACHE_LOGS", 2)])
+@pytest.mark.parametrize(("limit", "value"), [("THREAD_CACHE_BYTES", 100), ("CACHED_LOGS", 2)])
 async def test_the_least_used_go_first_where_the_copies_grow_large(
     queries: Queries, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
