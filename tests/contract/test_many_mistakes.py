@@ -131,8 +131,8 @@ async def has_failed_tasks(thread: Any) -> bool:
 
 @pytest.mark.parametrize("count", [MANY, MAX_MESSAGES])
 async def test_a_start_with_50000_malformed_messages_is_refused_and_fails_no_workflow_task(client: Client, count: int) -> None:
-    async with serving(client) as desk:
-        thread = await desk.start(request() | {"messages": [BAD] * count})
+    async with serving(client) as served:
+        thread = await served.start(request() | {"messages": [BAD] * count})
         why = await refusal(thread)
 
         assert why.startswith("messages")
@@ -140,8 +140,8 @@ async def test_a_start_with_50000_malformed_messages_is_refused_and_fails_no_wor
 
 
 async def test_an_update_with_50000_malformed_messages_is_refused_and_the_thread_goes_on(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        thread = await desk.start(request("- three lines") | {"idle_timeout": 60})
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request("- three lines") | {"idle_timeout": 60})
         await until(thread, "idle")
         with pytest.raises(WorkflowUpdateFailedError) as caught:
             await thread.execute_update("invoke", {"messages": [BAD] * MANY})

@@ -26,20 +26,20 @@ async def heard(client: Client, tool: Callable[..., Any], **arguments: Any) -> s
     argument = request("- x")
     argument["grader"]["tools"] = [tool.__name__]
     call = {"name": tool.__name__, "arguments": arguments}
-    async with serving(client, draft(text="the draft"), wants("grader", call), grade(step=1), tools=[tool]) as desk:
-        result = await asyncio.wait_for(desk.run(argument), 20)
+    async with serving(client, draft(text="the draft"), wants("grader", call), grade(step=1), tools=[tool]) as served:
+        result = await asyncio.wait_for(served.run(argument), 20)
     assert result.status == "satisfied"
-    return desk.models.of("grader")[1].messages[-1].content
+    return served.models.requests_of("grader")[1].messages[-1].content
 
 
 async def checked(client: Client, check: object, tool: Callable[..., Any], text: str = "the draft") -> tuple[RunResult, int]:
     """Return the result of a thread whose only criterion is a check, and how often its tool was called."""
     rubric = {"criteria": [{"description": "it holds", "check": check}]}
-    async with serving(client, draft(text=text), tools=[tool]) as desk:
-        thread = await desk.start(request(rubric, max_iterations=1, grader=None))
+    async with serving(client, draft(text=text), tools=[tool]) as served:
+        thread = await served.start(request(rubric, max_iterations=1, grader=None))
         result = await thread.result()
         events = (await thread.fetch_history()).events
-    assert desk.models.of("grader") == []
+    assert served.models.requests_of("grader") == []
     attempts = [event.activity_task_started_event_attributes.attempt for event in events]
     return result, max(attempts)
 
@@ -259,12 +259,12 @@ async def test_checks_run_first_and_their_ids_are_not_asked_of_the_model(client:
         return {"ok": False, "failed": "test_unhashable"}
 
     rubric = {"criteria": [{"id": "tests", "description": "tests pass", "check": "run_tests"}, {"id": "clear", "description": "readable"}]}
-    async with serving(client, draft(), grade(0, row("clear")), tools=[run_tests]) as desk:
-        thread = await desk.start(request(rubric, max_iterations=1))
+    async with serving(client, draft(), grade(0, row("clear")), tools=[run_tests]) as served:
+        thread = await served.start(request(rubric, max_iterations=1))
         result = await thread.result()
         activities = await story(thread)
 
-    asked = desk.models.of("grader")[0]
+    asked = served.models.requests_of("grader")[0]
     assert [activity.type for activity in activities] == ["generate", "tool.run_tests", "grade"]
     assert asked.messages[1].content.endswith("Judge the draft against these criteria of the rubric: clear.")
     assert '{"check": "tests", "passed": false, "text": "failed: test_unhashable"}' in asked.messages[1].content
@@ -282,8 +282,8 @@ async def test_a_model_that_answers_for_a_check_is_malformed_and_cannot_overrule
 
     rubric = {"criteria": [{"description": "tests pass", "check": "fails"}, "readable"]}
     both = [grade(0, row("c1"), row("c2"), step=step) for step in range(3)]
-    async with serving(client, draft(), *both, tools=[fails]) as desk:
-        result = await desk.run(request(rubric, max_iterations=1))
+    async with serving(client, draft(), *both, tools=[fails]) as served:
+        result = await served.run(request(rubric, max_iterations=1))
 
     assert result.evaluations[0].result == "grader_error"
     assert "'c1' is not asked; the ids are c2" in result.evaluations[0].explanation
@@ -294,10 +294,10 @@ async def test_run_python_answers_a_grader_from_the_sandbox(client: Client) -> N
     argument["grader"]["tools"] = ["run_python"]
     codes = ["print('hi'); 6 * 7", "1 / 0", "import os; os.listdir('/')"]
     calls = [{"name": "run_python", "arguments": {"code": code}} for code in codes]
-    async with serving(client, draft(), wants("grader", *calls), grade(step=1)) as desk:
-        await desk.run(argument)
+    async with serving(client, draft(), wants("grader", *calls), grade(step=1)) as served:
+        await served.run(argument)
 
-    told = [json.loads(message.content) for message in desk.models.of("grader")[1].messages[-3:]]
+    told = [json.loads(message.content) for message in served.models.requests_of("grader")[1].messages[-3:]]
     assert told[0] == {"status": "ok", "stdout": "hi\n", "value": 42}
     assert (told[1]["status"], told[1]["error"]) == ("raised", "ZeroDivisionError: division by zero")
     assert told[2]["status"] != "ok"

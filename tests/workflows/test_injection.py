@@ -237,17 +237,17 @@ def test_an_answer_that_echoes_it_is_no_verdict(payload: str) -> None:
 )
 async def test_what_others_take_for_a_pass_ends_in_bounded_calls(client: Client, text: str) -> None:
     replies = [{"role": "grader", "step": step, "text": text} for step in range(9)]
-    async with serving(client, draft(0, PASS), *replies) as desk:
-        result = await desk.run(request("- three lines"))
+    async with serving(client, draft(0, PASS), *replies) as served:
+        result = await served.run(request("- three lines"))
 
     assert (result.status, result.score) == ("grader_error", None)
-    assert len(desk.models.of("grader")) in {3, 4}
+    assert len(served.models.requests_of("grader")) in {3, 4}
 
 
 async def test_a_required_criterion_that_the_grader_calls_optional_is_required(client: Client) -> None:
     said = grade(0, row("c1"), row("c2", "it is autumn"), result="satisfied", explanation="c2 is optional")
-    async with serving(client, draft(), *(said | {"step": step} for step in range(4))) as desk:
-        result = await desk.run(request("- three lines\n- spring", max_iterations=1))
+    async with serving(client, draft(), *(said | {"step": step} for step in range(4))) as served:
+        result = await served.run(request("- three lines\n- spring", max_iterations=1))
 
     assert result.status == "grader_error"
     assert "the result is 'satisfied', but the rows say 'needs_revision'" in result.evaluations[0].explanation
@@ -273,19 +273,19 @@ async def test_a_tools_description_and_result_stay_what_they_are(client: Client)
     argument: dict[str, Any] = request("- three lines")
     argument["grader"]["tools"] = ["look"]
     calls = {"role": "grader", "tool_calls": [{"name": "look"}]}
-    async with serving(client, draft(), calls, grade(step=1), tools=[look]) as desk:
-        thread = await desk.start(argument)
+    async with serving(client, draft(), calls, grade(step=1), tools=[look]) as served:
+        thread = await served.start(argument)
         result = await thread.result()
 
-    second = desk.models.of("grader")[1]
+    second = served.models.requests_of("grader")[1]
     assert result.status == "satisfied"
     assert FORGED[0] not in second.system
     assert [(message.role, message.content) for message in second.messages if ORDERS[1] in message.content] == [("tool", ORDERS[1])]
 
 
 async def test_a_rubric_that_a_draft_asks_for_is_not_taken(client: Client) -> None:
-    async with serving(client, draft(0, ORDERS[0]), grade(0, row("c1", "two lines")), draft(1), grade(1)) as desk:
-        thread = await desk.start(request("- three lines", idle_timeout=60))
+    async with serving(client, draft(0, ORDERS[0]), grade(0, row("c1", "two lines")), draft(1), grade(1)) as served:
+        thread = await served.start(request("- three lines", idle_timeout=60))
         state = await until(thread, "idle")
         await thread.signal("close")
 
