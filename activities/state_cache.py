@@ -297,7 +297,7 @@ class CaseLoader:
 
     def __init__(self, ledger: "BatchStore") -> None:
         self._ledger = ledger
-        self._cases: "ByteBoundedCache[tuple[str, int], StoredCase]" = ByteBoundedCache(CASE_CACHE_BYTES)
+        self._cases: ByteBoundedCache[tuple[str, int], StoredCase] = ByteBoundedCache(CASE_CACHE_BYTES)
 
     async def case(self, batch_id: str, position: int, attempt: int) -> "StoredCase":
         """Return a case as its attempt began; one of another attempt is read anew."""
