@@ -31,12 +31,12 @@ from activities.tools.mcp import McpServers
 from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave
-from gradeloop.sandbox.choice import SandboxChoice, choose
+from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.worker import WorkerSettings, flag, load
 from gradeloop.store.engine import VARIABLE, Store, store_url
 from gradeloop.temporal.connect import Connection, connect, find, is_ours
 from gradeloop.temporal.namespace import register_search_attributes
-from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ready
+from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, write_readiness
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
@@ -131,7 +131,7 @@ async def serve(settings: WorkerSettings) -> None:
 
 def chosen(settings: WorkerSettings, *, all_of_them: bool = False) -> SandboxChoice:
     """Return the sandboxes that hold, of those that the settings want."""
-    return choose(settings.sandbox.use, [str(path) for path in settings.sandbox.read_only], all_of_them=all_of_them)
+    return choose_sandboxes(settings.sandbox.use, [str(path) for path in settings.sandbox.read_only], all_of_them=all_of_them)
 
 
 def withhold_keys() -> None:
@@ -152,7 +152,7 @@ async def _serve(settings: WorkerSettings, providers: Providers, tools: ToolRegi
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with worker:
-        ready(settings.ready_file)
+        write_readiness(settings.ready_file)
         logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
         watching = asyncio.create_task(watch.until_idle(settings.until_idle, stopped)) if settings.until_idle is not None else None
         await stopped.wait()
@@ -187,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GradeloopError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the process's last words
         named = flag(given, "--ready-file")  # also where the settings themselves are wrong
-        ready(Path(named) if named else None, error)
+        write_readiness(Path(named) if named else None, error)
         return 4 if isinstance(error, ServerUnreachable) else 3 if isinstance(error, WorkerFailed) else 2
     return 0
 

@@ -14,7 +14,7 @@ from activities.tools.base import Tool
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader, elsewhere, ours
+from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader, remote_tools, worker_tools
 from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import call_groups
@@ -79,9 +79,9 @@ class WorkerServices:
                     self.tools.refuse_non_grader(judge.function, "grader")
             self.tools.refuse_unknown(grader_tools, "grader.tools", judges=True)
             self._refuse_unpriced(settings)
-            remote_tools = elsewhere(grader_tools)
+            remote = remote_tools(grader_tools)
             for criterion in settings.rubric.checked if settings.rubric else ():
-                if criterion.check and criterion.check.tool not in remote_tools:
+                if criterion.check and criterion.check.tool not in remote:
                     where = f"rubric: the check of {criterion.id}"
                     self.tools.refuse_non_check(criterion.check.tool, criterion.check.arguments, where)
         except (InvalidRequest, ModelFault) as error:
@@ -94,7 +94,7 @@ class WorkerServices:
             ModelFault: None is named and this worker has no key for any.
         """
         named = [judge for group in call_groups(settings.rubric) for judge in group.judges] if settings.rubric else []
-        remote = settings.grader.elsewhere if settings.grader else None
+        remote = settings.grader.remote if settings.grader else None
         judges = [judge or remote or self.grader_of(settings) for judge in named]
         return tuple({judge.model_dump_json(): judge for judge in judges}.values())
 
@@ -112,10 +112,10 @@ class WorkerServices:
         tools = settings.grader.tools if settings.grader else ()
         offered: dict[str, object] = {
             "tools": self.tools.sha256(tools),
-            "cacheable": self.tools.cacheable(ours(tools)),
+            "cacheable": self.tools.cacheable(worker_tools(tools)),
             "facts": {tool.spec.name: _facts(tool) for tool in self.tools.named(sorted(_tools_of(settings)))},
         }
-        named = settings.grader is not None and (settings.grader.model or settings.grader.elsewhere)
+        named = settings.grader is not None and (settings.grader.model or settings.grader.remote)
         if settings.rubric and not named and any(None in group.judges for group in call_groups(settings.rubric)):
             offered["grader"] = self.grader_of(settings)
         return self.capabilities.model_copy(update=offered)
@@ -141,9 +141,9 @@ def _tools_of(settings: GradingSettings) -> set[str]:
     """Return the names of all tools of this worker that the thread may call, and perhaps of some remote ones."""
     rubric, grader = settings.rubric, settings.grader or Grader()
     checks = [criterion.check.tool for criterion in rubric.checked if criterion.check] if rubric else []
-    judges = [grader.elsewhere, *(judge for group in call_groups(rubric) for judge in group.judges)] if rubric else []
+    judges = [grader.remote, *(judge for group in call_groups(rubric) for judge in group.judges)] if rubric else []
     functions = [judge.function for judge in judges if isinstance(judge, RemoteGrader) and judge.function]
-    return {*ours(settings.generator.tools), *ours(grader.tools), *checks, *functions}
+    return {*worker_tools(settings.generator.tools), *worker_tools(grader.tools), *checks, *functions}
 
 
 def _facts(tool: Tool) -> ToolFacts:

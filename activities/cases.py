@@ -14,7 +14,17 @@ from activities.grade import GraderQuestion, answer_form, answer_tag, grader_req
 from activities.model_call import Heartbeat, heartbeats, paid_call
 from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.state_cache import CaseLoader, GradingSettings
-from gradeloop.batches.cases import CaseConversation, checks_of, judged, judging_of, log_of, of_judging, of_thread, thread_of, units_of
+from gradeloop.batches.cases import (
+    CaseConversation,
+    build_judging_request,
+    build_thread_request,
+    log_of,
+    result_of_answers,
+    result_of_judging,
+    result_of_thread,
+    run_checks,
+    units_of,
+)
 from gradeloop.batches.contract import (
     NO_OUTPUT,
     BatchClosing,
@@ -31,20 +41,20 @@ from gradeloop.batches.contract import (
     OpenedBatch,
     ShardOpened,
     Upload,
-    ended,
+    build_result,
 )
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase
 from gradeloop.contract.evaluation import CheckOutcome, Verdict
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Generator, Grader, RunResult
-from gradeloop.contract.transcript import request_of
+from gradeloop.contract.transcript import request_index
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.cache_key import reuse_key
-from gradeloop.grading.prompts import JudgedDraft, generator_system
-from gradeloop.grading.quotes import verified
+from gradeloop.grading.prompts import JudgedDraft, build_generator_system
+from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.store.engine import CURE, Store
 
@@ -126,7 +136,7 @@ class BatchActivities:
                 checked.add(sha256)
                 try:
                     self._services.refuse_unservable(settings)
-                    checks_of(case, "")
+                    run_checks(case, "")
                 except ApplicationError as error:
                     raise _invalid(f"the case {case.id!r}: {error.message}") from None
                 except ValueError as error:
@@ -169,12 +179,12 @@ class BatchActivities:
                 return case_answer(stored.status)
             if stored.output is not None:
                 return CaseAnswer()
-            lookup = await self._store.standing(call.batch_id, _place(call))
-            if lookup.held:
-                return CaseAnswer(held=lookup.held)
+            lookup = await self._store.look_up(call.batch_id, _place(call))
+            if lookup.pause_reason:
+                return CaseAnswer(held=lookup.pause_reason)
             reply = await self._paid_call(call, lookup, _draft_request(stored.case, call), heartbeat)
             draft, usage = reply.message.content, call.carried + reply.usage
-            await self._store.drafted(call.batch_id, call.position, call.attempt, draft, usage)
+            await self._store.keep_draft(call.batch_id, call.position, call.attempt, draft, usage)
             self._cases.drop(call.batch_id, call.position)
             return CaseAnswer()
 
@@ -194,21 +204,21 @@ class BatchActivities:
             if stored.output is None:
                 raise ApplicationError("the case has no draft", type=NO_OUTPUT, non_retryable=True)
             try:
-                checks = checks_of(stored.case, stored.output)
+                checks = run_checks(stored.case, stored.output)
             except ValueError as error:
-                result = ended(stored.case, "error", output=stored.output, error=str(error))
+                result = build_result(stored.case, "error", output=stored.output, error=str(error))
                 return await self.end_case(call, stored, result, Usage())
             if not units_of(stored.case):
-                return await self.end_case(call, stored, judged(stored.case, stored.output, []), Usage())
+                return await self.end_case(call, stored, result_of_answers(stored.case, stored.output, []), Usage())
             question = self._question(stored, stored.output, checks, call)
-            lookup = await self._store.standing(call.batch_id, _place(call), question.key)
-            conversation, spent = lookup.unit, Usage()
+            lookup = await self._store.look_up(call.batch_id, _place(call), question.key)
+            conversation, spent = lookup.conversation, Usage()
             if not conversation.ended and lookup.verdict is not None:
                 conversation.verdict, conversation.cached = Verdict.model_validate_json(lookup.verdict), True
                 conversation.judge = question.model.id
             elif not conversation.ended:
-                if lookup.held:
-                    return CaseAnswer(held=lookup.held)
+                if lookup.pause_reason:
+                    return CaseAnswer(held=lookup.pause_reason)
                 spent = await self._ask(call, stored, question, lookup, heartbeat)
             return await self._keep(call, stored, conversation, spent, question.key)
 
@@ -220,9 +230,9 @@ class BatchActivities:
         if is_over(stored, call):
             return case_answer(stored.status)
         if failed.what != "unit":
-            result = ended(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
+            result = build_result(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
             return await self.end_case(call, stored, result, failed.usage)
-        conversation = (await self._store.standing(call.batch_id, _place(call))).unit
+        conversation = (await self._store.look_up(call.batch_id, _place(call))).conversation
         conversation.error, conversation.scratch, conversation.usage = failed.error, [], conversation.usage + failed.usage
         return await self._keep(call, stored, conversation, failed.usage)
 
@@ -236,17 +246,17 @@ class BatchActivities:
         stored = await self._reload(call)
         if is_over(stored, call):
             return ChildRequest(known=case_answer(stored.status))
-        lookup = await self._store.standing(call.batch_id, _place(call))
-        if lookup.held:
-            return ChildRequest(known=CaseAnswer(held=lookup.held))
+        lookup = await self._store.look_up(call.batch_id, _place(call))
+        if lookup.pause_reason:
+            return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
         if _limits_cost(lookup.request):
             self._services.refuse_unservable(_settings(stored.case, priced=True))
         priority = lookup.request.priority
         try:
             if stored.plan.kind == "thread":
-                thread = thread_of(stored.case, priority)
+                thread = build_thread_request(stored.case, priority)
                 return ChildRequest(type="GradingThread", argument=thread.model_dump(mode="json"))
-            judging = judging_of(stored.case, stored.output or "", priority)
+            judging = build_judging_request(stored.case, stored.output or "", priority)
         except ValueError as error:
             raise ApplicationError(str(error), type=NO_OUTPUT, non_retryable=True) from None
         return ChildRequest(type="Judging", argument=judging.model_dump(mode="json"))
@@ -263,10 +273,10 @@ class BatchActivities:
         try:
             returned = await handle.result()
         except WorkflowFailureError as error:
-            result = ended(stored.case, "error", output=stored.output, error=f"its workflow failed: {error.cause}")
+            result = build_result(stored.case, "error", output=stored.output, error=f"its workflow failed: {error.cause}")
         else:
             is_thread = isinstance(returned, RunResult)
-            result = of_thread(stored.case, returned) if is_thread else of_judging(stored.case, stored.output or "", returned)
+            result = result_of_thread(stored.case, returned) if is_thread else result_of_judging(stored.case, stored.output or "", returned)
         return await self.end_case(call, stored, result, result.usage)
 
     @activity.defn(name="close_batch")
@@ -290,7 +300,7 @@ class BatchActivities:
             instructions=grader.system_prompt,
             tools=self._services.tools.sha256(()),
             records=Log(log).sha256(),
-            request=request_of(log, len(log) - 1),
+            request=request_index(log, len(log) - 1),
             checks=checks,
         )
         if own := _own_key_parts(call, stored):
@@ -299,14 +309,14 @@ class BatchActivities:
 
     async def _ask(self, call: CaseCall, stored: StoredCase, question: CaseQuestion, lookup: CaseLookup, heartbeat: Heartbeat) -> Usage:
         """Make the call, add its answer to the conversation, and return what it cost."""
-        conversation, log, group = lookup.unit, question.messages, question.group
+        conversation, log, group = lookup.conversation, question.messages, question.group
         request = grader_request(
             GraderQuestion(
                 rubric=stored.case.rubric,
                 group=group,
                 grader=stored.case.grader or Grader(),
                 model=question.model,
-                judged=JudgedDraft(log, request_of(log, len(log) - 1), len(log) - 1, question.checks, call.nonce),
+                judged=JudgedDraft(log, request_index(log, len(log) - 1), len(log) - 1, question.checks, call.nonce),
                 scratch=conversation.scratch,
                 step=Step(role="grader", group=group.index, sample=question.sample, step=conversation.steps),
                 tag=answer_tag(call.nonce, str(call.unit)) if answer_form(question.model) == "tagged" else None,
@@ -314,8 +324,8 @@ class BatchActivities:
             )
         )
         reply = await self._paid_call(call, lookup, request, heartbeat)
-        reading = read(reply.message.content, group, conversation.pending or None, tag=request.tag)
-        reading = verified(reading, log) if group.quoted and isinstance(reading, Verdict) else reading
+        reading = parse_verdict(reply.message.content, group, conversation.pending or None, tag=request.tag)
+        reading = verify_quotes(reading, log) if group.quoted and isinstance(reading, Verdict) else reading
         spent = call.carried + reply.usage
         conversation.judge, conversation.usage = question.model.id, conversation.usage + spent
         conversation.note(reply.message, reading, group, sum(len(asked.ids) for asked, _ in units_of(stored.case)))
@@ -331,7 +341,7 @@ class BatchActivities:
             raise _invalid(str(error)) from None
         except ApplicationError as error:
             if error.type == "rate_limited":
-                await self._store.throttled(call.batch_id, request.spec.id)
+                await self._store.count_throttling(call.batch_id, request.spec.id)
             raise
 
     async def _keep(
@@ -340,15 +350,15 @@ class BatchActivities:
         """Store a conversation; where it is the last of the case's to end, the case ends."""
         count, output = len(units_of(stored.case)), stored.output or ""
         if count == 1 and conversation.ended:
-            result = judged(stored.case, output, [conversation]).model_copy(update={"usage": conversation.usage})
+            result = result_of_answers(stored.case, output, [conversation]).model_copy(update={"usage": conversation.usage})
             return await self.end_case(call, stored, result, spent, key=key, conversation=conversation)
-        conversations = await self._store.keep(call.batch_id, _place(call), conversation, spent, key)
+        conversations = await self._store.keep_conversation(call.batch_id, _place(call), conversation, spent, key)
         if not conversation.ended:
             return CaseAnswer(again=True)
         if len(conversations) < count or not all(other.ended for other in conversations):
             return CaseAnswer()
         usage = sum((other.usage for other in conversations), Usage())
-        result = judged(stored.case, output, conversations).model_copy(update={"usage": usage})
+        result = result_of_answers(stored.case, output, conversations).model_copy(update={"usage": usage})
         return await self.end_case(call, stored, result, Usage())
 
     async def end_case(
@@ -372,7 +382,7 @@ class BatchActivities:
             conversation: The conversation about that question.
         """
         whole = result.model_copy(update={"attempt": call.attempt, "usage": stored.spent + result.usage})
-        status = await self._store.settle(call.batch_id, call.position, whole, spent, key=key, unit=conversation)
+        status = await self._store.end_case(call.batch_id, call.position, whole, spent, key=key, conversation=conversation)
         self._cases.drop(call.batch_id, call.position)
         return case_answer(status)
 
@@ -403,7 +413,7 @@ def _draft_request(case: Case, call: CaseCall) -> ModelRequest:
     generator = case.generator
     if generator is None or generator.model is None:
         raise LookupError(f"the case {case.id!r} has no model that drafts it")
-    system = generator_system(generator.system_prompt, case.rubric if generator.show_rubric else None)
+    system = build_generator_system(generator.system_prompt, case.rubric if generator.show_rubric else None)
     return ModelRequest(spec=generator.model, step=Step(role="generator"), messages=case.messages, system=system, raised=call.raised)
 
 

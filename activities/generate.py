@@ -8,7 +8,7 @@ from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.grading.prompts import generator_system, last_draft
+from gradeloop.grading.prompts import build_generator_system, last_draft_message
 
 
 class GenerateCall(Strict):
@@ -62,10 +62,10 @@ class GeneratorActivities:
         return ModelRequest(
             spec=generator.model,
             step=call.step,
-            messages=(*messages, last_draft()) if call.last else tuple(messages),
+            messages=(*messages, last_draft_message()) if call.last else tuple(messages),
             breakpoints=(len(messages) - 1,) if is_continued else (),
             raised=call.raised,
-            system=generator_system(generator.system_prompt, settings.rubric if generator.show_rubric else None),
+            system=build_generator_system(generator.system_prompt, settings.rubric if generator.show_rubric else None),
             tools=self._services.tools.specs(generator.tools),
             tools_allowed=not call.last,
         )

@@ -21,10 +21,10 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.prompts import JudgedDraft, grader_prompt, is_elided, last_turn, sent_sha256
-from gradeloop.grading.quotes import verified
+from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, is_elided, last_turn_message, sent_sha256
+from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup, call_groups
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.settings.catalog import capability
 
 
@@ -110,9 +110,9 @@ class GraderActivities:
         )
         if message.tool_calls and not call.last:
             return turn
-        reading = read(message.content, group, call.pending or None, tag=request.tag)
+        reading = parse_verdict(message.content, group, call.pending or None, tag=request.tag)
         if isinstance(reading, Verdict):
-            return turn.model_copy(update={"verdict": verified(reading, messages) if group.quoted else reading})
+            return turn.model_copy(update={"verdict": verify_quotes(reading, messages) if group.quoted else reading})
         return turn.model_copy(update={"malformed": reading})
 
     async def _request(self, call: GradeCall, settings: GradingSettings, messages: list[Message]) -> tuple[ModelRequest, CallGroup]:
@@ -173,7 +173,7 @@ def grader_request(question: GraderQuestion) -> ModelRequest:
     """
     model, group, tools = question.model, question.group, question.tools
     try:
-        prompt = grader_prompt(question.rubric, group, question.judged, instructions=question.grader.system_prompt, tag=question.tag)
+        prompt = build_grader_prompt(question.rubric, group, question.judged, instructions=question.grader.system_prompt, tag=question.tag)
     except InvalidRequest as error:
         raise ApplicationError(str(error), type="config", non_retryable=True) from None
     messages = (*prompt.messages, *question.scratch)
@@ -182,7 +182,7 @@ def grader_request(question: GraderQuestion) -> ModelRequest:
     return ModelRequest(
         spec=model,
         step=question.step,
-        messages=(*messages, *((last_turn(),) if question.last else ())),
+        messages=(*messages, *((last_turn_message(),) if question.last else ())),
         system=prompt.system,
         tools=tools,
         schema=_schema(group) if by_schema else None,

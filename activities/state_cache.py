@@ -5,17 +5,19 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from temporalio import activity
 
-from gradeloop.batches.store import BatchStore, StoredCase
 from gradeloop.contract.base import Page, Sparse, Strict
 from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.contract import SchemaJudge
+
+if TYPE_CHECKING:  # workflows import this module, and no database
+    from gradeloop.batches.store import BatchStore, StoredCase
 
 THREAD_CACHE_BYTES = 256 * 1024 * 1024
 """Messages kept in a worker process: some 170 threads of the largest size."""
@@ -282,22 +284,22 @@ async def _query(name: str, arguments: list[object]) -> object:
 class CaseLoader:
     """Cases of batches, by batch and position."""
 
-    def __init__(self, store: BatchStore) -> None:
+    def __init__(self, store: "BatchStore") -> None:
         self._store = store
         self._cases: ByteBoundedCache[tuple[str, int], StoredCase] = ByteBoundedCache(CASE_CACHE_BYTES)
 
-    async def load(self, batch_id: str, position: int, attempt: int) -> StoredCase:
+    async def load(self, batch_id: str, position: int, attempt: int) -> "StoredCase":
         """Return a case as its attempt began; one of another attempt is read anew."""
         stored = self._cases.get((batch_id, position))
         return stored if stored and stored.attempt == attempt else await self.reload(batch_id, position)
 
-    async def reload(self, batch_id: str, position: int) -> StoredCase:
+    async def reload(self, batch_id: str, position: int) -> "StoredCase":
         """Return a case as it is in the store now."""
         stored = await self._store.case(batch_id, position)
         self.put(batch_id, position, stored)
         return stored
 
-    def put(self, batch_id: str, position: int, stored: StoredCase) -> None:
+    def put(self, batch_id: str, position: int, stored: "StoredCase") -> None:
         """Keep a copy of a case."""
         self._cases.put((batch_id, position), stored, OBJECT_OVERHEAD * (stored.case.size() + len(stored.draft or "")))
 

@@ -9,16 +9,16 @@ from activities.generate import GenerateCall, GeneratorTurn
 from activities.providers.base import Step
 from gradeloop.contract.evaluation import Evaluation, Judgement
 from gradeloop.contract.messages import Message, Usage, unanswered
-from gradeloop.contract.model_spec import names_of
+from gradeloop.contract.model_spec import tool_names
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.prompts import VERSION, feedback
+from gradeloop.grading.prompts import PROMPT_VERSION, feedback_message
 from gradeloop.grading.scoring import result_of, score_of, status_of
 from gradeloop.text import shortened
 from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, describe_error, kind_of
-from workflows.grading_pass import Grading
+from workflows.grading_pass import GradingPass
 from workflows.remote import RemoteGeneratorFailed, remote_draft
 from workflows.thread_rules import take_supplied
-from workflows.thread_state import MESSAGES, Exchange, GradingPass, GradingRun, Thread
+from workflows.thread_state import MESSAGES, Exchange, GradingRun, PassState, Thread
 from workflows.tool_calls import ToolCalls
 
 
@@ -49,7 +49,7 @@ class Drafting:
             if wanted := unanswered(self._thread.log.slice(len(self._thread.log) - 1)):
                 await self._calls.capabilities(for_tools=True)
                 step = f"generator.{len(self._thread.log) - 1}"
-                for message in await self._tools.answer(exchange, wanted, names_of(self._thread.generator.tools), step):
+                for message in await self._tools.answer(exchange, wanted, tool_names(self._thread.generator.tools), step):
                     self.append(message)
             turn = await self._turn(exchange)
             exchange.steps += 1
@@ -162,24 +162,24 @@ class GradingLoop:
     async def _iterate(self, rubric: Rubric, run: GradingRun) -> None:
         if run.grading is None:
             draft = await self.drafting.draft()
-            run.grading = GradingPass(draft=draft)
+            run.grading = PassState(draft=draft)
             self._thread.tell("rubric_evaluation_start", index=len(self._thread.evaluations))
             self._report()
         held = run.grading
         if self._thread.supplied is not None or run.status != "running":
             return
-        judgement = await Grading(self._thread, run, held, rubric, self._calls).judge()
+        judgement = await GradingPass(self._thread, run, held, rubric, self._calls).judge()
         if run.status != "running":  # a person's word has ended it meanwhile
             return
         evaluation = self._decide(rubric, run, held, judgement)
         if evaluation.status == "running" and self._thread.supplied is None:
-            self.drafting.append(feedback(rubric, evaluation))
+            self.drafting.append(feedback_message(rubric, evaluation))
             run.iteration += 1
             self._report()
             if workflow.info().is_continue_as_new_suggested():
                 raise Rolling
 
-    def _decide(self, rubric: Rubric, run: GradingRun, held: GradingPass, judgement: Judgement) -> Evaluation:
+    def _decide(self, rubric: Rubric, run: GradingRun, held: PassState, judgement: Judgement) -> Evaluation:
         result = result_of(rubric, judgement)
         run.status = status_of(result, last=run.iteration + 1 >= run.max_iterations)
         evaluation = Evaluation(
@@ -195,7 +195,7 @@ class GradingLoop:
             draft=held.draft,
             grader=held.judged_by,
             rubric_sha256=rubric.sha256(),
-            prompt_version=VERSION if rubric.judged else None,
+            prompt_version=PROMPT_VERSION if rubric.judged else None,
         )
         if self._thread.bytes() + evaluation.size() > self._thread.limit:
             evaluation = evaluation.curtailed()

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import worker
 from activities import model_call as heartbeat
 from activities.model_call import heartbeats
 from tests.rig.threads import draft, grade, request, row, serving, wants
+from workflows import RUNNER
 
 
 @dataclass
@@ -51,9 +51,9 @@ async def test_a_long_call_sends_one_after_the_other(monkeypatch: pytest.MonkeyP
 
 
 async def test_an_interrupt_reaches_a_long_call_within_three_seconds(client: Client) -> None:
-    async with serving(client, draft(delay=60), grade()) as desk:
-        thread = await desk.start(request("- it is good"))
-        while not desk.models.asked:
+    async with serving(client, draft(delay=60), grade()) as served:
+        thread = await served.start(request("- it is good"))
+        while not served.models.requests:
             await asyncio.sleep(0.01)
         await thread.signal("interrupt")
 
@@ -74,8 +74,7 @@ def look(word: str) -> str:
 
 async def test_workflows_touch_nothing_that_temporals_sandbox_refuses(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker runs `workflows/` outside the sandbox, so here it runs inside, imported anew, with a tool and a revision."""
-    restrictions = SandboxRestrictions.default.with_passthrough_modules("gradeloop", "activities", "jinja2", "markupsafe")
-    monkeypatch.setattr(worker, "UnsandboxedWorkflowRunner", lambda: SandboxedWorkflowRunner(restrictions))
+    monkeypatch.setattr(worker, "UnsandboxedWorkflowRunner", lambda: RUNNER)
     replies = [
         draft(0),
         draft(1),
@@ -83,8 +82,8 @@ async def test_workflows_touch_nothing_that_temporals_sandbox_refuses(client: Cl
         grade(0, row("c1", "too plain"), step=1),
         grade(1),
     ]
-    async with serving(client, *replies, tools=[look]) as desk:
-        running = desk.run(request("- it is good", grader={"model": "scripted:judge", "tools": ["look"]}))
+    async with serving(client, *replies, tools=[look]) as served:
+        running = served.run(request("- it is good", grader={"model": "scripted:judge", "tools": ["look"]}))
         result = await asyncio.wait_for(running, 20)
 
     assert result.status == "satisfied"
