@@ -5,12 +5,12 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerCapabilities, WorkerServices
-from activities.model_call import heartbeats, paid
+from activities.model_call import heartbeats, paid_call
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Strict
 from gradeloop.contract.messages import MESSAGE_BYTES, Message, Usage
-from gradeloop.grading.prompts import generator_system, last_draft
+from gradeloop.grading.prompts import build_generator_system, last_draft_message
 
 
 class GenerateCall(Strict):
@@ -34,7 +34,7 @@ class GeneratorTurn(Recorded):
     offer: WorkerCapabilities
 
 
-class Generate:
+class GeneratorActivities:
     """The activity `generate`."""
 
     def __init__(self, desk: WorkerServices) -> None:
@@ -53,7 +53,7 @@ class Generate:
                 self._desk.refuse_unservable(brief)
             messages = await self._desk.threads.messages(call.thread.messages)
             request = self._request(call, brief, messages)
-            reply = await paid(self._desk, request, pulse)
+            reply = await paid_call(self._desk, request, pulse)
         message = sized(reply.message, request.spec.id)
         self._desk.threads.put(call.thread.messages, message)
         return GeneratorTurn(message=message, usage=reply.usage, offer=self._desk.offer_for(brief))
@@ -62,7 +62,7 @@ class Generate:
         generator = brief.generator
         if generator.model is None:
             raise LookupError("the thread's generator is no model")
-        said = (*messages, last_draft()) if call.last else tuple(messages)
+        said = (*messages, last_draft_message()) if call.last else tuple(messages)
         goes_on = brief.rubric is not None or bool(generator.tools)
         return ModelRequest(
             spec=generator.model,
@@ -70,7 +70,7 @@ class Generate:
             messages=said,
             breakpoints=(len(messages) - 1,) if goes_on else (),
             raised=call.raised,
-            system=generator_system(generator.system_prompt, brief.rubric if generator.show_rubric else None),
+            system=build_generator_system(generator.system_prompt, brief.rubric if generator.show_rubric else None),
             tools=self._desk.toolbox.specs(generator.tools),
             tools_allowed=not call.last,
         )

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerCapabilities, WorkerServices
 from activities.generate import sized
-from activities.model_call import heartbeats, paid
+from activities.model_call import heartbeats, paid_call
 from activities.providers.base import ModelRequest, Step, ToolSpec
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
@@ -22,15 +22,15 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.prompts import JudgedDraft, grader_prompt, is_elided, last_turn, sent_sha256
-from gradeloop.grading.quotes import verified
+from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, is_elided, last_turn_message, sent_sha256
+from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup, call_groups
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.settings.catalog import capability
 
 
 @dataclass(frozen=True)
-class Asking:
+class GraderQuestion:
     """A question to a grader."""
 
     rubric: Rubric
@@ -49,7 +49,7 @@ class Asking:
     raised: bool = False
 
 
-def grader_request(asking: Asking) -> ModelRequest:
+def grader_request(asking: GraderQuestion) -> ModelRequest:
     """Return the call.
 
     Raises:
@@ -57,7 +57,7 @@ def grader_request(asking: Asking) -> ModelRequest:
     """
     model, group, tools = asking.model, asking.group, asking.tools
     try:
-        given = grader_prompt(asking.rubric, group, asking.judged, instructions=asking.grader.system_prompt, tag=asking.tag)
+        given = build_grader_prompt(asking.rubric, group, asking.judged, instructions=asking.grader.system_prompt, tag=asking.tag)
     except InvalidRequest as error:
         raise ApplicationError(str(error), type="config", non_retryable=True) from None
     said = (*given.messages, *asking.scratch)
@@ -66,7 +66,7 @@ def grader_request(asking: Asking) -> ModelRequest:
     return ModelRequest(
         spec=model,
         step=asking.step,
-        messages=(*said, *((last_turn(),) if asking.last else ())),
+        messages=(*said, *((last_turn_message(),) if asking.last else ())),
         system=given.system,
         tools=tools,
         schema=_schema(group) if bound else None,
@@ -149,7 +149,7 @@ class GraderTurn(Recorded):
     """Of what was sent but the conversation after it, its random code masked; told of a finished run."""
 
 
-class Grade:
+class GraderActivities:
     """The activity `grade`."""
 
     def __init__(self, desk: WorkerServices) -> None:
@@ -167,7 +167,7 @@ class Grade:
             if call.admit:
                 self._desk.refuse_unservable(brief)
             request, group = await self._request(call, brief)
-            reply = await paid(self._desk, request, pulse)
+            reply = await paid_call(self._desk, request, pulse)
         message = sized(reply.message, request.spec.id)
         self._desk.threads.put(call.scratch, message)
         tools, form = tuple(tool.name for tool in request.tools), answer_form(request.spec)
@@ -181,10 +181,10 @@ class Grade:
         )
         if message.tool_calls and not call.last:
             return told
-        reading = read(message.content, group, call.pending or None, tag=request.tag)
+        reading = parse_verdict(message.content, group, call.pending or None, tag=request.tag)
         if isinstance(reading, Verdict):
             messages = await self._desk.threads.messages(call.thread.messages)
-            reading = verified(reading, call.shown(messages)) if group.quoted else reading
+            reading = verify_quotes(reading, call.shown(messages)) if group.quoted else reading
             return told.model_copy(update={"verdict": reading})
         return told.model_copy(update={"malformed": reading})
 
@@ -199,7 +199,7 @@ class Grade:
         scratch = await self._desk.threads.messages(call.scratch)
         judged = JudgedDraft(call.shown(messages), call.request, call.draft, call.checks, call.nonce)
         together = capability(model).schema_with_tools
-        asking = Asking(
+        asking = GraderQuestion(
             rubric=rubric,
             group=group,
             grader=grader,

@@ -15,7 +15,7 @@ from activities.tools.base import Tool, ToolContext, tool_of
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox import Execution, Sandbox
 from gradeloop.sandbox.bubblewrap import Bubblewrap
-from gradeloop.sandbox.choice import SandboxChoice, choose
+from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.worker import WorkerSettings
@@ -51,10 +51,10 @@ class Measured:
 
 def tool(box: object) -> Tool:
     """Return `run_python` in a sandbox."""
-    from activities.tools.code import run_python_of
+    from activities.tools.code import build_run_python
 
     choice = SandboxChoice(box, None, None, ())  # type: ignore[arg-type]  # the bare one has another name
-    return tool_of(run_python_of(ToolContext(WorkerSettings(), choice)))
+    return tool_of(build_run_python(ToolContext(WorkerSettings(), choice)))
 
 
 async def measured(box: object) -> Measured:
@@ -106,7 +106,7 @@ def _pss(process: psutil.Process) -> float:
 
 def subjects() -> list[object]:
     """Return what is measured: the sandboxes that hold here, and no sandbox."""
-    held = {each.name for each in choose(all_of_them=True).tried if each.held}
+    held = {each.name for each in choose_sandboxes(all_of_them=True).tried if each.held}
     boxes: list[Sandbox] = [Monty(), Bubblewrap(), Landlock()]
     return [*(box for box in boxes if box.name in held), Bare()]
 

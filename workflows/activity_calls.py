@@ -230,7 +230,7 @@ class ActivityCalls:
     def unknown_judge(self) -> bool:
         """True before the first call, whose result says what the worker can do, and while the judge of this run is still to be found."""
         thread, rubric = self._thread, self._thread.rubric_in_force
-        named = thread.judge is not None or (thread.grader is not None and thread.grader.elsewhere is not None)
+        named = thread.judge is not None or (thread.grader is not None and thread.grader.remote is not None)
         judged = rubric is not None and any(None in criterion.judges for criterion in rubric.judged)
         return self.capabilities is None or (judged and not named)
 

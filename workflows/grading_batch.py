@@ -21,9 +21,9 @@ from temporalio.exceptions import (
 from temporalio.workflow import ActivityConfig, ChildWorkflowHandle
 
 from gradeloop.batches.contract import (
+    BATCH_WORKFLOW,
     NO_OUTPUT,
     UPLOAD_WORKFLOW,
-    WORKFLOW,
     BatchClosing,
     BatchProgress,
     BatchRequest,
@@ -84,7 +84,7 @@ TRIES = 15
 """How many times a case's workflow is started while one of an earlier attempt is about to end."""
 
 
-@workflow.defn(name=WORKFLOW)
+@workflow.defn(name=BATCH_WORKFLOW)
 class GradingBatchWorkflow(GradingBatch):
     """A batch: opens shards over its cases until all have ended, or a limit pauses it."""
 

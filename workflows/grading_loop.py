@@ -8,9 +8,9 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from activities.generate import GenerateCall, GeneratorTurn
 from activities.providers.base import Step
 from gradeloop.contract.messages import Message, Usage, unanswered
-from gradeloop.contract.model_spec import names_of
+from gradeloop.contract.model_spec import tool_names
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.prompts import feedback
+from gradeloop.grading.prompts import feedback_message
 from workflows import thread_rules
 from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, describe_error, kind_of
 from workflows.grading_pass import GradingPass
@@ -85,7 +85,7 @@ class GradingLoop:
             return
         evaluation = thread_rules.record_evaluation(thread, rubric, run, grading, judgement)
         if evaluation.status == "running" and thread.supplied is None:
-            self._append(feedback(rubric, evaluation))
+            self._append(feedback_message(rubric, evaluation))
             run.iteration += 1
             self._publish()
             if workflow.info().is_continue_as_new_suggested():
@@ -107,7 +107,7 @@ class GradingLoop:
             if wanted := unanswered(thread.log.slice(len(thread.log) - 1)):
                 await self._calls.find_capabilities(for_tools=True)
                 step = f"generator.{len(thread.log) - 1}"
-                for message in await self._tools.answer(exchange, wanted, names_of(thread.generator.tools), step):
+                for message in await self._tools.answer(exchange, wanted, tool_names(thread.generator.tools), step):
                     self._append(message)
             turn = await self._call_generator(exchange)
             exchange.steps += 1

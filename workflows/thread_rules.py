@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from gradeloop.contract.evaluation import Decision, Evaluation, Judgement, Override, Status, evidence_of
+from gradeloop.contract.evaluation import Decision, Evaluation, Judgement, Override, RunStatus, build_evidence
 from gradeloop.contract.messages import Log, unanswered
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
@@ -22,12 +22,12 @@ from gradeloop.contract.thread import (
     OverrideRequest,
     ResumeRequest,
     ThreadRequest,
-    parse,
+    parse_update,
     refuse_oversize,
 )
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.grading.prompts import VERSION
-from gradeloop.grading.scoring import best_of, overridden, result_of, score_of, status_of
+from gradeloop.grading.prompts import PROMPT_VERSION
+from gradeloop.grading.scoring import apply_override, best_evaluation, result_of, score_of, status_of
 from gradeloop.grading.templates import fill
 from gradeloop.text import shortened
 from workflows.raw_arguments import decode, parse_rubric
@@ -104,7 +104,7 @@ def payload_sha256(payload: dict[str, Any]) -> str:
 
 def parse_turn(thread: Thread, raw: RawValue, update_id: str) -> Invocation:
     """Return the turn that the update `invoke` asks for."""
-    request = parse(InvokeRequest, decode(raw, "the turn"))
+    request = parse_update(InvokeRequest, decode(raw, "the turn"))
     template = request.rubric if request.rubric is not None or request.vars is None else thread.template or thread.rubric
     return Invocation(
         keys=[request.key or update_id],
@@ -120,14 +120,14 @@ def parse_turn(thread: Thread, raw: RawValue, update_id: str) -> Invocation:
 
 def parse_resumption(raw: RawValue, update_id: str) -> Invocation:
     """Return the turn that goes on with the interrupted one."""
-    budget = parse(ResumeRequest, decode(raw, "the resumption")).budget
+    budget = parse_update(ResumeRequest, decode(raw, "the resumption")).budget
     return Invocation(keys=[f"resume/{update_id}"], payload=payload_sha256({}), resumes=True, budget=budget)
 
 
 def refuse_turn(thread: Thread, raw: RawValue, update_id: str, *, rolling: bool) -> None:
     """Raise where a turn cannot be taken; nothing of it is recorded then."""
     try:
-        request = parse(InvokeRequest, decode(raw, "the turn"))
+        request = parse_update(InvokeRequest, decode(raw, "the turn"))
         turn = parse_turn(thread, raw, update_id)
         if not _is_known(thread, turn):
             _refuse_new_turn(thread, request, rolling=rolling)
@@ -256,7 +256,7 @@ def _close_tool_calls(thread: Thread) -> None:
     """Answer the tool calls that an interruption left open: no provider takes a conversation without their results."""
     results = thread.drafting.results if thread.drafting else {}
     for at, call in enumerate(unanswered(thread.log.slice(max(len(thread.log) - 1, 0)))):
-        result = results.get(str(at)) or evidence_of(call.id, "not run: the turn was interrupted", failed=True)
+        result = results.get(str(at)) or build_evidence(call.id, "not run: the turn was interrupted", failed=True)
         thread.append(result.message(call.name))
 
 
@@ -355,7 +355,7 @@ def record_evaluation(thread: Thread, rubric: Rubric, run: GradingRun, grading: 
         draft=grading.draft,
         grader=grading.judged_by,
         rubric_sha256=rubric.sha256(),
-        prompt_version=VERSION if rubric.judged else None,
+        prompt_version=PROMPT_VERSION if rubric.judged else None,
     )
     if thread.bytes() + evaluation.size() > thread.limit:
         evaluation = evaluation.curtailed()
@@ -371,8 +371,8 @@ def settle_turn(thread: Thread) -> None:
     first = next((at for at, evaluation in enumerate(thread.evaluations) if run and evaluation.grading_run_id == run.grading_run_id), None)
     stop = len(thread.evaluations)
     rubric, evaluations = thread.rubric_in_force, thread.evaluations[first:stop] if first is not None else []
-    best = best_of(rubric, evaluations) if rubric else None
-    status: Status | None = run.status if run else None
+    best = best_evaluation(rubric, evaluations) if rubric else None
+    status: RunStatus | None = run.status if run else None
     if thread.status in ("interrupted", "waiting"):
         status = thread.status
     outcome = TurnOutcome(
@@ -476,7 +476,7 @@ def override(thread: Thread, raw: RawValue) -> int:
         raise _stale("the evaluation is gone")
     when = workflow.now().isoformat(timespec="milliseconds")
     verdict = Override(passed=request.passed, why=request.why, by=request.by, time=when)
-    thread.evaluations[index] = overridden(rubric, evaluation, request.criterion, verdict)
+    thread.evaluations[index] = apply_override(rubric, evaluation, request.criterion, verdict)
     thread.record_event("overridden", index=index, criterion=request.criterion)
     return index
 
@@ -504,7 +504,7 @@ def _find_evaluation(thread: Thread, request: OverrideRequest) -> int | None:
 
 def _parse_person(model: type[PersonRequest], raw: RawValue, what: str) -> PersonRequest:
     try:
-        return parse(model, decode(raw, what))
+        return parse_update(model, decode(raw, what))
     except InvalidRequest as error:
         raise ApplicationError(str(error), type="InvalidRequest", non_retryable=True) from None
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import to_json
 from temporalio import workflow
 
-from gradeloop.contract.base import FirstMistakes, Items, Page, Table, page_of, without_nulls
+from gradeloop.contract.base import BoundedDict, FirstMistakes, Items, Page, page_of, without_nulls
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import (
     CheckOutcome,
@@ -19,7 +19,7 @@ from gradeloop.contract.evaluation import (
     Evidence,
     InterruptReason,
     PendingCall,
-    Status,
+    RunStatus,
     Verdict,
     WaitingCriterion,
     WaitingFor,
@@ -63,7 +63,7 @@ class ToolCallRecord(State):
 
     operations: dict[str, str] = Field(default_factory=dict)
     """Ids of the calls by position: they stay the same where the run goes on under another name."""
-    approvals: Table[Approval] = Field(default_factory=dict)
+    approvals: BoundedDict[Approval] = Field(default_factory=dict)
     """Approvals by the id of the call."""
     begun: tuple[str, ...] = ()
     """Ids of the calls that began and must not begin again."""
@@ -74,7 +74,7 @@ class Exchange(State):
 
     steps: int = 0
     tool_calls: int = 0
-    results: Table[Evidence] = {}
+    results: BoundedDict[Evidence] = {}
     """Results of the last turn's tool calls, by position, until all are there."""
     exhausted: bool = False
     """True when tool calls or turns are used up: one last turn without tools is left."""
@@ -99,10 +99,10 @@ class PassState(State):
     """One grading pass in flight."""
 
     draft: int
-    checks: Table[CheckOutcome] = {}
-    conversations: Table[Conversation] = {}
+    checks: BoundedDict[CheckOutcome] = {}
+    conversations: BoundedDict[Conversation] = {}
     """Conversations with graders by call group and sample, `0/0` the first."""
-    decisions: Table[Decision] = {}
+    decisions: BoundedDict[Decision] = {}
     usage: Usage = Usage()
     ledger: ToolCallRecord = Field(default_factory=ToolCallRecord)
     """The calls of the checks."""
@@ -134,7 +134,7 @@ class GradingRun(State):
     ordinal: int
     nonce: str
     max_iterations: int
-    status: Status = "running"
+    status: RunStatus = "running"
     iteration: int = 0
     grading: PassState | None = None
     judge: ModelSpec | None = None
@@ -189,7 +189,7 @@ class TurnOutcome(State):
     key: str
     payload: str
     grading_run_id: str | None
-    status: Status | None
+    status: RunStatus | None
     start: int
     """Index of the turn's first message."""
     stop: int
@@ -213,9 +213,9 @@ class Thread(State):
     template: Rubric | None = None
     """The rubric as it was given, where variables are put into it."""
     vars: dict[str, JsonValue] | None = None
-    rubrics: Table[Rubric] = Field(default_factory=dict)
+    rubrics: BoundedDict[Rubric] = Field(default_factory=dict)
     """The rubric that was in force before, by its sha256, so that its evaluations can still be explained."""
-    verdicts: Table[Verdict] = Field(default_factory=dict)
+    verdicts: BoundedDict[Verdict] = Field(default_factory=dict)
     """Verdicts on the draft that was judged last, by the key of the question."""
     verdicts_of: int | None = None
     """Index of the draft that the verdicts are about."""

@@ -14,9 +14,9 @@ from temporalio.client import Client
 
 from activities.tools import files as read_files
 from activities.tools.base import Tool, ToolContext, tool_of
-from activities.tools.registry import NAMES, ToolRegistry, builtins
+from activities.tools.registry import BUILTIN_NAMES, ToolRegistry, build_builtins
 from gradeloop.errors import InvalidRequest
-from gradeloop.sandbox.choice import SandboxChoice, choose
+from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.worker import WorkerSettings
 from tests.rig.threads import draft, grade, request, serving, wants
 
@@ -24,12 +24,12 @@ from tests.rig.threads import draft, grade, request, serving, wants
 @cache
 def here() -> SandboxChoice:
     """Return the sandboxes of this machine."""
-    return choose()
+    return choose_sandboxes()
 
 
 def tools(**settings: Any) -> dict[str, Tool]:
     """Return the built-in tools by name, under these settings."""
-    offered, _ = builtins(ToolContext(WorkerSettings(**settings), here()))
+    offered, _ = build_builtins(ToolContext(WorkerSettings(**settings), here()))
     return {tool.spec.name: tool for tool in map(tool_of, offered)}
 
 
@@ -157,8 +157,8 @@ class TestRunPytest:
         check = {"tool": "run_pytest", "arguments": {"files": SUITE}}
         rubric = {"criteria": [{"id": "tests", "description": "The tests pass", "check": check}]}
         wrong = SHAPES.replace("range(4)", "range(3)")
-        async with serving(client, draft(text=wrong), draft(1, SHAPES), sandboxes=here()) as desk:
-            result = await desk.run(request(rubric, grader=None))
+        async with serving(client, draft(text=wrong), draft(1, SHAPES), sandboxes=here()) as served:
+            result = await served.run(request(rubric, grader=None))
 
         assert (result.status, result.iterations) == ("satisfied", 2)
         assert "test_shapes.py::test_sides" in (result.evaluations[0].criteria[0].gap or "")
@@ -166,7 +166,7 @@ class TestRunPytest:
 
 @programs
 async def test_run_python_in_another_sandbox_knows_all_of_python() -> None:
-    offered, _ = builtins(ToolContext(WorkerSettings(), SandboxChoice(here().programs, here().programs, None, ())))
+    offered, _ = build_builtins(ToolContext(WorkerSettings(), SandboxChoice(here().programs, here().programs, None, ())))
     run = next(tool for tool in map(tool_of, offered) if tool.spec.name == "run_python")
 
     told = await run.run({"code": "import sys\nclass A(dict):\n    pass\nprint(A(x=1))\nsys.stderr.write('w')"}, "")
@@ -520,10 +520,10 @@ CHECKS: list[tuple[dict[str, Any], str, str, str]] = [
 @pytest.mark.parametrize(("check", "good", "gap", "bad"), CHECKS, ids=[str(each[0]["tool"]) for each in CHECKS])
 async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, check: dict[str, Any], good: str, gap: str, bad: str) -> None:
     rubric = {"criteria": [{"id": "c1", "description": "it holds", "check": check}]}
-    async with serving(client, draft(text=bad), draft(1, good)) as desk:
-        result = await desk.run(request(rubric, grader=None))
+    async with serving(client, draft(text=bad), draft(1, good)) as served:
+        result = await served.run(request(rubric, grader=None))
 
-    assert desk.models.of("grader") == []
+    assert served.models.requests_of("grader") == []
     assert (result.status, result.iterations) == ("satisfied", 2)
     assert gap in (result.evaluations[0].criteria[0].gap or "")
 
@@ -545,23 +545,23 @@ async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, che
     ],
 )
 async def test_a_check_that_cannot_be_is_refused_before_anybody_is_asked(client: Client, check: dict[str, Any], told: str) -> None:
-    async with serving(client, draft()) as desk:
-        refusal = await desk.refusal(request({"criteria": [{"description": "x", "check": check}]}, grader=None))
+    async with serving(client, draft()) as served:
+        refusal = await served.refusal(request({"criteria": [{"description": "x", "check": check}]}, grader=None))
 
     assert told in refusal
-    assert desk.models.asked == []
+    assert served.models.requests == []
 
 
 async def test_a_grader_that_names_read_transcript_has_it_also_where_nothing_is_cut(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["read_transcript"]
     call = {"name": "read_transcript", "arguments": {"record": 1, "offset": 0}}
-    async with serving(client, draft(text="the draft"), wants("grader", call), grade(step=1)) as desk:
-        await desk.run(argument)
+    async with serving(client, draft(text="the draft"), wants("grader", call), grade(step=1)) as served:
+        await served.run(argument)
         argument["generator"]["tools"] = ["read_transcript"]
-        refusal = await desk.refusal(argument)
+        refusal = await served.refusal(argument)
 
-    assert '"text":"the draft"' in desk.models.of("grader")[1].messages[-1].content
+    assert '"text":"the draft"' in served.models.requests_of("grader")[1].messages[-1].content
     assert refusal == "generator.tools: read_transcript shows a grader what it judges; leave it out here"
 
 
@@ -574,9 +574,9 @@ def test_where_no_sandbox_holds_the_tools_that_need_one_are_refused_by_name() ->
 
 
 def test_every_built_in_tool_is_offered_or_refused_with_a_cure() -> None:
-    offered, refused = builtins(ToolContext(WorkerSettings(), here()))
+    offered, refused = build_builtins(ToolContext(WorkerSettings(), here()))
 
-    assert {tool.__name__ for tool in offered} | set(refused) == set(NAMES)
+    assert {tool.__name__ for tool in offered} | set(refused) == set(BUILTIN_NAMES)
     for name in ("run_command", "fetch_page", "read_file", "list_files", "search_files"):
         assert "gradeloop.toml" in refused[name]
 

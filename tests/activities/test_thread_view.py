@@ -11,12 +11,12 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities import state_cache as thread_view
-from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadViews
+from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadLoader
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.thread import Generator, RunResult
 from gradeloop.settings.worker import WorkerSettings
-from tests.rig.threads import Desk, Models, draft, grade, request, row, serving, story, until
+from tests.rig.threads import Models, Served, draft, grade, request, row, serving, story, until
 from worker import build
 
 MESSAGES = [Message(role="user", content=f"message {number}") for number in range(6)]
@@ -57,7 +57,7 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
     return answering
 
 
-async def read(views: ThreadViews, asked: LogRef) -> list[str]:
+async def read(views: ThreadLoader, asked: LogRef) -> list[str]:
     """Read as an activity of one thread does."""
     return [each.content for each in await ActivityEnvironment().run(views.messages, asked)]
 
@@ -68,7 +68,7 @@ def texts(count: int) -> list[str]:
 
 
 async def test_what_the_tail_completes_is_never_fetched(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
 
     assert await read(views, reference(2, 2)) == texts(2)
     assert await read(views, reference(5, 3)) == texts(5)
@@ -78,7 +78,7 @@ async def test_what_the_tail_completes_is_never_fetched(queries: Queries) -> Non
 
 
 async def test_what_a_call_returned_is_known_to_the_next(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
     await read(views, reference(1, 1))
 
     ActivityEnvironment().run(views.put, reference(1), MESSAGES[1])
@@ -88,7 +88,7 @@ async def test_what_a_call_returned_is_known_to_the_next(queries: Queries) -> No
 
 
 async def test_what_a_lost_attempt_returned_is_replaced(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
     await read(views, reference(1, 1))
     ActivityEnvironment().run(views.put, reference(1), Message(role="assistant", content="an attempt that nobody recorded"))
 
@@ -98,12 +98,12 @@ async def test_what_a_lost_attempt_returned_is_replaced(queries: Queries) -> Non
 
 
 async def test_a_process_that_knows_nothing_fetches_all_by_query(queries: Queries) -> None:
-    assert await read(ThreadViews(), reference(4)) == texts(4)
+    assert await read(ThreadLoader(), reference(4)) == texts(4)
     assert queries.asked == [("log", "messages", 0, 4)]
 
 
 async def test_a_tail_that_was_too_large_to_carry_is_fetched_alone(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
     await read(views, reference(2, 2))
 
     assert await read(views, reference(6, None)) == texts(6)
@@ -114,12 +114,12 @@ async def test_a_long_thread_is_paged(monkeypatch: pytest.MonkeyPatch) -> None:
     paging = Queries(MESSAGES, page=2)
     monkeypatch.setattr(thread_view, "_query", paging)
 
-    assert await read(ThreadViews(), reference(5)) == texts(5)
+    assert await read(ThreadLoader(), reference(5)) == texts(5)
     assert [asked[2:] for asked in paging.asked] == [(0, 5), (2, 3), (4, 1)]
 
 
 async def test_a_copy_whose_sha256_differs_is_dropped_and_fetched_anew(queries: Queries) -> None:
-    views, other = ThreadViews(), [Message(role="user", content="another world")]
+    views, other = ThreadLoader(), [Message(role="user", content="another world")]
     await read(views, reference(1, 1, messages=other))
 
     assert await read(views, reference(3)) == texts(3)
@@ -127,7 +127,7 @@ async def test_a_copy_whose_sha256_differs_is_dropped_and_fetched_anew(queries: 
 
 
 async def test_a_tail_behind_another_prefix_is_not_believed(queries: Queries) -> None:
-    views, other = ThreadViews(), [Message(role="user", content="another world")]
+    views, other = ThreadLoader(), [Message(role="user", content="another world")]
     await read(views, reference(1, 1, messages=other))
 
     assert await read(views, reference(3, 2)) == texts(3)
@@ -138,11 +138,11 @@ async def test_a_thread_that_does_not_match_its_reference_is_an_error_and_no_gue
     wrong = LogRef(key="messages", count=2, sha256="0" * 64, tail=None)
 
     with pytest.raises(LookupError, match="the thread's messages do not match their reference"):
-        await read(ThreadViews(), wrong)
+        await read(ThreadLoader(), wrong)
 
 
 async def test_one_query_is_in_flight_for_a_thread_however_many_calls_ask(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
 
     answers = await asyncio.gather(*(read(views, reference(4)) for _ in range(5)))
 
@@ -151,7 +151,7 @@ async def test_one_query_is_in_flight_for_a_thread_however_many_calls_ask(querie
 
 
 async def test_conversations_of_one_thread_are_kept_apart(queries: Queries) -> None:
-    views, other = ThreadViews(), [Message(role="user", content="scratch")]
+    views, other = ThreadLoader(), [Message(role="user", content="scratch")]
     await read(views, reference(2, 2))
 
     assert await read(views, reference(1, 1, key="scratch/r/0/0/0", messages=other)) == ["scratch"]
@@ -160,7 +160,7 @@ async def test_conversations_of_one_thread_are_kept_apart(queries: Queries) -> N
 
 
 async def test_another_run_of_the_workflow_shares_nothing(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
     await read(views, reference(2, 2))
     other = ActivityEnvironment()
     other.info = ActivityEnvironment.default_info().__class__(**{**vars(other.info), "workflow_run_id": "another"})
@@ -170,12 +170,12 @@ async def test_another_run_of_the_workflow_shares_nothing(queries: Queries) -> N
     assert len(queries.asked) == 1
 
 
-@pytest.mark.parametrize(("limit", "value"), [("CACHE_BYTES", 100), ("CACHE_LOGS", 2)])
+@pytest.mark.parametrize(("limit", "value"), [("THREAD_CACHE_BYTES", 100), ("CACHED_LOGS", 2)])
 async def test_the_least_used_go_first_where_the_copies_grow_large(
     queries: Queries, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(thread_view, limit, value)
-    views = ThreadViews()
+    views = ThreadLoader()
     for key in ("a", "b", "c"):
         await read(views, reference(1, 1, key=key))
 
@@ -186,19 +186,19 @@ async def test_the_least_used_go_first_where_the_copies_grow_large(
 
 
 async def test_a_brief_is_carried_once_and_asked_for_where_it_is_unknown(queries: Queries) -> None:
-    views, env = ThreadViews(), ActivityEnvironment()
+    views, env = ThreadLoader(), ActivityEnvironment()
 
     assert await env.run(views.brief, GradingSettingsRef(sha256=BRIEF.sha256(), brief=BRIEF)) == BRIEF
     assert await env.run(views.brief, GradingSettingsRef(sha256=BRIEF.sha256())) == BRIEF
     assert queries.asked == []
-    assert await env.run(ThreadViews().brief, GradingSettingsRef(sha256=BRIEF.sha256())) == BRIEF
+    assert await env.run(ThreadLoader().brief, GradingSettingsRef(sha256=BRIEF.sha256())) == BRIEF
     assert queries.asked == [("brief",)]
 
 
 async def test_a_call_on_the_same_worker_asks_the_workflow_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _watched(monkeypatch)
-    async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as desk:
-        result = await desk.run(request("- x"))
+    async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as served:
+        result = await served.run(request("- x"))
 
     assert (result.status, asked) == ("satisfied", [])
 
@@ -213,29 +213,29 @@ async def test_a_worker_that_comes_later_fetches_what_it_lacks_and_sends_the_sam
     async with _first_half(client, *replies) as (first, thread):
         pass
     models = Models(replies, {})
-    async with build(client, models, ToolRegistry(), WorkerSettings(task_queue=first.queue)):
+    async with build(client, models, ToolRegistry(), WorkerSettings(task_queue=first.task_queue)):
         result = await thread.execute_update("resume", result_type=RunResult)
         activities = await story(thread)
 
     assert result.status == "satisfied"
     assert [each[0] for each in asked][:2] == ["brief", "log"]
-    assert [message.content for message in models.of("generator")[-1].messages] == [
-        message.content for message in whole.models.of("generator")[-1].messages
+    assert [message.content for message in models.requests_of("generator")[-1].messages] == [
+        message.content for message in whole.models.requests_of("generator")[-1].messages
     ]
     assert [activity.type for activity in activities] == ["generate", "grade", "generate", "generate", "grade"]
-    assert [(each.step.role, each.step.iteration) for each in models.asked] == [("generator", 1), ("grader", 1)]
+    assert [(each.step.role, each.step.iteration) for each in models.requests] == [("generator", 1), ("grader", 1)]
 
 
 @asynccontextmanager
-async def _first_half(client: Client, *replies: dict[str, Any]) -> AsyncIterator[tuple[Desk, Any]]:
+async def _first_half(client: Client, *replies: dict[str, Any]) -> AsyncIterator[tuple[Served, Any]]:
     """Run a thread, interrupted at its second draft, on a worker that then ends."""
-    async with serving(client, *replies) as desk:
-        gate = desk.models.gate("generator", 1)
-        thread = await desk.start(request("- x"), id=f"handed-over-{uuid4()}")
+    async with serving(client, *replies) as served:
+        gate = served.models.gate("generator", 1)
+        thread = await served.start(request("- x"), id=f"handed-over-{uuid4()}")
         await gate.reached.wait()
         await thread.signal("interrupt")
         await until(thread, "interrupted")
-        yield desk, thread
+        yield served, thread
 
 
 def _watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:

@@ -30,7 +30,6 @@ from gradeloop import errors
 from gradeloop import exit_codes as departure
 from gradeloop.cli.schemas import schemas_of
 from gradeloop.cli.task_file import TaskFile
-from gradeloop.client import client as thread_reader
 from gradeloop.client import client as typed_client
 from gradeloop.contract import base as page
 from gradeloop.contract import messages as transcript
@@ -41,14 +40,14 @@ from gradeloop.contract import thread as contracts
 from gradeloop.contract import thread as request
 from gradeloop.contract.base import Strict
 from gradeloop.contract.criterion import VOTES
-from gradeloop.contract.evaluation import EVIDENCE_BYTES, Event, Status, Verdict
+from gradeloop.contract.evaluation import EVIDENCE_BYTES, Event, RunStatus, Verdict
 from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, InvokeRequest, RunResult, ThreadRequest, ThreadState
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import call_groups
 from gradeloop.grading.templates import VARS_BYTES
-from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS, read
+from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS, parse_verdict
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal import connect as storage
@@ -259,7 +258,7 @@ async def test_the_contracts_examples_are_what_a_run_really_returns(client: Clie
 def test_the_contracts_verdict_is_accepted_by_the_rules_beside_it() -> None:
     asked = Rubric.model_validate(shown("ThreadRequest")["rubric"])
 
-    assert isinstance(read(block(CONTRACT, "json", "Verdict").text, call_groups(asked)[0]), Verdict)
+    assert isinstance(parse_verdict(block(CONTRACT, "json", "Verdict").text, call_groups(asked)[0]), Verdict)
 
 
 def test_the_contracts_fields_handlers_types_and_columns_are_the_codes() -> None:
@@ -275,7 +274,7 @@ def test_the_contracts_fields_handlers_types_and_columns_are_the_codes() -> None
     assert f"`{contracts.WORKFLOW}` on the task queue `{contracts.TASK_QUEUE}`" in text
     assert all(f"`{kind}`" in text for kind in (*failures.RETRYABLE, *failures.PERMANENT))
     assert all(f"`{name}`" in text for name in Event.model_json_schema()["properties"]["type"]["enum"])
-    assert all(f"`{status}`" in text for status in set(get_args(Status)) - {"waiting"})
+    assert all(f"`{status}`" in text for status in set(get_args(RunStatus)) - {"waiting"})
 
 
 def names_in(table: list[tuple[str, ...]]) -> set[str]:
@@ -295,11 +294,11 @@ def test_the_methods_and_errors_of_the_contract_are_the_clients() -> None:
     named = {name for row in rows(CONTRACT, "From Python") for name in re.findall(r"`(\w+)", row[0])}
     section = CONTRACT.read_text().split("\n## From Python\n")[1].split("\n## ")[0]
 
-    methods = vars(typed_client.GradingClient) | vars(thread_reader.ThreadReader)
+    methods = vars(typed_client.GradingClient)
     assert named == {name for name in methods if not name.startswith("_")}
     raised = re.findall(r"`([A-Z]\w+)`", section.split("They raise")[1])
     assert all(issubclass(getattr(errors, name), errors.GradeloopError) for name in raised)
-    assert f"waits {thread_reader.PATIENCE_SECONDS:.0f} s" in section
+    assert f"waits {typed_client.PATIENCE_SECONDS:.0f} s" in section
 
 
 async def run_shell(text: str) -> list[Done]:
@@ -469,7 +468,7 @@ def test_the_limits_are_the_codes() -> None:
         "a generator of your own": foreign_limits(),
         "events kept": f"{thread_state.EVENTS_KEPT:,}",
     }
-    assert Generator.model_fields["system_prompt"].annotation == request.Prompt | None
+    assert Generator.model_fields["system_prompt"].annotation == request.SystemPrompt | None
     assert f"{contracts.RESULT_MESSAGES_BYTES // 1024} KiB" in CONTRACT.read_text()
     assert page.PAGE_BYTES == 1024 * 1024
     assert f"has the key `{admission.START_KEY}`" in CONTRACT.read_text()
@@ -524,7 +523,7 @@ async def test_the_seconds_in_which_a_death_and_an_interrupt_are_noticed_are_the
     build(client, Models([], {}), ToolRegistry())
     beat = made["max_heartbeat_throttle_interval"]
 
-    assert heartbeat.PULSE_SECONDS == 1
+    assert heartbeat.HEARTBEAT_SECONDS == 1
     assert f"a call pulses every second, and the worker sends a heartbeat every {beat.total_seconds():.0f} seconds at most" in text
     assert timeout is not None
     assert f"is missed within {timeout.total_seconds():.0f}," in text
@@ -532,7 +531,7 @@ async def test_the_seconds_in_which_a_death_and_an_interrupt_are_noticed_are_the
 
 
 def test_every_line_that_the_example_task_offers_is_one_that_a_task_takes() -> None:
-    example = (ROOT / "src/gradeloop/task_example.yaml").read_text()
+    example = (ROOT / "src/gradeloop/cli/task_example.yaml").read_text()
     offered = re.findall(r"^# (?=(\w+): )", example, flags=re.MULTILINE)
     whole = YAML(typ="safe").load(re.sub(r"^# (?=\w+: )", "", example, flags=re.MULTILINE))
 

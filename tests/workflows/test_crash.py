@@ -410,14 +410,14 @@ async def test_a_call_that_waited_long_before_the_server_went_still_waits_for_it
     clock = [0.0]
     monkeypatch.setattr(Outage, "_now", staticmethod(lambda: clock[0]))
     outage = Outage()
-    outage.ask()
+    outage.begin_attempt()
     clock[0] = 10 * RECONNECT_SECONDS
     lost = outage.is_too_long()
     for _ in range(int(RECONNECT_SECONDS)):
-        outage.ask()
+        outage.begin_attempt()
         clock[0] += 1
     within = outage.is_too_long()
-    outage.ask()
+    outage.begin_attempt()
     clock[0] += REACHED_SECONDS - 1
 
     assert (lost, within, outage.is_too_long()) == (False, False, True)

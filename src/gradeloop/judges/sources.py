@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.client.client import ThreadReader
+from gradeloop.client.client import GradingClient
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun, RunMessage
@@ -68,7 +68,7 @@ def is_file(name: str) -> bool:
     return path.exists() or path.suffix in {*YAML_SUFFIXES, ".md", ".txt"}
 
 
-async def runs_named(sources: Sequence[str], reader: ThreadReader | None) -> list[AgentRun]:
+async def runs_named(sources: Sequence[str], reader: GradingClient | None) -> list[AgentRun]:
     """Return the runs of files and of threads, in order.
 
     Raises:
@@ -86,7 +86,7 @@ async def runs_named(sources: Sequence[str], reader: ThreadReader | None) -> lis
     return runs
 
 
-async def read_thread(reader: ThreadReader, thread_id: str) -> AgentRun:
+async def read_thread(reader: GradingClient, thread_id: str) -> AgentRun:
     """Return a thread of ours as a run, drafts and feedback as they were said.
 
     Raises:
@@ -127,7 +127,7 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool) -> tupl
         return judge, None
     named = judge.judge_model if not isinstance(judge, CriteriaJudge) else judge.grader.model if judge.grader else None
     asks = not isinstance(judge, CriteriaJudge) or any(None in each.judges for each in judge.rubric.judged)
-    elsewhere = isinstance(judge, CriteriaJudge) and judge.grader is not None and judge.grader.elsewhere is not None
+    elsewhere = isinstance(judge, CriteriaJudge) and judge.grader is not None and judge.grader.remote is not None
     if named is None and asks and not elsewhere:
         chosen = named_default(os.environ, "grader")
         return _judged_by(judge, chosen.spec), f"judge: {chosen.spec.id}, because {chosen.variable} is set"

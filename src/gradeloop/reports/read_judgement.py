@@ -10,17 +10,17 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from gradeloop.client.thread import failure
+from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.contract.transcript import AgentRun, answer_of, as_log
+from gradeloop.contract.transcript import AgentRun, draft_index, run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import status_of
 from gradeloop.judges.answers import Citation
 from gradeloop.judges.contract import WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge, config_of
 from gradeloop.judges.prompt import blocks
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
-from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolUse, Verdict
+from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence, Verdict
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, started_with, tool_uses
 from gradeloop.reports.run_page import run_page
 from gradeloop.text import money
@@ -32,7 +32,7 @@ class JudgementRecord:
 
     run: AgentRun | None = None
     judge: JudgeConfig | None = None
-    tools: tuple[ToolUse, ...] = ()
+    tools: tuple[ToolEvidence, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -67,7 +67,7 @@ async def _first_event(temporal: Client, name: str) -> HistoryEvent | None:
             return event if kind == WORKFLOW else None
     except RPCError as error:
         if error.status not in GONE:
-            raise failure(error, name) from None
+            raise error_of_rpc(error, name) from None
     return None
 
 
@@ -198,7 +198,7 @@ def _story(telling: _Telling) -> RunReport:
 
 
 def _by_criteria(telling: _Telling) -> RunReport:
-    log = as_log(telling.run) if telling.run else []
+    log = run_as_messages(telling.run) if telling.run else []
     evaluation = _evaluation(telling, log)
     passed = evaluation.result == "satisfied"
     update = {
@@ -243,7 +243,7 @@ def _draft(result: JudgeResult, log: list[Message]) -> int:
     said = result.result_metadata.get("draft")
     if isinstance(said, int) and said >= 0 and (not log or said < len(log)):
         return said
-    return max(answer_of(log), 0)
+    return max(draft_index(log), 0)
 
 
 def _by_schema(telling: _Telling) -> RunReport:

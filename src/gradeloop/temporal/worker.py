@@ -19,12 +19,14 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-import gradeloop
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import SETTINGS
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.process import Resident
+
+PACKAGE = Path(__file__).parents[1]
+"""The folder of the installed package `gradeloop`."""
 
 IDLE_SECONDS = 60
 """The worker ends itself when its queue has had no open workflow for so long."""
@@ -89,11 +91,10 @@ class Readiness:
 
 def application_folder() -> Path:
     """Return the folder of worker.py: inside the installed package, else the checkout's root."""
-    package = Path(gradeloop.__file__).parent
-    for folder in (package / "_app", package.parent.parent):
+    for folder in (PACKAGE / "_app", PACKAGE.parent.parent):
         if (folder / "worker.py").is_file():
             return folder
-    raise WorkerFailed(f"worker.py is missing from the installation at {package}; pip install --force-reinstall gradeloop")
+    raise WorkerFailed(f"worker.py is missing from the installation at {PACKAGE}; pip install --force-reinstall gradeloop")
 
 
 async def ensure_worker(spec: WorkerSpec, connection: Connection) -> str:
@@ -250,13 +251,13 @@ def _sha256(file: Path) -> str:
         raise InvalidRequest(f"{str(file)!r} cannot be read ({error.strerror}); correct the path") from error
 
 
-async def wake(task_queue: str, connection: Connection) -> None:
+async def wake_worker(task_queue: str, connection: Connection) -> None:
     """Start the worker of a queue that `gradeloop run` made, where it has ended."""
     if OURS.fullmatch(task_queue):
         await ensure_worker_of(task_queue, connection)
 
 
-async def looked_after(task_queue: str, connection: Connection) -> None:
+async def keep_worker_alive(task_queue: str, connection: Connection) -> None:
     """Start the worker of a queue of ours again whenever it is gone; never ends."""
     while True:
         await asyncio.sleep(WORKER_POLL_SECONDS)
@@ -310,7 +311,7 @@ class QueueWatch:
             self.ready_file.unlink(missing_ok=True)
         idle = await self._open_workflows() == 0
         if not idle:
-            ready(self.ready_file)
+            write_readiness(self.ready_file)
         return idle
 
     async def _open_workflows(self) -> int | None:
@@ -320,7 +321,7 @@ class QueueWatch:
             return None
 
 
-def ready(file: Path | None, error: Exception | None = None) -> None:
+def write_readiness(file: Path | None, error: Exception | None = None) -> None:
     """Tell whoever started this worker, in the file that they named, that it serves, or why it cannot."""
     if file is not None:
         told = {"ok": True} if error is None else {"ok": False, "error": str(error), "kind": type(error).__name__}

@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 
 from gradeloop.batches.contract import BatchSummary, Case, CaseResult
 from gradeloop.client.listing import ListedThread, threads
-from gradeloop.client.thread import failure
+from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.thread import ThreadState
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.reports.html import document
@@ -151,7 +151,7 @@ class ThreadPages:
         try:
             found = await self._site.client.temporal.get_workflow_handle(thread_id).describe()
         except RPCError as error:
-            raise failure(error, thread_id) from None
+            raise error_of_rpc(error, thread_id) from None
         mark = f"{found.run_id} {found.history_length} {found.status}"
         return ThreadOnServer(mark, found.status == WorkflowExecutionStatus.RUNNING, found.task_queue)
 
@@ -221,7 +221,7 @@ class BatchPages:
     async def show_case(self, request: Request) -> Response:
         """Answer with the page of a case; of one that is a thread of its own, with the thread's story."""
         batch_id, case_id = read_id(request.path_params["batch"]), read_id(request.path_params["case"])
-        case, result = await self._site.batches.told_case(batch_id, case_id)
+        case, result = await self._site.batches.case(batch_id, case_id)
         tag = tag_of(result.model_dump_json())
         own = thread_of(result, batch_id)
         path, thread = case_path(batch_id, case_id), thread_path(own) if own else None
