@@ -31,7 +31,7 @@ from gradeloop.reports.html import data, seconds, shown, when
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import BatchReport, batch_page, entries, head_of, read_case_report, thread_of, with_thread
 from gradeloop.reports.read_judgement import JudgementReport, judgement_page
-from gradeloop.reports.run_page import Changes, Highlight, Quoted, changes, judged_view, run_page, run_view, segments
+from gradeloop.reports.run_page import Changes, Highlight, Quoted, RunView, changes, run_page, segments
 from gradeloop.text import percent
 from tests.rig.batch_results import case, row, summary_of
 from tests.rig.stories import judged, mended
@@ -130,30 +130,34 @@ def test_records_are_those_of_the_grader_so_a_tool_call_is_one_of_its_own() -> N
 
 
 def test_a_view_places_verdicts_evidence_and_what_became_of_gaps() -> None:
-    view = run_view(mended())
-    first, second = view.messages[1], view.messages[3]
+    report = mended()
+    view = RunView(report)
+    first = report.evaluations[0].criteria[0]
 
-    assert [message.kind for message in view.messages] == ["said", "draft", "feedback", "draft"]
-    assert (first.draft, second.draft, second.best, second.compared) == (1, 2, True, True)
-    assert first.evaluations[0].rows[0].later == "fixed in the next draft"
-    assert [use.tool for use in first.evaluations[0].rows[1].tools] == ["word_count"]
-    assert [use.tool for use in second.evaluations[0].tools] == ["opening_hours"]
-    assert [part.text for part in first.text if part.marked] == ["Your chain is gone."]
-    assert view.unplaced == ()
+    assert [view.kind(message) for message in range(4)] == ["said", "draft", "feedback", "draft"]
+    assert [view.evaluations(message) for message in range(4)] == [[], [0], [], [1]]
+    assert [view.has_previous_draft(message) for message in range(4)] == [False, False, False, True]
+    assert view.later(0, first) == "fixed in the next draft"
+    assert [[(use.tool, use.criterion) for use in view.tools(at)] for at in range(2)] == [
+        [("word_count", "short")],
+        [("opening_hours", None)],
+    ]
+    assert [part.text for part in view.text(1) if part.marked] == ["Your chain is gone."]
+    assert view.unplaced == []
 
 
 def test_evidence_of_a_pass_without_a_verdict_is_not_lost() -> None:
-    story = mended()
-    view = run_view(story.model_copy(update={"evaluations": story.evaluations[:1]}))
+    report = mended()
+    view = RunView(report.model_copy(update={"evaluations": report.evaluations[:1]}))
 
     assert [use.tool for use in view.unplaced] == ["opening_hours"]
 
 
-def test_a_verdict_on_a_message_that_is_not_at_hand_is_told_all_the_same() -> None:
-    story = mended().model_copy(update={"messages": ()})
+def test_a_verdict_on_a_message_that_is_not_at_hand_is_shown_all_the_same() -> None:
+    report = mended().model_copy(update={"messages": ()})
 
-    assert len(run_view(story).loose) == 2
-    assert "It names a step." in run_page(story)
+    assert RunView(report).unseen == [0, 1]
+    assert "It names a step." in run_page(report)
 
 
 def test_a_story_without_anything_is_a_page() -> None:
@@ -163,10 +167,9 @@ def test_a_story_without_anything_is_a_page() -> None:
 
 
 def test_citations_become_links_and_unknown_places_do_not() -> None:
-    view = judged_view(judged())
+    view = RunView(judged())
 
-    assert view is not None
-    parts = {part.text: part for part in view.fields[1].parts}
+    parts = {part.text: part for part in dict(view.output)["explanation"]}
     assert parts["T0B1: “grep -r main”"].href == "r-cite0"
     assert (parts["T0B9"].href, parts["T0B9"].verified) == (None, False)
     assert view.doubt == "tied: label"

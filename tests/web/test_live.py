@@ -155,7 +155,7 @@ class TestThreadPage:
             read.append(thread_id)
             return await real(asked, thread_id)
 
-        monkeypatch.setattr(thread_pages, "thread_story", counting)
+        monkeypatch.setattr(thread_pages, "read_thread_report", counting)
         async with running(client, tmp_path) as (served, browser):
             thread_id = a_thread()
             path = thread_path(thread_id)
@@ -539,7 +539,7 @@ class TestLifetime:
         async def broken(*_: object) -> None:
             raise RuntimeError("a secret of the machine")
 
-        monkeypatch.setattr(thread_pages, "thread_story", broken)
+        monkeypatch.setattr(thread_pages, "read_thread_report", broken)
         async with running(client, tmp_path) as (served, browser):
             thread_id = a_thread()
             await served.client.invoke(thread_id, "hello", start=start())

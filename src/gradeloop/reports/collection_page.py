@@ -158,7 +158,7 @@ def _column(label: str, rows: Sequence[CaseRow]) -> Column:
 
 
 def _worst(rows: Sequence[CriterionRow]) -> CriterionRow | None:
-    failing = [row for row in rows if criterion_mark(row).standing != "passed"]
+    failing = [row for row in rows if criterion_mark(row).verdict != "passed"]
     return min(failing, key=lambda row: 0.0 if row.score is None else row.score, default=None)
 
 
@@ -239,7 +239,7 @@ class Criteria:
     def take(self, rows: Sequence[CriterionRow]) -> None:
         """Count a case's verdicts; what has no verdict is not counted."""
         for row in rows:
-            standing = criterion_mark(row).standing
+            standing = criterion_mark(row).verdict
             if standing != "unverified":
                 held = self._counts.setdefault((row.id, row.name), [0, 0])
                 held[0] += standing == "failed"
