@@ -20,7 +20,7 @@ from gradeloop.cli.help import CommandWithFormerFlags, codes_help
 from gradeloop.cli.options import Grader, Json, Scripted, Tools, show_lines
 from gradeloop.cli.render.table import Column, table
 from gradeloop.cli.threads import ctrl_c
-from gradeloop.client.client import ThreadReader
+from gradeloop.client.client import GradingClient
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
 from gradeloop.files.rubric import existing
@@ -79,7 +79,7 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     order = JudgeOptions(
         judge, tuple(runs), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json
     )
-    outcome = asyncio.run(judged(order, needs_rule=pass_rate is not None))
+    outcome = asyncio.run(judge_runs(order, needs_rule=pass_rate is not None))
     if outcome.stopped:
         typer.echo(_stopped_message(order), err=True)
         raise typer.Exit(STOPPED)
@@ -106,7 +106,7 @@ def agreement(
     as_json: Json = False,
 ) -> None:
     """Measure how well a judge agrees with people."""
-    found = asyncio.run(agreed(judge, labels, results))
+    found = asyncio.run(measure_named_agreement(judge, labels, results))
     show_lines(found.model_dump(mode="json"), agreement_lines(found), as_json=as_json)
 
 
@@ -278,7 +278,7 @@ def _notes(result: JudgeResult) -> Text:
     return Text("; ".join(parts), style="yellow")
 
 
-def sum_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
+def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
     """Return the result of all judgements in one line."""
     failures = sum(result.failed for result in results)
     judged = len(results) - failures
@@ -356,7 +356,7 @@ class JudgeOutcome:
     stopped: bool = False
 
 
-async def judged(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
+async def judge_runs(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
     """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker.
 
     Raises:
@@ -378,7 +378,7 @@ async def judged(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
         console.print(note, style="dim", soft_wrap=True)
     connection = await find()
     client = await connect(connection)
-    runs = early if early is not None else await runs_named(order.runs, ThreadReader(client))
+    runs = early if early is not None else await runs_named(order.runs, GradingClient(client))
     task_queue = await _served(order, connection)
     judge = Judge(config, client, task_queue=task_queue)
     for run in runs:  # before the first of them is paid for
@@ -431,10 +431,10 @@ def _tell(config: JudgeConfig, bench: Bench, rule: PassRule, order: JudgeOptions
     results = bench.ordered
     if not order.as_json and results:
         console.print(result_table(config, results, rule))
-    console.print(sum_line([each for each, _ in results], rule), soft_wrap=True)
+    console.print(results_line([each for each, _ in results], rule), soft_wrap=True)
 
 
-async def agreed(judge: str, labels: Path, results: Path | None) -> Agreement:
+async def measure_named_agreement(judge: str, labels: Path, results: Path | None) -> Agreement:
     """Return how well a judge agrees with labels, by the results of a file or of the store.
 
     Raises:

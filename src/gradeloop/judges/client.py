@@ -29,7 +29,7 @@ from gradeloop.judges.contract import (
     usage_told,
 )
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import done_before, looked_after
+from gradeloop.temporal.worker import done_before, keep_worker_alive
 
 if TYPE_CHECKING:
     from gradeloop.judges.registry import Registry
@@ -254,7 +254,7 @@ class Bench:
 
 async def attended(bench: Bench, task_queue: str, connection: Connection, told: Callable[[JudgeResult, int], None]) -> None:
     """Judge all runs, with an eye on the worker."""
-    await done_before(bench.judge_all(told), looked_after(task_queue, connection))
+    await done_before(bench.judge_all(told), keep_worker_alive(task_queue, connection))
 
 
 def reference(text: str) -> tuple[str, str, int | None] | None:

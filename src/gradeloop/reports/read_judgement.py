@@ -10,7 +10,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from gradeloop.client.thread import failure
+from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.transcript import AgentRun, answer_of, as_log
@@ -20,7 +20,7 @@ from gradeloop.judges.answers import Citation
 from gradeloop.judges.contract import WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge, config_of
 from gradeloop.judges.prompt import blocks
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
-from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolUse, Verdict
+from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence, Verdict
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, started_with, tool_uses
 from gradeloop.reports.run_page import run_page
 from gradeloop.text import money
@@ -32,7 +32,7 @@ class JudgementRecord:
 
     run: AgentRun | None = None
     judge: JudgeConfig | None = None
-    tools: tuple[ToolUse, ...] = ()
+    tools: tuple[ToolEvidence, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -67,7 +67,7 @@ async def _first_event(temporal: Client, name: str) -> HistoryEvent | None:
             return event if kind == WORKFLOW else None
     except RPCError as error:
         if error.status not in GONE:
-            raise failure(error, name) from None
+            raise error_of_rpc(error, name) from None
     return None
 
 

@@ -15,8 +15,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from gradeloop.client.client import GradingClient, ThreadReader
-from gradeloop.client.thread import ThreadHandle, failure
+from gradeloop.client.client import GradingClient
+from gradeloop.client.thread import ThreadHandle, error_of_rpc
 from gradeloop.contract.base import Page
 from gradeloop.contract.evaluation import CheckOutcome, Evaluation, Event, Evidence, check_outcome, evidence_of
 from gradeloop.contract.messages import Message
@@ -24,7 +24,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import TASK_QUEUE, RunResult, ThreadState
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.grading.scoring import best_of
-from gradeloop.reports.model import RunReport, ToolUse, Verdict
+from gradeloop.reports.model import RunReport, ToolEvidence, Verdict
 from gradeloop.text import clip
 
 GONE = {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT}
@@ -74,7 +74,7 @@ async def histories(temporal: Client, workflow_id: str) -> Histories:
             following, closed = before, True
     except RPCError as error:
         if error.status not in GONE:
-            raise failure(error, workflow_id) from None
+            raise error_of_rpc(error, workflow_id) from None
     return Histories(tuple(runs), (_missing(len(runs)),))
 
 
@@ -173,7 +173,7 @@ class ThreadRecord:
         return self.result if current and self.state.status != "running" else None
 
 
-async def thread_record(reader: ThreadReader, thread_id: str) -> ThreadRecord:
+async def thread_record(reader: GradingClient, thread_id: str) -> ThreadRecord:
     """Read a thread.
 
     Raises:
@@ -203,7 +203,7 @@ async def _all(page: Callable[[int], Awaitable[Page[Item]]]) -> tuple[tuple[Item
     return tuple(found), first or 0
 
 
-async def _kept(reader: ThreadReader, thread_id: str) -> dict[str, JsonValue]:
+async def _kept(reader: GradingClient, thread_id: str) -> dict[str, JsonValue]:
     try:
         return mapping((await reader.checkpoint(thread_id)).get("thread"))
     except (InvalidRequest, ServerUnreachable):  # a thread may be larger than what one answer takes
@@ -331,7 +331,7 @@ _SCRATCH = re.compile(r"scratch/(?P<run>.*)/(?P<iteration>\d+)/(?P<group>\d+)/(?
 Place = tuple[str, int]
 
 
-async def tool_uses(temporal: Client, workflow_id: str) -> tuple[list[ToolUse], list[str]]:
+async def tool_uses(temporal: Client, workflow_id: str) -> tuple[list[ToolEvidence], list[str]]:
     """Return the tool calls of all runs of a workflow, in the order in which they were made, and what could not be read, in words.
 
     Args:
@@ -361,7 +361,7 @@ class _Reading:
         """Run and iteration of the newest pass that was looked into."""
         self.notes: list[str] = []
 
-    async def use(self, activity: RecordedActivity) -> ToolUse | None:
+    async def use(self, activity: RecordedActivity) -> ToolEvidence | None:
         """Return the activity as a tool call; None where it is none, or cannot be read."""
         if activity.type == GRADE:
             self._grades.append(activity)
@@ -385,12 +385,12 @@ class _Reading:
             return None
         return READ_TRANSCRIPT if activity.type == READ_TRANSCRIPT else summary.removeprefix(EVIDENCE)
 
-    async def _use(self, tool: str, activity: RecordedActivity) -> ToolUse:
+    async def _use(self, tool: str, activity: RecordedActivity) -> ToolEvidence:
         asked = mapping(await self._value(activity.input))
         told = await self._told(asked, activity)
         evidence = await self._evidence(activity, asked, is_check=told["role"] == "check")
         found = {"tool": tool, "output": evidence.text, "failed": evidence.failed, "bytes": evidence.bytes}
-        return ToolUse.model_validate(told | found | {"seconds": activity.seconds, "attempts": activity.attempts})
+        return ToolEvidence.model_validate(told | found | {"seconds": activity.seconds, "attempts": activity.attempts})
 
     async def _told(self, asked: dict[str, JsonValue], activity: RecordedActivity) -> dict[str, object]:
         """Return who called, where and with what, as the request tells."""

@@ -13,7 +13,7 @@ from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.grading.prompts import record_starts, visible
 from gradeloop.grading.quotes import Folded, nearest
 from gradeloop.reports.html import Live, as_json, document, part
-from gradeloop.reports.model import Passage, RunReport, ToolUse
+from gradeloop.reports.model import Passage, RunReport, ToolEvidence
 
 LIVE_SCRIPTS, LIVE_STYLES = ("live.js",), ("live.css",)
 """The further files of pages that are served."""
@@ -64,7 +64,7 @@ class RunView:
         return [at for at, evaluation in enumerate(self._report.evaluations) if evaluation.draft >= len(self._report.messages)]
 
     @property
-    def unplaced(self) -> list[ToolUse]:
+    def unplaced(self) -> list[ToolEvidence]:
         """The tool calls of checks and graders in passes that have no evaluation here."""
         passes = {_pass_of(evaluation) for evaluation in self._report.evaluations}
         return [use for use in self._report.tools if use.role != "generator" and (use.grading_run_id, use.iteration) not in passes]
@@ -128,7 +128,7 @@ class RunView:
             return "fixed in the next draft" if after.passed else "still failing in the next draft"
         return None if after.passed else "failing in the next draft"
 
-    def tools(self, evaluation: int) -> list[ToolUse]:
+    def tools(self, evaluation: int) -> list[ToolEvidence]:
         """Return the tool calls of the pass that an evaluation is of; of several evaluations of one pass, the first has them all."""
         found, earlier = self._report.evaluations[evaluation], self._report.evaluations[:evaluation]
         if any(_pass_of(other) == _pass_of(found) for other in earlier):
