@@ -279,7 +279,7 @@ def criterion_mark(row: CriterionRow) -> CriterionMark:
 
 
 COMPARED = 200_000_000
-"""The most of a comparison, as the product of both lengths: 0.1 s and some 25 MB; longer drafts are compared by lines, and then not at all."""
+"""The most that a comparison takes, as the product of both lengths: 0.1 s, some 25 MB. Longer drafts are compared by lines, if at all."""
 
 CHARACTERS = 1_000_000
 """The most characters of two drafts together that are compared at all."""
