@@ -1,7 +1,16 @@
 """The page of two batches side by side."""
 
 from gradeloop.compare.compare import CaseComparison, CaseSide, Comparison, CriterionSide, Outcome
-from gradeloop.compare.wording import beside, counts_line, overall_lines, passed_of, result_of, scores, why, word
+from gradeloop.compare.wording import (
+    batch_facts,
+    change_reason,
+    counts_line,
+    outcome_label,
+    overall_lines,
+    passed_of,
+    score_change,
+    side_result,
+)
 from gradeloop.reports.html import document
 from gradeloop.reports.model import Verdict
 
@@ -26,7 +35,7 @@ def comparison_page(found: Comparison) -> str:
     left_out = {row.id for row in [row for row in found.cases if row.outcome == "same"][MOST_SAME:]}
     rows = [row for row in found.cases if row.id not in left_out]
     counts = {flag: sum(flag in _flags(row) for row in rows) for flag in FILTERS}
-    a, b = beside(found.a), beside(found.b)
+    a, b = batch_facts(found.a), batch_facts(found.b)
     known = [name for name in a if a[name] or b[name]]
     return document(
         "diff.html",
@@ -42,11 +51,11 @@ def comparison_page(found: Comparison) -> str:
         rows=rows,
         left_out=len(left_out),
         criteria=[tally for tally in found.criteria if tally.counts.keys() - {"same", "unjudged"}],
-        word=word,
-        why=why,
-        scores=scores,
+        outcome_label=outcome_label,
+        change_reason=change_reason,
+        score_change=score_change,
         passed_of=passed_of,
-        result_of=result_of,
+        side_result=side_result,
         flags=_flags,
         colour=_colour,
         side_text=_side_text,

@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.contract.transcript import AgentRun, answer_of, as_log
+from gradeloop.contract.transcript import AgentRun, draft_index, run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import status_of
 from gradeloop.judges.answers import Citation
@@ -224,7 +224,7 @@ def _report(judgement: _Judgement) -> RunReport:
 
 
 def _by_criteria(judgement: _Judgement) -> RunReport:
-    log = as_log(judgement.run) if judgement.run else []
+    log = run_as_messages(judgement.run) if judgement.run else []
     evaluation = _evaluation(judgement, log)
     passed = evaluation.result == "satisfied"
     update = {
@@ -269,7 +269,7 @@ def _draft(result: JudgeResult, log: list[Message]) -> int:
     draft = result.result_metadata.get("draft")
     if isinstance(draft, int) and draft >= 0 and (not log or draft < len(log)):
         return draft
-    return max(answer_of(log), 0)
+    return max(draft_index(log), 0)
 
 
 def _by_schema(judgement: _Judgement) -> RunReport:

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
-from gradeloop.grading.prompts import record_starts, visible
-from gradeloop.grading.quotes import Folded, nearest
+from gradeloop.grading.prompts import escape_invisible, record_starts
+from gradeloop.grading.quotes import FoldedText, nearest_passage
 from gradeloop.reports.html import Live, as_json, document, part
 from gradeloop.reports.model import Passage, RunReport, ToolEvidence
 
@@ -428,7 +428,7 @@ class Quoted:
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
         self._starts = record_starts(messages)
-        self._folded: dict[int, Folded] = {}
+        self._folded: dict[int, FoldedText] = {}
 
     def place(self, record: int, quote: str) -> QuotePlace | None:
         """Return the place of a quote; None where there is no such record."""
@@ -438,28 +438,28 @@ class Quoted:
         text = self._messages[message].content
         if record != self._starts[message] or not text:
             return QuotePlace(message, None)
-        folded = self._folded.setdefault(message, Folded(text))
+        folded = self._folded.setdefault(message, FoldedText(text))
         return QuotePlace(message, folded.span(quote) or _span_of_escaped(text, quote) or _span_of_nearest(folded, quote))
 
 
 def _span_of_escaped(text: str, quote: str) -> tuple[int, int] | None:
     """Return the span of a quote that shows hidden characters as escapes, as the grader saw them."""
-    if visible(text) == text:
+    if escape_invisible(text) == text:
         return None
     shown, starts = [], [0]
     for character in text:
-        shown.append(visible(character))
+        shown.append(escape_invisible(character))
         starts.append(starts[-1] + len(shown[-1]))
-    span = Folded("".join(shown)).span(quote)
+    span = FoldedText("".join(shown)).span(quote)
     if span is None:
         return None
     inside = [at for at in range(len(text)) if starts[at] < span[1] and starts[at + 1] > span[0]]
     return (inside[0], inside[-1] + 1) if inside else None
 
 
-def _span_of_nearest(folded: Folded, quote: str) -> tuple[int, int] | None:
+def _span_of_nearest(folded: FoldedText, quote: str) -> tuple[int, int] | None:
     """Return the span that comes closest to a long quote, as it was verified."""
-    span = nearest(" ".join(quote.split()), folded.text)
+    span = nearest_passage(" ".join(quote.split()), folded.text)
     if span is None:
         return None
     cut = folded.text[span[0] : span[1]]

@@ -17,7 +17,7 @@ from gradeloop.batches.contract import BatchSummary, Case, CaseResult
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.base import Strict
-from gradeloop.contract.thread import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest, ResumeRequest, ThreadState, parse
+from gradeloop.contract.thread import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest, ResumeRequest, ThreadState, parse_update
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, explain
 from gradeloop.files.rubric import refuse_bad
 from gradeloop.files.yaml import read_placed
@@ -190,7 +190,7 @@ async def _close(site: Site, thread_id: str, _body: Body) -> None:
 
 async def _resume(site: Site, thread_id: str, body: Body) -> None:
     """Resume the run, and return once it goes on; nobody waits for its end here."""
-    budget = parse(ResumeRequest, body).budget
+    budget = parse_update(ResumeRequest, body).budget
     seen = (await site.client.events(thread_id, after=NEWEST)).total
     resuming = site.begin(site.client.resume(thread_id, budget=budget))
     try:
@@ -222,13 +222,13 @@ async def _rubric(site: Site, thread_id: str, body: Body) -> None:
 
 
 async def _decide(site: Site, thread_id: str, body: Body) -> None:
-    asked = parse(DecideRequest, body)
+    asked = parse_update(DecideRequest, body)
     run, iteration = asked.grading_run_id, asked.iteration
     await site.client.decide(thread_id, asked.criterion, asked.passed, by=asked.by, gap=asked.gap, grading_run_id=run, iteration=iteration)
 
 
 async def _override(site: Site, thread_id: str, body: Body) -> None:
-    asked = parse(OverrideRequest, body)
+    asked = parse_update(OverrideRequest, body)
     run, iteration = asked.grading_run_id, asked.iteration
     await site.client.override(
         thread_id, asked.criterion, asked.passed, why=asked.why, by=asked.by, grading_run_id=run, iteration=iteration
@@ -236,12 +236,12 @@ async def _override(site: Site, thread_id: str, body: Body) -> None:
 
 
 async def _approve(site: Site, thread_id: str, body: Body) -> None:
-    asked = parse(ApproveRequest, body)
+    asked = parse_update(ApproveRequest, body)
     await site.client.approve(thread_id, asked.call, by=asked.by)
 
 
 async def _deny(site: Site, thread_id: str, body: Body) -> None:
-    asked = parse(DenyRequest, body)
+    asked = parse_update(DenyRequest, body)
     await site.client.deny(thread_id, asked.call, why=asked.why, by=asked.by)
 
 
@@ -334,7 +334,7 @@ class BatchPages:
     async def show_case(self, request: Request) -> Response:
         """Answer with the page of a case, with the report of its thread where it has one."""
         batch_id, case_id = read_id(request.path_params["batch"]), read_id(request.path_params["case"])
-        case, result = await self._site.batches.told_case(batch_id, case_id)
+        case, result = await self._site.batches.case(batch_id, case_id)
         tag = tag_of(result.model_dump_json())
         thread_id = thread_of(result, batch_id)
         path, thread = case_path(batch_id, case_id), thread_path(thread_id) if thread_id else None
