@@ -142,7 +142,7 @@ def parse_upload(raw: object) -> Upload:
 
 def _parse(model: type[Parsed], raw: object, keys: str) -> Parsed:
     if not isinstance(raw, dict):
-        raise InvalidRequest(f"the request is not an object; send one JSON object with {keys}")
+        raise InvalidRequest(f"the request is no object; send one JSON object with {keys}")
     try:
         return model.model_validate(raw)
     except ValidationError as error:
