@@ -1,4 +1,4 @@
-"""promptfoo's configurations read as suites."""
+"""Configurations of promptfoo, read as suites."""
 
 import json
 import re
@@ -374,7 +374,7 @@ def build_promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Spot, f
         tools=existing(flags.tools, "tools"),
         scripted=flags.scripted,
         outputs=tuple(_outputs(config)),
-        told=tuple(_notes(config)),
+        warnings=tuple(_warnings(config)),
         plan=_plan(config, flags, repeat),
         flags=flags,
     )
@@ -391,11 +391,11 @@ def _plan(config: _Config, flags: SuiteFlags, repeat: int) -> Plan:
     given: JsonValue = [{}] if tests is None else tests
     return Plan(
         prompts=parse_prompts(config.value.get("prompts"), folder, config.spot.at("prompts")),
-        drafters=parse_generators(*config.at(providers)),
+        generators=parse_generators(*config.at(providers)),
         defaults=defaults,
         rubrics=CaseRubrics(defaults, place, grader_given=flags.grader is not None),
         tests=lambda: reader.tests(given, where),
-        roles=SuiteModels(scripted=flags.scripted is not None),
+        models=SuiteModels(scripted=flags.scripted is not None),
         repeat=flags.repeat or repeat,
         grader=parse_grader(flags.grader),
         loop=flags.loop,
@@ -426,7 +426,7 @@ def _outputs(config: _Config) -> Iterator[Path]:
         yield config.path.parent / each
 
 
-def _notes(config: _Config) -> Iterator[str]:
+def _warnings(config: _Config) -> Iterator[str]:
     options = as_object(*config.at("evaluateOptions"))
     for name in [*sorted(_PASSED_OVER & set(config.value) - {"$schema"}), *sorted(_OPTIONS_PASSED_OVER & set(options))]:
         yield f"{config.path.name}: {name} has no effect here"
