@@ -49,13 +49,13 @@ from gradeloop.contract.evaluation import CheckOutcome, Verdict
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Generator, Grader, RunResult
-from gradeloop.contract.transcript import request_of
+from gradeloop.contract.transcript import request_index
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.cache_key import reuse_key
-from gradeloop.grading.prompts import JudgedDraft, generator_system
-from gradeloop.grading.quotes import verified
+from gradeloop.grading.prompts import JudgedDraft, build_generator_system
+from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.store.engine import CURE, Store
 
@@ -157,7 +157,7 @@ def _request(case: Case, call: CaseCall) -> ModelRequest:
     if generator is None or generator.model is None:
         raise LookupError(f"the case {case.id!r} has no model that drafts it")
     shown = case.rubric if generator.show_rubric else None
-    system = generator_system(generator.system_prompt, shown)
+    system = build_generator_system(generator.system_prompt, shown)
     return ModelRequest(spec=generator.model, step=Step(role="generator"), messages=case.messages, system=system, raised=call.raised)
 
 
@@ -242,7 +242,7 @@ class GradeCase:
             instructions=grader.system_prompt,
             tools=self._desk.desk.toolbox.sha256(()),
             records=Log(log).sha256(),
-            request=request_of(log, len(log) - 1),
+            request=request_index(log, len(log) - 1),
             checks=checks,
         )
         key = hashlib.sha256("/".join([*_own(call, held), asked]).encode()).hexdigest() if _own(call, held) else asked
@@ -257,7 +257,7 @@ class GradeCase:
             group=group,
             grader=held.case.grader or Grader(),
             model=question.model,
-            judged=JudgedDraft(log, request_of(log, len(log) - 1), len(log) - 1, question.checks, call.nonce),
+            judged=JudgedDraft(log, request_index(log, len(log) - 1), len(log) - 1, question.checks, call.nonce),
             scratch=unit.scratch,
             step=Step(role="grader", group=group.index, sample=question.sample, step=unit.steps),
             tag=answer_tag(call.nonce, str(call.unit)) if tagged else None,
@@ -266,8 +266,8 @@ class GradeCase:
         request = grader_request(asking)
         reply = await self._desk.paid(call, standing, request, pulse)
         message = sized(reply.message, request.spec.id)
-        reading = read(message.content, group, unit.pending or None, tag=request.tag)
-        reading = verified(reading, log) if group.quoted and isinstance(reading, Verdict) else reading
+        reading = parse_verdict(message.content, group, unit.pending or None, tag=request.tag)
+        reading = verify_quotes(reading, log) if group.quoted and isinstance(reading, Verdict) else reading
         spent = call.carried + reply.usage
         unit.judge, unit.usage = question.model.id, unit.usage + spent
         unit.note(message, reading, group, sum(len(each.ids) for each, _ in units_of(held.case)))

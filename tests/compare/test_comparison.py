@@ -19,7 +19,7 @@ from gradeloop.compare.sources import GAP_CHARACTERS, BatchSource, ComparedCase,
 from gradeloop.compare.wording import p_value, points
 from gradeloop.errors import InvalidRequest
 from gradeloop.reports.diff_page import MOST_SAME, comparison_page
-from gradeloop.stats.intervals import Interval, by_chance, difference, paired_difference, wilson
+from gradeloop.stats.intervals import Interval, difference, mcnemar, paired_difference, wilson
 from tests.rig.batch_results import HOSTILE, case, row
 from tests.rig.batches import case as asked
 
@@ -102,13 +102,13 @@ def test_chance_is_the_exact_binomial_test(fell: int, rose: int) -> None:
     count = fell + rose
     exact = min(1.0, 2 * sum(comb(count, each) for each in range(min(fell, rose) + 1)) / 2**count)
 
-    assert by_chance(fell, rose) == pytest.approx(exact, rel=1e-9)
+    assert mcnemar(fell, rose) == pytest.approx(exact, rel=1e-9)
 
 
 def test_chance_is_what_books_print_and_the_p_value_has_two_digits() -> None:
-    assert by_chance(12, 5) == pytest.approx(0.1435, abs=5e-5)
-    assert by_chance(59, 121) == pytest.approx(4.434e-6, rel=1e-3)
-    assert by_chance(0, 100_000) == 0
+    assert mcnemar(12, 5) == pytest.approx(0.1435, abs=5e-5)
+    assert mcnemar(59, 121) == pytest.approx(4.434e-6, rel=1e-3)
+    assert mcnemar(0, 100_000) == 0
     assert [p_value(each) for each in (1.0, 0.73, 0.0391, 0.00021, 4e-6)] == ["p = 1", "p = 0.73", "p = 0.039", "p = 0.00021", "p < 0.0001"]
     assert [points(each) for each in (-0.031, 0.0001, -0.0001, 0.5)] == ["-3.1", "±0.0", "±0.0", "+50.0"]
 

@@ -108,7 +108,7 @@ async def test_the_examples_run(client: Client, tmp_path: Path) -> None:
     for each in upload["cases"]:
         each["grader"]["model"] = "scripted:judge"
     async with batching(client, tmp_path, passes()) as batches:
-        queue, mapping = batches.desk.queue, dict[str, Any]
+        queue, mapping = batches.served.task_queue, dict[str, Any]
         stored = await client.execute_workflow("StoreCases", upload, id="cases-of-17", task_queue=queue, result_type=int)
         summary = await client.execute_workflow("GradingBatch", request, id=request["batch_id"], task_queue=queue, result_type=mapping)
 

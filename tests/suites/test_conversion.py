@@ -147,10 +147,10 @@ def test_a_scorer_without_criteria_asks_nobody(shape: Any) -> None:
 
 async def test_such_a_scorer_scores_1_without_a_call(client: Client) -> None:
     empty = from_mastra({"criteria": []}).model_dump(mode="json")
-    async with serving(client, draft()) as desk:
-        result = await desk.run(request(empty))
+    async with serving(client, draft()) as served:
+        result = await served.run(request(empty))
 
-    assert (result.status, result.score, result.output, desk.models.of("grader")) == (None, 1.0, "draft 0", [])
+    assert (result.status, result.score, result.output, served.models.requests_of("grader")) == (None, 1.0, "draft 0", [])
 
 
 @pytest.mark.parametrize(

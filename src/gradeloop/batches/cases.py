@@ -11,9 +11,9 @@ from gradeloop.contract.messages import Message, Usage, code_of
 from gradeloop.contract.model_spec import RemoteGrader
 from gradeloop.contract.thread import Grader, Priority, RunResult, ThreadRequest
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
-from gradeloop.grading.checks import outcome
+from gradeloop.grading.checks import run_text_check
 from gradeloop.grading.prompts import is_elided
-from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate, call_groups, curtailed, result_of, row_characters, score_of
+from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate, call_groups, result_of, row_characters, score_of, shorten_verdict
 from gradeloop.grading.verdicts import GraderConversation
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest
 from gradeloop.text import shortened
@@ -39,7 +39,7 @@ def units_of(case: Case) -> list[tuple[CallGroup, int]]:
 
 def _needs_tools(case: Case) -> bool:
     grader = case.grader or Grader()
-    remote = grader.elsewhere is not None or any(
+    remote = grader.remote is not None or any(
         isinstance(judge, RemoteGrader) for group in call_groups(case.rubric) for judge in group.judges
     )
     tools = bool(grader.tools) or any(criterion.check and criterion.check.tool != TEXT_CHECK for criterion in case.rubric.checked)
@@ -62,7 +62,7 @@ def run_checks(case: Case, output: str) -> dict[str, CheckOutcome]:
         if criterion.check is not None and criterion.check.tool == TEXT_CHECK:
             text = code_of(output) if criterion.check.extract == "code" else output
             try:
-                outcomes[criterion.id] = outcome(text, criterion.check.arguments)
+                outcomes[criterion.id] = run_text_check(text, criterion.check.arguments)
             except ValueError as error:
                 raise ValueError(f"the check {criterion.check.tool} of {criterion.id} could not decide: {error}") from None
     return outcomes
@@ -124,7 +124,7 @@ class CaseConversation(GraderConversation):
         following = self.take(reading, group.ids)
         self.scratch = [*self.scratch, message, following] if isinstance(following, Message) else []
         if self.verdict is not None:
-            self.verdict = curtailed(self.verdict, row_characters(rows))
+            self.verdict = shorten_verdict(self.verdict, row_characters(rows))
 
 
 def result_of_answers(case: Case, output: str, conversations: Sequence[CaseConversation]) -> CaseResult:

@@ -12,7 +12,7 @@ from gradeloop.batches.contract import BatchStatus, CaseStatus
 from gradeloop.compare.sources import BatchSource, ComparedCase, ComparedVerdict, Cost
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
-from gradeloop.stats.intervals import Interval, by_chance, difference, mean, paired_difference, wilson
+from gradeloop.stats.intervals import Interval, difference, mcnemar, mean, paired_difference, wilson
 from gradeloop.text import clip, counted
 
 
@@ -316,7 +316,7 @@ def _overall(rows: Iterable[CaseComparison]) -> Overall | None:
         return None
     fell, rose = sum(now < before for before, now in both), sum(now > before for before, now in both)
     interval = paired_difference(now, before)
-    return Overall(a=a, b=b, difference=b.rate - a.rate, interval=interval, fell=fell, rose=rose, by_chance=by_chance(fell, rose))
+    return Overall(a=a, b=b, difference=b.rate - a.rate, interval=interval, fell=fell, rose=rose, by_chance=mcnemar(fell, rose))
 
 
 def _rate(rates: Sequence[float]) -> PassRate | None:

@@ -10,8 +10,8 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Spot, read_yaml, refused
-from gradeloop.grading.checks import KINDS, described, refuse_unusable
-from gradeloop.grading.templates import fill_value, filled
+from gradeloop.grading.checks import KINDS, describe_text_check, validate_text_check
+from gradeloop.grading.templates import fill_rubric, fill_value
 from gradeloop.settings.default_model import MISTRAL_URL
 from gradeloop.text import clip, did_you_mean
 
@@ -128,7 +128,7 @@ class AssertionList:
         raw |= {"name": self.name} if self.name else {}
         raw |= {"gate": "none", "threshold": self.threshold} if self.threshold is not None else {}
         try:
-            return filled(Rubric.model_validate(raw), variables)
+            return fill_rubric(Rubric.model_validate(raw), variables)
         except ValidationError as error:
             raise refused(error, where) from None
 
@@ -177,10 +177,10 @@ def _checked(fields: Mapping[str, JsonValue], kind: str, where: Spot, variables:
     if plain.endswith("-json") and isinstance(arguments.get("value"), str):
         arguments["value"] = read_yaml(str(arguments["value"]), f"{where}: the schema")
     try:
-        refuse_unusable(arguments)
+        validate_text_check(arguments)
     except ValueError as error:
         raise InvalidRequest(f"{where.at('value')}: {error}") from None
-    return {"description": described(arguments), "check": {"tool": "text_check", "arguments": arguments}}
+    return {"description": describe_text_check(arguments), "check": {"tool": "text_check", "arguments": arguments}}
 
 
 def _group(

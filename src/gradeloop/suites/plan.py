@@ -21,7 +21,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import Spot, refused
-from gradeloop.grading.templates import fill_text, filled, is_template
+from gradeloop.grading.templates import fill_rubric, fill_text, is_template
 from gradeloop.settings.default_model import named_default, refuse_unservable_model
 from gradeloop.suites.assertions import AssertionList, located
 from gradeloop.suites.datasets import LocatedTest
@@ -127,7 +127,7 @@ def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Spot) -> Rub
     if not is_template(rubric.model_dump_json()):
         return rubric
     try:
-        return filled(rubric, variables)
+        return fill_rubric(rubric, variables)
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {error}") from None
     except ValidationError as error:
