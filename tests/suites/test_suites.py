@@ -233,7 +233,7 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
         (GIVEN + "tests:\n  - {output: x, threshold: 80}", "line 5, column 28: tests[0].threshold: 80 is outside of 0 to 1"),
         (GIVEN + "tests: [{output: x, rubric: '- a', assert: [{type: is-json}]}]", "tests[0]: rubric and assert exclude each other"),
         (GIVEN + "tests:\n  - output: x\n    rubric: {criteria: [a, {group: g, criteria: [{nam: b}]}]}", "line 6, column 50: tests.0"),
-        (GIVEN + "defaults: {rubric: '- x'}\ntests: [{output: x}]", "rubric: defaults says how tests are judged, too; keep one of them"),
+        (GIVEN + "defaults: {rubric: '- x'}\ntests: [{output: x}]", "rubric: defaults has a rubric or assert, too; keep one of them"),
         (GIVEN + "generators: [scripted:a, scripted:a]\ntests: [{output: x}]", "generators[1]: the label 'scripted:a' is there twice"),
         (GIVEN + "tests: [{id: a, output: x}, {id: a, output: y}]", TWICE),
         (GIVEN + "tests: []", "tests: there are no tests; write them here, or name a file"),
