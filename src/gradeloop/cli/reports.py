@@ -1,6 +1,7 @@
 """Commands that write reports and compare batches."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,14 +11,18 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from gradeloop.batches.outputs import as_json as batch_json
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.help import codes_help
 from gradeloop.cli.options import Json, show_lines
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, table
 from gradeloop.compare.compare import CaseComparison, Comparison, CriterionTally, Gate, Outcome, compared
 from gradeloop.compare.sources import named_batch
-from gradeloop.compare.wording import beside, counts_line, overall_lines, passed_of, result_of, scores, why, word
+from gradeloop.compare.wording import beside, counts_line, gate_line, overall_lines, passed_of, result_of, scores, why, word
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.reports.diff_page import comparison_page
+from gradeloop.reports.html import checked_page, write_page
+from gradeloop.reports.subject import ReportSubject
 from gradeloop.store.engine import own_store
 from gradeloop.text import one_line
 
@@ -36,9 +41,6 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Write an HTML page that explains every verdict."""
-    from gradeloop.reports.html import checked_page, write_page
-    from gradeloop.reports.subject import ReportSubject
-
     checked_page(output)
     size = write_page(output, asyncio.run(ReportSubject(what, kind, tuple(runs or ())).page()))
     typer.echo(f"wrote {output} ({size})")
@@ -58,26 +60,17 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Show what regressed and improved from batch A to batch B."""
-    import shutil
-
-    from gradeloop.batches.outputs import as_json as told_as_json
-    from gradeloop.compare.wording import gate_line
-    from gradeloop.reports.html import checked_page
-
     checked_page(output)
     found = compare_named(a, b)
     if output is not None:
-        from gradeloop.reports.diff_page import comparison_page
-        from gradeloop.reports.html import write_page
-
         write_page(output, comparison_page(found))
     if as_json:
-        typer.echo(told_as_json(found))
+        typer.echo(batch_json(found))
     else:
         show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns), as_json=False)
-    for each in fail_on or ():
-        if found.hits(each):
-            typer.echo(gate_line(found, each), err=True)
+    for gate in fail_on or ():
+        if found.hits(gate):
+            typer.echo(gate_line(found, gate), err=True)
     code = code_of(found, fail_on or ())
     if code == NO_VERDICT:
         typer.echo("no case has a verdict in both batches, so nothing was compared", err=True)
@@ -85,12 +78,7 @@ def diff(
 
 
 def compare_named(a: str, b: str) -> Comparison:
-    """Compare two batches, named by id, as `latest~N`, or by file.
-
-    Raises:
-        InvalidRequest: One is neither, or they have no case in common.
-        StoreUnavailable: One is in the store, and that cannot be used.
-    """
+    """Compare two batches, named by id, as `latest~N`, or by file."""
 
     @cache
     def reader() -> BatchReader:
@@ -117,7 +105,7 @@ _ALWAYS = {"batch", "pass rate", "cost"}
 """Facts about a batch that a narrow terminal shows too."""
 
 _EXAMPLES = 3
-"""Cases that are named where only their number matters."""
+"""The most cases that are named where only their number matters."""
 
 
 def comparison_lines(found: Comparison, width: int) -> Iterator[Text | Table]:
