@@ -16,19 +16,19 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
-from activities.cases import batch_calls
-from activities.generate import Generate
-from activities.grade import Grade
+from activities.cases import batch_activities
+from activities.generate import GeneratorActivities
+from activities.grade import GraderActivities
 from activities.judge import JudgeActivities
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.key_check import examine
 from activities.providers.scripted import Recording, Script
-from activities.state_cache import RunViews, ThreadViews
-from activities.tool_call import ReadTranscript, find_worker, tool_activity
+from activities.state_cache import RunLoader, ThreadLoader
+from activities.tool_call import TranscriptActivities, find_worker, tool_activity
 from activities.tools.base import ToolContext
 from activities.tools.mcp import McpServers
-from activities.tools.registry import ToolRegistry, in_force
+from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox.choice import SandboxChoice, choose
@@ -102,17 +102,17 @@ def _model_calls(
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
-    desk = WorkerServices(providers, toolbox, ThreadViews(), offer, recording)
-    judge = JudgeActivities(desk, RunViews())
+    desk = WorkerServices(providers, toolbox, ThreadLoader(), offer, recording)
+    judge = JudgeActivities(desk, RunLoader())
     by_models: list[Callable[..., Any]] = [
         CapabilityActivities(desk).admit,
-        Generate(desk).generate,
-        Grade(desk).grade,
+        GeneratorActivities(desk).generate,
+        GraderActivities(desk).grade,
         judge.judge,
         judge.default_judge,
     ]
-    by_models += batch_calls(desk, store, settings.max_concurrent_activities)
-    return [*by_models, ReadTranscript(desk.threads).read_transcript, find_worker]
+    by_models += batch_activities(desk, store, settings.max_concurrent_activities)
+    return [*by_models, TranscriptActivities(desk.threads).read_transcript, find_worker]
 
 
 async def serve(settings: WorkerSettings) -> None:
@@ -172,7 +172,7 @@ async def _examine(settings: WorkerSettings) -> None:
     told = (await examine(Environment.read(os.environ))).model_dump(mode="json")
     shelf = ToolContext(settings, choice)
     async with McpServers(settings.mcp) as servers:
-        told["evidence"] = in_force(shelf, ToolRegistry.load(settings.tools, shelf, servers))
+        told["evidence"] = describe_tools(shelf, ToolRegistry.load(settings.tools, shelf, servers))
     print(json.dumps(told))  # noqa: T201 - what was asked for
 
 

@@ -484,13 +484,13 @@ def most(model_type: type[BaseModel], field: str) -> int:
 
 def foreign_limits() -> str:
     """Write what somebody else's generator may take."""
-    call, hour = options.FOREIGN_CALL, timedelta(hours=1)
+    call, hour = options.REMOTE_CALL, timedelta(hours=1)
     waited, once, policy = call["schedule_to_start_timeout"], call["start_to_close_timeout"], call["retry_policy"]
     assert waited is not None
     assert once is not None
     assert policy is not None
-    assert (call["schedule_to_close_timeout"], options.FIND_WORKER["schedule_to_close_timeout"]) == (options.FOREIGN_SECONDS, waited)
-    in_all = f"{waited.seconds} s until a worker takes it, {options.FOREIGN_SECONDS // hour} hours in all"
+    assert (call["schedule_to_close_timeout"], options.FIND_WORKER["schedule_to_close_timeout"]) == (options.REMOTE_SECONDS, waited)
+    in_all = f"{waited.seconds} s until a worker takes it, {options.REMOTE_SECONDS // hour} hours in all"
     return f"{in_all}; of an activity {once.seconds // 60} minutes a call, {policy.maximum_attempts} calls"
 
 
@@ -523,7 +523,7 @@ async def test_the_seconds_in_which_a_death_and_an_interrupt_are_noticed_are_the
     build(client, Models([], {}), ToolRegistry())
     beat = made["max_heartbeat_throttle_interval"]
 
-    assert heartbeat.PULSE_SECONDS == 1
+    assert heartbeat.HEARTBEAT_SECONDS == 1
     assert f"a call pulses every second, and the worker sends a heartbeat every {beat.total_seconds():.0f} seconds at most" in text
     assert timeout is not None
     assert f"is missed within {timeout.total_seconds():.0f}," in text

@@ -20,6 +20,7 @@ from gradeloop.contract.evaluation import Event
 from gradeloop.contract.thread import RunResult
 from tests.rig.counting_server import CountingServer
 from tests.rig.crash_worker import Engine, Wire, WorkerProcess, engine_in
+from workflows import RUNNER
 from workflows.grading_thread import GradingThreadWorkflow
 
 RESUMED_SECONDS = 15.0
@@ -249,7 +250,7 @@ async def query_comes_first(stage: Stage) -> list[str]:
         await query
 
     await asyncio.gather(*(ask(thread) for thread in threads))
-    replayer = Replayer(workflows=[GradingThreadWorkflow], data_converter=stage.client.data_converter)
+    replayer = Replayer(workflows=[GradingThreadWorkflow], workflow_runner=RUNNER, data_converter=stage.client.data_converter)
     histories = [await stage.client.get_workflow_handle(thread).fetch_history() for thread in threads]
     outcomes = [await replayer.replay_workflow(history, raise_on_replay_failure=False) for history in histories]
     return [str(outcome.replay_failure) for outcome in outcomes if outcome.replay_failure]
