@@ -156,4 +156,4 @@ def _user_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        return "somebody"
+        return "unknown user"

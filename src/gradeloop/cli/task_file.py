@@ -40,45 +40,6 @@ class TaskFlags:
     """A recording that replaces the models' replies."""
 
 
-def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
-    """Return the budget that the flags set, or None.
-
-    Raises:
-        InvalidRequest: A value is out of range.
-    """
-    given = {"max_tokens": tokens, "max_cost_usd": usd}
-    try:
-        return Budget.model_validate(given) if any(value is not None for value in given.values()) else None
-    except ValidationError as error:
-        raise InvalidRequest(explain(error).replace("max_tokens", "--budget-tokens").replace("max_cost_usd", "--budget-usd")) from None
-
-
-def read_rubric(flag: str) -> JsonValue:
-    """Read `--rubric`: a file if there is one of that name, else the text itself."""
-    path = Path(flag)
-    try:
-        is_file = path.is_file()
-    except (OSError, ValueError):  # too long for a name: it is a text
-        is_file = False
-    if not is_file:
-        if "\n" not in flag and flag.endswith((*YAML_SUFFIXES, ".md", ".txt")):
-            raise InvalidRequest(f"--rubric: the file {flag!r} does not exist; correct the path, or give the rubric's text")
-        return flag
-    return read_rubric_file(path)
-
-
-def check_recording_path(record: Path | None) -> Path | None:
-    """Return the path of a recording to write, after a check that it can be created.
-
-    Raises:
-        InvalidRequest: The file exists already, or its folder does not.
-    """
-    if record is not None and (record.exists() or not record.absolute().parent.is_dir()):
-        why = "exists already; name another file, or remove it" if record.exists() else "has no folder; create the folder first"
-        raise InvalidRequest(f"--record: {str(record)!r} {why}")
-    return record
-
-
 ThreadId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+$")]
 
 
@@ -145,7 +106,7 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     worker = WorkerSpec(
         tools=existing((*(folder / name for name in named), *flags.tools), "tools"),
         scripted=flags.replay or (existing((folder / task.scripted,), "scripted")[0] if task.scripted else None),
-        record=check_recording_path(flags.record),
+        record=_check_recording_path(flags.record),
         config=config_file((), os.environ),
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})
@@ -153,6 +114,57 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     if not os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has an environment and replies of its own
         refuse_unservable(request, os.environ, scripted=worker.scripted is not None)
     return Task(request, worker, thread, tuple(dict.fromkeys(notes)))
+
+
+def read_rubric(flag: str) -> JsonValue:
+    """Read `--rubric`: a file if there is one of that name, else the text itself."""
+    path = Path(flag)
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # too long for a name: it is a text
+        is_file = False
+    if not is_file:
+        if "\n" not in flag and flag.endswith((*YAML_SUFFIXES, ".md", ".txt")):
+            raise InvalidRequest(f"--rubric: the file {flag!r} does not exist; correct the path, or give the rubric's text")
+        return flag
+    return read_rubric_file(path)
+
+
+def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
+    """Return the budget that the flags set; None if they set none.
+
+    Raises:
+        InvalidRequest: A value is out of range.
+    """
+    given = {"max_tokens": tokens, "max_cost_usd": usd}
+    try:
+        return Budget.model_validate(given) if any(value is not None for value in given.values()) else None
+    except ValidationError as error:
+        raise InvalidRequest(explain(error).replace("max_tokens", "--budget-tokens").replace("max_cost_usd", "--budget-usd")) from None
+
+
+def write_example(path: Path) -> None:
+    """Write an example task to edit.
+
+    Raises:
+        InvalidRequest: The file exists already, or cannot be written.
+    """
+    example = (files("gradeloop.cli") / "task_example.yaml").read_text(encoding="utf-8")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(example)
+    except FileExistsError:
+        raise InvalidRequest(f"{str(path)!r} exists already; name another file") from None
+    except OSError as error:
+        raise InvalidRequest(f"{str(path)!r} cannot be written: {error.strerror}") from None
+
+
+def _check_recording_path(record: Path | None) -> Path | None:
+    """Return the path of a recording to write; one that exists, or has no folder, is refused."""
+    if record is not None and (record.exists() or not record.absolute().parent.is_dir()):
+        why = "exists already; name another file, or remove it" if record.exists() else "has no folder; create the folder first"
+        raise InvalidRequest(f"--record: {str(record)!r} {why}")
+    return record
 
 
 def _scripted_task(task: TaskFile, flags: TaskFlags) -> TaskFile:
@@ -225,19 +237,3 @@ def _with_model(role: dict[str, JsonValue], flag: str | None, name: str, notes: 
     chosen = named_default(os.environ, name)
     notes.append(f"{name}: {chosen.spec.id}, because {chosen.variable} is set")
     return role | {"model": chosen.spec.model_dump(mode="json", exclude_none=True)}
-
-
-def write_example(path: Path) -> None:
-    """Write an example task to edit.
-
-    Raises:
-        InvalidRequest: The file exists already, or cannot be written.
-    """
-    example = (files("gradeloop.cli") / "task_example.yaml").read_text(encoding="utf-8")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(example)
-    except FileExistsError:
-        raise InvalidRequest(f"{str(path)!r} exists already; name another file") from None
-    except OSError as error:
-        raise InvalidRequest(f"{str(path)!r} cannot be written: {error.strerror}") from None
