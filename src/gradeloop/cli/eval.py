@@ -16,9 +16,9 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from gradeloop.batches.client import BatchClient, SpooledCases, sent
+from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
-from gradeloop.batches.outputs import SUFFIXES, Outputs, code_of, json_line, results_line
+from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_line, results_line
 from gradeloop.batches.reader import PAGE, BatchReader
 from gradeloop.cli.help import CommandWithFormerFlags, codes_help
 from gradeloop.cli.options import Grader, Json, Limit, Scripted, Tools, show_lines
@@ -118,7 +118,7 @@ def show(
     reader = BatchReader(own_store())
     summary = asyncio.run(reader.summary(batch))
     if case is not None:
-        found = asyncio.run(reader.case(summary.batch_id, case))
+        found = asyncio.run(reader.result(summary.batch_id, case))
         show_lines(found.model_dump(mode="json"), case_lines(found), as_json=as_json)
         return
     width = shutil.get_terminal_size().columns
@@ -294,9 +294,9 @@ class EvalCommand:
             WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=config_file((), os.environ)), connection
         )
         batches = BatchClient(client, task_queue)
-        await sent(batches, request.batch_id, spool, connection, self._print_status)
+        await upload_cases(batches, request.batch_id, spool, connection, self._print_status)
         spool.close()
-        if await self._reader.stored(request.batch_id) != request.total:
+        if await self._reader.count_cases(request.batch_id) != request.total:
             cure = f"its worker uses another store; set {VARIABLE} here to the worker's value"
             raise InvalidRequest(f"the cases of {request.batch_id!r} were sent but are not in the store: {cure}")
         return await self._start(batches, request, outputs, connection, task_queue)
@@ -389,7 +389,7 @@ class EvalCommand:
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
             self._print_status(f"resume it with: gradeloop eval --resume {summary.batch_id}")
-        return code_of(summary, allow_errors=self._options.allow_errors, pass_rate=rate)
+        return gate_exit_code(summary, allow_errors=self._options.allow_errors, pass_rate=rate)
 
     def _report_finished(self, outputs: Outputs, batch_id: str) -> None:
         """Write the results of a batch that ended before this command."""

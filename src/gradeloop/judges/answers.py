@@ -1,7 +1,6 @@
 """Answers of judges with a schema of their own: read, cited, aggregated over rollouts."""
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +14,11 @@ from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import leading_json, strict_json
-from gradeloop.grading.quotes import Folded
+from gradeloop.grading.quotes import FoldedText
 from gradeloop.judges.contract import REASONING, SchemaJudge
 from gradeloop.judges.prompt import Block, blocks
 from gradeloop.judges.schema import OutputKey, cited, keys_of, problems_of, put, value_at, without_nulls
+from gradeloop.stats.intervals import wilson
 
 CITATIONS = 500
 """Of one output; what comes after them is not looked at, and counted as left out."""
@@ -146,7 +146,7 @@ class CitedBlock:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self._folded: Folded | None = None
+        self._folded: FoldedText | None = None
 
     def located(self, quote: str) -> tuple[int, int] | None:
         """Return where a quote stands in the block, white space folded; one copied with JSON's escapes is read without them too."""
@@ -155,7 +155,7 @@ class CitedBlock:
             at = text.find(wanted) if wanted.strip() else -1
             if at >= 0:
                 return at, at + len(wanted)
-            self._folded = self._folded or Folded(text)
+            self._folded = self._folded or FoldedText(text)
             if span := self._folded.span(wanted):
                 return span
         return None
@@ -282,10 +282,6 @@ def _yaml(text: str, at: int, key: str) -> tuple[JsonValue, int]:
         raise ValueError(str(error)) from None
 
 
-Z = 1.959963984540054
-"""Of a normal distribution's central 95 per cent."""
-
-
 class ValueShare(Recorded):
     """How often a value was given."""
 
@@ -328,17 +324,6 @@ class Consensus(Recorded):
     def ties(self) -> tuple[str, ...]:
         """The keys that were tied."""
         return tuple(name for name, each in self.keys.items() if each.tied)
-
-
-def wilson(count: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share, `count` out of `total`."""
-    if not total:
-        return 0.0, 1.0
-    share = count / total
-    centre = share + Z * Z / (2 * total)
-    spread = Z * math.sqrt(share * (1 - share) / total + Z * Z / (4 * total * total))
-    scale = 1 + Z * Z / total
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
 def consensus(schema: Mapping[str, Any], outputs: Sequence[dict[str, JsonValue]]) -> Consensus:
@@ -392,8 +377,8 @@ def _tallied(key: OutputKey, values: Sequence[JsonValue]) -> KeySummary:
 
 
 def _share(value: JsonValue, count: int, total: int) -> ValueShare:
-    low, high = wilson(count, total)
-    return ValueShare(value=value, count=count, share=count / total, low=low, high=high)
+    interval = wilson(count, total)
+    return ValueShare(value=value, count=count, share=count / total, low=interval.low, high=interval.high)
 
 
 def _same(one: JsonValue, other: JsonValue) -> bool:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.messages import Message
 from gradeloop.contract.transcript import AgentRun, RunMessage
-from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, caps, elided, line, prompt_text
+from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, elide, longest_shown, read_prompt_text, record_line
 from gradeloop.judges.contract import SchemaJudge, filled
 from gradeloop.judges.schema import wants_citations
 
@@ -64,9 +64,9 @@ def rendered(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int =
         budget: Characters of text shown in all.
     """
     shown = blocks(run)
-    cap = caps([len(each.text) for each in shown], budget)
+    cap = longest_shown([len(each.text) for each in shown], budget)
     lines = list(_lines(run, shown, cap, metadata=metadata))
-    return "\n".join([f"=== agent run {nonce} ===", *(line(each, nonce) for each in lines), f"=== end of agent run {nonce} ==="])
+    return "\n".join([f"=== agent run {nonce} ===", *(record_line(each, nonce) for each in lines), f"=== end of agent run {nonce} ==="])
 
 
 def is_cut(run: AgentRun, budget: int = TRANSCRIPT_BUDGET) -> bool:
@@ -83,7 +83,7 @@ def _lines(run: AgentRun, shown: Sequence[Block], cap: int, *, metadata: bool) -
             yield {"metadata": f"T{at}M", "value": transcript.metadata}
         for block in (each for each in shown if each.transcript == at):
             named = {"name": block.name} if block.name else {}
-            yield {"block": block.label, "role": block.role, **named, "text": elided(block.text, cap)}
+            yield {"block": block.label, "role": block.role, **named, "text": elide(block.text, cap)}
             known = transcript.messages[block.index].metadata
             if metadata and known:
                 yield {"metadata": f"{block.label}M", "value": known}
@@ -95,7 +95,7 @@ REFLECTED_CHARACTERS = 60_000
 LONG_TEXT = 400
 
 _TEXTS = {
-    name: prompt_text(f"judge_{name}")
+    name: read_prompt_text(f"judge_{name}")
     for name in ("boundary", "citations", "citations_metadata", "form_json", "form_yaml", "repair", "reflect")
 }
 
@@ -152,7 +152,7 @@ def repair(judge: SchemaJudge, problems: Sequence[str]) -> Message:
 def reflection(judge: SchemaJudge, answers: Sequence[dict[str, JsonValue]], nonce: str) -> Message:
     """Return the request to weigh several answers to the same question."""
     whole = sum(len(json.dumps(answer)) for answer in answers) <= REFLECTED_CHARACTERS
-    shown = [line({"answer": at + 1, "output": each if whole else _brief(each)}, nonce) for at, each in enumerate(answers)]
+    shown = [record_line({"answer": at + 1, "output": each if whole else _brief(each)}, nonce) for at, each in enumerate(answers)]
     fenced = "\n".join([f"=== answers {nonce} ===", *shown, f"=== end of answers {nonce} ==="])
     return Message(role="user", content=_TEXTS["reflect"].format(count=len(answers), answers=fenced, tags=_tags(judge)))
 

@@ -12,7 +12,7 @@ from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped
 from pydantic import JsonValue
 
 from gradeloop.errors import MISTAKES
-from gradeloop.grading.checks import compiled
+from gradeloop.grading.checks import compile_pattern
 from gradeloop.text import clip, did_you_mean
 
 Path = tuple[str, ...]
@@ -147,7 +147,7 @@ def _formats() -> Any:  # noqa: ANN401 - the library's own
 
 
 def _check_pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
-    if validator.is_type(instance, "string") and not compiled(pattern).search(instance):
+    if validator.is_type(instance, "string") and not compile_pattern(pattern).search(instance):
         yield ValidationError(f"{instance[:100]!r} does not match {pattern[:100]!r}")
 
 
@@ -175,7 +175,7 @@ def _pattern(pattern: Any, at: str) -> Iterator[str]:  # noqa: ANN401 - raw inpu
         yield f"{at}.pattern is {clip(json.dumps(pattern))}; write a regular expression as text"
         return
     try:
-        compiled(pattern)
+        compile_pattern(pattern)
     except ValueError as error:
         yield f"{at}.pattern: {error}"
 

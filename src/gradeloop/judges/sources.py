@@ -127,7 +127,7 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool) -> tupl
         return judge, None
     named = judge.judge_model if not isinstance(judge, CriteriaJudge) else judge.grader.model if judge.grader else None
     asks = not isinstance(judge, CriteriaJudge) or any(None in each.judges for each in judge.rubric.judged)
-    elsewhere = isinstance(judge, CriteriaJudge) and judge.grader is not None and judge.grader.elsewhere is not None
+    elsewhere = isinstance(judge, CriteriaJudge) and judge.grader is not None and judge.grader.remote is not None
     if named is None and asks and not elsewhere:
         chosen = named_default(os.environ, "grader")
         return _judged_by(judge, chosen.spec), f"judge: {chosen.spec.id}, because {chosen.variable} is set"
