@@ -193,7 +193,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
         "--grader: id: 'gpt' names no model; write",
     ),
     "an unknown key": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "lable=match"), "Did you mean 'label'? Known: label."),
-    "an unknown value": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=yes"), "the judge's schema does not allow that value."),
+    "an unknown value": (
+        ("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=yes"),
+        "the judge's schema does not allow that value.",
+    ),
     "a rate of nothing": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass-rate", "1"), "add --pass KEY=VALUE"),
     "a rate above 1": (
         ("judge", "judge.yaml", "runs.jsonl", "--pass-rate", "90"),

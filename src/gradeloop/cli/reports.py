@@ -32,7 +32,7 @@ from gradeloop.compare.wording import (
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.reports.diff_page import comparison_page
 from gradeloop.reports.html import checked_page, write_page
-from gradeloop.reports.subject import ReportSubject
+from gradeloop.reports.subject import report_page
 from gradeloop.store.engine import own_store
 from gradeloop.text import one_line
 
@@ -52,7 +52,7 @@ def report(
 ) -> None:
     """Write an HTML page that explains every verdict."""
     checked_page(output)
-    size = write_page(output, asyncio.run(ReportSubject(what, kind, tuple(runs or ())).page()))
+    size = write_page(output, asyncio.run(report_page(what, kind, tuple(runs or ()))))
     typer.echo(f"wrote {output} ({size})")
     if show:
         typer.launch(output.resolve().as_uri())
