@@ -34,7 +34,7 @@ from gradeloop.exit_codes import leave
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.worker import WorkerSettings, flag, load
 from gradeloop.store.engine import VARIABLE, Store, store_url
-from gradeloop.temporal.connect import Connection, connect, find, is_ours
+from gradeloop.temporal.connect import Connection, connect, find, is_embedded
 from gradeloop.temporal.namespace import register_search_attributes
 from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, write_readiness
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
@@ -167,7 +167,7 @@ async def _serve(settings: WorkerSettings, providers: Providers, tools: ToolRegi
 
 def own_store(connection: Connection) -> Store | None:
     """Return the store that the environment names, or the one beside the embedded server; None where there is neither."""
-    ours = is_ours(connection)
+    ours = is_embedded(connection)
     return Store(store_url(embedded=ours)) if ours or os.environ.get(VARIABLE, "").strip() else None
 
 
