@@ -113,7 +113,7 @@ def build_run_pytest(context: ToolContext) -> Callable[..., dict[str, Any]]:
         """Run a pytest suite against the draft, in full CPython, in a sandbox without network or other files.
 
         The draft's last fenced code block, or the whole draft where it has none, is there as the module `draft`, so a test begins
-        with `from draft import ...`. Passed tests are counted, failed ones listed.
+        with `from draft import ...`. Passed tests are counted, failed ones told.
 
         Args:
             files: The suite, by file name: {"test_it.py": "..."}.
