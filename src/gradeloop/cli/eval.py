@@ -20,9 +20,9 @@ from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_line, results_line
 from gradeloop.batches.reader import PAGE, BatchReader
-from gradeloop.cli.help import CommandWithFormerFlags, codes_help
-from gradeloop.cli.options import Grader, Json, Limit, Scripted, Tools, show_lines
+from gradeloop.cli.commands import CommandWithFormerFlags, Grader, Json, Limit, Scripted, Tools, codes_help
 from gradeloop.cli.render.batch import BatchProgressView, batch_table, case_lines, result_lines
+from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.cli.threads import ctrl_c
 from gradeloop.contract.model_spec import Budget

@@ -10,8 +10,9 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from gradeloop.cli.options import Json, ThreadId, show_lines
+from gradeloop.cli.commands import Json, ThreadId
 from gradeloop.cli.render.run import gate_lines, prompt_lines, rubric_lines
+from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import read_rubric
 from gradeloop.cli.threads import with_thread
 from gradeloop.client.client import GradingClient
