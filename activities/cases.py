@@ -47,7 +47,7 @@ from gradeloop.grading.quotes import verified
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.grading.verdicts import read
 from gradeloop.judges.contract import JudgeResult
-from gradeloop.store.engine import CURE, Store
+from gradeloop.store.engine import STORE_CURE, Store
 
 
 @dataclass(frozen=True)
@@ -418,7 +418,7 @@ class NoStore:
 def batch_calls(desk: WorkerServices, store: Store | None, slots: int) -> list[Callable[..., Any]]:
     """Return the activities of batches, on the worker's store."""
     if store is None:
-        return NoStore(f"this worker has no store, in which a batch's cases are kept; {CURE}, for the worker too").activities()
+        return NoStore(f"this worker has no store, in which a batch's cases are kept; {STORE_CURE}, for the worker too").activities()
     ledger = BatchStore(store)
     cases = CaseServices(desk, ledger, CaseViews(ledger))
     batch, grading = BatchActivities(cases, slots), GradeCase(cases)

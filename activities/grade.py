@@ -26,7 +26,7 @@ from gradeloop.grading.prompts import JudgedDraft, grader_prompt, is_elided, las
 from gradeloop.grading.quotes import verified
 from gradeloop.grading.scoring import CallGroup, call_groups
 from gradeloop.grading.verdicts import read
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def grader_request(asking: Asking) -> ModelRequest:
         raise ApplicationError(str(error), type="config", non_retryable=True) from None
     said = (*given.messages, *asking.scratch)
     shared = () if given.shared is None else (given.shared,)
-    bound = asking.tag is None and (capability(model).schema_with_tools or not tools)
+    bound = asking.tag is None and (capability_of(model).schema_with_tools or not tools)
     return ModelRequest(
         spec=model,
         step=asking.step,
@@ -91,7 +91,7 @@ def seeded(model: ModelSpec, sample: int) -> ModelSpec:
 
 def answer_form(model: ModelSpec) -> Literal["schema", "tagged"]:
     """Return how a model's answer is marked: by a schema that its API keeps, or by tags of the call's own."""
-    return capability(model).answer
+    return capability_of(model).answer
 
 
 def answer_tag(nonce: str, conversation: str) -> str:
@@ -198,7 +198,7 @@ class Grade:
         messages = await self._desk.threads.messages(call.thread.messages)
         scratch = await self._desk.threads.messages(call.scratch)
         judged = JudgedDraft(call.shown(messages), call.request, call.draft, call.checks, call.nonce)
-        together = capability(model).schema_with_tools
+        together = capability_of(model).schema_with_tools
         asking = Asking(
             rubric=rubric,
             group=group,

@@ -17,8 +17,8 @@ from gradeloop.contract.base import Recorded, Strict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.grading.prompts import sent_sha256
-from gradeloop.judges.answers import Citation, ValidAnswer, read
-from gradeloop.judges.prompt import judge_prompt
+from gradeloop.judges.answers import Citation, ValidAnswer, parse_answer
+from gradeloop.judges.prompt import build_judge_prompt
 from gradeloop.judges.schema import for_provider
 
 LARGE_BYTES = 64 * 1024
@@ -73,7 +73,7 @@ class JudgeActivities:
             reply = await paid(self._desk, request, pulse)
         message = sized(reply.message, request.spec.id)
         self._desk.threads.put(call.scratch, message)
-        answer = await asyncio.to_thread(read, message.content, subject.judge, subject.run)
+        answer = await asyncio.to_thread(parse_answer, message.content, subject.judge, subject.run)
         told = JudgeTurn(message=message, usage=reply.usage, prompt_sha256=sha256)
         if isinstance(answer, ValidAnswer):
             return told.model_copy(update={"output": answer.output, "citations": answer.citations})
@@ -96,7 +96,7 @@ def _request(call: JudgeCall, subject: Subject, scratch: list[Message]) -> tuple
             "(config.structured_output: true says that its server does)"
         )
         raise ApplicationError(words, type="config", non_retryable=True)
-    given = judge_prompt(judge, subject.run, call.nonce)
+    given = build_judge_prompt(judge, subject.run, call.nonce)
     request = ModelRequest(
         spec=model,
         step=call.step,

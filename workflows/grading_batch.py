@@ -47,7 +47,7 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.thread import Priority as Asked
 from gradeloop.contract.thread import Priority as Priority_request
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import usage_told
+from gradeloop.judges.contract import usage_of_failure
 from workflows.activity_calls import STORE_CALL, describe_error, kind_of, model_call, spent_of
 from workflows.raw_arguments import NO_VALUE, RunAhead, decoded
 from workflows.thread_rules import NONCE_BITS
@@ -234,7 +234,7 @@ async def _start_when_free(
 
 
 def _usage_of_child(error: ChildWorkflowError) -> Usage:
-    return usage_told(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
+    return usage_of_failure(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
 
 
 SHARD_WORKFLOW = "BatchShard"

@@ -20,10 +20,10 @@ from gradeloop.contract.thread import Generator
 from gradeloop.contract.transcript import RUN_BYTES, AgentRun, answer_of, as_log, request_of
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import result_of, score_of
-from gradeloop.judges.answers import Rollout, Summary, shortened_raw, summary
+from gradeloop.judges.answers import Rollout, Summary, shorten_raw, summarize
 from gradeloop.judges.contract import (
+    JUDGING_WORKFLOW,
     UNAVAILABLE,
-    WORKFLOW,
     CriteriaJudge,
     JudgeResult,
     Judging,
@@ -33,7 +33,7 @@ from gradeloop.judges.contract import (
     parse_judging,
     refuse_large,
 )
-from gradeloop.judges.prompt import is_cut, reflection, repair
+from gradeloop.judges.prompt import is_cut, reflection_message, repair_message
 from gradeloop.text import shortened
 from workflows.activity_calls import ADMIT, TAIL_BYTES, WARMED_CHARACTERS, ActivityCalls, WaitingForPerson, describe_error
 from workflows.grading_pass import Grading
@@ -84,7 +84,7 @@ class Rollouts:
             raise NoJudgeAvailable(lost)
         if self._judge.judge_variant == "majority" or len(answers) < 2:  # noqa: PLR2004 - one answer is nothing to weigh
             return rollouts, []
-        asked = reflection(self._judge, answers, self._nonce)
+        asked = reflection_message(self._judge, answers, self._nonce)
         return rollouts, await self._round(1, [Log([asked]) for _ in range(count)])
 
     async def _default(self) -> ModelSpec:
@@ -122,10 +122,10 @@ class Rollouts:
             if turn.output is not None:
                 return found
             following = conversation.take(
-                Malformed(problems=turn.problems), (), ask_again=lambda problems, _: repair(self._judge, problems)
+                Malformed(problems=turn.problems), (), ask_again=lambda problems, _: repair_message(self._judge, problems)
             )
             if not isinstance(following, Message):
-                wrong = {"invalid": "; ".join(turn.problems), "raw_text": shortened_raw(turn.message.content)}
+                wrong = {"invalid": "; ".join(turn.problems), "raw_text": shorten_raw(turn.message.content)}
                 return found.model_copy(update=wrong)
             log.append(following)
 
@@ -222,7 +222,7 @@ NOBODY_DRAFTS = Generator(activity="finished", task_queue="finished")
 """The generator of a thread that holds a finished run: it is never called."""
 
 
-@workflow.defn(name=WORKFLOW)
+@workflow.defn(name=JUDGING_WORKFLOW)
 class JudgingWorkflow(Judging):
     """One judgement."""
 
@@ -290,7 +290,7 @@ class JudgingWorkflow(Judging):
         judge = self._request.judge
         if isinstance(judge, CriteriaJudge) or all(rollout.output is None for rollout in rollouts):
             return self._result("FAILURE", {}, _invalid(rollouts), model, sent)
-        found = summary(judge, rollouts, reflections)
+        found = summarize(judge, rollouts, reflections)
         cut = {"elided": True} if is_cut(self._request.run) else {}
         return self._result("DIRECT_RESULT", found.output, found.metadata | cut, model, sent)
 

@@ -17,7 +17,7 @@ from activities.providers.openai_responses import OpenAIResponses
 from activities.providers.scripted import Script, Scripted
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.settings.catalog import capability, prices
+from gradeloop.settings.catalog import capability_of, load_prices
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.text import clip
 
@@ -39,7 +39,7 @@ class Providers:
         self._environment = environment
         self._script = script
         self._clients = SdkClients(environment.ambient_headers)
-        self._prices = prices(environment.prices)
+        self._prices = load_prices(environment.prices)
         self._adapters: dict[tuple[str, str], Provider] = {}
         self._loaded: set[str] = set()
 
@@ -102,7 +102,7 @@ class Providers:
         return replace(reply, usage=self._metered(request.spec, reply.usage, clock() - started))
 
     async def _attempt(self, request: ModelRequest) -> ModelReply:
-        model, seconds = request.spec.id, deadline(completion_cap(request, capability(request.spec).max_output))
+        model, seconds = request.spec.id, deadline(completion_cap(request, capability_of(request.spec).max_output))
         limit = asyncio.timeout(seconds)
         try:
             async with limit:

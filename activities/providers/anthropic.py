@@ -26,7 +26,7 @@ from activities.providers.base import (
     waiting,
 )
 from gradeloop.contract.messages import Message, ToolCall, Usage
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -115,7 +115,7 @@ class AnthropicMessages:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability(request.spec).stream
+        body, streamed = wire_request(request), capability_of(request.spec).stream
         config = request.spec.config
         extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})
         # Only the older protocol takes a temperature, of the older models that have one.
@@ -134,7 +134,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
         output["format"] = {"type": "json_schema", "schema": request.schema}
     body: dict[str, Any] = {
         "model": request.spec.model,
-        "max_tokens": completion_cap(request, capability(request.spec).max_output),
+        "max_tokens": completion_cap(request, capability_of(request.spec).max_output),
         "messages": _messages(request),
     }
     if request.system:
@@ -230,7 +230,7 @@ def _refuse_unfinished(body: JsonObject, request: ModelRequest, usage: Usage) ->
         raise ModelFault("refused", f"the model refused to answer ({': '.join(said) or 'no reason given'})", usage=usage)
     if reason in _CUT:
         words = f"the reply was cut ({reason}) after {usage.output} tokens; raise config.max_tokens or shorten the task"
-        longer = reason == "max_tokens" and raisable(request, capability(request.spec).max_output)
+        longer = reason == "max_tokens" and raisable(request, capability_of(request.spec).max_output)
         raise ModelFault("truncated", words, usage=usage, raisable=longer)
     if reason not in _DONE:
         raise ModelFault("malformed_response", f"the reply ended for an unknown reason: stop_reason {reason!r}", usage=usage)

@@ -23,7 +23,7 @@ from activities.providers.base import (
     tool_call,
 )
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -92,7 +92,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
 def _settings(request: ModelRequest) -> dict[str, Any]:
     config = request.spec.config
     settings: dict[str, Any] = {
-        "maxOutputTokens": completion_cap(request, capability(request.spec).max_output),
+        "maxOutputTokens": completion_cap(request, capability_of(request.spec).max_output),
         "temperature": config.temperature,
         "seed": config.seed,
         "thinkingConfig": _thinking(request),
@@ -171,7 +171,7 @@ def _refuse_unfinished(body: JsonObject, candidate: JsonObject, request: ModelRe
         raise ModelFault("malformed_response", "the stream ended before the reply was complete", usage=usage)
     if reason == "MAX_TOKENS":
         words = f"the reply was cut (MAX_TOKENS) after {usage.output} tokens; raise config.max_tokens or shorten the task"
-        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability(request.spec).max_output))
+        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability_of(request.spec).max_output))
     if reason != "STOP":
         raise ModelFault("malformed_response", f"the reply ended for an unknown reason: finishReason {reason!r}", usage=usage)
 

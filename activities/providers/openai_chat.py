@@ -28,7 +28,7 @@ from activities.providers.base import (
     waiting,
 )
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -98,7 +98,7 @@ class OpenAIChat:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability(request.spec).stream
+        body, streamed = wire_request(request), capability_of(request.spec).stream
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
         call, sent = self._client.chat.completions.with_streaming_response.create, as_it_is(body, request.spec.config.extra)
         async with call(model=body["model"], messages=[], extra_body=sent, timeout=waiting(streamed=streamed)) as response:
@@ -112,7 +112,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.spec.model,
         "messages": [*system, *_merged(request)],
-        "max_tokens": completion_cap(request, capability(request.spec).max_output) if config.max_tokens or request.raised else None,
+        "max_tokens": completion_cap(request, capability_of(request.spec).max_output) if config.max_tokens or request.raised else None,
         "temperature": config.temperature,
         "seed": config.seed,
         "reasoning_effort": config.reasoning_effort,
@@ -192,7 +192,7 @@ def _refuse_unfinished(choice: JsonObject, message: JsonObject, request: ModelRe
         raise ModelFault("refused", f"the model refused to answer ({message.get('refusal') or reason})", usage=usage)
     if reason == "length":
         words = "the reply was cut (finish_reason length); raise config.max_tokens or shorten the task"
-        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability(request.spec).max_output))
+        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability_of(request.spec).max_output))
     if reason not in _DONE:
         raise ModelFault("malformed_response", f"the reply ended for an unknown reason: finish_reason {reason!r}", usage=usage)
 

@@ -25,7 +25,7 @@ from activities.providers.base import (
     waiting,
 )
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -42,7 +42,7 @@ class OpenAIResponses:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability(request.spec).stream
+        body, streamed = wire_request(request), capability_of(request.spec).stream
         call, sent = self._client.responses.with_streaming_response.create, as_it_is(body, request.spec.config.extra)
         async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=waiting(streamed=streamed)) as response:
             return model_reply(await reply_body(response.http_response, ResponseAssembly()), request)
@@ -77,7 +77,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
         "store": False,
         "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": cache_key(request),
-        "max_output_tokens": completion_cap(request, capability(request.spec).max_output),
+        "max_output_tokens": completion_cap(request, capability_of(request.spec).max_output),
         "temperature": config.temperature,
         "reasoning": {"effort": config.reasoning_effort} if config.reasoning_effort else None,
         "tools": [
@@ -155,7 +155,7 @@ def _refuse_unfinished(body: JsonObject, parts: list[JsonObject], request: Model
         raise ModelFault("refused", f"the model refused to answer ({refusal or reason})", usage=usage)
     if reason == "max_output_tokens":
         words = f"the reply was cut (max_output_tokens) after {usage.output} tokens; raise config.max_tokens or shorten the task"
-        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability(request.spec).max_output))
+        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability_of(request.spec).max_output))
     if status != "completed":
         raise ModelFault("malformed_response", f"the reply ended for an unknown reason: status {status!r}, {reason!r}", usage=usage)
 

@@ -18,7 +18,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 from gradeloop.errors import GradeloopError
 from gradeloop.settings.default_model import default_model
-from gradeloop.settings.worker import FILE
+from gradeloop.settings.worker import CONFIG_FILE
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import application_folder
 from gradeloop.text import printable
@@ -125,7 +125,9 @@ def _examined(told: dict[str, Any]) -> Iterator[Finding]:
 def _evidence(told: dict[str, Any]) -> Iterator[Finding]:
     """Yield what evidence tools may use under the current settings."""
     yield Finding(
-        subject="settings", ok=None if told["config"] is None else True, told=told["config"] or f"no {FILE} in this folder; defaults apply"
+        subject="settings",
+        ok=None if told["config"] is None else True,
+        told=told["config"] or f"no {CONFIG_FILE} in this folder; defaults apply",
     )
     for each in told["sandboxes"]:
         yield Finding(subject=f"sandbox {each['name']}", ok=None if each["why_not"] else True, told=each["why_not"] or "works")

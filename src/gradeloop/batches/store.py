@@ -13,7 +13,7 @@ from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePla
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.store.engine import Store
-from gradeloop.store.tables import COUNTS, table
+from gradeloop.store.tables import USAGE_COUNTS, table
 from gradeloop.text import clip, one_line
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 ENDS = ("passed", "failed", "errors", "reused", "settled")
 """Counters of a batch that a case's end adds to."""
 
-_COST = (*COUNTS, "unpriced", "seconds", "cost_usd")
+_COST = (*USAGE_COUNTS, "unpriced", "seconds", "cost_usd")
 
 
 def spending_columns(usage: Usage) -> dict[str, Any]:
     """Return the values that `count` adds for a usage."""
-    told: dict[str, Any] = {f"add_{name}": getattr(usage, name) for name in COUNTS}
+    told: dict[str, Any] = {f"add_{name}": getattr(usage, name) for name in USAGE_COUNTS}
     told |= {"add_seconds": usage.seconds, "add_cost_usd": usage.cost_usd or 0.0}
     return told | {"add_unpriced": int(bool(usage.calls) and usage.cost_usd is None)}
 
@@ -105,7 +105,7 @@ def request_of(text: str) -> BatchRequest:
 
 def usage_of(row: Mapping[str, Any]) -> Usage:
     """Return what a batch has cost; where the price of some call is unknown, so is the cost."""
-    counts = {name: row[name] for name in COUNTS}
+    counts = {name: row[name] for name in USAGE_COUNTS}
     known = row["calls"] and not row["unpriced"]
     return Usage(**counts, seconds=round(row["seconds"], 3), cost_usd=round(row["cost_usd"], 10) if known else None)
 

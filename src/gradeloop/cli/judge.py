@@ -23,13 +23,13 @@ from gradeloop.cli.threads import ctrl_c
 from gradeloop.client.client import ThreadReader
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
-from gradeloop.files.rubric import existing
+from gradeloop.files.rubric import require_files
 from gradeloop.judges.client import Bench, Judge, attended
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.schema import keys_of, value_at
-from gradeloop.judges.sources import THREAD, is_file, judge_named, runs_named, with_model
-from gradeloop.settings.worker import config_file
+from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, with_model
+from gradeloop.settings.worker import find_config_file
 from gradeloop.store.engine import Store, own_store
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker
@@ -363,22 +363,22 @@ async def judged(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
         GradeloopError: With one sentence for the user.
     """
     console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
-    registry = Registry(own_store()) if order.store or not is_file(order.judge) else None
-    config = await judge_named(order.judge, registry or Registry(Store("")))
+    registry = Registry(own_store()) if order.store or not names_file(order.judge) else None
+    config = await load_judge(order.judge, registry or Registry(Store("")))
     if registry is not None:
         await registry.open()
-    existing(order.tools, "--tools")
-    existing((order.scripted,) if order.scripted else (), "--scripted")
+    require_files(order.tools, "--tools")
+    require_files((order.scripted,) if order.scripted else (), "--scripted")
     config, note = with_model(config, order.grader, scripted=order.scripted is not None)
     rule = PassRule(config, order.passes)
     if needs_rule and not rule.stated:
         raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
-    early = None if any(source.startswith(THREAD) for source in order.runs) else await runs_named(order.runs, None)
+    early = None if any(source.startswith(THREAD) for source in order.runs) else await load_runs(order.runs, None)
     if note and not order.as_json:
         console.print(note, style="dim", soft_wrap=True)
     connection = await find()
     client = await connect(connection)
-    runs = early if early is not None else await runs_named(order.runs, ThreadReader(client))
+    runs = early if early is not None else await load_runs(order.runs, ThreadReader(client))
     task_queue = await _served(order, connection)
     judge = Judge(config, client, task_queue=task_queue)
     for run in runs:  # before the first of them is paid for
@@ -398,7 +398,7 @@ async def _served(order: JudgeOptions, connection: Connection) -> str:
     """Return the task queue: the one that the environment names, else that of a worker that is started here."""
     if named := os.environ.get("GRADELOOP_TASK_QUEUE"):
         return named
-    return await ensure_worker(WorkerSpec(tools=order.tools, scripted=order.scripted, config=config_file((), os.environ)), connection)
+    return await ensure_worker(WorkerSpec(tools=order.tools, scripted=order.scripted, config=find_config_file((), os.environ)), connection)
 
 
 async def _with_progress(bench: Bench, task_queue: str, connection: Connection, order: JudgeOptions, console: Console) -> bool:
@@ -440,8 +440,8 @@ async def agreed(judge: str, labels: Path, results: Path | None) -> Agreement:
     Raises:
         InvalidRequest: Judge, labels or results cannot be read, or have nothing in common.
     """
-    registry = Registry(own_store()) if results is None or not is_file(judge) else None
-    config = await judge_named(judge, registry or Registry(Store("")))
+    registry = Registry(own_store()) if results is None or not names_file(judge) else None
+    config = await load_judge(judge, registry or Registry(Store("")))
     held = read_labels(labels, config)
     if results is not None:
         return measure_agreement(config, held, read_results(results))

@@ -51,9 +51,9 @@ def check(file: RubricFile, *, as_json: Json = False) -> None:
     """Show how a rubric is read, or what is wrong with it."""
     from gradeloop.cli.render.run import gate_lines, rubric_lines
     from gradeloop.contract.rubric import Rubric
-    from gradeloop.files.rubric import existing_rubric
+    from gradeloop.files.rubric import load_rubric
 
-    read = Rubric.model_validate(existing_rubric(file))
+    read = Rubric.model_validate(load_rubric(file))
     lines = [line.head + line.body for line in rubric_lines(read)]
     show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *gate_lines(read)], as_json=as_json)
 

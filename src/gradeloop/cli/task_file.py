@@ -13,11 +13,11 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import ThreadRequest, parse_request
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.files.rubric import YAML_SUFFIXES, existing, read_rubric_file, refuse_bad, with_prompts
+from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric, require_files
 from gradeloop.files.yaml import read_placed
 from gradeloop.grading.templates import fill
-from gradeloop.settings.default_model import named_default, refuse_unservable
-from gradeloop.settings.worker import config_file
+from gradeloop.settings.default_model import refuse_unservable, require_default_model
+from gradeloop.settings.worker import find_config_file
 from gradeloop.temporal.worker import WorkerSpec
 from gradeloop.text import clip
 
@@ -143,10 +143,10 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     }
     named = [told.tools] if isinstance(told.tools, str) else told.tools
     worker = WorkerSpec(
-        tools=existing((*(folder / name for name in named), *flags.tools), "tools"),
-        scripted=flags.replay or (existing((folder / told.scripted,), "scripted")[0] if told.scripted else None),
+        tools=require_files((*(folder / name for name in named), *flags.tools), "tools"),
+        scripted=flags.replay or (require_files((folder / told.scripted,), "scripted")[0] if told.scripted else None),
         record=absent(flags.record),
-        config=config_file((), os.environ),
+        config=find_config_file((), os.environ),
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})
     fill(request.rubric, request.vars)
@@ -159,7 +159,7 @@ def _replayed(told: TaskFile, flags: TaskFlags) -> TaskFile:
     """Have the scripted provider speak for the models that a task names, where it is played back from a recording."""
     if flags.replay is None:
         return told
-    existing((flags.replay,), "--replay")
+    require_files((flags.replay,), "--replay")
     if flags.record or flags.model or flags.grader:
         raise InvalidRequest("--replay takes the models' words from its file; leave --record, --model and --grader out")
     grader = (
@@ -201,8 +201,8 @@ def _task_file(path: Path) -> TaskFile:
     if not isinstance(value, dict):
         raise InvalidRequest(f"{path}: the task is no mapping; write 'prompt:' and 'rubric:' with their values")
     if value.get("rubric") is not None:
-        value["rubric"] = with_prompts(value["rubric"], path.parent)
-        refuse_bad(value["rubric"], placed, ("rubric",), f"the task {str(path)!r}")
+        value["rubric"] = inline_prompts(value["rubric"], path.parent)
+        refuse_bad_rubric(value["rubric"], placed, ("rubric",), f"the task {str(path)!r}")
     try:
         return TaskFile.model_validate(value)
     except ValidationError as error:
@@ -222,7 +222,7 @@ def _with_model(told: dict[str, JsonValue], flag: str | None, role: str, notes: 
         return told | {"model": flag}
     if any(told.get(who) is not None for who in ("model", "activity", "workflow", "function")):
         return told
-    chosen = named_default(os.environ, role)
+    chosen = require_default_model(os.environ, role)
     notes.append(f"{role}: {chosen.spec.id}, because {chosen.variable} is set")
     return told | {"model": chosen.spec.model_dump(mode="json", exclude_none=True)}
 

@@ -28,12 +28,12 @@ def read_rubric_file(path: Path) -> JsonValue:
         except (OSError, UnicodeDecodeError):
             raise InvalidRequest(f"the rubric {str(path)!r} is no readable text file in UTF-8; save it as one") from None
     value, placed = read_placed(path, "the rubric")
-    value = with_prompts(value, path.parent)
-    refuse_bad(value, placed, (), f"the rubric {str(path)!r}")
+    value = inline_prompts(value, path.parent)
+    refuse_bad_rubric(value, placed, (), f"the rubric {str(path)!r}")
     return value
 
 
-def existing_rubric(path: Path) -> JsonValue:
+def load_rubric(path: Path) -> JsonValue:
     """Read a rubric that must be there, text too.
 
     Raises:
@@ -42,20 +42,20 @@ def existing_rubric(path: Path) -> JsonValue:
     if not path.is_file():
         raise InvalidRequest(f"the rubric {str(path)!r} does not exist; name a file")
     value = read_rubric_file(path)
-    refuse_bad(value, {}, (), f"the rubric {str(path)!r}")
+    refuse_bad_rubric(value, {}, (), f"the rubric {str(path)!r}")
     return value
 
 
-def with_files(value: JsonValue, folder: Path) -> JsonValue:
+def inline_files(value: JsonValue, folder: Path) -> JsonValue:
     """Return any JSON with each text of the form `file://name` replaced by what stands in that file."""
     if isinstance(value, dict):
-        return {key: with_files(item, folder) for key, item in value.items()}
+        return {key: inline_files(item, folder) for key, item in value.items()}
     if isinstance(value, list):
-        return [with_files(item, folder) for item in value]
+        return [inline_files(item, folder) for item in value]
     return _prompt(folder / value.removeprefix(_FILE)) if isinstance(value, str) and value.startswith(_FILE) else value
 
 
-def with_prompts(value: JsonValue, folder: Path) -> JsonValue:
+def inline_prompts(value: JsonValue, folder: Path) -> JsonValue:
     """Return a rubric with what stands in the files that its prompts name, relative to the folder."""
     if not isinstance(value, dict):
         return value
@@ -63,7 +63,7 @@ def with_prompts(value: JsonValue, folder: Path) -> JsonValue:
     if isinstance(prompt := told.get("prompt"), str) and prompt.startswith(_FILE):
         told["prompt"] = _prompt(folder / prompt.removeprefix(_FILE))
     if isinstance(criteria := told.get("criteria"), list):
-        told["criteria"] = [with_prompts(criterion, folder) for criterion in criteria]
+        told["criteria"] = [inline_prompts(criterion, folder) for criterion in criteria]
     return told
 
 
@@ -79,7 +79,7 @@ def _prompt(path: Path) -> JsonValue:
     return text
 
 
-def refuse_bad(value: JsonValue, placed: Places, prefix: tuple[int | str, ...], where: str) -> None:
+def refuse_bad_rubric(value: JsonValue, placed: Places, prefix: tuple[int | str, ...], where: str) -> None:
     """Raise InvalidRequest with the place of the first mistake, and all of them in words.
 
     Args:
@@ -109,7 +109,7 @@ def _path(value: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return location
 
 
-def existing(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
+def require_files(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
     """Return the paths of files that must exist.
 
     Raises:

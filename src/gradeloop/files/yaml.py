@@ -164,7 +164,7 @@ _UNKNOWN: Places = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class Location:
     """A place in a file, as the beginning of a message."""
 
     file: str = ""
@@ -173,7 +173,7 @@ class Spot:
     placed: Places = field(default_factory=lambda: _UNKNOWN, repr=False)
     """Where the file's values stand, by their paths."""
 
-    def at(self, *steps: int | str) -> "Spot":
+    def at(self, *steps: int | str) -> "Location":
         """Return the place of a value inside this one."""
         return replace(self, path=(*self.path, *steps))
 
@@ -192,7 +192,7 @@ class Spot:
         return self.told()
 
 
-def refused(error: ValidationError, spot: Spot) -> InvalidRequest:
+def located_error(error: ValidationError, spot: Location) -> InvalidRequest:
     """Return pydantic's report as a refusal that begins with the place of the first mistake."""
     first = error.errors(include_url=False)[0]
     steps = tuple(part for part in first["loc"] if not (isinstance(part, str) and part.startswith("<")))

@@ -17,8 +17,8 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import leading_json, strict_json
 from gradeloop.grading.quotes import Folded
 from gradeloop.judges.contract import REASONING, SchemaJudge
-from gradeloop.judges.prompt import Block, blocks
-from gradeloop.judges.schema import OutputKey, cited, keys_of, problems_of, put, value_at, without_nulls
+from gradeloop.judges.prompt import Block, blocks_of
+from gradeloop.judges.schema import OutputKey, citing_texts, keys_of, problems_of, value_at, with_value, without_nulls
 
 CITATIONS = 500
 """Of one output; what comes after them is not looked at, and counted as left out."""
@@ -66,7 +66,7 @@ class _Found:
 
 def citations_of(texts: Sequence[tuple[str, str]], run: AgentRun) -> list[Citation]:
     """Return the citations in the strings of an output, by path and text, in order, the first 500 of them."""
-    known = {block.label: CitedBlock(block) for block in blocks(run)}
+    known = {block.label: CitedBlock(block) for block in blocks_of(run)}
     written = (found for path, text in texts for found in _written(path, text))
     return [_resolved(found, run, known) for found in islice(written, CITATIONS)]
 
@@ -191,7 +191,7 @@ class InvalidAnswer:
     problems: tuple[str, ...]
 
 
-def read(text: str, judge: SchemaJudge, run: AgentRun) -> ValidAnswer | InvalidAnswer:
+def parse_answer(text: str, judge: SchemaJudge, run: AgentRun) -> ValidAnswer | InvalidAnswer:
     """Read an answer: find the object, parse it strictly, hold it against the schema, look its citations up.
 
     In XML mode the object stands between the judge's tags, outside of what the model thought; blocks that parse equal are one.
@@ -208,7 +208,7 @@ def read(text: str, judge: SchemaJudge, run: AgentRun) -> ValidAnswer | InvalidA
         return InvalidAnswer((f"the answer has {size} bytes, {ANSWER_BYTES} at most; say it more briefly",))
     if problems := tuple(problems_of(judge.output_schema, value)):
         return InvalidAnswer(problems)
-    found = citations_of(list(cited(judge.output_schema, value)), run)
+    found = citations_of(list(citing_texts(judge.output_schema, value)), run)
     bad = [f"{each.path}: [{each.target}]: {each.problem}" for each in found if not each.verified]
     if bad and judge.bad_citations == "fail":
         return InvalidAnswer(tuple(bad[:20]))
@@ -341,7 +341,7 @@ def wilson(count: int, total: int) -> tuple[float, float]:
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
-def consensus(schema: Mapping[str, Any], outputs: Sequence[dict[str, JsonValue]]) -> Consensus:
+def build_consensus(schema: Mapping[str, Any], outputs: Sequence[dict[str, JsonValue]]) -> Consensus:
     """Return what answers, in the order of their rollouts, come to.
 
     Args:
@@ -366,9 +366,9 @@ def _with(
     schema: Mapping[str, Any], output: dict[str, JsonValue], key: OutputKey, value: JsonValue, outputs: Sequence[dict[str, JsonValue]]
 ) -> dict[str, JsonValue]:
     """Return the output with a key's value; a median between two values that breaks a bound gives way to the lower of them."""
-    changed = put(output, key.path, value)
+    changed = with_value(output, key.path, value)
     if key.how == "median" and list(problems_of(schema, changed)):
-        return put(output, key.path, median_low(_numbers([value_at(output, key.path) for output in outputs])))
+        return with_value(output, key.path, median_low(_numbers([value_at(output, key.path) for output in outputs])))
     return changed
 
 
@@ -431,12 +431,12 @@ class Summary(Recorded):
     metadata: dict[str, JsonValue]
 
 
-def shortened_raw(text: str) -> str:
+def shorten_raw(text: str) -> str:
     """Return what is kept of an answer that is none."""
     return text if len(text) <= RAW_CHARACTERS else f"{text[:RAW_CHARACTERS]}… ({len(text)} characters)"
 
 
-def summary(judge: SchemaJudge, rollouts: Sequence[Rollout], reflections: Sequence[Rollout] = ()) -> Summary:
+def summarize(judge: SchemaJudge, rollouts: Sequence[Rollout], reflections: Sequence[Rollout] = ()) -> Summary:
     """Return what rollouts come to, in their order; reflections over them count instead where there are any.
 
     Args:
@@ -447,7 +447,7 @@ def summary(judge: SchemaJudge, rollouts: Sequence[Rollout], reflections: Sequen
     answered = [reflection for reflection in reflections if reflection.output is not None] or [
         rollout for rollout in rollouts if rollout.output is not None
     ]
-    agreed = consensus(judge.output_schema, [each.output for each in answered if each.output is not None])
+    agreed = build_consensus(judge.output_schema, [each.output for each in answered if each.output is not None])
     chosen = answered[agreed.from_rollout]
     told: dict[str, Any] = _agreement(agreed, chosen) | {
         "variant": judge.judge_variant,
@@ -456,7 +456,7 @@ def summary(judge: SchemaJudge, rollouts: Sequence[Rollout], reflections: Sequen
         "citation_counts": {"cited": len(chosen.citations), "verified": sum(citation.verified for citation in chosen.citations)},
     }
     if reflections:
-        first = consensus(judge.output_schema, [rollout.output for rollout in rollouts if rollout.output is not None])
+        first = build_consensus(judge.output_schema, [rollout.output for rollout in rollouts if rollout.output is not None])
         told |= {"reflections": _told(judge, reflections), "before_reflection": _agreement(first)}
     return Summary(output=agreed.output, metadata=told)
 

@@ -23,10 +23,10 @@ from gradeloop.judges.contract import (
     JudgeResult,
     Judging,
     JudgingRequest,
-    config_of,
     judging_id,
+    parse_judge,
     refuse_large,
-    usage_told,
+    usage_of_failure,
 )
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import done_before, looked_after
@@ -49,7 +49,7 @@ class Judge:
         task_queue: str = TASK_QUEUE,
         priority: Priority | None = None,
     ) -> None:
-        self.config = config_of(dict(config) if isinstance(config, Mapping) else config)
+        self.config = parse_judge(dict(config) if isinstance(config, Mapping) else config)
         self._client = client
         self._task_queue = task_queue
         self._priority = priority
@@ -96,7 +96,7 @@ class Judge:
             InvalidRequest: The run is refused; `RunTooLarge`.
             ServerUnreachable: The server is gone for long.
         """
-        run = run_of(agent_run)
+        run = parse_run(agent_run)
         return await self.result(await self.start(run, repeat=repeat), run)
 
     async def request(self, run: AgentRun, *, repeat: int = 0) -> JudgingRequest:
@@ -157,7 +157,7 @@ class Judge:
         if isinstance(cause, ApplicationError) and kind in _REFUSALS:
             raise _REFUSALS[kind](f"{run.id}: {cause.message}") from None
         reason = cause.message if isinstance(cause, ApplicationError) else f"the judgement ended without a result: {cause}"
-        usage = usage_told(cause.details) if isinstance(cause, ApplicationError) and kind == UNAVAILABLE else Usage()
+        usage = usage_of_failure(cause.details) if isinstance(cause, ApplicationError) and kind == UNAVAILABLE else Usage()
         return JudgeResult(
             id=name,
             agent_run_id=run.id,
@@ -190,7 +190,7 @@ def build_judge(rubric: JudgeConfig | Mapping[str, Any] | str, client: Client | 
     return Judge(rubric, client, task_queue=task_queue)
 
 
-def run_of(value: AgentRun | Mapping[str, Any]) -> AgentRun:
+def parse_run(value: AgentRun | Mapping[str, Any]) -> AgentRun:
     """Return a run, read from its JSON where it is that.
 
     Raises:
@@ -257,7 +257,7 @@ async def attended(bench: Bench, task_queue: str, connection: Connection, told: 
     await done_before(bench.judge_all(told), looked_after(task_queue, connection))
 
 
-def reference(text: str) -> tuple[str, str, int | None] | None:
+def parse_reference(text: str) -> tuple[str, str, int | None] | None:
     """Read `COLLECTION/RUBRIC` or `COLLECTION/RUBRIC@VERSION`; None where it is neither."""
     found = re.fullmatch(r"([^/@]+)/([^/@]+?)(?:@(\d{1,9}))?", text)
     return (found[1], found[2], int(found[3]) if found[3] else None) if found else None

@@ -77,7 +77,7 @@ class TemplateSlot:
     name: str
 
 
-def cut(text: str) -> list[str | TemplateSlot]:
+def split_template(text: str) -> list[str | TemplateSlot]:
     """Cut a template at its places; `{{` and `}}` stand for braces.
 
     Raises:
@@ -140,17 +140,17 @@ def refuse_templates(templates: Sequence[PromptTemplate], key: str | None) -> No
 
 def _numbered(at: int, template: PromptTemplate) -> list[str | TemplateSlot]:
     try:
-        return cut(template.content)
+        return split_template(template.content)
     except ValueError as error:
         raise ValueError(f"prompt_templates[{at}]: {error}") from None
 
 
-def filled(text: str, values: Mapping[str, str]) -> str:
+def fill_template(text: str, values: Mapping[str, str]) -> str:
     """Return a template with its places filled; what is put in is not looked at."""
-    return "".join(part if isinstance(part, str) else values[part.name] for part in cut(text))
+    return "".join(part if isinstance(part, str) else values[part.name] for part in split_template(text))
 
 
-ROLLOUTS = 25
+MAX_ROLLOUTS = 25
 
 Mode = Literal["XML_KEY", "CONSTRAINED_DECODING"]
 
@@ -195,7 +195,7 @@ class SchemaJudge(Strict):
     response_xml_key: str = "response"
     output_format: Literal["json", "yaml"] = "json"
     """How the answer between the tags is written; Docent's newer rubrics say yaml."""
-    n_rollouts_per_input: Annotated[int, Field(ge=1, le=ROLLOUTS)] = 1
+    n_rollouts_per_input: Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] = 1
     judge_variant: Literal["majority", "multi-reflect"] = "majority"
     rollout_type: Literal["single_turn"] = "single_turn"
     bad_citations: Literal["flag", "fail"] = Field(default="flag", exclude_if=lambda value: value == "flag")
@@ -353,7 +353,7 @@ class CriteriaJudge(Strict):
 JudgeConfig = SchemaJudge | CriteriaJudge
 
 
-def config_of(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any shape
+def parse_judge(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any shape
     """Read a judge of either kind, told apart by `rubric_text`.
 
     Raises:
@@ -387,7 +387,7 @@ class JudgingRequest(Strict):
     @field_validator("judge", mode="before")
     @classmethod
     def _reads_judge(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return config_of(value)
+        return parse_judge(value)
 
     @model_validator(mode="after")
     def _says_something(self) -> "JudgingRequest":
@@ -435,13 +435,13 @@ def judging_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0) -> str:
     return f"judging-{hashlib.sha256(told.encode()).hexdigest()}"
 
 
-WORKFLOW = "Judging"
+JUDGING_WORKFLOW = "Judging"
 
 UNAVAILABLE = "JudgeUnavailable"
 """The type of the failure of a judgement that no judge could be had for; the same may be run again."""
 
 
-@workflow.defn(name=WORKFLOW)
+@workflow.defn(name=JUDGING_WORKFLOW)
 class Judging:
     """One judgement of one finished run. The worker's own class answers."""
 
@@ -456,7 +456,7 @@ class Judging:
         raise NotImplementedError
 
 
-def usage_told(details: Sequence[object]) -> Usage:
+def usage_of_failure(details: Sequence[object]) -> Usage:
     """Return what a judgement has cost that failed as `JudgeUnavailable`, as the details of its failure tell."""
     first = details[0] if details else None
     try:

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from gradeloop.contract.messages import Message
 from gradeloop.contract.transcript import AgentRun, RunMessage
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, caps, elided, line, prompt_text
-from gradeloop.judges.contract import SchemaJudge, filled
+from gradeloop.judges.contract import SchemaJudge, fill_template
 from gradeloop.judges.schema import wants_citations
 
 
@@ -30,7 +30,7 @@ class Block:
         return f"T{self.transcript}B{self.index}"
 
 
-def blocks(run: AgentRun) -> list[Block]:
+def blocks_of(run: AgentRun) -> list[Block]:
     """Return a block for each message of the run, in order."""
     return [
         Block(at, index, message.role, message.name, text_of(message))
@@ -54,7 +54,7 @@ def _parts(message: RunMessage) -> Iterator[str]:
         yield f"<tool call>\n{call.name} {arguments}\n</tool call>"
 
 
-def rendered(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int = TRANSCRIPT_BUDGET) -> str:
+def render_run(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int = TRANSCRIPT_BUDGET) -> str:
     """Return the run as lines between two that carry the random code; over `budget` characters, the longest blocks are cut in the middle.
 
     Args:
@@ -63,7 +63,7 @@ def rendered(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int =
         metadata: Whether what is known about the run is shown too.
         budget: Characters of text shown in all.
     """
-    shown = blocks(run)
+    shown = blocks_of(run)
     cap = caps([len(each.text) for each in shown], budget)
     lines = list(_lines(run, shown, cap, metadata=metadata))
     return "\n".join([f"=== agent run {nonce} ===", *(line(each, nonce) for each in lines), f"=== end of agent run {nonce} ==="])
@@ -71,7 +71,7 @@ def rendered(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int =
 
 def is_cut(run: AgentRun, budget: int = TRANSCRIPT_BUDGET) -> bool:
     """True where a judge is not shown all of the run."""
-    return sum(len(block.text) for block in blocks(run)) > budget
+    return sum(len(block.text) for block in blocks_of(run)) > budget
 
 
 def _lines(run: AgentRun, shown: Sequence[Block], cap: int, *, metadata: bool) -> Iterator[dict[str, object]]:
@@ -108,7 +108,7 @@ class JudgePrompt:
     messages: tuple[Message, ...]
 
 
-def judge_prompt(judge: SchemaJudge, run: AgentRun, nonce: str, *, budget: int = TRANSCRIPT_BUDGET) -> JudgePrompt:
+def build_judge_prompt(judge: SchemaJudge, run: AgentRun, nonce: str, *, budget: int = TRANSCRIPT_BUDGET) -> JudgePrompt:
     """Return what a judge is sent about a run; equal input gives equal bytes.
 
     Args:
@@ -119,11 +119,11 @@ def judge_prompt(judge: SchemaJudge, run: AgentRun, nonce: str, *, budget: int =
     """
     values = {
         "rubric": judge.rubric_text,
-        "agent_run": rendered(run, nonce, metadata=judge.show_metadata, budget=budget),
+        "agent_run": render_run(run, nonce, metadata=judge.show_metadata, budget=budget),
         "output_schema": json.dumps(judge.output_schema, indent=2, ensure_ascii=False),
         "output_format_instructions": _TEXTS[f"form_{judge.output_format}"],
     }
-    told = [(template.role, filled(template.content, values)) for template in judge.templates]
+    told = [(template.role, fill_template(template.content, values)) for template in judge.templates]
     if wants_citations(judge.output_schema):
         role, text = told[-1]
         told[-1] = (role, f"{text}\n\n{_citing(judge)}")
@@ -144,12 +144,12 @@ def _tags(judge: SchemaJudge) -> str:
     return "" if judge.constrained else f": once, between <{key}> and </{key}>"
 
 
-def repair(judge: SchemaJudge, problems: Sequence[str]) -> Message:
+def repair_message(judge: SchemaJudge, problems: Sequence[str]) -> Message:
     """Return the request for a valid answer, with what was wrong in the validator's own words."""
     return Message(role="user", content=_TEXTS["repair"].format(problems="; ".join(problems), tags=_tags(judge)))
 
 
-def reflection(judge: SchemaJudge, answers: Sequence[dict[str, JsonValue]], nonce: str) -> Message:
+def reflection_message(judge: SchemaJudge, answers: Sequence[dict[str, JsonValue]], nonce: str) -> Message:
     """Return the request to weigh several answers to the same question."""
     whole = sum(len(json.dumps(answer)) for answer in answers) <= REFLECTED_CHARACTERS
     shown = [line({"answer": at + 1, "output": each if whole else _brief(each)}, nonce) for at, each in enumerate(answers)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import JudgeConfig, JudgeResult, config_of
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.text import clip, did_you_mean
@@ -174,7 +174,7 @@ class Registry:
 
 
 def _read(rubric: JudgeConfig | Mapping[str, Any] | str) -> JudgeConfig:
-    judge = config_of(dict(rubric) if isinstance(rubric, Mapping) else rubric)
+    judge = parse_judge(dict(rubric) if isinstance(rubric, Mapping) else rubric)
     _refuse_name(judge.rubric_id, "id")
     return judge
 
@@ -185,4 +185,4 @@ def _refuse_name(name: str, what: str) -> None:
 
 
 def _judge_of(row: "RowMapping") -> JudgeConfig:
-    return config_of(json.loads(row["judge"]))
+    return parse_judge(json.loads(row["judge"]))

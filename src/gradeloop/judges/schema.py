@@ -64,25 +64,25 @@ def value_at(output: JsonValue, path: Path) -> JsonValue:
     return value
 
 
-def put(output: dict[str, Any], path: Path, value: JsonValue) -> dict[str, Any]:
+def with_value(output: dict[str, Any], path: Path, value: JsonValue) -> dict[str, Any]:
     """Return the output with another value at a path that is there."""
     name, *rest = path
     if not rest:
         return output | {name: value}
     inner = output.get(name)
-    return output | {name: put(inner, tuple(rest), value)} if isinstance(inner, dict) else output
+    return output | {name: with_value(inner, tuple(rest), value)} if isinstance(inner, dict) else output
 
 
-def cited(schema: Mapping[str, Any], output: JsonValue, at: str = "") -> Iterator[tuple[str, str]]:
+def citing_texts(schema: Mapping[str, Any], output: JsonValue, at: str = "") -> Iterator[tuple[str, str]]:
     """Yield the path and text of each string that may hold citations."""
     if schema["type"] == "string" and schema.get("citations") and isinstance(output, str):
         yield at, output
     elif schema["type"] == "object" and isinstance(output, dict):
         for name, each in schema["properties"].items():
-            yield from cited(each, output.get(name), f"{at}.{name}" if at else name)
+            yield from citing_texts(each, output.get(name), f"{at}.{name}" if at else name)
     elif schema["type"] == "array" and isinstance(output, list):
         for index, item in enumerate(output):
-            yield from cited(schema["items"], item, f"{at}[{index}]")
+            yield from citing_texts(schema["items"], item, f"{at}[{index}]")
 
 
 def wants_citations(schema: Mapping[str, Any]) -> bool:

@@ -11,13 +11,13 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun, RunMessage
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.files.rubric import YAML_SUFFIXES, read_rubric_file, refuse_bad, with_prompts
+from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric
 from gradeloop.files.yaml import read_placed
-from gradeloop.judges.client import reference
-from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, config_of
+from gradeloop.judges.client import parse_reference
+from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, parse_judge
 from gradeloop.judges.registry import Registry
-from gradeloop.settings.default_model import KEYS, named_default
-from gradeloop.transcripts.readers import read_file, refuse_twins
+from gradeloop.settings.default_model import KEYS, require_default_model
+from gradeloop.transcripts.readers import read_run_file, refuse_duplicate_ids
 
 THREAD = "thread:"
 """How a thread's id begins where runs are named."""
@@ -37,38 +37,38 @@ def read_judge(path: Path) -> JudgeConfig:
         return _config_in(path, {"rubric": read_rubric_file(path)})
     value, placed = read_placed(path, "the judge")
     if isinstance(value, dict) and value.get("rubric") is not None:
-        value["rubric"] = with_prompts(value["rubric"], path.parent)
-        refuse_bad(value["rubric"], placed, ("rubric",), f"the judge {str(path)!r}")
+        value["rubric"] = inline_prompts(value["rubric"], path.parent)
+        refuse_bad_rubric(value["rubric"], placed, ("rubric",), f"the judge {str(path)!r}")
     elif isinstance(value, dict) and "criteria" in value:
-        value = with_prompts(value, path.parent)
-        refuse_bad(value, placed, (), f"the judge {str(path)!r}")
+        value = inline_prompts(value, path.parent)
+        refuse_bad_rubric(value, placed, (), f"the judge {str(path)!r}")
     return _config_in(path, value)
 
 
 def _config_in(path: Path, value: JsonValue) -> JudgeConfig:
     try:
-        return config_of(value)
+        return parse_judge(value)
     except InvalidRequest as error:
         raise InvalidRequest(f"{path}: {error}") from None
 
 
-async def judge_named(name: str, registry: Registry) -> JudgeConfig:
+async def load_judge(name: str, registry: Registry) -> JudgeConfig:
     """Return the judge of a file, or `COLLECTION/RUBRIC[@VERSION]` of the registry.
 
     Raises:
         InvalidRequest: There is neither.
     """
-    named = None if is_file(name) else reference(name)
+    named = None if names_file(name) else parse_reference(name)
     return read_judge(Path(name)) if named is None else await registry.get_rubric(*named)
 
 
-def is_file(name: str) -> bool:
+def names_file(name: str) -> bool:
     """True where a judge is meant that stands in a file, be it there or not."""
     path = Path(name)
     return path.exists() or path.suffix in {*YAML_SUFFIXES, ".md", ".txt"}
 
 
-async def runs_named(sources: Sequence[str], reader: ThreadReader | None) -> list[AgentRun]:
+async def load_runs(sources: Sequence[str], reader: ThreadReader | None) -> list[AgentRun]:
     """Return the runs of files and of threads, in order.
 
     Raises:
@@ -79,8 +79,8 @@ async def runs_named(sources: Sequence[str], reader: ThreadReader | None) -> lis
         if source.startswith(THREAD) and reader is not None:
             runs.append(await read_thread(reader, source.removeprefix(THREAD)))
         else:
-            runs += read_file(_existing(Path(source)))
-    refuse_twins(runs)
+            runs += read_run_file(_existing(Path(source)))
+    refuse_duplicate_ids(runs)
     if not runs:
         raise InvalidRequest("there are no runs in what was named; nothing can be judged")
     return runs
@@ -129,7 +129,7 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool) -> tupl
     asks = not isinstance(judge, CriteriaJudge) or any(None in each.judges for each in judge.rubric.judged)
     elsewhere = isinstance(judge, CriteriaJudge) and judge.grader is not None and judge.grader.elsewhere is not None
     if named is None and asks and not elsewhere:
-        chosen = named_default(os.environ, "grader")
+        chosen = require_default_model(os.environ, "grader")
         return _judged_by(judge, chosen.spec), f"judge: {chosen.spec.id}, because {chosen.variable} is set"
     if named is not None:
         _refuse_unservable(named, scripted=scripted)

@@ -17,8 +17,8 @@ from gradeloop.contract.transcript import AgentRun, answer_of, as_log
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import status_of
 from gradeloop.judges.answers import Citation
-from gradeloop.judges.contract import WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge, config_of
-from gradeloop.judges.prompt import blocks
+from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge, parse_judge
+from gradeloop.judges.prompt import blocks_of
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
 from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolUse, Verdict
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, started_with, tool_uses
@@ -64,7 +64,7 @@ async def _first_event(temporal: Client, name: str) -> HistoryEvent | None:
     try:
         async for event in temporal.get_workflow_handle(name).fetch_history_events(page_size=1):
             kind = event.workflow_execution_started_event_attributes.workflow_type.name
-            return event if kind == WORKFLOW else None
+            return event if kind == JUDGING_WORKFLOW else None
     except RPCError as error:
         if error.status not in GONE:
             raise failure(error, name) from None
@@ -80,7 +80,7 @@ def _run(value: JsonValue) -> AgentRun | None:
 
 def _judge(value: JsonValue) -> JudgeConfig | None:
     try:
-        return config_of(value)
+        return parse_judge(value)
     except InvalidRequest:  # of another version
         return None
 
@@ -104,13 +104,13 @@ async def judgements_named(name: str) -> KeptJudgements:
         StoreUnavailable: The store cannot be opened.
     """
     from gradeloop.judges.registry import Registry
-    from gradeloop.judges.sources import judge_named
+    from gradeloop.judges.sources import load_judge
     from gradeloop.store.engine import own_store
 
     store = own_store()
     try:
         registry = Registry(store)
-        judge = await judge_named(name, registry)
+        judge = await load_judge(name, registry)
         results = await registry.judgements(judge)
     finally:
         store.close()
@@ -267,7 +267,7 @@ def _by_schema(telling: _Telling) -> RunReport:
 
 
 def _passages(run: AgentRun) -> tuple[Passage, ...]:
-    return tuple(Passage(label=block.label, role=block.role, name=block.name, text=block.text) for block in blocks(run))
+    return tuple(Passage(label=block.label, role=block.role, name=block.name, text=block.text) for block in blocks_of(run))
 
 
 def _citations(result: JudgeResult, passages: Sequence[Passage]) -> tuple[tuple[Citation, ...], list[str]]:

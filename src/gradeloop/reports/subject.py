@@ -14,9 +14,9 @@ from gradeloop.calibration.agreement import read_results
 from gradeloop.client.client import GradingClient
 from gradeloop.client.listing import LATEST, threads
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
-from gradeloop.judges.client import reference
+from gradeloop.judges.client import parse_reference
 from gradeloop.judges.contract import JudgeResult
-from gradeloop.judges.sources import runs_named
+from gradeloop.judges.sources import load_runs
 from gradeloop.reports.read_batch import batch_page, batch_report, report_of_file, threads_of
 from gradeloop.reports.read_judgement import JudgementReport, judgement_page, judgements_named, read_judgement_reports
 from gradeloop.reports.read_thread import read_thread_report
@@ -67,7 +67,7 @@ class ReportSubject:
             return "batch"
         if await _is_thread(self.name):
             return "thread"
-        if reference(self.name) is not None:
+        if parse_reference(self.name) is not None:
             return "judgements"
         words = "is not a file, a batch in the store, a thread on the server, or a registered judge"
         raise InvalidRequest(f"{clip(self.name)} {words}; `gradeloop batches list` and `gradeloop list` list what exists")
@@ -88,7 +88,7 @@ class ReportSubject:
 
     async def _judgements(self) -> str:
         title, results = await self._results()
-        runs = {run.id: run for run in await runs_named(self.runs, None)} if self.runs else {}
+        runs = {run.id: run for run in await load_runs(self.runs, None)} if self.runs else {}
         at_hand = all(result.agent_run_id in runs for result in results)
         stories = await read_judgement_reports(results, runs, None if at_hand else await _temporal())
         about = {"judge": title, "judgements": f"{len(results):,}"}
@@ -131,7 +131,7 @@ async def _is_thread(name: str) -> bool:
     try:
         await GradingClient(await connect(await find())).task_queue_of(name)
     except ServerUnreachable:
-        if reference(name) is None:
+        if parse_reference(name) is None:
             raise
         return False
     except GradeloopError:

@@ -51,13 +51,13 @@ class Catalogue(Strict):
 
 
 @cache
-def catalogue() -> Catalogue:
+def load_catalogue() -> Catalogue:
     """Return the table, read once."""
     text = (files("gradeloop.settings") / "capabilities.toml").read_text(encoding="utf-8")
     return Catalogue.model_validate(tomllib.loads(text))
 
 
-def capability(spec: ModelSpec) -> Capability:
+def capability_of(spec: ModelSpec) -> Capability:
     """Return what a model takes: its family's, the first that matches; what the request itself says of the schema counts more."""
     found = _family(spec.provider, spec.model)
     if spec.config.structured_output is None:
@@ -67,7 +67,7 @@ def capability(spec: ModelSpec) -> Capability:
 
 @cache
 def _family(provider: str, model: str) -> Capability:
-    fits = (family for family in catalogue().families if family.provider == provider and re.fullmatch(family.models, model))
+    fits = (family for family in load_catalogue().families if family.provider == provider and re.fullmatch(family.models, model))
     return next(fits, Capability())
 
 
@@ -135,24 +135,24 @@ class OwnPrices(Strict):
 
 
 @cache
-def known_prices() -> PriceTable:
+def load_shipped_prices() -> PriceTable:
     """Return the table that is shipped, read once."""
     return PriceTable.model_validate(tomllib.loads((files("gradeloop.settings") / "prices.toml").read_text(encoding="utf-8")))
 
 
-def prices(own: Path | None) -> PriceTable:
+def load_prices(own: Path | None) -> PriceTable:
     """Return the shipped table, a user's rows before its own.
 
     Raises:
         InvalidRequest: The file is no such table; the message names file, row and field.
     """
     if own is None:
-        return known_prices()
+        return load_shipped_prices()
     try:
         rows = OwnPrices.model_validate(tomllib.loads(own.read_text(encoding="utf-8"))).prices
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidRequest(f"GRADELOOP_PRICES: {str(own)!r} is no readable TOML file: {error}") from None
     except ValidationError as error:
         raise InvalidRequest(f"GRADELOOP_PRICES: {str(own)!r}: {explain(error)}") from None
-    shipped = known_prices()
+    shipped = load_shipped_prices()
     return PriceTable(as_of=shipped.as_of, prices=(*rows, *shipped.prices))

@@ -66,7 +66,7 @@ def default_model(environ: Mapping[str, str]) -> DefaultModel | None:
     return None
 
 
-def named_default(environ: Mapping[str, str], role: str) -> DefaultModel:
+def require_default_model(environ: Mapping[str, str], role: str) -> DefaultModel:
     """Return the default model for a role of the command line.
 
     Raises:

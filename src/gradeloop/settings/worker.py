@@ -19,29 +19,29 @@ from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.text import did_you_mean
 
-FILE = "gradeloop.toml"
-VARIABLE = "GRADELOOP_CONFIG"
+CONFIG_FILE = "gradeloop.toml"
+CONFIG_VARIABLE = "GRADELOOP_CONFIG"
 
-SETTINGS = ("CONFIG", "NEEDS_APPROVAL", "SANDBOX", "FILES", "COMMANDS", "FETCH", "PYTEST", "MCP")
+TOOL_VARIABLES = ("CONFIG", "NEEDS_APPROVAL", "SANDBOX", "FILES", "COMMANDS", "FETCH", "PYTEST", "MCP")
 """Variables `GRADELOOP_...`, with those below them, that change which tools a worker has."""
 
 
-def flag(arguments: Sequence[str], name: str) -> str | None:
+def read_flag(arguments: Sequence[str], name: str) -> str | None:
     """Return the value of a flag among raw arguments."""
     apart = next((value for each, value in pairwise(arguments) if each == name), None)
     return apart or next((argument.partition("=")[2] for argument in arguments if argument.startswith(f"{name}=")), None)
 
 
-def config_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path | None:
+def find_config_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path | None:
     """Return the settings file: named by flag or variable, else gradeloop.toml in the current folder, if it exists.
 
     Raises:
         InvalidRequest: The named file does not exist.
     """
-    named = flag(arguments, "--config") or environment.get(VARIABLE)
-    file = Path(named or FILE)
+    named = read_flag(arguments, "--config") or environment.get(CONFIG_VARIABLE)
+    file = Path(named or CONFIG_FILE)
     if named and not file.is_file():
-        raise InvalidRequest(f"the settings file {named!r} does not exist; correct --config or {VARIABLE}")
+        raise InvalidRequest(f"the settings file {named!r} does not exist; correct --config or {CONFIG_VARIABLE}")
     return file.absolute() if file.is_file() else None
 
 
@@ -51,10 +51,10 @@ def is_embedded() -> bool:
     Raises:
         InvalidRequest: The environment or the profile is malformed.
     """
-    return configured().get("target_host") is None
+    return load_connect_config().get("target_host") is None
 
 
-def configured() -> ClientConnectConfig:
+def load_connect_config() -> ClientConnectConfig:
     """Return how Temporal's environment or profile says to connect.
 
     Raises:
@@ -268,13 +268,13 @@ class WorkerSettings(BaseSettings):
         return f"{self.task_queue}-evidence"
 
 
-def load(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> WorkerSettings:
+def load_settings(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> WorkerSettings:
     """Return the settings of flags, variables and the file; the lists of `tools` are joined, any other setting replaces.
 
     Raises:
         InvalidRequest: A setting is unknown or malformed; the message says where it is.
     """
-    file = config_file(arguments, os.environ if environment is None else environment)
+    file = find_config_file(arguments, os.environ if environment is None else environment)
     held = _read(file) if file else {}
 
     class FromFile(WorkerSettings):

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 
-VARIABLE = "GRADELOOP_STORE"
-FILE = "results.db"
-CURE = f"set {VARIABLE} to sqlite:////folder/results.db or postgresql://user@host/database"
+STORE_VARIABLE = "GRADELOOP_STORE"
+STORE_FILE = "results.db"
+STORE_CURE = f"set {STORE_VARIABLE} to sqlite:////folder/results.db or postgresql://user@host/database"
 
 T = TypeVar("T")
 
@@ -29,16 +29,16 @@ def store_url(*, embedded: bool) -> str:
     Raises:
         InvalidRequest: Neither is there; or it names no database that is known.
     """
-    named = os.environ.get(VARIABLE, "").strip()
+    named = os.environ.get(STORE_VARIABLE, "").strip()
     if not named:
         if embedded:
-            return f"sqlite:///{state_folder() / FILE}"
-        raise InvalidRequest(f"no store of results is named, and the server is not the embedded one; {CURE}")
+            return f"sqlite:///{state_folder() / STORE_FILE}"
+        raise InvalidRequest(f"no store of results is named, and the server is not the embedded one; {STORE_CURE}")
     scheme = urlsplit(named).scheme
     if scheme not in {"sqlite", "postgresql", "postgres"}:
-        raise InvalidRequest(f"{VARIABLE} names {_bare(named)!r}, which is neither SQLite nor PostgreSQL; {CURE}")
+        raise InvalidRequest(f"{STORE_VARIABLE} names {_bare(named)!r}, which is neither SQLite nor PostgreSQL; {STORE_CURE}")
     if scheme == "sqlite" and not named.removeprefix("sqlite:///").startswith("/"):
-        raise InvalidRequest(f"{VARIABLE} names {_bare(named)!r}, whose path is not absolute; {CURE}")
+        raise InvalidRequest(f"{STORE_VARIABLE} names {_bare(named)!r}, whose path is not absolute; {STORE_CURE}")
     return named
 
 
@@ -95,7 +95,7 @@ class Store:
     def _prepared(self) -> "Engine":
         from sqlalchemy import create_engine, event
 
-        from gradeloop.store.tables import prepare
+        from gradeloop.store.tables import prepare_tables
 
         parts = urlsplit(self._url)
         if parts.scheme == "sqlite":
@@ -104,11 +104,11 @@ class Store:
             event.listen(engine, "connect", _in_wal_mode)
         else:
             engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True)
-        found = prepare(engine)
+        found = prepare_tables(engine)
         if found > SCHEMA_VERSION:
             engine.dispose()
             words = f"the store {_bare(self._url)!r} is of version {found}, this gradeloop knows {SCHEMA_VERSION}"
-            raise StoreUnavailable(f"{words}; install a newer gradeloop, or name another store with {VARIABLE}")
+            raise StoreUnavailable(f"{words}; install a newer gradeloop, or name another store with {STORE_VARIABLE}")
         return engine
 
     def close(self) -> None:
@@ -136,4 +136,4 @@ def _bare(url: str) -> str:
 
 
 def _cure(error: Exception) -> str:
-    return "run: pip install 'gradeloop[postgres]'" if isinstance(error, ModuleNotFoundError) else CURE
+    return "run: pip install 'gradeloop[postgres]'" if isinstance(error, ModuleNotFoundError) else STORE_CURE

@@ -63,7 +63,7 @@ def table(name: str) -> "Table":
     return metadata().tables[name]
 
 
-def prepare(engine: "Engine") -> int:
+def prepare_tables(engine: "Engine") -> int:
     """Make the tables that are not there, and return the version that the store then says it has."""
     from sqlalchemy import inspect, select
     from sqlalchemy.exc import IntegrityError
@@ -78,13 +78,13 @@ def prepare(engine: "Engine") -> int:
             _create(engine)
             with engine.begin() as connection:
                 connection.execute(versions.update().where(versions.c.version < SCHEMA_VERSION).values(version=SCHEMA_VERSION))
-            return prepare(engine)
+            return prepare_tables(engine)
     _create(engine)
     try:
         with engine.begin() as connection:
             connection.execute(versions.insert().values(version=SCHEMA_VERSION))
     except IntegrityError:  # somebody else was faster
-        return prepare(engine)
+        return prepare_tables(engine)
     return SCHEMA_VERSION
 
 
@@ -101,7 +101,7 @@ def _create(engine: "Engine") -> None:
     metadata().create_all(engine)
 
 
-COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "attempts")
+USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "attempts")
 """Of a batch's usage, the whole numbers."""
 
 
@@ -122,7 +122,7 @@ def _batches(tables: "MetaData") -> None:
         Column("status", String(20), nullable=False),
         Column("reason", Text),
         *map(_counter, ("total", "settled", "passed", "failed", "errors", "reused", "throttled", "unpriced")),
-        *map(_counter, COUNTS),
+        *map(_counter, USAGE_COUNTS),
         Column("seconds", Float, nullable=False, server_default="0"),
         Column("cost_usd", Float, nullable=False, server_default="0"),
         Column("throttled_by", String(200)),

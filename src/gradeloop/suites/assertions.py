@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.yaml import Spot, read_yaml, refused
+from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.checks import KINDS, described, refuse_unusable
 from gradeloop.grading.templates import fill_value, filled
 from gradeloop.settings.default_model import MISTRAL_URL
@@ -34,7 +34,7 @@ _SETTINGS = {"temperature": "temperature", "max_tokens": "max_tokens", "reasonin
 _WITHOUT_EFFECT = {"showThinking"}
 
 
-def model_of(provider: JsonValue, where: str | Spot) -> dict[str, Any]:
+def model_of(provider: JsonValue, where: str | Location) -> dict[str, Any]:
     """Return a provider as promptfoo names it, `"openai:chat:gpt-5-mini"` or `{id, config}`, as a model.
 
     Raises:
@@ -50,7 +50,7 @@ def model_of(provider: JsonValue, where: str | Spot) -> dict[str, Any]:
     return {"id": f"{found[1]}{name.removeprefix(found[0])}"} | ({"config": settings} if settings else {})
 
 
-def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | Spot) -> Iterator[tuple[str, JsonValue]]:
+def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | Location) -> Iterator[tuple[str, JsonValue]]:
     host = config.get("apiHost")
     if served == "azure" and not isinstance(host, str):
         raise InvalidRequest(f"{where}.provider: config.apiHost is missing; name the host of the Azure resource")
@@ -63,7 +63,7 @@ def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | 
             raise InvalidRequest(f"{where}.provider: config.{key} has no counterpart; leave it out, or put it into the model's `extra`")
 
 
-def as_object(value: JsonValue, where: str | Spot) -> dict[str, JsonValue]:
+def as_object(value: JsonValue, where: str | Location) -> dict[str, JsonValue]:
     """Return an object; an empty one for null.
 
     Raises:
@@ -76,7 +76,7 @@ def as_object(value: JsonValue, where: str | Spot) -> dict[str, JsonValue]:
     return value
 
 
-def as_list(value: JsonValue, where: str | Spot) -> list[JsonValue]:
+def as_list(value: JsonValue, where: str | Location) -> list[JsonValue]:
     """Return a list; an empty one for null.
 
     Raises:
@@ -89,7 +89,7 @@ def as_list(value: JsonValue, where: str | Spot) -> list[JsonValue]:
     return value
 
 
-def refuse_others(told: Mapping[str, JsonValue], known: set[str], where: Spot) -> None:
+def refuse_others(told: Mapping[str, JsonValue], known: set[str], where: Location) -> None:
     """Raise InvalidRequest where an object has a key that has no counterpart."""
     if odd := sorted(set(told) - known):
         names = ", ".join(sorted(known))
@@ -108,13 +108,13 @@ _NAMES = (*JUDGED, "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS))
 class Asserted:
     """A test's assertions, with what holds for all of them."""
 
-    assertions: tuple[tuple[JsonValue, Spot], ...]
+    assertions: tuple[tuple[JsonValue, Location], ...]
     options: Mapping[str, JsonValue]
     """`provider` and `rubricPrompt` of those without one of their own."""
     threshold: float | None = None
     name: str | None = None
 
-    def rubric(self, variables: Mapping[str, JsonValue], where: Spot) -> Rubric:
+    def rubric(self, variables: Mapping[str, JsonValue], where: Location) -> Rubric:
         """Return them as a rubric, each one criterion, the variables filled in.
 
         Without a threshold all must pass, but those of weight 0; with one the mean of the scores alone decides.
@@ -129,15 +129,15 @@ class Asserted:
         try:
             return filled(Rubric.model_validate(raw), variables)
         except ValidationError as error:
-            raise refused(error, where) from None
+            raise located_error(error, where) from None
 
 
-def spotted(values: Sequence[JsonValue], where: Spot) -> tuple[tuple[JsonValue, Spot], ...]:
+def spotted(values: Sequence[JsonValue], where: Location) -> tuple[tuple[JsonValue, Location], ...]:
     """Return each assertion of a list with its place."""
     return tuple((each, where.at(at)) for at, each in enumerate(values))
 
 
-def _criterion(value: JsonValue, where: Spot, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]) -> dict[str, Any]:
+def _criterion(value: JsonValue, where: Location, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]) -> dict[str, Any]:
     told = as_object(value, where)
     kind = told.get("type")
     if kind == "assert-set":
@@ -154,7 +154,7 @@ def _criterion(value: JsonValue, where: Spot, options: Mapping[str, JsonValue], 
     return criterion | ({"id": told["metric"]} if told.get("metric") is not None else {})
 
 
-def _judged(told: Mapping[str, JsonValue], kind: str, where: Spot, options: Mapping[str, JsonValue]) -> dict[str, Any]:
+def _judged(told: Mapping[str, JsonValue], kind: str, where: Location, options: Mapping[str, JsonValue]) -> dict[str, Any]:
     refuse_others(told, {"type", "value", "threshold", "provider", "rubricPrompt", "weight", "metric"}, where)
     asked = told.get("rubricPrompt", options.get("rubricPrompt"))
     if told.get("value") is None and asked is None:
@@ -167,7 +167,7 @@ def _judged(told: Mapping[str, JsonValue], kind: str, where: Spot, options: Mapp
     return criterion | ({"prompt": asked} if asked is not None else {})
 
 
-def _checked(told: Mapping[str, JsonValue], kind: str, where: Spot, variables: Mapping[str, JsonValue]) -> dict[str, Any]:
+def _checked(told: Mapping[str, JsonValue], kind: str, where: Location, variables: Mapping[str, JsonValue]) -> dict[str, Any]:
     refuse_others(told, {"type", "value", "weight", "metric"}, where)
     negate, plain = kind.startswith("not-"), kind.removeprefix("not-")
     arguments: dict[str, JsonValue] = {"kind": plain} | ({"negate": True} if negate else {})
@@ -183,7 +183,7 @@ def _checked(told: Mapping[str, JsonValue], kind: str, where: Spot, variables: M
 
 
 def _group(
-    told: Mapping[str, JsonValue], where: Spot, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]
+    told: Mapping[str, JsonValue], where: Location, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]
 ) -> dict[str, Any]:
     refuse_others(told, {"type", "assert", "threshold", "weight", "metric"}, where)
     inner = where.at("assert")

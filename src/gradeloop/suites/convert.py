@@ -10,8 +10,8 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.criterion import PromptSlot
 from gradeloop.contract.rubric import Rubric, without_marker
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.files.rubric import with_files
-from gradeloop.files.yaml import Spot, read_yaml
+from gradeloop.files.rubric import inline_files
+from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.suites.assertions import Asserted, as_list, as_object, refuse_others, spotted
 from gradeloop.text import clip
 
@@ -39,9 +39,9 @@ def from_promptfoo(value: JsonValue, *, test: int = 0) -> Rubric:
         raise InvalidRequest(f"threshold is {threshold!r}; write a number from 0 to 1")
     variables = {**as_object(default.get("vars"), "defaultTest.vars"), **as_object(whole.get("vars"), "vars")}
     name = whole.get("description")
-    asserted = Asserted(spotted(told, Spot(path=("assert",))), options, threshold, name if isinstance(name, str) else None)
+    asserted = Asserted(spotted(told, Location(path=("assert",))), options, threshold, name if isinstance(name, str) else None)
     try:
-        return asserted.rubric(variables, Spot())
+        return asserted.rubric(variables, Location())
     except InvalidRequest as error:
         raise InvalidRequest(f"the assertions make no rubric: {error}") from None
 
@@ -54,7 +54,7 @@ def _test_of(value: JsonValue, number: int) -> tuple[dict[str, JsonValue], dict[
     if "type" in told:
         return {"assert": [told]}, {}
     if "tests" not in told:
-        refuse_others(told, _TEST, Spot("the test"))
+        refuse_others(told, _TEST, Location("the test"))
         return told, {}
     tests = as_list(told["tests"], "tests")
     if not 0 <= number < len(tests):
@@ -143,7 +143,7 @@ def converted(path: Path, source: Source | None, test: int) -> Rubric:
     """
     if not path.is_file():
         raise InvalidRequest(f"the file {str(path)!r} does not exist; name one")
-    value = with_files(read_yaml(path, "the file"), path.parent)
+    value = inline_files(read_yaml(path, "the file"), path.parent)
     return from_promptfoo(value, test=test) if (source or _source(value)) == "promptfoo" else from_mastra(value)
 
 

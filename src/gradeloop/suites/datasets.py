@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from gradeloop.batches.contract import CASE_BYTES
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.yaml import Spot, read_placed, refused
+from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.grading.checks import leading_json
 from gradeloop.suites.suite import SuiteTest
 from gradeloop.text import clip, did_you_mean
@@ -224,7 +224,7 @@ class DatasetRow:
     """A test as it was read, and where it stands."""
 
     value: dict[str, JsonValue]
-    spot: Spot
+    spot: Location
     table: bool = False
     """True for a row of CSV: all its values are text."""
 
@@ -234,12 +234,12 @@ class LocatedTest:
     """A test, and where it stands."""
 
     test: SuiteTest
-    spot: Spot
+    spot: Location
     recorded: bool = False
     """True for a row of a dataset: its messages are data, no templates."""
 
 
-def files_of(name: str, folder: Path, where: Spot) -> list[Path]:
+def files_of(name: str, folder: Path, where: Location) -> list[Path]:
     """Return the files that a name in a suite means: one, or those that a pattern with `*` matches, in order.
 
     Raises:
@@ -272,17 +272,17 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
 
 def _csv(path: Path, where: str) -> Iterator[DatasetRow]:
     for line, cells in csv_rows(path, where):
-        yield DatasetRow(dict(cells), Spot(f"{where}, line {line}"), table=True)
+        yield DatasetRow(dict(cells), Location(f"{where}, line {line}"), table=True)
 
 
 def _jsonl(path: Path, where: str) -> Iterator[DatasetRow]:
     for line, value in jsonl_rows(path, where):
-        yield DatasetRow(value, Spot(f"{where}, line {line}"))
+        yield DatasetRow(value, Location(f"{where}, line {line}"))
 
 
 def _json(path: Path, where: str) -> Iterator[DatasetRow]:
     for line, value in json_rows(path, where):
-        yield DatasetRow(value, Spot(f"{where}, line {line}"))
+        yield DatasetRow(value, Location(f"{where}, line {line}"))
 
 
 def _yaml(path: Path, where: str) -> Iterator[DatasetRow]:
@@ -290,7 +290,7 @@ def _yaml(path: Path, where: str) -> Iterator[DatasetRow]:
     if not isinstance(values, list):
         raise InvalidRequest(f"{where} is no list; write each test after '- '")
     for at, value in enumerate(values):
-        spot = Spot(where, (at,), placed)
+        spot = Location(where, (at,), placed)
         if not isinstance(value, dict):
             raise InvalidRequest(f"{spot} is {clip(str(value))}; write a mapping of its variables")
         yield DatasetRow(value, spot)
@@ -317,16 +317,16 @@ def tested(row: DatasetRow) -> LocatedTest:
     try:
         return LocatedTest(SuiteTest.model_validate(raw), row.spot, recorded=True)
     except ValidationError as error:
-        raise refused(error, row.spot) from None
+        raise located_error(error, row.spot) from None
 
 
-def refuse_number(output: JsonValue, spot: Spot) -> None:
+def refuse_number(output: JsonValue, spot: Location) -> None:
     """Raise InvalidRequest where YAML has read an output as something else than text, so that it is not as it was written."""
     if output is not None and not isinstance(output, str):
         raise InvalidRequest(f"{spot.at('output')}: YAML reads {clip(str(output))} as no text; quote it, so that it stays as it is written")
 
 
-def refuse_file(rubric: JsonValue, spot: Spot) -> None:
+def refuse_file(rubric: JsonValue, spot: Location) -> None:
     """Raise InvalidRequest where a row of data names a file."""
     if isinstance(rubric, str) and rubric.startswith(_FILE):
         raise InvalidRequest(f"{spot.at('rubric')}: {clip(rubric)} is read where the suite itself names it; write the rubric's text")
@@ -341,7 +341,7 @@ def _of_cells(row: DatasetRow) -> dict[str, JsonValue]:
     return raw | {"vars": {name: value for name, value in row.value.items() if name not in SPECIAL}}
 
 
-def number_of(cell: str, spot: Spot) -> float:
+def number_of(cell: str, spot: Location) -> float:
     """Return the number in a cell.
 
     Raises:

@@ -6,8 +6,8 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.rubric import existing
-from gradeloop.files.yaml import Spot, read_placed, refused
+from gradeloop.files.rubric import require_files
+from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.suites.datasets import LocatedTest, files_of, read_rows, refuse_number, tested
 from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteFlags, SuiteGenerator, SuiteModels, grader_of, refuse_twins
 from gradeloop.suites.promptfoo import is_promptfoos, promptfoo_suite
@@ -25,16 +25,16 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: 
     if path.suffix not in _YAML_SUFFIXES:
         raise InvalidRequest(f"the suite {str(path)!r} is no YAML file; name one that ends with {', '.join(_YAML_SUFFIXES)}")
     value, placed = read_placed(path, "the suite")
-    spot = Spot(f"the suite {str(path)!r}", (), placed)
+    spot = Location(f"the suite {str(path)!r}", (), placed)
     if not isinstance(value, dict):
         raise InvalidRequest(f"{spot}: it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")
     if is_promptfoos(path, value):
         return promptfoo_suite(path, value, spot, flags)
     told = _suite(value, path.parent, spot)
-    tools = existing((*(path.parent / name for name in told.tools), *flags.tools), "tools")
+    tools = require_files((*(path.parent / name for name in told.tools), *flags.tools), "tools")
     scripted = flags.scripted or (path.parent / told.scripted if told.scripted else None)
     if scripted:
-        existing((scripted,), "scripted")
+        require_files((scripted,), "scripted")
     return Suite(
         name=told.name,
         path=path,
@@ -48,7 +48,7 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: 
     )
 
 
-def _suite(value: dict[str, JsonValue], folder: Path, spot: Spot) -> SuiteFile:
+def _suite(value: dict[str, JsonValue], folder: Path, spot: Location) -> SuiteFile:
     raw = value | with_rubric(value, folder, spot)
     if "prompts" in raw:
         raw["prompts"] = list(prompts_of(raw["prompts"], folder, spot.at("prompts")))
@@ -59,19 +59,19 @@ def _suite(value: dict[str, JsonValue], folder: Path, spot: Spot) -> SuiteFile:
     try:
         told = SuiteFile.model_validate(raw)
     except ValidationError as error:
-        raise refused(error, spot) from None
+        raise located_error(error, spot) from None
     if not told.tests:
         raise InvalidRequest(f"{spot.at('tests')}: there are no tests; write them here, or name a file of them")
     return told
 
 
-def _test(value: JsonValue, folder: Path, spot: Spot) -> JsonValue:
+def _test(value: JsonValue, folder: Path, spot: Location) -> JsonValue:
     if isinstance(value, dict):
         refuse_number(value.get("output"), spot)
     return followed_test(value, folder, spot)
 
 
-def _plan(told: SuiteFile, folder: Path, spot: Spot, flags: SuiteFlags, roles: SuiteModels) -> Plan:
+def _plan(told: SuiteFile, folder: Path, spot: Location, flags: SuiteFlags, roles: SuiteModels) -> Plan:
     defaults = told.defaults.model_copy(
         update={
             "rubric": told.rubric or told.defaults.rubric,
@@ -96,7 +96,7 @@ def _plan(told: SuiteFile, folder: Path, spot: Spot, flags: SuiteFlags, roles: S
 class _Tests:
     """Yields a suite's tests, the files' as they stand when it is called."""
 
-    def __init__(self, told: SuiteFile, folder: Path, spot: Spot) -> None:
+    def __init__(self, told: SuiteFile, folder: Path, spot: Location) -> None:
         self._tests = told.tests
         self._spot = spot.at("tests")
         self._files = {at: files_of(each, folder, self._spot.at(at)) for at, each in enumerate(told.tests) if isinstance(each, str)}
@@ -109,13 +109,13 @@ class _Tests:
                 yield from (tested(row) for path in self._files[at] for row in read_rows(path))
 
 
-def _prompts(told: SuiteFile, spot: Spot) -> tuple[NamedPrompt, ...]:
+def _prompts(told: SuiteFile, spot: Location) -> tuple[NamedPrompt, ...]:
     found = tuple(NamedPrompt(each.label or f"p{at}", each) for at, each in enumerate(told.prompts, 1))
     refuse_twins([each.label for each in found], spot.at("prompts"))
     return found
 
 
-def _drafters(told: SuiteFile, spot: Spot) -> tuple[SuiteGenerator, ...]:
+def _drafters(told: SuiteFile, spot: Location) -> tuple[SuiteGenerator, ...]:
     found = tuple(SuiteGenerator(generator.named, generator.plain()) for generator in told.generators)
     refuse_twins([each.label for each in found], spot.at("generators"))
     return found

@@ -20,9 +20,9 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.files.yaml import Spot, refused
+from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import fill_text, filled, is_template
-from gradeloop.settings.default_model import named_default, refuse_unservable_model
+from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
 from gradeloop.suites.assertions import Asserted, spotted
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings, SuiteTest
@@ -36,7 +36,7 @@ class CaseIds:
     """The ids of one suite, each of which is given once."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Spot] = {}
+        self._places: dict[str, Location] = {}
         self._made: Counter[str] = Counter()
 
     def of(self, test: SuiteTest) -> str:
@@ -47,7 +47,7 @@ class CaseIds:
         self._made[made] += 1
         return made if self._made[made] == 1 else f"{made}-{self._made[made]}"
 
-    def take(self, name: str, spot: Spot) -> None:
+    def take(self, name: str, spot: Location) -> None:
         """Note where a case stands.
 
         Raises:
@@ -80,7 +80,7 @@ class CaseRubrics:
     """Makes the rubrics of a suite's tests; equal literal ones are made once."""
 
     defaults: Defaults
-    spot: Spot
+    spot: Location
     """Where the defaults stand."""
     grader_given: bool = False
     """True: a grader named for this run takes the place of the defaults' provider."""
@@ -119,7 +119,7 @@ class CaseRubrics:
         return default | tested.test.options.model_dump(by_alias=True, exclude_none=True)
 
 
-def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Spot) -> Rubric:
+def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Location) -> Rubric:
     if rubric.cleared:
         raise InvalidRequest(f"{where}: it is empty; write a criterion a line")
     if not is_template(rubric.model_dump_json()):
@@ -129,7 +129,7 @@ def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Spot) -> Rub
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {error}") from None
     except ValidationError as error:
-        raise refused(error, where) from None
+        raise located_error(error, where) from None
 
 
 SYSTEM_CHARACTERS = 65_536
@@ -143,7 +143,7 @@ class CasePrompt:
     messages: tuple[Message, ...] = ()
     system: str | None = None
 
-    def led(self, generator: Generator, where: Spot) -> Generator:
+    def led(self, generator: Generator, where: Location) -> Generator:
         """Return a generator whose system prompt ends with the conversation's.
 
         Raises:
@@ -159,13 +159,15 @@ class CasePrompt:
         return generator.model_copy(update={"system_prompt": whole})
 
 
-def of_prompt(prompt: Prompt, variables: Mapping[str, JsonValue], where: Spot, name: str) -> CasePrompt:
+def of_prompt(prompt: Prompt, variables: Mapping[str, JsonValue], where: Location, name: str) -> CasePrompt:
     """Return a prompt with the variables in it; a text is one message of the user's."""
     said = prompt.messages or (SuiteMessage(role="user", content=prompt.text or ""),)
     return of_messages(said, variables, where, f"prompt {name}")
 
 
-def of_messages(said: Sequence[SuiteMessage], variables: Mapping[str, JsonValue] | None, where: Spot, what: str = "messages") -> CasePrompt:
+def of_messages(
+    said: Sequence[SuiteMessage], variables: Mapping[str, JsonValue] | None, where: Location, what: str = "messages"
+) -> CasePrompt:
     """Return messages, with the variables in them where there are any: those that were recorded are literal.
 
     Raises:
@@ -181,16 +183,16 @@ def of_messages(said: Sequence[SuiteMessage], variables: Mapping[str, JsonValue]
         if each.role == "system":
             system.append(content)
         else:
-            messages.append(_message(each, content, Spot(told)))
+            messages.append(_message(each, content, Location(told)))
     return CasePrompt(tuple(messages), "\n\n".join(system) or None)
 
 
-def _message(said: SuiteMessage, content: str, where: Spot) -> Message:
+def _message(said: SuiteMessage, content: str, where: Location) -> Message:
     raw = said.model_dump(exclude={"content"}, exclude_none=True) | {"content": content}
     try:
         return Message.model_validate(raw)
     except ValidationError as error:
-        raise refused(error, where) from None
+        raise located_error(error, where) from None
 
 
 class SuiteModels:
@@ -213,7 +215,7 @@ class SuiteModels:
 
     def _default(self, role: str) -> ModelSpec:
         if role not in self._defaults:
-            chosen = named_default(os.environ, role)
+            chosen = require_default_model(os.environ, role)
             self._defaults[role] = chosen.spec
             self.notes.append(f"{role}: {chosen.spec.id}, because {chosen.variable} is set")
         return self._defaults[role]
@@ -359,14 +361,14 @@ class Plan:
         try:
             case = Case.model_validate(raw | {"description": tested.test.description})
         except ValidationError as error:
-            raise refused(error, tested.spot) from None
+            raise located_error(error, tested.spot) from None
         if (size := case.size()) > CASE_BYTES:
             cure = "shorten its output, messages or vars"
             raise InvalidRequest(f"{tested.spot}: the case {clip(case.id)} has {size} bytes as JSON, {CASE_BYTES} at most; {cure}")
         return case
 
 
-def refuse_twins(labels: list[str], spot: Spot) -> None:
+def refuse_twins(labels: list[str], spot: Location) -> None:
     """Raise InvalidRequest where two prompts or generators have one label."""
     for at, label in enumerate(labels):
         if label in labels[:at]:

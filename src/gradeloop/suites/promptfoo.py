@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.files.rubric import existing
-from gradeloop.files.yaml import Spot, refused
+from gradeloop.files.rubric import require_files
+from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import is_template
 from gradeloop.suites.assertions import as_list, as_object, model_of, refuse_others
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, files_of, number_of, read_rows, refuse_number
@@ -26,7 +26,7 @@ _SEPARATOR = "---"
 _PROMPT_SUFFIXES = (".txt", ".md", ".j2", ".json", ".jsonl")
 
 
-def prompts_in(value: JsonValue, folder: Path, where: Spot) -> tuple[NamedPrompt, ...]:
+def prompts_in(value: JsonValue, folder: Path, where: Location) -> tuple[NamedPrompt, ...]:
     """Return the prompts of a configuration; without any, the variable `prompt` is the prompt, as in promptfoo.
 
     Raises:
@@ -41,7 +41,7 @@ def prompts_in(value: JsonValue, folder: Path, where: Spot) -> tuple[NamedPrompt
     return tuple(found)
 
 
-def _texts(value: JsonValue, folder: Path, where: Spot) -> Iterator[tuple[str | None, str, Spot]]:
+def _texts(value: JsonValue, folder: Path, where: Location) -> Iterator[tuple[str | None, str, Location]]:
     """Yield the texts that one entry means, each with its label."""
     told = {"raw": value} if isinstance(value, str) else as_object(value, where)
     refuse_others(told, {"raw", "id", "label"}, where)
@@ -77,7 +77,7 @@ def _parts(path: Path, text: str) -> list[str]:
     return [part for each in parts if (part := "\n".join(each).strip())]
 
 
-def _prompt(label: str | None, text: str, where: Spot) -> Prompt:
+def _prompt(label: str | None, text: str, where: Location) -> Prompt:
     """Return a text as a prompt; a JSON list of messages is a chat."""
     raw: dict[str, JsonValue] = {"label": label, "text": text}
     if text.lstrip().startswith("[") and '"role"' in text:
@@ -90,10 +90,10 @@ def _prompt(label: str | None, text: str, where: Spot) -> Prompt:
     try:
         return Prompt.model_validate(raw)
     except ValidationError as error:
-        raise refused(error, where) from None
+        raise located_error(error, where) from None
 
 
-def drafters_in(value: JsonValue, where: Spot) -> tuple[SuiteGenerator, ...]:
+def drafters_in(value: JsonValue, where: Location) -> tuple[SuiteGenerator, ...]:
     """Return the providers of a configuration; `echo` is the one that gives the prompt back.
 
     Raises:
@@ -105,7 +105,7 @@ def drafters_in(value: JsonValue, where: Spot) -> tuple[SuiteGenerator, ...]:
     return found
 
 
-def _drafter(value: JsonValue, where: Spot) -> SuiteGenerator:
+def _drafter(value: JsonValue, where: Location) -> SuiteGenerator:
     told = {"id": value} if isinstance(value, str) else as_object(value, where)
     if len(told) == 1 and "id" not in told:  # {"openai:gpt-5-mini": {config: ...}}
         name, rest = next(iter(told.items()))
@@ -120,7 +120,7 @@ def _drafter(value: JsonValue, where: Spot) -> SuiteGenerator:
     try:
         generator = NamedGenerator.model_validate(raw)
     except ValidationError as error:
-        raise refused(error, where) from None
+        raise located_error(error, where) from None
     return SuiteGenerator(generator.named, generator.plain())
 
 
@@ -171,7 +171,7 @@ def test_of_cells(row: DatasetRow) -> dict[str, JsonValue]:
 
 
 def _configured(
-    asserted: dict[str, dict[str, JsonValue]], thresholds: dict[str, JsonValue], where: Spot, metric: dict[str, JsonValue]
+    asserted: dict[str, dict[str, JsonValue]], thresholds: dict[str, JsonValue], where: Location, metric: dict[str, JsonValue]
 ) -> Iterator[JsonValue]:
     """Yield the assertions, each with the threshold that a column of its own gives it."""
     names = ("__expected", "__expected1")  # two names of one column
@@ -182,7 +182,7 @@ def _configured(
         raise InvalidRequest(f"{where}: a threshold for {left}, and nothing is expected there; leave it out, or write what is")
 
 
-def _assertion(text: str, where: Spot) -> dict[str, JsonValue]:
+def _assertion(text: str, where: Location) -> dict[str, JsonValue]:
     """Return what a cell says, `contains: 5 days`; a text without a type is what the output has to equal."""
     found = _ASSERTION.fullmatch(text)
     kind = _OTHER_NAMES.get(found["type"], found["type"]) if found else ""
@@ -211,7 +211,7 @@ class PromptfooTests:
     expands: bool = True
     """False: a list of texts among the variables is one value."""
 
-    def defaults(self, value: JsonValue, where: Spot) -> Defaults:
+    def defaults(self, value: JsonValue, where: Location) -> Defaults:
         """Return what holds for all tests.
 
         Raises:
@@ -221,9 +221,9 @@ class PromptfooTests:
         try:
             return Defaults.model_validate(told)
         except ValidationError as error:
-            raise refused(error, where) from None
+            raise located_error(error, where) from None
 
-    def tests(self, value: JsonValue, where: Spot) -> Iterator[LocatedTest]:
+    def tests(self, value: JsonValue, where: Location) -> Iterator[LocatedTest]:
         """Yield the tests, one for each combination of variables that are lists.
 
         Raises:
@@ -238,7 +238,7 @@ class PromptfooTests:
             else:
                 yield from self._tested(as_object(each, spot), spot)
 
-    def _tested(self, value: dict[str, JsonValue], where: Spot, *, recorded: bool = False) -> Iterator[LocatedTest]:
+    def _tested(self, value: dict[str, JsonValue], where: Location, *, recorded: bool = False) -> Iterator[LocatedTest]:
         told = dict(value) if recorded else self._followed(value, _TEST, where)
         refuse_number(told.get("providerOutput"), where)
         output = {"output": told.pop("providerOutput")} if "providerOutput" in told else {}
@@ -247,9 +247,9 @@ class PromptfooTests:
             try:
                 yield LocatedTest(SuiteTest.model_validate(told | output | {"vars": variables}), where)
             except ValidationError as error:
-                raise refused(error, where) from None
+                raise located_error(error, where) from None
 
-    def _followed(self, value: dict[str, JsonValue], known: set[str], where: Spot) -> dict[str, Any]:
+    def _followed(self, value: dict[str, JsonValue], known: set[str], where: Location) -> dict[str, Any]:
         refuse_others(value, known, where)
         told: dict[str, Any] = {key: item for key, item in value.items() if key != "metadata"}
         options = as_object(told.get("options"), where.at("options"))
@@ -265,7 +265,7 @@ class PromptfooTests:
             ]
         return told | read
 
-    def _resolved(self, value: JsonValue, where: Spot) -> JsonValue:
+    def _resolved(self, value: JsonValue, where: Location) -> JsonValue:
         """Return an assertion, or the template that it refers to."""
         told = as_object(value, where)
         if "assert" in told:
@@ -280,7 +280,7 @@ class PromptfooTests:
         return as_object(self.templates[name], where) | rest
 
 
-def _refuse_code(value: JsonValue, where: Spot) -> None:
+def _refuse_code(value: JsonValue, where: Location) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             _refuse_code(item, where.at(key))
@@ -291,7 +291,7 @@ def _refuse_code(value: JsonValue, where: Spot) -> None:
         raise InvalidRequest(f"{where}: {clip(value)} is code, which is not run; write it as a check, a function of the worker's tools")
 
 
-def _refuse_templates(variables: Mapping[str, JsonValue], where: Spot) -> None:
+def _refuse_templates(variables: Mapping[str, JsonValue], where: Location) -> None:
     for name, value in variables.items():
         if isinstance(value, str) and is_template(value):
             raise InvalidRequest(f"{where.at(name)}: {clip(value)} is a template; variables are data here, write it out")
@@ -320,9 +320,9 @@ class _Config:
 
     value: dict[str, JsonValue]
     path: Path
-    spot: Spot
+    spot: Location
 
-    def at(self, key: str) -> tuple[JsonValue, Spot]:
+    def at(self, key: str) -> tuple[JsonValue, Location]:
         """Return what stands under a key, and where."""
         return self.value.get(key), self.spot.at(key)
 
@@ -332,7 +332,7 @@ def is_promptfoos(path: Path, value: Mapping[str, JsonValue]) -> bool:
     return path.stem.startswith("promptfooconfig") or (not _OWN.isdisjoint(value) and _OURS.isdisjoint(value))
 
 
-def promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Spot, flags: SuiteFlags) -> Suite:
+def promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Location, flags: SuiteFlags) -> Suite:
     """Return a configuration as a suite.
 
     Raises:
@@ -343,12 +343,12 @@ def promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Spot, flags: 
     settings, repeat = _settings(config)
     name = value.get("description")
     if flags.scripted:
-        existing((flags.scripted,), "scripted")
+        require_files((flags.scripted,), "scripted")
     return Suite(
         name=name[:200] if isinstance(name, str) and name.strip() else None,
         path=path,
         settings=settings,
-        tools=existing(flags.tools, "tools"),
+        tools=require_files(flags.tools, "tools"),
         scripted=flags.scripted,
         outputs=tuple(_outputs(config)),
         told=tuple(_notes(config)),

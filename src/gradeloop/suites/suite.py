@@ -14,8 +14,8 @@ from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import MAX_ITERATIONS, Generator, Grader
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.rubric import YAML_SUFFIXES, existing_rubric, refuse_bad, with_prompts
-from gradeloop.files.yaml import Spot, read_yaml
+from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, load_rubric, refuse_bad_rubric
+from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.grading.checks import KINDS
 from gradeloop.text import clip
 
@@ -277,7 +277,7 @@ def path_of(value: JsonValue, folder: Path) -> Path:
     return folder / str(value).removeprefix(FILE)
 
 
-def text_at(path: Path, where: Spot) -> str:
+def text_at(path: Path, where: Location) -> str:
     """Return a file's text.
 
     Raises:
@@ -295,7 +295,7 @@ def text_at(path: Path, where: Spot) -> str:
     raise InvalidRequest(f"{where}: the file {str(path)!r} has more than {MESSAGE_BYTES} bytes; shorten it")
 
 
-def followed(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
+def followed(value: JsonValue, folder: Path, where: Location) -> JsonValue:
     """Return JSON with what stands in the files that its texts name.
 
     Raises:
@@ -311,7 +311,7 @@ def followed(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
     return read_yaml(path, "the file") if path.suffix in YAML_SUFFIXES else text_at(path, where)
 
 
-def followed_test(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
+def followed_test(value: JsonValue, folder: Path, where: Location) -> JsonValue:
     """Return a raw test, or defaults, with what stands in the files that it names; its output is data.
 
     Raises:
@@ -323,7 +323,7 @@ def followed_test(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
     return told | with_rubric(told, folder, where)
 
 
-def with_rubric(told: dict[str, JsonValue], folder: Path, where: Spot) -> dict[str, JsonValue]:
+def with_rubric(told: dict[str, JsonValue], folder: Path, where: Location) -> dict[str, JsonValue]:
     """Return the rubric of an object that has one, read from its file where it names one.
 
     Raises:
@@ -333,13 +333,13 @@ def with_rubric(told: dict[str, JsonValue], folder: Path, where: Spot) -> dict[s
     if rubric is None:
         return {}
     if is_file(rubric):
-        return {"rubric": existing_rubric(path_of(rubric, folder))}
-    rubric = with_prompts(rubric, folder)
-    refuse_bad(rubric, where.placed, (*where.path, "rubric"), where.file)
+        return {"rubric": load_rubric(path_of(rubric, folder))}
+    rubric = inline_prompts(rubric, folder)
+    refuse_bad_rubric(rubric, where.placed, (*where.path, "rubric"), where.file)
     return {"rubric": rubric}
 
 
-def prompts_of(value: JsonValue, folder: Path, where: Spot) -> Iterator[JsonValue]:
+def prompts_of(value: JsonValue, folder: Path, where: Location) -> Iterator[JsonValue]:
     """Yield raw prompts, those in files read: JSON and YAML as messages, all else as text; each has its file's name as label.
 
     Raises:

@@ -37,7 +37,7 @@ class UnreadableMessage(ValueError):
         self.path = path
 
 
-def read_messages(value: Any) -> list[RunMessage]:  # noqa: ANN401 - raw input of any shape
+def parse_messages(value: Any) -> list[RunMessage]:  # noqa: ANN401 - raw input of any shape
     """Read a list of messages, or of the items of OpenAI's Responses.
 
     Raises:
@@ -215,7 +215,7 @@ IDS = ("id", "agent_run_id", "run_id", "thread_id")
 """Where a run's id may stand, the first that does."""
 
 
-def read_runs_in(value: Any, name: str) -> Iterator[AgentRun]:  # noqa: ANN401 - raw input of any shape
+def parse_runs(value: Any, name: str) -> Iterator[AgentRun]:  # noqa: ANN401 - raw input of any shape
     """Yield the runs of a JSON value.
 
     Args:
@@ -228,7 +228,7 @@ def read_runs_in(value: Any, name: str) -> Iterator[AgentRun]:  # noqa: ANN401 -
     if isinstance(value, list) and value and not all(is_message(each) for each in value):
         for at, each in enumerate(value):
             try:
-                yield from read_runs_in(each, f"{name}-{at + 1}")
+                yield from parse_runs(each, f"{name}-{at + 1}")
             except UnreadableMessage as error:
                 raise UnreadableMessage(str(error), at, *error.path) from None
     elif isinstance(value, dict) and isinstance(value.get("samples"), list):
@@ -259,7 +259,7 @@ def _run(value: Any, name: str) -> AgentRun:  # noqa: ANN401 - raw input of any 
 
 def _system(value: Any) -> list[RunMessage]:  # noqa: ANN401 - raw input of any shape
     """Return the system prompt that stands beside the messages, as Anthropic and OpenAI's Responses have it."""
-    return read_messages([{"role": "system", "content": value}]) if value else []
+    return parse_messages([{"role": "system", "content": value}]) if value else []
 
 
 def _output(value: dict[str, Any]) -> list[RunMessage]:
@@ -270,7 +270,7 @@ def _output(value: dict[str, Any]) -> list[RunMessage]:
 
 def _under(key: str, value: Any) -> list[RunMessage]:  # noqa: ANN401 - raw input of any shape
     try:
-        return read_messages(value)
+        return parse_messages(value)
     except UnreadableMessage as error:
         raise UnreadableMessage(str(error), key, *error.path) from None
 
@@ -322,12 +322,12 @@ def _inspect(log: dict[str, Any], name: str) -> Iterator[AgentRun]:
     task = str((about or {}).get("task") or name)
     for at, sample in enumerate(log["samples"]):
         try:
-            yield inspect_sample(sample, task, (about or {}).get("model"))
+            yield parse_inspect_sample(sample, task, (about or {}).get("model"))
         except UnreadableMessage as error:
             raise UnreadableMessage(str(error), "samples", at, *error.path) from None
 
 
-def inspect_sample(sample: Any, task: str, model: object = None) -> AgentRun:  # noqa: ANN401 - raw input of any shape
+def parse_inspect_sample(sample: Any, task: str, model: object = None) -> AgentRun:  # noqa: ANN401 - raw input of any shape
     """Return a sample of an Inspect log as a run; its scores and target are metadata, which a judge is not shown by default.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import strict_json
-from gradeloop.transcripts.forms import UnreadableMessage, inspect_sample, is_message, line_of, read_runs_in
+from gradeloop.transcripts.forms import UnreadableMessage, is_message, line_of, parse_inspect_sample, parse_runs
 
 FILE_BYTES = 1024 * 1024 * 1024
 """Of a file, or of an entry in an Inspect archive."""
@@ -24,7 +24,7 @@ _LENGTHS = "<26xHH"
 TEXTS = (".txt", ".md", ".markdown")
 
 
-def read_file(path: Path) -> Iterator[AgentRun]:
+def read_run_file(path: Path) -> Iterator[AgentRun]:
     """Yield the runs of a file: JSON, JSON lines, an Inspect log (`.json` or `.eval`), or plain text, which is one answer.
 
     Raises:
@@ -53,7 +53,7 @@ def read_file(path: Path) -> Iterator[AgentRun]:
 def _whole(path: Path, text: str) -> Iterator[AgentRun]:
     value = _json(path, text, 1)
     try:
-        yield from read_runs_in(value, path.stem)
+        yield from parse_runs(value, path.stem)
     except UnreadableMessage as error:
         raise InvalidRequest(f"{path}, line {line_of(text, error.path)}: {_at(error.path)}{error}") from None
 
@@ -65,7 +65,7 @@ def _lines(path: Path, text: str) -> Iterator[AgentRun]:
     if is_message(first):
         values = [_json(path, line, number) for number, line in rows]
         try:
-            yield from read_runs_in(values if all(is_message(value) for value in values) else {"messages": values}, path.stem)
+            yield from parse_runs(values if all(is_message(value) for value in values) else {"messages": values}, path.stem)
         except UnreadableMessage as error:
             row = next((part for part in error.path if isinstance(part, int)), 0)
             raise InvalidRequest(f"{path}, line {rows[row][0]}: {error}") from None
@@ -73,7 +73,7 @@ def _lines(path: Path, text: str) -> Iterator[AgentRun]:
     for number, line in rows:
         value = first if number == rows[0][0] else _json(path, line, number)
         try:
-            yield from read_runs_in(value, f"{path.stem}-{number}")
+            yield from parse_runs(value, f"{path.stem}-{number}")
         except UnreadableMessage as error:
             raise InvalidRequest(f"{path}, line {number}: {_at(error.path)}{error}") from None
 
@@ -87,7 +87,7 @@ def _archive(path: Path) -> Iterator[AgentRun]:
             known = about if isinstance(about, dict) else {}
             for name in sorted(each for each in archive.namelist() if each.startswith("samples/") and each.endswith(".json")):
                 try:
-                    yield inspect_sample(_entry(path, archive, name), str(known.get("task") or path.stem), known.get("model"))
+                    yield parse_inspect_sample(_entry(path, archive, name), str(known.get("task") or path.stem), known.get("model"))
                 except UnreadableMessage as error:
                     raise InvalidRequest(f"{path}, {name}: {_at(error.path)}{error}") from None
     except (zipfile.BadZipFile, NotImplementedError, EOFError, struct.error) as error:
@@ -140,7 +140,7 @@ def _at(path: tuple[int | str, ...]) -> str:
     return f"{told}: " if told else ""
 
 
-def refuse_twins(runs: list[AgentRun]) -> None:
+def refuse_duplicate_ids(runs: list[AgentRun]) -> None:
     """Raise InvalidRequest where two runs have one id: their judgements could not be told apart."""
     seen: dict[str, str] = {}
     for run in runs:
