@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
+from graphlib import TopologicalSorter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,27 @@ TOP = {
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "requirements-dev.lock", "worker.py"),
     *("workflows", "activities", "src", "tests", "deploy", "examples", "benchmarks", "docs"),
 }
-MODULE_LINES, FUNCTION_LINES = 650, 45
+MODULE_LINES, FUNCTION_LINES = 650, 60
+
+NAMES = {"told", "held", "each"}
+"""Names that say nothing of the thing that they name."""
+
+SAME_FILE_NAMES = {
+    "__init__",
+    "base",
+    "cases",
+    "client",
+    "contract",
+    "errors",
+    "judge",
+    "registry",
+    "rubric",
+    "sources",
+    "text",
+    "thread",
+    "worker",
+}
+"""Files of one name in several rooms, where the name means the same role in each."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -162,7 +184,25 @@ def test_the_projects_own_workflows_break_no_rule() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_no_module_is_longer_than_a_few_screens() -> None:
+def trees() -> dict[str, ast.Module]:
+    """Return the syntax tree of every module of the product by its dotted name."""
+    found = {}
+    for path in modules():
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[1:] if parts[0] == "src" else parts).removesuffix(".__init__")] = ast.parse(path.read_text())
+    return found
+
+
+def imported(tree: ast.Module, known: set[str]) -> Iterator[str]:
+    """Yield the modules of ours that a module imports, anywhere in it but for type checkers alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+        if isinstance(node, ast.ImportFrom) and node.module in known:
+            yield from (name if (name := f"{node.module}.{alias.name}") in known else node.module for alias in node.names)
+
+
+def test_no_module_is_longer_than_one_thought() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules()}
 
     assert not {path: length for path, length in lengths.items() if length > MODULE_LINES}
@@ -177,6 +217,64 @@ def test_no_function_is_longer_than_a_screen() -> None:
 
     assert lengths
     assert not {name: length for name, length in lengths.items() if length > FUNCTION_LINES}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    found = trees()
+    arrows = {name: {other for other in imported(tree, set(found)) if other not in (name, "gradeloop")} for name, tree in found.items()}
+
+    assert sum(map(len, arrows.values())) > len(found)
+    TopologicalSorter(arrows).prepare()  # raises CycleError, which names the circle
+
+
+def test_a_class_name_means_one_thing() -> None:
+    classes = Counter(node.name for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef))
+
+    assert not {name for name, times in classes.items() if times > 1 and not name.startswith("_")}
+
+
+def test_a_file_name_means_one_role() -> None:
+    stems = Counter(path.stem for path in modules())
+
+    assert {stem for stem, times in stems.items() if times > 1} <= SAME_FILE_NAMES
+
+
+def names_bound(tree: ast.AST) -> Iterator[str]:
+    """Yield what a module calls its variables, parameters, attributes, functions and classes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name.strip("_")
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name.strip("_")
+            case ast.alias(asname=str(name)):
+                yield name.strip("_")
+
+
+def test_every_name_names_the_thing() -> None:
+    used = {name: NAMES & set(names_bound(tree)) for name, tree in trees().items()}
+
+    assert not {name: found for name, found in used.items() if found}
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield every docstring with its line: of the module, its classes and functions, and below attributes and constants."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str):
+                yield statement.lineno, statement.value.value
+
+
+def test_every_docstring_stands_alone() -> None:
+    fragments = [
+        f"{name}:{line}: {text.splitlines()[0]}"
+        for name, tree in trees().items()
+        for line, text in docstrings(tree)
+        if re.match(r"\s*(Of|By|For|In|From)\b", text)
+    ]
+
+    assert not fragments
 
 
 def test_nothing_stands_at_the_top_that_has_no_place_there() -> None:

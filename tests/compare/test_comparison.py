@@ -14,7 +14,7 @@ from rich.table import Table
 
 from gradeloop.batches.contract import Case, CaseResult, ended
 from gradeloop.cli.reports import ROWS, comparison_lines
-from gradeloop.compare.compare import OUTCOMES, CaseComparison, Comparison, Gate, aligned, compared, grouped
+from gradeloop.compare.compare import OUTCOMES, CaseComparison, Comparison, ComparisonGate, aligned, compared, grouped
 from gradeloop.compare.sources import GAP_CHARACTERS, BatchSource, ComparedCase, Cost, compared_case, total_cost
 from gradeloop.compare.wording import p_value, points
 from gradeloop.errors import InvalidRequest
@@ -142,8 +142,8 @@ def test_a_pass_that_became_a_fail_regressed_and_an_error_is_no_verdict(a: str, 
     found = between([case(0, a)], [case(0, b)])
 
     assert only(found).outcome == outcome
-    assert found.hits(Gate.REGRESSIONS) == (outcome == "regressed")
-    assert found.hits(Gate.ERRORS) == (outcome == "lost")
+    assert found.hits(ComparisonGate.REGRESSIONS) == (outcome == "regressed")
+    assert found.hits(ComparisonGate.ERRORS) == (outcome == "lost")
 
 
 def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -> None:
@@ -155,14 +155,14 @@ def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -
     assert [each.score_change for each in found.cases] == ["down", None, "up"]
     assert {each.outcome for each in found.cases} == {"same"}
     assert "scores under the same verdict: 1 down, 1 up; largest drop: case-0 0.90 -> 0.70" in told(found)
-    assert not found.hits(Gate.ANY)
+    assert not found.hits(ComparisonGate.ANY)
 
 
 def test_what_one_batch_lacks_is_listed_and_held_against_b_by_any_alone() -> None:
     found = between([case(0), case(1)], [case(1), case(2)])
 
     assert {each.id: each.outcome for each in found.cases} == {"case-0": "removed", "case-1": "same", "case-2": "added"}
-    assert [found.hits(gate) for gate in Gate] == [0, 0, 0, 1]
+    assert [found.hits(gate) for gate in ComparisonGate] == [0, 0, 0, 1]
     assert "1 only in A: case-0" in told(found)
     assert "1 only in B: case-2" in told(found)
 
@@ -205,7 +205,7 @@ def test_a_lower_rate_that_chance_explains_is_the_same_within_noise() -> None:
 
     assert only(found).outcome == "same"
     assert only(found).noise
-    assert not found.hits(Gate.ANY)
+    assert not found.hits(ComparisonGate.ANY)
     assert "1 changed within noise: refund 5/5 passed -> 3/5 passed" in told(found)
 
 
@@ -258,7 +258,7 @@ def test_the_counts_are_those_of_the_cases_and_a_diff_with_itself_is_empty(drawn
     assert sum(found.counts.values()) == len(found.cases) == len(a)
     assert [OUTCOMES.index(each.outcome) for each in found.cases] == sorted(OUTCOMES.index(each.outcome) for each in found.cases)
     assert set(itself.counts) <= {"same", "unjudged"}
-    assert not any(itself.hits(gate) for gate in Gate)
+    assert not any(itself.hits(gate) for gate in ComparisonGate)
 
 
 def test_criteria_are_counted_over_all_cases_the_worst_first() -> None:
@@ -273,7 +273,7 @@ def test_criteria_are_counted_over_all_cases_the_worst_first() -> None:
         ("c1", 2, 0), ("c0", 1, 0), ("c2", 0, 1),
     ]  # fmt: skip
     assert (found.criteria[0].a.passed, found.criteria[0].b.passed, found.criteria[0].b.judged) == (2, 0, 2)
-    assert [found.hits(gate) for gate in Gate] == [0, 0, 2, 2]
+    assert [found.hits(gate) for gate in ComparisonGate] == [0, 0, 2, 2]
     changed = {each.id: [(change.id, change.outcome) for change in each.changes] for each in found.cases}
     assert changed["case-1"] == [("c0", "regressed"), ("c1", "regressed")]
     assert found.cases[0].changes[0].b

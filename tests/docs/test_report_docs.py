@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from gradeloop.cli.main import app
-from gradeloop.compare.compare import OUTCOMES, Gate
+from gradeloop.compare.compare import OUTCOMES, ComparisonGate
 from gradeloop.reports import collection_page as table
 from gradeloop.reports import read_batch as batch_report
 from gradeloop.reports.html import FOLDER
@@ -36,7 +36,7 @@ def test_every_flag_is_documented_and_no_other() -> None:
 def test_the_gates_and_outcomes_are_those_of_a_comparison() -> None:
     gates = re.findall(r"`(\w+)`", next(row[1] for row in rows(PAGE, "Comparing two batches") if row[0] == "`--fail-on`"))
 
-    assert gates == [gate.value for gate in Gate]
+    assert gates == [gate.value for gate in ComparisonGate]
     outcomes = [
         name for row in rows(PAGE, "Comparing two batches") for name in re.findall(r"`(\w+)`", row[0]) if not row[0].startswith("`-")
     ]

@@ -11,7 +11,7 @@ from gradeloop.cli.task_file import TaskFlags, read_task
 from gradeloop.contract.evaluation import Verdict
 from gradeloop.contract.rubric import Rubric
 from gradeloop.files.yaml import read_yaml
-from gradeloop.grading.scoring import Answer, PassFindings, aggregate, call_groups, result_of, score_of
+from gradeloop.grading.scoring import GraderAnswer, PassFindings, aggregate, call_groups, result_of, score_of
 from gradeloop.grading.templates import fill
 from gradeloop.suites.convert import from_mastra, from_promptfoo
 
@@ -48,7 +48,7 @@ def test_the_verdicts_come_to_what_the_page_says(text: str, verdict: str) -> Non
     rows = [{"id": name, "reason": "r", "gap": None if row["passed"] else "g"} | row for name, row in said.items()]
     answer = Verdict.model_validate({"criteria": rows, "explanation": "e", "result": "needs_revision"})
 
-    judgement = aggregate(rubric, PassFindings(answers={(0, 0): Answer(judge="j", verdict=answer)}))
+    judgement = aggregate(rubric, PassFindings(answers={(0, 0): GraderAnswer(judge="j", verdict=answer)}))
 
     assert len(call_groups(rubric)) == 1
     assert score_of(rubric, judgement) == pytest.approx(documented["score"])

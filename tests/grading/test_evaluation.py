@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gradeloop.contract.evaluation import TERMINAL, CheckOutcome, CriterionRow, Evaluation, Judgement, Result, Status, Verdict, VerdictRow
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.scoring import Answer, PassFindings, aggregate, best_of, marks_of, may_be_met, result_of, score_of, status_of
+from gradeloop.grading.scoring import GraderAnswer, PassFindings, aggregate, best_of, marks_of, may_be_met, result_of, score_of, status_of
 
 RUBRIC = Rubric.model_validate({"criteria": ["three lines", "spring", {"description": "a joke", "required": False}]})
 TESTED = Rubric.model_validate({"criteria": [{"description": "tests pass", "check": "run_tests"}, "readable"]})
@@ -32,7 +32,7 @@ def rows_of(
 ) -> tuple[CriterionRow, ...]:
     """Return the rows that follow from one grader's rows and from checks."""
     verdict = Verdict(criteria=verdicts, explanation="e", result="needs_revision")
-    answer = Answer(judge="j", verdict=verdict, missing=missing, error="no rows" if missing else None)
+    answer = GraderAnswer(judge="j", verdict=verdict, missing=missing, error="no rows" if missing else None)
     return aggregate(rubric, PassFindings(answers={(0, 0): answer}, checks=checks)).rows
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gradeloop.contract.evaluation import CheckOutcome, Decision, Judgement, Verdict
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.scoring import Answer, PassFindings, aggregate, call_groups, result_of, score_of
+from gradeloop.grading.scoring import GraderAnswer, PassFindings, aggregate, call_groups, result_of, score_of
 
 EXAMPLE = Rubric.model_validate(
     {
@@ -42,7 +42,7 @@ def judgement_of(rubric: Rubric, *votes: dict[str, Row], checks: dict[str, bool]
     for group in call_groups(rubric):
         for at in range(len(group.judges)):
             rows = {name: row for name, row in votes[min(at, len(votes) - 1)].items() if name in group.ids}
-            answers[group.index, at] = Answer(judge=f"judge {at}", verdict=verdict_of(rows))
+            answers[group.index, at] = GraderAnswer(judge=f"judge {at}", verdict=verdict_of(rows))
     outcomes = {name: CheckOutcome(passed=passed, gap=None if passed else "no") for name, passed in (checks or {}).items()}
     return aggregate(rubric, PassFindings(answers=answers, checks=outcomes))
 
@@ -155,8 +155,8 @@ def votes(*said: Row, rubric: Rubric = VOTED, last: str | None = None) -> Judgem
     """Return what these votes come to; None is a voter that broke."""
     answers = {}
     for at, each in enumerate(said):
-        broke = Answer(judge=f"judge {at}", error="overloaded: HTTP 529")
-        answers[0, at] = broke if each is None else Answer(judge=f"judge {at}", verdict=verdict_of({"a": each}))
+        broke = GraderAnswer(judge=f"judge {at}", error="overloaded: HTTP 529")
+        answers[0, at] = broke if each is None else GraderAnswer(judge=f"judge {at}", verdict=verdict_of({"a": each}))
     return aggregate(rubric, PassFindings(answers=answers))
 
 
@@ -195,8 +195,8 @@ def test_a_lost_vote_that_could_decide_is_the_graders_error(said: tuple[Row, ...
 
 
 def test_a_voter_who_says_that_it_cannot_be_judged_gives_no_vote() -> None:
-    impossible = Answer(judge="c", verdict=verdict_of({"a": (True, 9)}, result="failed", explanation="about nothing"))
-    answers = {(0, at): Answer(judge="j", verdict=verdict_of({"a": row})) for at, row in enumerate([(True, 9), (False, 1)])}
+    impossible = GraderAnswer(judge="c", verdict=verdict_of({"a": (True, 9)}, result="failed", explanation="about nothing"))
+    answers = {(0, at): GraderAnswer(judge="j", verdict=verdict_of({"a": row})) for at, row in enumerate([(True, 9), (False, 1)])}
 
     split = aggregate(VOTED, PassFindings(answers=answers | {(0, 2): impossible}))
     agreed = aggregate(VOTED, PassFindings(answers={(0, 0): answers[0, 0], (0, 1): impossible, (0, 2): impossible}))
@@ -208,9 +208,9 @@ def test_a_voter_who_says_that_it_cannot_be_judged_gives_no_vote() -> None:
 def test_a_lost_vote_that_cannot_change_the_outcome_leaves_its_row_open() -> None:
     rubric = Rubric.model_validate({"criteria": [A | {"votes": 2}, B]})
     answers = {
-        (0, 0): Answer(judge="one", verdict=verdict_of({"a": True})),
-        (0, 1): Answer(judge="two", error="overloaded"),
-        (1, 0): Answer(judge="one", verdict=verdict_of({"b": False})),
+        (0, 0): GraderAnswer(judge="one", verdict=verdict_of({"a": True})),
+        (0, 1): GraderAnswer(judge="two", error="overloaded"),
+        (1, 0): GraderAnswer(judge="one", verdict=verdict_of({"b": False})),
     }
 
     judgement = aggregate(rubric, PassFindings(answers=answers))
@@ -223,7 +223,7 @@ def test_a_lost_vote_that_cannot_change_the_outcome_leaves_its_row_open() -> Non
 @pytest.mark.parametrize(("required", "result"), [(True, "grader_error"), (False, "satisfied")])
 def test_a_lost_group_is_an_error_where_it_is_required_and_what_the_others_found_is_kept(required: bool, result: str) -> None:
     rubric = Rubric.model_validate({"mode": "per_criterion", "criteria": [A | {"required": required}, B]})
-    answers = {(0, 0): Answer(judge="j", error="overloaded"), (1, 0): Answer(judge="j", verdict=verdict_of({"b": True}))}
+    answers = {(0, 0): GraderAnswer(judge="j", error="overloaded"), (1, 0): GraderAnswer(judge="j", verdict=verdict_of({"b": True}))}
 
     judgement = aggregate(rubric, PassFindings(answers=answers))
 
@@ -235,7 +235,7 @@ def test_a_lost_group_is_an_error_where_it_is_required_and_what_the_others_found
 def test_a_required_criterion_that_cannot_be_judged_fails_the_run(required: bool, result: str) -> None:
     rubric = Rubric.model_validate({"mode": "per_criterion", "criteria": [A | {"required": required}, B]})
     impossible = verdict_of({}, result="failed", explanation="about nothing that is here")
-    answers = {(0, 0): Answer(judge="j", verdict=impossible), (1, 0): Answer(judge="j", verdict=verdict_of({"b": True}))}
+    answers = {(0, 0): GraderAnswer(judge="j", verdict=impossible), (1, 0): GraderAnswer(judge="j", verdict=verdict_of({"b": True}))}
 
     judgement = aggregate(rubric, PassFindings(answers=answers))
 
@@ -245,7 +245,7 @@ def test_a_required_criterion_that_cannot_be_judged_fails_the_run(required: bool
 
 def test_rows_come_in_the_order_of_the_rubric_whoever_decided() -> None:
     rubric = Rubric.model_validate({"criteria": [A | {"human": True}, {"description": "c", "check": "t"}, B, "d"], "mode": "per_criterion"})
-    answers = {(at, 0): Answer(judge="j", verdict=verdict_of({name: True}), cached=at == 0) for at, name in enumerate(("b", "c4"))}
+    answers = {(at, 0): GraderAnswer(judge="j", verdict=verdict_of({name: True}), cached=at == 0) for at, name in enumerate(("b", "c4"))}
     found = PassFindings(answers=answers, checks={"c2": CheckOutcome(passed=True)}, decisions={"a": Decision(passed=True, by="ann")})
 
     judgement = aggregate(rubric, found)

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 
 from gradeloop.contract.evaluation import Malformed, Verdict, verdict_schema
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.scoring import Answer, CallGroup, PassFindings, aggregate, call_groups, result_of
+from gradeloop.grading.scoring import CallGroup, GraderAnswer, PassFindings, aggregate, call_groups, result_of
 from gradeloop.grading.verdicts import read
 from tests.rig.threads import row, verdict
 
@@ -217,7 +217,7 @@ def test_nothing_is_satisfied_unless_every_required_criterion_passed(
 
     if isinstance(verdict, Malformed):
         return
-    judgement = aggregate(rubric, PassFindings(answers={(0, 0): Answer(judge="j", verdict=verdict)}))
+    judgement = aggregate(rubric, PassFindings(answers={(0, 0): GraderAnswer(judge="j", verdict=verdict)}))
     passed = {each["id"] for each in answer["criteria"] if each["passed"] is True}
     assert (result_of(rubric, judgement) == "satisfied") == (rubric.gating <= passed and answer["result"] != "failed")
     assert before.strip() == after.strip() == ""

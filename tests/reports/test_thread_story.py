@@ -17,7 +17,7 @@ from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import EVIDENCE_BYTES
 from gradeloop.contract.messages import ToolCall
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
-from gradeloop.reports.model import RunReport, ToolUse
+from gradeloop.reports.model import RunReport, ToolEvidence
 from gradeloop.reports.read_thread import LOST, read_thread_report, tool_uses
 from tests.rig.threads import JUDGE, Desk, draft, grade, request, row, until, wants
 from tests.rig.threads import serving as serving_threads
@@ -49,7 +49,7 @@ async def told(desk: Desk, thread_id: str) -> RunReport:
     return await read_thread_report(GradingClient(desk.client, task_queue=desk.queue), thread_id)
 
 
-def facts(use: ToolUse) -> tuple[str, str, int | None, str | None, dict[str, Any], str]:
+def facts(use: ToolEvidence) -> tuple[str, str, int | None, str | None, dict[str, Any], str]:
     """Return what a test says of a tool call."""
     return use.tool, use.role, use.iteration, use.criterion, use.arguments, use.output
 

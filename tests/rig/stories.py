@@ -6,7 +6,7 @@ from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event, Overr
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message, ToolCall, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.judges.answers import Citation
-from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolUse
+from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence
 
 USAGE = Usage(input=1200, cached=300, output=90, calls=2, attempts=2, seconds=3.25, cost_usd=0.0123)
 
@@ -93,8 +93,8 @@ def mended() -> RunReport:
         ),
         evaluations=passes,
         tools=(
-            ToolUse(tool="word_count", role="check", iteration=0, criterion="short", output="passed", **evidence),
-            ToolUse(tool="opening_hours", role="grader", iteration=1, arguments={"day": "Monday"}, output="9 to 18", **evidence),
+            ToolEvidence(tool="word_count", role="check", iteration=0, criterion="short", output="passed", **evidence),
+            ToolEvidence(tool="opening_hours", role="grader", iteration=1, arguments={"day": "Monday"}, output="9 to 18", **evidence),
         ),
         events=(Event(seq=1, type="run_started", time="2026-11-22T09:59:00Z", grading_run_id="run-1", iteration=0),),
         usage=USAGE,
@@ -171,9 +171,11 @@ def hostile(text: str) -> RunReport:
     again = evaluation.model_copy(update={"iteration": 1, "draft": 4})
     lost = evaluation.model_copy(update={"iteration": 2, "draft": 99})
     tools = (
-        ToolUse(tool=text, role="check", grading_run_id=text, iteration=0, criterion=text, arguments=arguments, output=text, failed=True),
-        ToolUse(tool=text, role="grader", grading_run_id=text, iteration=1, arguments=arguments, output=text, bytes=9),
-        ToolUse(tool=text, role="grader", output=text),
+        ToolEvidence(
+            tool=text, role="check", grading_run_id=text, iteration=0, criterion=text, arguments=arguments, output=text, failed=True
+        ),
+        ToolEvidence(tool=text, role="grader", grading_run_id=text, iteration=1, arguments=arguments, output=text, bytes=9),
+        ToolEvidence(tool=text, role="grader", output=text),
     )
     call = ToolCall(id=text, name=text, arguments=arguments)
     messages = (

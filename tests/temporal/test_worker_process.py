@@ -15,7 +15,6 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-import gradeloop
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.temporal import worker as worker_process
 from gradeloop.temporal.connect import Connection, connect, find
@@ -196,7 +195,7 @@ async def test_a_worker_that_has_begun_to_end_is_replaced(workers: Path) -> None
 async def test_a_worker_outlives_the_command_that_started_it(workers: Path, environment: Path) -> None:
     code = f"""
 import asyncio, pathlib, time
-from gradeloop import connection, worker_process
+from gradeloop.temporal import connect as connection, worker as worker_process
 worker_process.application_folder = lambda: pathlib.Path({str(environment / "app")!r})
 server = connection.Connection("127.0.0.1:7233", "default", embedded=False, ui=None)
 asyncio.run(worker_process.ensure_worker(worker_process.WorkerSpec(), server))
@@ -357,7 +356,7 @@ async def test_worker_py_finds_the_embedded_server_again_after_its_restart(worke
 def test_the_application_is_the_installed_one_else_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "src" / "gradeloop"
     (package / "_app").mkdir(parents=True)
-    monkeypatch.setattr(gradeloop, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(worker_process, "PACKAGE", package)
 
     with pytest.raises(WorkerFailed, match=r"worker\.py is missing from the installation"):
         application_folder()

@@ -14,7 +14,7 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.help import codes_help
 from gradeloop.cli.options import Json, show_lines
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, table
-from gradeloop.compare.compare import CaseComparison, Comparison, CriterionTally, Gate, Outcome, compared
+from gradeloop.compare.compare import CaseComparison, Comparison, ComparisonGate, CriterionTally, Outcome, compared
 from gradeloop.compare.sources import named_batch
 from gradeloop.compare.wording import beside, counts_line, overall_lines, passed_of, result_of, scores, why, word
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
@@ -52,7 +52,8 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="The batch after.")] = "latest",
     *,
     fail_on: Annotated[
-        list[Gate] | None, typer.Option(metavar="|".join(get_args(Gate)), help="Exit 1 if there are any of these; repeatable.")
+        list[ComparisonGate] | None,
+        typer.Option(metavar="|".join(get_args(ComparisonGate)), help="Exit 1 if there are any of these; repeatable."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page to this file.")] = None,
     as_json: Json = False,
@@ -99,7 +100,7 @@ def comparison_of(a: str, b: str) -> Comparison:
     return compared(named_batch(a, reader), named_batch(b, reader))
 
 
-def code_of(found: Comparison, gates: Sequence[Gate]) -> int:
+def code_of(found: Comparison, gates: Sequence[ComparisonGate]) -> int:
     """Return the exit code: 1 if a gate fails, 3 if it had no case to look at."""
     if gates and found.overall is None and not any(found.hits(gate) for gate in gates):
         return NO_VERDICT

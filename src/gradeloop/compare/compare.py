@@ -104,7 +104,7 @@ def _unfinished(batch: BatchSource) -> Iterator[str]:
         yield f"{batch.source} {status}: {missing:,} of {len(batch.cases):,} cases have no verdict yet"
 
 
-class Gate(StrEnum):
+class ComparisonGate(StrEnum):
     """Findings that fail the comparison."""
 
     REGRESSIONS = "regressions"
@@ -274,14 +274,14 @@ class Comparison(Strict):
     notes: tuple[str, ...] = ()
     """What may make the comparison mean less than it seems to."""
 
-    def hits(self, gate: Gate) -> int:
+    def hits(self, gate: ComparisonGate) -> int:
         """Return how many cases or criteria a gate holds against B."""
         found = {
-            Gate.REGRESSIONS: self.counts.get("regressed", 0),
-            Gate.ERRORS: sum(row.silenced for row in self.cases),
-            Gate.CRITERIA: sum(1 for criterion in self.criteria if criterion.counts.get("regressed")),
+            ComparisonGate.REGRESSIONS: self.counts.get("regressed", 0),
+            ComparisonGate.ERRORS: sum(row.silenced for row in self.cases),
+            ComparisonGate.CRITERIA: sum(1 for criterion in self.criteria if criterion.counts.get("regressed")),
         }
-        return sum(found.values()) + self.counts.get("removed", 0) if gate is Gate.ANY else found[gate]
+        return sum(found.values()) + self.counts.get("removed", 0) if gate is ComparisonGate.ANY else found[gate]
 
 
 _TEXTS = 1_000

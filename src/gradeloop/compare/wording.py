@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gradeloop.batches.outputs import VERDICTS
-from gradeloop.compare.compare import BatchFacts, CaseComparison, CaseSide, Comparison, CriterionSide, Gate, Outcome
+from gradeloop.compare.compare import BatchFacts, CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome
 from gradeloop.stats.intervals import Interval
 from gradeloop.text import counted, money, one_line, percent
 
@@ -22,11 +22,11 @@ SIGNIFICANT = 0.05
 LEAST_P = 0.0001
 """The smallest p-value that is printed as a number."""
 
-_GATES: dict[Gate, tuple[str, str, str]] = {
-    Gate.REGRESSIONS: ("case", "cases", "regressed"),
-    Gate.ERRORS: ("case", "cases", "went from a verdict to an error"),
-    Gate.CRITERIA: ("criterion", "criteria", "regressed in at least one case"),
-    Gate.ANY: ("finding", "findings", "(regressed cases and criteria, verdicts that became errors, cases missing from B)"),
+_GATES: dict[ComparisonGate, tuple[str, str, str]] = {
+    ComparisonGate.REGRESSIONS: ("case", "cases", "regressed"),
+    ComparisonGate.ERRORS: ("case", "cases", "went from a verdict to an error"),
+    ComparisonGate.CRITERIA: ("criterion", "criteria", "regressed in at least one case"),
+    ComparisonGate.ANY: ("finding", "findings", "(regressed cases and criteria, verdicts that became errors, cases missing from B)"),
 }
 
 
@@ -121,7 +121,7 @@ def _bounds(found: Interval) -> str:
     return f"{found.low * 100:.0f}-{found.high * 100:.0f}"
 
 
-def gate_line(found: Comparison, gate: Gate) -> str:
+def gate_line(found: Comparison, gate: ComparisonGate) -> str:
     """Return why the exit code is 1."""
     number = found.hits(gate)
     one, many, words = _GATES[gate]

@@ -189,7 +189,7 @@ def best_of(rubric: Rubric, evaluations: Sequence[Evaluation]) -> Evaluation | N
 
 
 @dataclass(frozen=True)
-class Answer:
+class GraderAnswer:
     """What one conversation with a grader came to."""
 
     judge: str
@@ -211,7 +211,7 @@ class Answer:
 class PassFindings:
     """What is known of a pass: by group and sample the answers, by id the checks and decisions."""
 
-    answers: Mapping[tuple[int, int], Answer] = field(default_factory=dict)
+    answers: Mapping[tuple[int, int], GraderAnswer] = field(default_factory=dict)
     checks: Mapping[str, CheckOutcome] = field(default_factory=dict)
     decisions: Mapping[str, Decision] = field(default_factory=dict)
 
@@ -236,16 +236,16 @@ def aggregate(rubric: Rubric, found: PassFindings) -> Judgement:
     return Judgement(rows=rows, explanation=_explanation(rubric, groups, rows, found))
 
 
-def _samples(group: CallGroup, found: PassFindings) -> list[Answer]:
+def _samples(group: CallGroup, found: PassFindings) -> list[GraderAnswer]:
     """Return the answers of a group's graders; of several, one who says that it cannot be judged gives no vote."""
     answers = [answer for at in range(len(group.judges)) if (answer := found.answers.get((group.index, at)))]
     return answers if len(group.judges) == 1 else [_abstained(answer) for answer in answers]
 
 
-def _abstained(answer: Answer) -> Answer:
+def _abstained(answer: GraderAnswer) -> GraderAnswer:
     if answer.verdict is None or answer.verdict.result != "failed":
         return answer
-    return Answer(judge=answer.judge, error=f"it says that this cannot be judged: {answer.verdict.explanation}")
+    return GraderAnswer(judge=answer.judge, error=f"it says that this cannot be judged: {answer.verdict.explanation}")
 
 
 def _impossible(rubric: Rubric, group: CallGroup, found: PassFindings) -> str | None:
@@ -327,7 +327,7 @@ def _voice(rubric: Rubric, criterion: Criterion, row: VerdictRow) -> _Voice:
     return _Voice(row, passed, None if passed else gap or row.reason)
 
 
-def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[Answer], voters: int) -> CriterionRow | None:
+def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer], voters: int) -> CriterionRow | None:
     """Count the votes; a majority of all voters decides, and where those that are lost could make one, nothing is decided."""
     rows = [(sample, sample.row(criterion.id)) for sample in samples]
     voices = [(each, _voice(rubric, criterion, row)) for each, row in rows if row is not None]
@@ -357,7 +357,7 @@ def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[Answer], vote
     )
 
 
-def _vote(voices: Sequence[tuple[Answer, _Voice]], answer: Answer) -> bool | None:
+def _vote(voices: Sequence[tuple[GraderAnswer, _Voice]], answer: GraderAnswer) -> bool | None:
     return next((voice.passed for each, voice in voices if each is answer), None)
 
 
@@ -365,7 +365,7 @@ def _quotes(voices: Sequence[_Voice]) -> tuple[Quote, ...]:
     return tuple(dict.fromkeys(quote for voice in voices for quote in voice.row.quotes or ()))
 
 
-def _open(rubric: Rubric, criterion: Criterion, samples: Sequence[Answer]) -> CriterionRow | None:
+def _open(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer]) -> CriterionRow | None:
     """Return the row of a criterion on which there is no verdict; none where nobody was to give one any more."""
     if not any(sample.error and (sample.verdict is None or criterion.id in sample.missing) for sample in samples):
         return None

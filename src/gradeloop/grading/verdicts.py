@@ -16,7 +16,7 @@ from gradeloop.contract.messages import Message
 from gradeloop.errors import MISTAKES, explain
 from gradeloop.grading.checks import no_constant, no_doubles
 from gradeloop.grading.prompts import missing, repair
-from gradeloop.grading.scoring import Answer, CallGroup
+from gradeloop.grading.scoring import CallGroup, GraderAnswer
 from gradeloop.text import clip
 
 
@@ -319,6 +319,6 @@ class GraderConversation(BaseModel):
         self.error = f"malformed_verdict: {why}"
         return GraderFailure(self.error)
 
-    def answer(self) -> Answer:
+    def answer(self) -> GraderAnswer:
         """Return what the tally counts."""
-        return Answer(judge=self.judge or "", verdict=self.verdict, missing=self.missing, error=self.error, cached=self.cached)
+        return GraderAnswer(judge=self.judge or "", verdict=self.verdict, missing=self.missing, error=self.error, cached=self.cached)

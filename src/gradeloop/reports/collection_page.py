@@ -98,7 +98,7 @@ def filters(rows: Sequence[CaseRow]) -> list[tuple[str, str, int]]:
 
 
 @dataclass(frozen=True)
-class Column:
+class GeneratorColumn:
     """What a generator came to."""
 
     label: str
@@ -116,7 +116,7 @@ class Column:
         return self.passed / judged if judged else None
 
 
-def columns(rows: Sequence[CaseRow]) -> list[Column]:
+def columns(rows: Sequence[CaseRow]) -> list[GeneratorColumn]:
     """Return the generators, in the order in which they come."""
     return [_column(label, [row for row in rows if row.column == label]) for label in dict.fromkeys(row.column for row in rows)]
 
@@ -150,11 +150,11 @@ def matrix(rows: Sequence[CaseRow]) -> list[MatrixRow]:
     ]
 
 
-def _column(label: str, rows: Sequence[CaseRow]) -> Column:
+def _column(label: str, rows: Sequence[CaseRow]) -> GeneratorColumn:
     counts = Counter(row.verdict for row in rows)
     scores = [row.score for row in rows if row.score is not None]
     usage = sum((row.usage for row in rows), Usage())
-    return Column(label, counts["passed"], counts["failed"], counts["error"], sum(scores) / len(scores) if scores else None, usage)
+    return GeneratorColumn(label, counts["passed"], counts["failed"], counts["error"], sum(scores) / len(scores) if scores else None, usage)
 
 
 def _worst(rows: Sequence[CriterionRow]) -> CriterionRow | None:

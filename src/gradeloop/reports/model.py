@@ -15,7 +15,7 @@ Verdict = Literal["passed", "failed", "error", "waiting", "running", "none"]
 """How a run is coloured; `none` was not judged. An error is neither passed nor failed."""
 
 
-class ToolUse(Strict):
+class ToolEvidence(Strict):
     """A tool that was called on the way: evidence, as it was asked for and came back."""
 
     tool: str
@@ -81,7 +81,7 @@ class RunReport(Strict):
     """Of a thread or a case: all, in order; `Evaluation.draft` is an index into them."""
     evaluations: tuple[Evaluation, ...] = ()
     """In order; of several grading runs, one after the other."""
-    tools: tuple[ToolUse, ...] = ()
+    tools: tuple[ToolEvidence, ...] = ()
     events: tuple[Event, ...] = ()
     usage: Usage = Usage()
     budget: Budget | None = None

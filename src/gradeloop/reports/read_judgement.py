@@ -20,7 +20,7 @@ from gradeloop.judges.answers import Citation
 from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge, parse_judge
 from gradeloop.judges.prompt import blocks_of
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
-from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolUse, Verdict
+from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence, Verdict
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, started_with, tool_uses
 from gradeloop.reports.run_page import run_page
 from gradeloop.text import money
@@ -32,7 +32,7 @@ class JudgementRecord:
 
     run: AgentRun | None = None
     judge: JudgeConfig | None = None
-    tools: tuple[ToolUse, ...] = ()
+    tools: tuple[ToolEvidence, ...] = ()
     notes: tuple[str, ...] = ()
 
 

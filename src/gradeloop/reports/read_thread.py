@@ -24,7 +24,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import TASK_QUEUE, RunResult, ThreadState
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.grading.scoring import best_of
-from gradeloop.reports.model import RunReport, ToolUse, Verdict
+from gradeloop.reports.model import RunReport, ToolEvidence, Verdict
 from gradeloop.text import clip
 
 GONE = {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT}
@@ -331,7 +331,7 @@ _SCRATCH = re.compile(r"scratch/(?P<run>.*)/(?P<iteration>\d+)/(?P<group>\d+)/(?
 Place = tuple[str, int]
 
 
-async def tool_uses(temporal: Client, workflow_id: str) -> tuple[list[ToolUse], list[str]]:
+async def tool_uses(temporal: Client, workflow_id: str) -> tuple[list[ToolEvidence], list[str]]:
     """Return the tool calls of all runs of a workflow, in the order in which they were made, and what could not be read, in words.
 
     Args:
@@ -361,7 +361,7 @@ class _Reading:
         """Run and iteration of the newest pass that was looked into."""
         self.notes: list[str] = []
 
-    async def use(self, activity: RecordedActivity) -> ToolUse | None:
+    async def use(self, activity: RecordedActivity) -> ToolEvidence | None:
         """Return the activity as a tool call; None where it is none, or cannot be read."""
         if activity.type == GRADE:
             self._grades.append(activity)
@@ -385,12 +385,12 @@ class _Reading:
             return None
         return READ_TRANSCRIPT if activity.type == READ_TRANSCRIPT else summary.removeprefix(EVIDENCE)
 
-    async def _use(self, tool: str, activity: RecordedActivity) -> ToolUse:
+    async def _use(self, tool: str, activity: RecordedActivity) -> ToolEvidence:
         asked = mapping(await self._value(activity.input))
         told = await self._told(asked, activity)
         evidence = await self._evidence(activity, asked, is_check=told["role"] == "check")
         found = {"tool": tool, "output": evidence.text, "failed": evidence.failed, "bytes": evidence.bytes}
-        return ToolUse.model_validate(told | found | {"seconds": activity.seconds, "attempts": activity.attempts})
+        return ToolEvidence.model_validate(told | found | {"seconds": activity.seconds, "attempts": activity.attempts})
 
     async def _told(self, asked: dict[str, JsonValue], activity: RecordedActivity) -> dict[str, object]:
         """Return who called, where and with what, as the request tells."""

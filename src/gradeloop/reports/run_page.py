@@ -16,7 +16,7 @@ from gradeloop.grading.prompts import record_starts, visible
 from gradeloop.grading.quotes import Folded
 from gradeloop.judges.answers import Citation
 from gradeloop.reports.html import Live, as_json, document, part
-from gradeloop.reports.model import RunReport, SchemaVerdict, ToolUse
+from gradeloop.reports.model import RunReport, SchemaVerdict, ToolEvidence
 
 Standing = Literal["passed", "failed", "unverified"]
 
@@ -341,7 +341,7 @@ class CriterionView:
     stands: CriterionMark
     tags: tuple[str, ...]
     quotes: tuple[QuoteView, ...]
-    tools: tuple[ToolUse, ...]
+    tools: tuple[ToolEvidence, ...]
     later: str | None
     """What became of a gap with the next draft."""
 
@@ -353,7 +353,7 @@ class EvaluationView:
     index: int
     evaluation: Evaluation
     rows: tuple[CriterionView, ...]
-    tools: tuple[ToolUse, ...]
+    tools: tuple[ToolEvidence, ...]
     """The grader's own calls, in order."""
     last: bool
     """True for the story's newest one, which a person may still override."""
@@ -385,7 +385,7 @@ class RunView:
     messages: tuple[MessageView, ...]
     loose: tuple[EvaluationView, ...]
     """Passes over messages that are not at hand."""
-    unplaced: tuple[ToolUse, ...]
+    unplaced: tuple[ToolEvidence, ...]
     """Evidence of passes that are not told of here."""
 
 
@@ -449,7 +449,7 @@ class _Telling:
             evaluations=own,
         )
 
-    def _row(self, name: str, row: CriterionRow, following: Evaluation | None, tools: Sequence[ToolUse]) -> CriterionView:
+    def _row(self, name: str, row: CriterionRow, following: Evaluation | None, tools: Sequence[ToolEvidence]) -> CriterionView:
         quotes = tuple(self._quote(f"{name}-q{number}", quote) for number, quote in enumerate(row.quotes))
         own = tuple(use for use in tools if use.criterion == row.id)
         return CriterionView(row, criterion_mark(row), tags_of(self._criteria.get(row.id)), quotes, own, _later(row, following))
@@ -462,7 +462,7 @@ class _Telling:
             self._marks.setdefault(place.message, []).append(Highlight(name, *place.span))
         return QuoteView(quote.quote, quote.quote_verified, quote.record, href)
 
-    def _tools(self, evaluation: Evaluation) -> tuple[ToolUse, ...]:
+    def _tools(self, evaluation: Evaluation) -> tuple[ToolEvidence, ...]:
         return tuple(
             use for use in self._story.tools if use.role != "generator" and (use.grading_run_id, use.iteration) == _place(evaluation)
         )

@@ -19,12 +19,14 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-import gradeloop
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import TOOL_VARIABLES
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.process import Resident
+
+PACKAGE = Path(__file__).parents[1]
+"""The folder of the installed package `gradeloop`."""
 
 IDLE_SECONDS = 60
 """The worker ends itself when its queue has had no open workflow for so long."""
@@ -89,11 +91,10 @@ class Readiness:
 
 def application_folder() -> Path:
     """Return the folder of worker.py: inside the installed package, else the checkout's root."""
-    package = Path(gradeloop.__file__).parent
-    for folder in (package / "_app", package.parent.parent):
+    for folder in (PACKAGE / "_app", PACKAGE.parent.parent):
         if (folder / "worker.py").is_file():
             return folder
-    raise WorkerFailed(f"worker.py is missing from the installation at {package}; pip install --force-reinstall gradeloop")
+    raise WorkerFailed(f"worker.py is missing from the installation at {PACKAGE}; pip install --force-reinstall gradeloop")
 
 
 async def ensure_worker(spec: WorkerSpec, connection: Connection) -> str:
