@@ -158,7 +158,7 @@ def test_whatever_is_quoted_from_a_text_is_found_there_white_space_aside(text: s
         return
 
     for wanted in (quote, " ".join(quote.split())):
-        span = CitedBlock(Block(0, 0, "user", None, text)).located(wanted)
+        span = CitedBlock(Block(0, 0, "user", None, text)).find(wanted)
 
         assert span is not None
         assert " ".join(text[span[0] : span[1]].split()) == " ".join(wanted.split())

@@ -121,6 +121,11 @@ SCHEMAS: dict[str, tuple[Any, str | None]] = {
     "a pattern that looks around": (holding({"type": "string", "pattern": "(?=a)"}), "RE2 has neither look-around nor back-references"),
     "a pattern that is a number": (holding({"type": "string", "pattern": 5}), f"{X}.pattern is '5'; write a regular expression as text"),
     "an unknown format": (holding({"type": "string", "format": "datetime"}), f"{X}.format is '\"datetime\"'. Did you mean 'date-time'?"),
+    "a format that is a list": (holding({"type": "string", "format": []}), f"{X}.format is '[]'. Known: date-time"),
+    "a format that is a list, of an enum": (
+        holding({"type": "integer", "format": [], "enum": [1]}),
+        f"{X}.format is not for type 'integer'",
+    ),
     "citations on an integer": (holding({"type": "integer", "citations": True}), f"{X}.citations is not for type 'integer'; leave it out"),
     "citations on an array": (holding({"type": "array", "items": TEXT, "citations": True}), f"{X}.citations is not for type 'array'"),
     "citations that are a text": (holding({"type": "string", "citations": "yes"}), f"{X}.citations is '\"yes\"'; write true or false"),

@@ -120,8 +120,8 @@ async def test_judgements_are_kept_by_judge_and_replaced_by_their_id(registry: R
     first = JudgeResult.model_validate(told | {"id": "judging-1", "agent_run_id": "b"})
     second = JudgeResult.model_validate(told | {"id": "judging-2", "agent_run_id": "a"})
 
-    await registry.keep(judge, [(first, 0), (second, 0)])
-    await registry.keep(judge, [(first.model_copy(update={"model": "m"}), 0)])
+    await registry.save(judge, [(first, 0), (second, 0)])
+    await registry.save(judge, [(first.model_copy(update={"model": "m"}), 0)])
 
     found = await registry.judgements(judge)
     assert [(each.agent_run_id, each.model) for each in found] == [("a", None), ("b", "m")]

@@ -21,10 +21,11 @@ from gradeloop.cli.options import Grader, Json, Scripted, Tools, show_lines
 from gradeloop.cli.render.table import Column, table
 from gradeloop.cli.threads import ctrl_c
 from gradeloop.client.client import ThreadReader
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
 from gradeloop.files.rubric import require_files
-from gradeloop.judges.client import Bench, Judge, attended
+from gradeloop.judges.client import Judge, Judged, judge_many
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.schema import keys_of, value_at
@@ -32,7 +33,7 @@ from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, 
 from gradeloop.settings.worker import find_config_file
 from gradeloop.store.engine import Store, own_store
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker
+from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, looked_after
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, percent
 
 app = typer.Typer(rich_markup_mode=None)
@@ -383,15 +384,17 @@ async def judged(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
     judge = Judge(config, client, task_queue=task_queue)
     for run in runs:  # before the first of them is paid for
         await judge.request(run)
-    bench = Bench(judge, runs, order.repeat, order.concurrency)
-    stopped = await _with_progress(bench, task_queue, connection, order, console)
-    results = bench.ordered
-    _tell(config, bench, rule, order, console)
+    finished = await _judge_all(judge, runs, task_queue, connection, order, console)
+    results = [(row.result, row.repeat) for row in finished]
+    if results and not order.as_json:
+        console.print(result_table(config, results, rule))
+    console.print(sum_line([result for result, _ in results], rule), soft_wrap=True)
     if registry is not None and order.store:
-        await registry.keep(config, [(each, repeat) for each, repeat in results if not each.result_metadata.get("again")])
-    failures = sum(each.failed for each, _ in results)
-    passed = sum(bool(rule.passed(each)) for each, _ in results)
-    return JudgeOutcome(bench.total, len(results) - failures, passed, failures, stopped)
+        await registry.save(config, [(result, repeat) for result, repeat in results if not result.result_metadata.get("again")])
+    failures = sum(result.failed for result, _ in results)
+    passed = sum(bool(rule.passed(result)) for result, _ in results)
+    total = len(runs) * order.repeat
+    return JudgeOutcome(total, len(results) - failures, passed, failures, stopped=len(results) < total)
 
 
 async def _served(order: JudgeOptions, connection: Connection) -> str:
@@ -401,37 +404,36 @@ async def _served(order: JudgeOptions, connection: Connection) -> str:
     return await ensure_worker(WorkerSpec(tools=order.tools, scripted=order.scripted, config=find_config_file((), os.environ)), connection)
 
 
-async def _with_progress(bench: Bench, task_queue: str, connection: Connection, order: JudgeOptions, console: Console) -> bool:
-    """Judge all runs behind a progress bar; True if Ctrl-C stopped it."""
+async def _judge_all(
+    judge: Judge, runs: Sequence[AgentRun], task_queue: str, connection: Connection, order: JudgeOptions, console: Console
+) -> list[Judged]:
+    """Judge all runs behind a progress bar, with an eye on the worker, and return the results in order; Ctrl-C leaves some out."""
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
     lines = order.output.open("w", encoding="utf-8") if order.output else None
+    finished: list[Judged] = []
     failures = 0
     try:
         with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            bar = progress.add_task("judging", total=bench.total, note="")
+            bar = progress.add_task("judging", total=len(runs) * order.repeat, note="")
 
-            def told(result: JudgeResult, _repeat: int) -> None:
+            def show(row: Judged) -> None:
                 nonlocal failures
-                failures += result.failed
+                finished.append(row)
+                failures += row.result.failed
                 progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
-                line = result.model_dump_json() + "\n"
+                line = row.result.model_dump_json() + "\n"
                 if order.as_json:
                     print(line, end="", flush=True)  # noqa: T201 - what was asked for
                 if lines:
                     lines.write(line)
                     lines.flush()
 
-            return not await done_before(attended(bench, task_queue, connection, told), pressed.get())
+            judging = judge_many(judge, runs, show, repeats=order.repeat, concurrency=order.concurrency)
+            await done_before(done_before(judging, looked_after(task_queue, connection)), pressed.get())
     finally:
         if lines:
             lines.close()
-
-
-def _tell(config: JudgeConfig, bench: Bench, rule: PassRule, order: JudgeOptions, console: Console) -> None:
-    results = bench.ordered
-    if not order.as_json and results:
-        console.print(result_table(config, results, rule))
-    console.print(sum_line([each for each, _ in results], rule), soft_wrap=True)
+    return sorted(finished)
 
 
 async def agreed(judge: str, labels: Path, results: Path | None) -> Agreement:

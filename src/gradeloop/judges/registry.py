@@ -118,7 +118,7 @@ class Registry:
             for row in rows
         ]
 
-    async def keep(self, judge: JudgeConfig, results: list[tuple[JudgeResult, int]]) -> None:
+    async def save(self, judge: JudgeConfig, results: list[tuple[JudgeResult, int]]) -> None:
         """Write judgements down, each with the repeat that it is; one that is there is replaced."""
         judgements, sha256 = table("judgements"), judge.sha256()
 
