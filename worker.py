@@ -16,19 +16,19 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
-from activities.cases import batch_calls
-from activities.generate import Generate
-from activities.grade import Grade
+from activities.cases import batch_activities
+from activities.generate import GeneratorActivities
+from activities.grade import GraderActivities
 from activities.judge import JudgeActivities
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.key_check import examine
 from activities.providers.scripted import Recording, Script
-from activities.state_cache import RunViews, ThreadViews
-from activities.tool_call import ReadTranscript, find_worker, tool_activity
+from activities.state_cache import RunLoader, ThreadLoader
+from activities.tool_call import TranscriptActivities, find_worker, tool_activity
 from activities.tools.base import ToolContext
 from activities.tools.mcp import McpServers
-from activities.tools.registry import ToolRegistry, in_force
+from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox.choice import SandboxChoice, choose
@@ -36,7 +36,7 @@ from gradeloop.settings.worker import WorkerSettings, load_settings, read_flag
 from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
 from gradeloop.temporal.connect import Connection, connect, find, is_ours
 from gradeloop.temporal.namespace import register_search_attributes
-from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ready
+from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, write_readiness
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
@@ -102,17 +102,17 @@ def _model_calls(
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
-    desk = WorkerServices(providers, toolbox, ThreadViews(), offer, recording)
-    judge = JudgeActivities(desk, RunViews())
+    desk = WorkerServices(providers, toolbox, ThreadLoader(), offer, recording)
+    judge = JudgeActivities(desk, RunLoader())
     by_models: list[Callable[..., Any]] = [
         CapabilityActivities(desk).admit,
-        Generate(desk).generate,
-        Grade(desk).grade,
+        GeneratorActivities(desk).generate,
+        GraderActivities(desk).grade,
         judge.judge,
         judge.default_judge,
     ]
-    by_models += batch_calls(desk, store, settings.max_concurrent_activities)
-    return [*by_models, ReadTranscript(desk.threads).read_transcript, find_worker]
+    by_models += batch_activities(desk, store, settings.max_concurrent_activities)
+    return [*by_models, TranscriptActivities(desk.threads).read_transcript, find_worker]
 
 
 async def serve(settings: WorkerSettings) -> None:
@@ -152,7 +152,7 @@ async def _serve(settings: WorkerSettings, providers: Providers, toolbox: ToolRe
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with worker:
-        ready(settings.ready_file)
+        write_readiness(settings.ready_file)
         logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
         watching = asyncio.create_task(watch.until_idle(settings.until_idle, stopped)) if settings.until_idle is not None else None
         await stopped.wait()
@@ -172,7 +172,7 @@ async def _examine(settings: WorkerSettings) -> None:
     told = (await examine(Environment.read(os.environ))).model_dump(mode="json")
     shelf = ToolContext(settings, choice)
     async with McpServers(settings.mcp) as servers:
-        told["evidence"] = in_force(shelf, ToolRegistry.load(settings.tools, shelf, servers))
+        told["evidence"] = describe_tools(shelf, ToolRegistry.load(settings.tools, shelf, servers))
     print(json.dumps(told))  # noqa: T201 - what was asked for
 
 
@@ -187,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GradeloopError as told:
         print(told, file=sys.stderr)  # noqa: T201 - the process's last words
         named = read_flag(given, "--ready-file")  # also where the settings themselves are wrong
-        ready(Path(named) if named else None, told)
+        write_readiness(Path(named) if named else None, told)
         return 4 if isinstance(told, ServerUnreachable) else 3 if isinstance(told, WorkerFailed) else 2
     return 0
 

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from activities.errors import ModelFault
 from activities.providers import Providers
 from activities.providers.scripted import Recording
-from activities.state_cache import GradingSettings, GradingSettingsRef, ThreadViews
+from activities.state_cache import GradingSettings, GradingSettingsRef, ThreadLoader
 from activities.tools.base import Tool
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.base import Recorded
@@ -55,7 +55,7 @@ class WorkerServices:
 
     providers: Providers
     toolbox: ToolRegistry
-    threads: ThreadViews
+    threads: ThreadLoader
     offer: WorkerCapabilities
     recording: Recording | None = None
     """Where every exchange with a model is written down, if anywhere."""

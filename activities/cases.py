@@ -11,10 +11,10 @@ from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerServices
 from activities.generate import sized
-from activities.grade import Asking, answer_form, answer_tag, grader_request, seeded
-from activities.model_call import Pulse, heartbeats, paid
+from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
+from activities.model_call import Heartbeat, heartbeats, paid_call
 from activities.providers.base import ModelReply, ModelRequest, Step
-from activities.state_cache import CaseViews, GradingSettings
+from activities.state_cache import CaseLoader, GradingSettings
 from gradeloop.batches.cases import CaseConversation, checks_of, judged, judging_of, log_of, of_judging, of_thread, thread_of, units_of
 from gradeloop.batches.contract import (
     NO_OUTPUT,
@@ -56,9 +56,9 @@ class CaseServices:
 
     desk: WorkerServices
     ledger: BatchStore
-    views: CaseViews
+    views: CaseLoader
 
-    async def paid(self, call: CaseCall, standing: CaseLookup, request: ModelRequest, pulse: Pulse) -> ModelReply:
+    async def paid(self, call: CaseCall, standing: CaseLookup, request: ModelRequest, pulse: Heartbeat) -> ModelReply:
         """Make a model call for a case.
 
         Raises:
@@ -70,7 +70,7 @@ class CaseServices:
             words = f"budget.max_cost_usd: the price of {request.spec.id!r} is not known on this worker; {cure}"
             raise ApplicationError(words, type=InvalidRequest.__name__, non_retryable=True)
         try:
-            return await paid(self.desk, request, pulse)
+            return await paid_call(self.desk, request, pulse)
         except ApplicationError as error:
             if error.type == "rate_limited":
                 await self.ledger.throttled(call.batch_id, request.spec.id)
@@ -193,7 +193,7 @@ class GradeCase:
                 return await self._desk.settle(call, held, judged(held.case, held.output or "", []), Usage())
             return await self._answered(call, held, self._question(held, checks, call), pulse)
 
-    async def _answered(self, call: CaseCall, held: StoredCase, question: Question, pulse: Pulse) -> CaseAnswer:
+    async def _answered(self, call: CaseCall, held: StoredCase, question: Question, pulse: Heartbeat) -> CaseAnswer:
         place = (call.position, call.attempt, call.unit)
         standing = await self._desk.ledger.standing(call.batch_id, place, question.key)
         unit, spent = standing.unit, Usage()
@@ -238,11 +238,11 @@ class GradeCase:
         key = hashlib.sha256("/".join([*_own(call, held), asked]).encode()).hexdigest() if _own(call, held) else asked
         return Question(group, sample, seeded(judge, sample + case.repeat), log, checks, key)
 
-    async def _ask(self, call: CaseCall, held: StoredCase, question: Question, standing: CaseLookup, pulse: Pulse) -> Usage:
+    async def _ask(self, call: CaseCall, held: StoredCase, question: Question, standing: CaseLookup, pulse: Heartbeat) -> Usage:
         """Make the call, and have the conversation take its answer; return what it cost."""
         unit, log, group = standing.unit, question.messages, question.group
         tagged = answer_form(question.model) == "tagged"
-        asking = Asking(
+        asking = GraderQuestion(
             rubric=held.case.rubric,
             group=group,
             grader=held.case.grader or Grader(),
@@ -415,12 +415,12 @@ class NoStore:
         return [store_cases, open_batch]
 
 
-def batch_calls(desk: WorkerServices, store: Store | None, slots: int) -> list[Callable[..., Any]]:
+def batch_activities(desk: WorkerServices, store: Store | None, slots: int) -> list[Callable[..., Any]]:
     """Return the activities of batches, on the worker's store."""
     if store is None:
         return NoStore(f"this worker has no store, in which a batch's cases are kept; {STORE_CURE}, for the worker too").activities()
     ledger = BatchStore(store)
-    cases = CaseServices(desk, ledger, CaseViews(ledger))
+    cases = CaseServices(desk, ledger, CaseLoader(ledger))
     batch, grading = BatchActivities(cases, slots), GradeCase(cases)
     whole: list[Callable[..., Any]] = [
         batch.store_cases,

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError, is_cancelled_exception
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
 
-WORDS_LIMIT = 500
+MESSAGE_CHARACTERS = 500
 """Characters kept of a provider's own words: they may quote the prompt."""
 
 _SECRET = re.compile(r"sk-[\w*-]{6,}|AIza[\w-]{20,}|\bBearer\s+\S{8,}", re.IGNORECASE)
@@ -36,7 +36,7 @@ class FailureFacts:
     """Seconds."""
 
 
-def symptoms(error: Exception) -> FailureFacts:
+def failure_facts(error: Exception) -> FailureFacts:
     """Read an exception of the anthropic and openai SDKs, of httpx2, of the json module or of asyncio."""
     response, report = getattr(error, "response", None), _report(error)
     status = getattr(error, "status_code", None) or getattr(response, "status_code", None) or getattr(error, "code", None)
@@ -74,7 +74,7 @@ def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
 def conceal(text: str, secrets: Collection[str] = ()) -> str:
     """Return `text` on one line, without keys, cut to what a message may carry."""
     text = " ".join(scrubbed(text, secrets).split())
-    return text if len(text) <= WORDS_LIMIT else f"{text[: WORDS_LIMIT - 1]}…"
+    return text if len(text) <= MESSAGE_CHARACTERS else f"{text[: MESSAGE_CHARACTERS - 1]}…"
 
 
 def _number(text: str | None) -> float | None:
@@ -306,7 +306,7 @@ def failure(error: BaseException, *, model: str, attempt: int = 1, spent: Usage 
         raise error
     if isinstance(error, ApplicationError):
         return error
-    fault = fault_of(error, model=model)
+    fault = model_fault(error, model=model)
     if fault is None:
         return ApplicationError(conceal(str(error)) or repr(error), type=type(error).__name__, non_retryable=True)
     final = fault.kind not in RETRYABLE or (fault.kind == "malformed_response" and attempt >= MALFORMED_ATTEMPTS)
@@ -315,19 +315,19 @@ def failure(error: BaseException, *, model: str, attempt: int = 1, spent: Usage 
     return ApplicationError(str(fault), *([facts] if facts else []), type=fault.kind, non_retryable=final, next_retry_delay=delay)
 
 
-def fault_of(error: Exception, *, model: str, secrets: Collection[str] = ()) -> ModelFault | None:
+def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) -> ModelFault | None:
     """Recognise a failed model call by its status, codes and class names; None for any other exception (a bug)."""
     if isinstance(error, ModelFault):
         return error.told(model, secrets)
-    seen = symptoms(error)
-    kind = kind_of(seen.status, seen.codes, seen.words) if seen.status or seen.codes else _kind_by_class(seen.classes)
+    seen = failure_facts(error)
+    kind = error_kind(seen.status, seen.codes, seen.words) if seen.status or seen.codes else _kind_by_class(seen.classes)
     if kind is None:
         return None
     wait = _wait(kind, seen.retry_after)
     return ModelFault(kind, conceal(seen.words, secrets), model=model, status=seen.status, retry_after=wait, error=seen.name)
 
 
-def kind_of(status: int | None, codes: Sequence[str], words: str) -> Kind:
+def error_kind(status: int | None, codes: Sequence[str], words: str) -> Kind:
     """Name the kind of an error that the provider itself reported, also inside a 200."""
     known = [_BY_CODE[code] for code in codes if code in _BY_CODE]
     telling = [kind for kind in known if kind in _TELLING]

@@ -5,7 +5,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerCapabilities, WorkerServices
-from activities.model_call import heartbeats, paid
+from activities.model_call import heartbeats, paid_call
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Strict
@@ -34,7 +34,7 @@ class GeneratorTurn(Recorded):
     offer: WorkerCapabilities
 
 
-class Generate:
+class GeneratorActivities:
     """The activity `generate`."""
 
     def __init__(self, desk: WorkerServices) -> None:
@@ -53,7 +53,7 @@ class Generate:
                 self._desk.refuse_unservable(brief)
             messages = await self._desk.threads.messages(call.thread.messages)
             request = self._request(call, brief, messages)
-            reply = await paid(self._desk, request, pulse)
+            reply = await paid_call(self._desk, request, pulse)
         message = sized(reply.message, request.spec.id)
         self._desk.threads.put(call.thread.messages, message)
         return GeneratorTurn(message=message, usage=reply.usage, offer=self._desk.offer_for(brief))

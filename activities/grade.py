@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerCapabilities, WorkerServices
 from activities.generate import sized
-from activities.model_call import heartbeats, paid
+from activities.model_call import heartbeats, paid_call
 from activities.providers.base import ModelRequest, Step, ToolSpec
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
@@ -30,7 +30,7 @@ from gradeloop.settings.catalog import capability_of
 
 
 @dataclass(frozen=True)
-class Asking:
+class GraderQuestion:
     """A question to a grader."""
 
     rubric: Rubric
@@ -49,7 +49,7 @@ class Asking:
     raised: bool = False
 
 
-def grader_request(asking: Asking) -> ModelRequest:
+def grader_request(asking: GraderQuestion) -> ModelRequest:
     """Return the call.
 
     Raises:
@@ -149,7 +149,7 @@ class GraderTurn(Recorded):
     """Of what was sent but the conversation after it, its random code masked; told of a finished run."""
 
 
-class Grade:
+class GraderActivities:
     """The activity `grade`."""
 
     def __init__(self, desk: WorkerServices) -> None:
@@ -167,7 +167,7 @@ class Grade:
             if call.admit:
                 self._desk.refuse_unservable(brief)
             request, group = await self._request(call, brief)
-            reply = await paid(self._desk, request, pulse)
+            reply = await paid_call(self._desk, request, pulse)
         message = sized(reply.message, request.spec.id)
         self._desk.threads.put(call.scratch, message)
         tools, form = tuple(tool.name for tool in request.tools), answer_form(request.spec)
@@ -199,7 +199,7 @@ class Grade:
         scratch = await self._desk.threads.messages(call.scratch)
         judged = JudgedDraft(call.shown(messages), call.request, call.draft, call.checks, call.nonce)
         together = capability_of(model).schema_with_tools
-        asking = Asking(
+        asking = GraderQuestion(
             rubric=rubric,
             group=group,
             grader=grader,

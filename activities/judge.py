@@ -10,9 +10,9 @@ from activities.capabilities import WorkerServices
 from activities.errors import failure
 from activities.generate import sized
 from activities.grade import answer_form, seeded
-from activities.model_call import heartbeats, paid
+from activities.model_call import heartbeats, paid_call
 from activities.providers.base import ModelRequest, Step
-from activities.state_cache import LogRef, RunViews, Subject, SubjectRef
+from activities.state_cache import LogRef, RunLoader, Subject, SubjectRef
 from gradeloop.contract.base import Recorded, Strict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -54,7 +54,7 @@ class JudgeTurn(Recorded):
 class JudgeActivities:
     """The activities `judge` and `default_judge`."""
 
-    def __init__(self, desk: WorkerServices, runs: RunViews) -> None:
+    def __init__(self, desk: WorkerServices, runs: RunLoader) -> None:
         self._desk = desk
         self._runs = runs
 
@@ -70,7 +70,7 @@ class JudgeActivities:
             scratch = await self._desk.threads.messages(call.scratch)
             large = call.subject.bytes > LARGE_BYTES
             request, sha256 = await asyncio.to_thread(_request, call, subject, scratch) if large else _request(call, subject, scratch)
-            reply = await paid(self._desk, request, pulse)
+            reply = await paid_call(self._desk, request, pulse)
         message = sized(reply.message, request.spec.id)
         self._desk.threads.put(call.scratch, message)
         answer = await asyncio.to_thread(parse_answer, message.content, subject.judge, subject.run)

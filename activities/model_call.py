@@ -13,11 +13,11 @@ from activities.errors import ModelFault, failure
 from activities.providers.base import ModelReply, ModelRequest
 from gradeloop.contract.messages import Usage
 
-PULSE_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 """A cancellation comes back with a heartbeat alone, so this and the worker's throttle of 2 s decide how soon a call stops."""
 
 
-class Pulse:
+class Heartbeat:
     """The heartbeats of one attempt; they carry what the attempts so far have cost to the next one."""
 
     def __init__(self) -> None:
@@ -34,13 +34,13 @@ class Pulse:
 
 
 @asynccontextmanager
-async def heartbeats() -> AsyncIterator[Pulse]:
+async def heartbeats() -> AsyncIterator[Heartbeat]:
     """Send heartbeats while the body runs, at half the activity's heartbeat timeout at the latest."""
-    timeout, pulse = activity.info().heartbeat_timeout, Pulse()
+    timeout, pulse = activity.info().heartbeat_timeout, Heartbeat()
     if timeout is None:
         yield pulse
         return
-    beating = asyncio.create_task(_beat(pulse, min(PULSE_SECONDS, timeout.total_seconds() / 2)))
+    beating = asyncio.create_task(_beat(pulse, min(HEARTBEAT_SECONDS, timeout.total_seconds() / 2)))
     try:
         yield pulse
     finally:
@@ -49,7 +49,7 @@ async def heartbeats() -> AsyncIterator[Pulse]:
             await beating
 
 
-async def _beat(pulse: Pulse, seconds: float) -> None:
+async def _beat(pulse: Heartbeat, seconds: float) -> None:
     while True:
         await asyncio.sleep(seconds)
         pulse.beat()
@@ -63,7 +63,7 @@ def _spent() -> Usage:
     return Usage()
 
 
-async def paid(desk: WorkerServices, request: ModelRequest, pulse: Pulse) -> ModelReply:
+async def paid_call(desk: WorkerServices, request: ModelRequest, pulse: Heartbeat) -> ModelReply:
     """Make the call.
 
     Raises:
@@ -80,7 +80,7 @@ async def paid(desk: WorkerServices, request: ModelRequest, pulse: Pulse) -> Mod
     return replace(reply, usage=pulse.spent + reply.usage)
 
 
-def _note(desk: WorkerServices, request: ModelRequest, fault: ModelFault, pulse: Pulse) -> None:
+def _note(desk: WorkerServices, request: ModelRequest, fault: ModelFault, pulse: Heartbeat) -> None:
     if fault.usage is not None:
         pulse.spend(fault.usage)
     if desk.recording:

@@ -71,10 +71,10 @@ class ByteBoundedCache(Generic[Key, Value]):
 THREAD_CACHE_BYTES = 256 * 1024 * 1024
 """Messages kept in a worker process: some 170 threads of the largest size."""
 
-CACHE_LOGS = 8192
+CACHED_LOGS = 8192
 """Conversations kept in a worker process, however small."""
 
-CACHE_BRIEFS = 512
+CACHED_SETTINGS = 512
 """Rubrics and settings kept in a worker process, each at most some 100 KiB."""
 
 
@@ -127,13 +127,13 @@ class _LogCopy:
     fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class ThreadViews:
+class ThreadLoader:
     """This process's copies of threads, dropped where a sha256 differs, the least used first where they grow large."""
 
     def __init__(self) -> None:
-        self._briefs: ByteBoundedCache[str, GradingSettings] = ByteBoundedCache(THREAD_CACHE_BYTES, CACHE_BRIEFS)
+        self._briefs: ByteBoundedCache[str, GradingSettings] = ByteBoundedCache(THREAD_CACHE_BYTES, CACHED_SETTINGS)
         self._logs: ByteBoundedCache[LogName, _LogCopy] = ByteBoundedCache(
-            THREAD_CACHE_BYTES, CACHE_LOGS, in_use=lambda copy: copy.fetching.locked()
+            THREAD_CACHE_BYTES, CACHED_LOGS, in_use=lambda copy: copy.fetching.locked()
         )
 
     async def brief(self, reference: GradingSettingsRef) -> GradingSettings:
@@ -213,7 +213,7 @@ async def _query(name: str, arguments: list[object]) -> object:
 RUN_CACHE_BYTES = 256 * 1024 * 1024
 """Runs kept in a worker process: some 170 of the largest size."""
 
-QUERY = "subject"
+SUBJECT_QUERY = "subject"
 """The query that pages what is judged."""
 
 
@@ -239,7 +239,7 @@ class SubjectPage(Strict):
     next: int | None
 
 
-class RunViews:
+class RunLoader:
     """This process's copies of what is judged, the least used first to go."""
 
     def __init__(self) -> None:
@@ -280,17 +280,17 @@ async def _fetched(reference: SubjectRef, query: Callable[[int], Awaitable[Subje
 async def _query_subject(offset: int) -> SubjectPage:
     info = activity.info()
     handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
-    return SubjectPage.model_validate(await handle.query(QUERY, offset))
+    return SubjectPage.model_validate(await handle.query(SUBJECT_QUERY, offset))
 
 
 CASE_CACHE_BYTES = 64 * 1024 * 1024
 """Of cases kept in a worker process."""
 
-OVERHEAD = 4
+OBJECT_OVERHEAD = 4
 """How many times its JSON a case takes as objects, about."""
 
 
-class CaseViews:
+class CaseLoader:
     """Cases by batch and position, the least used dropped first."""
 
     def __init__(self, ledger: BatchStore) -> None:
@@ -310,7 +310,7 @@ class CaseViews:
 
     def put(self, batch_id: str, position: int, found: StoredCase) -> None:
         """Keep a copy of a case."""
-        self._cases.put((batch_id, position), found, OVERHEAD * (found.case.size() + len(found.draft or "")))
+        self._cases.put((batch_id, position), found, OBJECT_OVERHEAD * (found.case.size() + len(found.draft or "")))
 
     def drop(self, batch_id: str, position: int) -> None:
         """Forget a case, which has changed or ended."""

@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.exceptions import ApplicationError
 
 from activities.model_call import heartbeats
-from activities.state_cache import LogRef, ThreadViews
+from activities.state_cache import LogRef, ThreadLoader
 from activities.tools.base import Tool
 from gradeloop.contract.base import Strict
 from gradeloop.contract.evaluation import EVIDENCE_BYTES, Evidence, check_outcome, evidence_of, graded, uncertain
@@ -132,10 +132,10 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
 
 
-class ReadTranscript:
+class TranscriptActivities:
     """The activity `read_transcript`: any record whole, a stretch at a time."""
 
-    def __init__(self, threads: ThreadViews) -> None:
+    def __init__(self, threads: ThreadLoader) -> None:
         self._threads = threads
 
     @activity.defn(name="read_transcript")

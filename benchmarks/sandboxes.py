@@ -51,10 +51,10 @@ class Measured:
 
 def tool(box: object) -> Tool:
     """Return `run_python` in a sandbox."""
-    from activities.tools.code import run_python_of
+    from activities.tools.code import build_run_python
 
     choice = SandboxChoice(box, None, None, ())  # type: ignore[arg-type]  # the bare one has another name
-    return tool_of(run_python_of(ToolContext(WorkerSettings(), choice)))
+    return tool_of(build_run_python(ToolContext(WorkerSettings(), choice)))
 
 
 async def measured(box: object) -> Measured:

@@ -61,19 +61,19 @@ TOOL_CALL = ActivityConfig(
 )
 """A tool's own exception is evidence, or a checker's error; what is retried beside it is a lost worker."""
 
-FOREIGN_SECONDS = timedelta(hours=2)
+REMOTE_SECONDS = timedelta(hours=2)
 """What somebody else's generator may take in all."""
 
-FOREIGN_CALL = ActivityConfig(
+REMOTE_CALL = ActivityConfig(
     schedule_to_start_timeout=timedelta(seconds=60),
     start_to_close_timeout=timedelta(minutes=30),
-    schedule_to_close_timeout=FOREIGN_SECONDS,
+    schedule_to_close_timeout=REMOTE_SECONDS,
     retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=60), maximum_attempts=3, non_retryable_error_types=NEVER_RETRIED),
     cancellation_type=ActivityCancellationType.TRY_CANCEL,
 )
 """A queue that nobody serves is told after a minute; we do not wait for a stopped call, which may send no heartbeats."""
 
-FOREIGN_TOOL = ActivityConfig(
+REMOTE_TOOL = ActivityConfig(
     schedule_to_start_timeout=timedelta(seconds=60),
     start_to_close_timeout=timedelta(minutes=2),
     schedule_to_close_timeout=timedelta(minutes=10),

@@ -49,7 +49,7 @@ from gradeloop.contract.thread import Priority as Priority_request
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import usage_of_failure
 from workflows.activity_calls import STORE_CALL, describe_error, kind_of, model_call, spent_of
-from workflows.raw_arguments import NO_VALUE, RunAhead, decoded
+from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
 from workflows.thread_rules import NONCE_BITS
 
 Result = TypeVar("Result")
@@ -291,7 +291,7 @@ class BatchShard:
     @workflow.run
     async def run(self, request: ShardRequest) -> ShardEnded:
         """Run the shard's cases until all have ended, or no further one may be begun."""
-        self._guard = asyncio.create_task(RunAhead().guard())
+        self._guard = asyncio.create_task(RunAheadGuard().guard())
         stretch = CaseRange(batch_id=request.batch_id, first=request.first, last=request.last)
         opened = await call_store("open_shard", stretch, ShardOpened, self._priority, "open shard")
         due = deque(opened.due)
@@ -366,7 +366,7 @@ class StoreCasesWorkflow(StoreCases):
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> int:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.batches.contract.StoreCases.run`."""
-        upload = _parsed(lambda: parse_upload(decoded(request, "the request")))
+        upload = _parsed(lambda: parse_upload(decode(request, "the request")))
         return await call_store("store_cases", upload, int, Priority.default, f"store {len(upload.cases)} cases")
 
 
@@ -386,8 +386,8 @@ class GradingBatchWorkflow(GradingBatch):
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> BatchSummary:  # type: ignore[override]  # as above
         """See `gradeloop.batches.contract.GradingBatch.run`."""
-        batch = _parsed(lambda: parse_batch(decoded(request, "the request")))
-        self._guard = asyncio.create_task(RunAhead().guard())
+        batch = _parsed(lambda: parse_batch(decode(request, "the request")))
+        self._guard = asyncio.create_task(RunAheadGuard().guard())
         self._priority = priority_of(batch.priority)
         opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
         self._due.extend(opened.stretches)

@@ -15,10 +15,10 @@ from gradeloop.grading.prompts import VERSION, feedback
 from gradeloop.grading.scoring import result_of, score_of, status_of
 from gradeloop.text import shortened
 from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, describe_error, kind_of
-from workflows.grading_pass import Grading
+from workflows.grading_pass import GradingPass
 from workflows.remote import RemoteGeneratorFailed, remote_draft
 from workflows.thread_rules import take_supplied
-from workflows.thread_state import MESSAGES, Exchange, GradingPass, GradingRun, Thread
+from workflows.thread_state import MESSAGES, Exchange, GradingRun, PassState, Thread
 from workflows.tool_calls import ToolCalls
 
 
@@ -162,13 +162,13 @@ class GradingLoop:
     async def _iterate(self, rubric: Rubric, run: GradingRun) -> None:
         if run.grading is None:
             draft = await self.drafting.draft()
-            run.grading = GradingPass(draft=draft)
+            run.grading = PassState(draft=draft)
             self._thread.tell("rubric_evaluation_start", index=len(self._thread.evaluations))
             self._report()
         held = run.grading
         if self._thread.supplied is not None or run.status != "running":
             return
-        judgement = await Grading(self._thread, run, held, rubric, self._calls).judge()
+        judgement = await GradingPass(self._thread, run, held, rubric, self._calls).judge()
         if run.status != "running":  # a person's word has ended it meanwhile
             return
         evaluation = self._decide(rubric, run, held, judgement)
@@ -179,7 +179,7 @@ class GradingLoop:
             if workflow.info().is_continue_as_new_suggested():
                 raise Rolling
 
-    def _decide(self, rubric: Rubric, run: GradingRun, held: GradingPass, judgement: Judgement) -> Evaluation:
+    def _decide(self, rubric: Rubric, run: GradingRun, held: PassState, judgement: Judgement) -> Evaluation:
         result = result_of(rubric, judgement)
         run.status = status_of(result, last=run.iteration + 1 >= run.max_iterations)
         evaluation = Evaluation(

@@ -27,14 +27,14 @@ from workflows.activity_calls import (
     describe_error,
 )
 from workflows.remote import remote_verdict
-from workflows.thread_state import Conversation, GradingPass, GradingRun, Thread
+from workflows.thread_state import Conversation, GradingRun, PassState, Thread
 from workflows.tool_calls import READ_TRANSCRIPT, ToolCalls, ToolFailed
 
 
-class Grading:
+class GradingPass:
     """Judges the draft of the pass in flight."""
 
-    def __init__(self, thread: Thread, run: GradingRun, held: GradingPass, rubric: Rubric, calls: ActivityCalls) -> None:
+    def __init__(self, thread: Thread, run: GradingRun, held: PassState, rubric: Rubric, calls: ActivityCalls) -> None:
         self._thread = thread
         self._run = run
         self._pass = held

@@ -17,17 +17,17 @@ from gradeloop.contract.thread import ApproveRequest, DenyRequest, GivenPrompt, 
 from gradeloop.errors import InvalidRequest
 from workflows.activity_calls import ActivityCalls, Interrupted, OverBudget, WaitingForPerson, refuse_when_cancelled
 from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
-from workflows.raw_arguments import NO_VALUE, RunAhead, decoded
+from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
 from workflows.thread_rules import (
     ROLLING,
     HumanDecisions,
     TurnValidation,
-    begin,
-    begun,
+    begin_thread,
+    begin_turn,
+    dropped_result,
     judge_anew,
-    not_begun,
     result_of,
-    settle,
+    settle_turn,
     take_supplied,
     waiting_for,
 )
@@ -52,8 +52,8 @@ class GradingThreadWorkflow(GradingThread):
         self._failure: ApplicationError | None = None  # why the thread fails: the worker refused it
         self._dropped: set[str] = set()  # keys of queued turns that an interrupt dropped
         try:
-            self._request = parse_request(decoded(request, "the request"))
-            self._thread = begun(self._request)
+            self._request = parse_request(decode(request, "the request"))
+            self._thread = begin_thread(self._request)
             self._served = bool((self._request.checkpoint or {}).get("rolled"))
         except InvalidRequest as error:
             self._refusal = error
@@ -67,7 +67,7 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.contract.thread.GradingThread.run`."""
-        self._guard = asyncio.create_task(RunAhead().guard())
+        self._guard = asyncio.create_task(RunAheadGuard().guard())
         thread = self._require_thread()
         if thread.status == "running":
             await self._serve_turn(thread)
@@ -87,7 +87,7 @@ class GradingThreadWorkflow(GradingThread):
         while not self._rolling:
             refuse_when_cancelled()
             if self._people.ready(thread):
-                begin(thread, thread.queue.pop(0))
+                begin_turn(thread, thread.queue.pop(0))
                 await self._serve_turn(thread)
             elif thread.supplied is not None:
                 if thread.status == "waiting" and thread.drafting is not None:
@@ -147,7 +147,7 @@ class GradingThreadWorkflow(GradingThread):
             if thread.run is None or thread.run.status != "superseded":
                 thread.tell("run_ended", status=thread.run.status if thread.run else None)
         self._calls.stopping = None
-        settle(thread)
+        settle_turn(thread)
         self._report.tell()
 
     async def _dismiss(self, thread: Thread, error: BaseException) -> None:
@@ -159,7 +159,7 @@ class GradingThreadWorkflow(GradingThread):
             return
         self._failure = error if isinstance(error, ApplicationError) else None
         thread.status = "interrupted"
-        settle(thread)
+        settle_turn(thread)
         self._drop_queue()
         await workflow.wait_condition(workflow.all_handlers_finished)
         refuse_when_cancelled()
@@ -193,7 +193,7 @@ class GradingThreadWorkflow(GradingThread):
         if outcome := ended():
             return result_of(self._thread, outcome)
         if key in self._dropped:
-            return not_begun(self._thread)
+            return dropped_result(self._thread)
         raise ApplicationError(ROLLING, type="ThreadRolling")
 
     def _drop_queue(self) -> None:

@@ -36,10 +36,10 @@ from gradeloop.judges.contract import (
 from gradeloop.judges.prompt import is_cut, reflection_message, repair_message
 from gradeloop.text import shortened
 from workflows.activity_calls import ADMIT, TAIL_BYTES, WARMED_CHARACTERS, ActivityCalls, WaitingForPerson, describe_error
-from workflows.grading_pass import Grading
-from workflows.raw_arguments import NO_VALUE, RunAhead, decoded
+from workflows.grading_pass import GradingPass
+from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
 from workflows.thread_rules import NONCE_BITS
-from workflows.thread_state import Conversation, GradingPass, GradingRun, Thread, page_of_log
+from workflows.thread_state import Conversation, GradingRun, PassState, Thread, page_of_log
 
 INLINE_BYTES = 8 * 1024
 """Of a subject that every call carries; a larger one is carried once, or fetched."""
@@ -178,7 +178,7 @@ class JudgeWithoutVerdict(Exception):
     """The grader answered, and its answer is no verdict."""
 
 
-async def judge_by_criteria(thread: Thread, run: GradingRun, held: GradingPass, rubric: Rubric, calls: ActivityCalls) -> Summary:
+async def judge_by_criteria(thread: Thread, run: GradingRun, held: PassState, rubric: Rubric, calls: ActivityCalls) -> Summary:
     """Judge a thread that holds a finished run; return the output and what is known of it.
 
     Raises:
@@ -186,7 +186,7 @@ async def judge_by_criteria(thread: Thread, run: GradingRun, held: GradingPass, 
         NoVerdict: What the grader answered is no verdict, after its repairs.
     """
     try:
-        judgement = await Grading(thread, run, held, rubric, calls).judge()
+        judgement = await GradingPass(thread, run, held, rubric, calls).judge()
     except WaitingForPerson:
         tools = ", ".join(sorted({each.tool for each in thread.pending.values()}))
         raise NoJudgeAvailable(NOBODY.format(tools=tools)) from None
@@ -230,7 +230,7 @@ class JudgingWorkflow(Judging):
     def __init__(self, request: RawValue = NO_VALUE) -> None:
         self._refusal: InvalidRequest | None = None
         try:
-            self._request = parse_judging(decoded(request, "the request"))
+            self._request = parse_judging(decode(request, "the request"))
         except InvalidRequest as error:
             self._refusal = error
             return
@@ -241,7 +241,7 @@ class JudgingWorkflow(Judging):
         self._rollouts: Rollouts | None = None
         if isinstance(judge, CriteriaJudge):
             self._run = GradingRun(grading_run_id=str(workflow.uuid4()), ordinal=0, nonce=nonce, max_iterations=1, finished=True)
-            self._pass = self._run.grading = GradingPass(draft=answer_of(self._thread.log.slice(0)))
+            self._pass = self._run.grading = PassState(draft=answer_of(self._thread.log.slice(0)))
             self._thread.run, self._rubric = self._run, judge.rubric
         else:
             self._rollouts = Rollouts(self._thread, self._calls, judge, self._request.run, nonce)
@@ -249,7 +249,7 @@ class JudgingWorkflow(Judging):
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> JudgeResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.judges.contract.Judging.run`."""
-        self._guard = asyncio.create_task(RunAhead().guard())
+        self._guard = asyncio.create_task(RunAheadGuard().guard())
         if self._refusal is not None:
             raise ApplicationError(str(self._refusal), type=type(self._refusal).__name__, non_retryable=True)
         await self._refuse_large()

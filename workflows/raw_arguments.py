@@ -12,7 +12,7 @@ NO_VALUE = RawValue(Payload(metadata={"encoding": b"binary/null"}))
 """What a missing argument is read as."""
 
 
-def decoded(raw: RawValue, what: str) -> object:
+def decode(raw: RawValue, what: str) -> object:
     """Return the JSON value of a raw argument.
 
     Raises:
@@ -29,22 +29,22 @@ class UnreadableResult(Exception):
     """What somebody else's code returned is no JSON that can be read."""
 
 
-def answered(raw: RawValue) -> object:
+def decode_result(raw: RawValue) -> object:
     """Return the JSON value that somebody else's code returned: where the SDK decodes it and fails, the thread would hang for ever.
 
     Raises:
         Unreadable: It cannot be decoded.
     """
     try:
-        return decoded(raw, "what it returned")
+        return decode(raw, "what it returned")
     except InvalidRequest as error:
         raise UnreadableResult(str(error).partition("; send one")[0]) from None
 
 
-def rubric_in(raw: RawValue) -> Rubric:
+def parse_rubric(raw: RawValue) -> Rubric:
     """Read a rubric that was signalled; InvalidRequest where it is malformed."""
     try:
-        return Rubric.model_validate(decoded(raw, "the rubric"))
+        return Rubric.model_validate(decode(raw, "the rubric"))
     except ValidationError as error:
         raise InvalidRequest(explain(error)) from None
 
@@ -53,7 +53,7 @@ class RanAheadError(Exception):
     """Fails the workflow task, not the workflow: its next attempt starts from the history, and nothing is lost."""
 
 
-class RunAhead:
+class RunAheadGuard:
     """Notes where each activation stands, by the time of its workflow task and the length of its history."""
 
     def __init__(self) -> None:

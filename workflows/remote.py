@@ -16,8 +16,8 @@ from gradeloop.contract.model_spec import RemoteGrader
 from gradeloop.errors import explain
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.grading.verdicts import returned
-from workflows.activity_calls import FIND_WORKER, FOREIGN_CALL, FOREIGN_SECONDS, ActivityCalls, GraderFailed, Interrupted, describe_error
-from workflows.raw_arguments import UnreadableResult, answered
+from workflows.activity_calls import FIND_WORKER, REMOTE_CALL, REMOTE_SECONDS, ActivityCalls, GraderFailed, Interrupted, describe_error
+from workflows.raw_arguments import UnreadableResult, decode_result
 from workflows.thread_state import Thread
 from workflows.tool_calls import ToolCalls
 
@@ -46,11 +46,11 @@ async def remote_draft(thread: Thread, calls: ActivityCalls) -> list[Message]:
     }
     try:
         if generator.activity is not None:
-            options = FOREIGN_CALL | {"task_queue": generator.task_queue}
+            options = REMOTE_CALL | {"task_queue": generator.task_queue}
             raw = await calls.make(generator.activity, asked, options, summary=f"generate #{iteration + 1}", result=RawValue)
         else:
             raw = await _child(name, asked, generator.task_queue or "", f"{thread.thread_id}/{thread.seq}", calls)
-        returned = answered(raw)
+        returned = decode_result(raw)
     except UnreadableResult as error:
         raise RemoteGeneratorFailed(f"the generator {name!r} on {generator.task_queue!r}: {error}") from None
     except (ActivityError, ChildWorkflowError) as error:
@@ -70,7 +70,7 @@ async def _child(name: str, asked: dict[str, Any], task_queue: str, workflow_id:
         id=workflow_id,
         task_queue=task_queue,
         result_type=RawValue,
-        execution_timeout=FOREIGN_SECONDS,
+        execution_timeout=REMOTE_SECONDS,
         cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
     )
     returned: RawValue = await calls.attend(handle)
@@ -114,9 +114,9 @@ async def remote_verdict(
     number = asked["iteration"] + 1
     try:
         if grader.activity:
-            options = FOREIGN_CALL | {"task_queue": grader.task_queue}
+            options = REMOTE_CALL | {"task_queue": grader.task_queue}
             raw = await calls.make(grader.activity, asked, options, summary=f"grade #{number} {grader.activity}", result=RawValue)
-            value = answered(raw)
+            value = decode_result(raw)
         else:
             request = ToolRequest(call="", arguments=asked, draft=asked["draft"], grader=True, operation_id=tools.operation(step))
             found = await tools.ours(grader.function or "", request, summary=f"grade #{number} {grader.function}")

@@ -31,8 +31,8 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.grading.scoring import best_of, overridden
 from gradeloop.grading.templates import fill
 from workflows.activity_calls import ActivityCalls
-from workflows.raw_arguments import decoded, rubric_in
-from workflows.thread_state import OUTCOMES_KEPT, GradingPass, GradingRun, Invocation, Thread, TurnOutcome
+from workflows.raw_arguments import decode, parse_rubric
+from workflows.thread_state import OUTCOMES_KEPT, GradingRun, Invocation, PassState, Thread, TurnOutcome
 
 NO_RUBRIC = Rubric(criteria=())
 
@@ -40,7 +40,7 @@ NONCE_BITS = 128
 """Of the code that marks the fence around what is judged: not to be guessed by what stands inside it."""
 
 
-def begin(thread: Thread, turn: Invocation) -> None:
+def begin_turn(thread: Thread, turn: Invocation) -> None:
     """Take a turn in: go on with the interrupted run, or append its messages and open a run where a rubric is in force."""
     same = turn.rubric is None or same_rubric(turn.rubric, thread.rubric)
     thread.budget, thread.reason = turn.budget or thread.budget, None
@@ -111,11 +111,11 @@ def judge_anew(thread: Thread) -> bool:
     turn = Invocation(keys=[f"rubric/{thread.seq}"], payload="", rubric=rubric)
     if thread.status == "waiting" and thread.active is not None:
         turn.join(thread.active)
-    begin(thread, turn)
+    begin_turn(thread, turn)
     return True
 
 
-def settle(thread: Thread) -> TurnOutcome:
+def settle_turn(thread: Thread) -> TurnOutcome:
     """Record how the current turn ended, under each of its keys, and return it."""
     run, turn = thread.run, thread.active
     first = next((at for at, each in enumerate(thread.evaluations) if run and each.grading_run_id == run.grading_run_id), None)
@@ -168,7 +168,7 @@ def _go_on(thread: Thread, turn: Invocation) -> None:
 def _grade_again(thread: Thread) -> None:
     draft = thread.last_draft()
     if thread.run is not None and draft is not None:
-        thread.run.grading = GradingPass(draft=draft)
+        thread.run.grading = PassState(draft=draft)
         thread.tell("rubric_evaluation_start", index=len(thread.evaluations))
 
 
@@ -250,7 +250,7 @@ class HumanDecisions:
         thread = self._thread
         thread.status, thread.reason = "interrupted", "person"
         thread.tell("interrupted", reason="person")
-        settle(thread)
+        settle_turn(thread)
 
     def refuse_override(self, raw: RawValue) -> None:
         """Raise where there is no such row; nothing of it is recorded then."""
@@ -291,7 +291,7 @@ class HumanDecisions:
         elif thread.status in {"waiting", "interrupted"}:
             thread.status, thread.reason, thread.error = "idle", None, None
             thread.tell("run_ended", status="satisfied")
-            settle(thread)
+            settle_turn(thread)
 
     def _find(self, asked: OverrideRequest) -> int | None:
         place = (asked.grading_run_id, asked.iteration)
@@ -301,7 +301,7 @@ class HumanDecisions:
 
 def _read(model: type[CallAwaitingApproval], raw: RawValue, what: str) -> CallAwaitingApproval:
     try:
-        return parse(model, decoded(raw, what))
+        return parse(model, decode(raw, what))
     except InvalidRequest as error:
         raise ApplicationError(str(error), type="InvalidRequest", non_retryable=True) from None
 
@@ -358,7 +358,7 @@ def _score_of_nothing(thread: Thread) -> float | None:
     return 1.0 if empty else None
 
 
-def not_begun(thread: Thread) -> RunResult:
+def dropped_result(thread: Thread) -> RunResult:
     """Return the result of a queued turn that an interrupt dropped: nothing of it was recorded."""
     here = len(thread.log)
     dropped = TurnOutcome(
@@ -378,7 +378,7 @@ START_KEY = "start"
 """The key of the turn that a thread is started with."""
 
 
-def begun(request: ThreadRequest) -> Thread:
+def begin_thread(request: ThreadRequest) -> Thread:
     """Return the thread that a request starts, or goes on with from its checkpoint.
 
     Raises:
@@ -389,7 +389,7 @@ def begun(request: ThreadRequest) -> Thread:
     if request.messages:
         rubric = filled if request.checkpoint is not None else None
         payload = payload_sha256(request.model_dump(mode="json", include={"messages", "rubric"}))
-        begin(thread, Invocation(keys=[START_KEY], payload=payload, messages=request.messages, rubric=rubric))
+        begin_turn(thread, Invocation(keys=[START_KEY], payload=payload, messages=request.messages, rubric=rubric))
     elif request.checkpoint is not None and filled is not None and not same_rubric(filled, thread.rubric):
         thread.supplied = filled
     return thread
@@ -422,7 +422,7 @@ def _restored(request: ThreadRequest) -> Thread:
         return thread
     if thread.status == "running":
         thread.status = "interrupted"
-        settle(thread)
+        settle_turn(thread)
     thread.thread_id, thread.closing = workflow.info().workflow_id, False
     thread.queue.clear()
     thread.generator, thread.grader = request.generator, request.grader or thread.grader
@@ -446,7 +446,7 @@ class TurnValidation:
     def refuse(self, raw: RawValue, update_id: str, *, rolling: bool) -> None:
         """Raise where a turn cannot be taken; nothing of it is recorded then."""
         try:
-            request = parse(InvokeRequest, decoded(raw, "the turn"))
+            request = parse(InvokeRequest, decode(raw, "the turn"))
             turn = self.turn(raw, update_id)
             if not self._known(turn):
                 self._refuse_new(request, rolling=rolling)
@@ -467,7 +467,7 @@ class TurnValidation:
 
     def resumption(self, raw: RawValue, update_id: str) -> Invocation:
         """Return the turn that goes on with the interrupted one."""
-        budget = parse(ResumeRequest, decoded(raw, "the resumption")).budget
+        budget = parse(ResumeRequest, decode(raw, "the resumption")).budget
         return Invocation(keys=[f"resume/{update_id}"], payload=payload_sha256({}), resumes=True, budget=budget)
 
     def _refuse_used_up(self, budget: Budget | None) -> None:
@@ -478,7 +478,7 @@ class TurnValidation:
 
     def turn(self, raw: RawValue, update_id: str) -> Invocation:
         """Return the turn that is asked for."""
-        request, thread = parse(InvokeRequest, decoded(raw, "the turn")), self._thread
+        request, thread = parse(InvokeRequest, decode(raw, "the turn")), self._thread
         template = request.rubric if request.rubric is not None or request.vars is None else thread.template or thread.rubric
         return Invocation(
             keys=[request.key or update_id],
@@ -513,7 +513,7 @@ class TurnValidation:
         """Take a supplied rubric in; True where the grading in flight is to be stopped for it."""
         thread = self._thread
         try:
-            template = rubric_in(raw)
+            template = parse_rubric(raw)
             supplied = fill(template, thread.vars) or template
         except InvalidRequest as error:
             thread.tell("rubric_rejected", why=str(error)[:1000])

@@ -82,7 +82,7 @@ class Conversation(GraderConversation, Exchange):
     """The sha256 of what the grader of a finished run was given."""
 
 
-class GradingPass(State):
+class PassState(State):
     """One grading pass in flight."""
 
     draft: int
@@ -123,7 +123,7 @@ class GradingRun(State):
     max_iterations: int
     status: Status = "running"
     iteration: int = 0
-    grading: GradingPass | None = None
+    grading: PassState | None = None
     judge: ModelSpec | None = None
     """Who judges, where the thread names nobody: found once, so that a worker with other keys changes nothing."""
     pins: dict[str, str] = Field(default_factory=dict)

@@ -14,8 +14,8 @@ from activities.tool_call import CHECKER_ERROR, ToolRequest, TranscriptRequest, 
 from gradeloop.contract.evaluation import Evidence, check_outcome, evidence_of, uncertain
 from gradeloop.contract.messages import Message, ToolCall
 from gradeloop.contract.model_spec import RemoteTool, elsewhere
-from workflows.activity_calls import FOREIGN_TOOL, TOOL_CALL, TOOL_CALLS, ActivityCalls, Interrupted, WaitingForPerson, describe_error, once
-from workflows.raw_arguments import UnreadableResult, answered
+from workflows.activity_calls import REMOTE_TOOL, TOOL_CALL, TOOL_CALLS, ActivityCalls, Interrupted, WaitingForPerson, describe_error, once
+from workflows.raw_arguments import UnreadableResult, decode_result
 from workflows.thread_state import MESSAGES, Approval, Exchange, Thread, ToolCallRecord
 
 READ_TRANSCRIPT = "read_transcript"
@@ -191,12 +191,12 @@ class ToolCalls:
         return await self._calls.make(tool_name(tool), asked, options, summary=summary or f"evidence {tool}", result=Evidence)
 
     async def _foreign(self, tool: RemoteTool, request: ToolRequest) -> Evidence:
-        options = (FOREIGN_TOOL if tool.repeatable else once(FOREIGN_TOOL)) | {"task_queue": tool.task_queue}
+        options = (REMOTE_TOOL if tool.repeatable else once(REMOTE_TOOL)) | {"task_queue": tool.task_queue}
         asked: dict[str, Any] = request.model_dump(mode="json", include={"call", "arguments", "draft"})
         asked["operation_id"] = request.operation_id
         returned = await self._calls.make(tool.activity, asked, options, summary=f"evidence {tool.name}", result=RawValue)
         try:
-            value = answered(returned)
+            value = decode_result(returned)
             if not request.check:
                 return evidence_of(request.call, value)
             return Evidence(call=request.call, text="", outcome=check_outcome(value))

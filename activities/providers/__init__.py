@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 
-from activities.errors import ModelFault, fault_of
+from activities.errors import ModelFault, model_fault
 from activities.providers.anthropic import AnthropicMessages
 from activities.providers.base import ModelReply, ModelRequest, Provider, completion_cap, deadline
 from activities.providers.environment import Endpoint, Environment, settings_complaint
@@ -109,7 +109,7 @@ class Providers:
                 await self._load(_EXTRAS.get(request.spec.provider))
                 return await self.get(request.spec).complete(request)
         except Exception as error:
-            fault = fault_of(error, model=model, secrets=self.secrets)
+            fault = model_fault(error, model=model, secrets=self.secrets)
             if fault is None:
                 raise
             if isinstance(error, TimeoutError) and limit.expired():

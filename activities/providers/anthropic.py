@@ -14,16 +14,16 @@ from activities.providers.base import (
     ModelReply,
     ModelRequest,
     Step,
-    as_it_is,
     call_id,
     completion_cap,
     count,
+    error_in_reply,
     opaque,
     raisable,
     reply_body,
-    reported,
+    reply_timeout,
+    request_body,
     tool_call,
-    waiting,
 )
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.settings.catalog import capability_of
@@ -49,7 +49,7 @@ class MessageAssembly:
         """Take the next event in; unknown ones say nothing."""
         kind, index = event.get("type"), event.get("index")
         if kind == "error":
-            raise reported(event.get("error"), status=200)
+            raise error_in_reply(event.get("error"), status=200)
         if kind == "message_start" and isinstance(event.get("message"), dict):
             self._message = dict(event["message"])  # type: ignore[arg-type]  # just seen to be one
         elif kind == "content_block_start" and isinstance(index, int) and isinstance(event.get("content_block"), dict):
@@ -120,8 +120,8 @@ class AnthropicMessages:
         extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})
         # Only the older protocol takes a temperature, of the older models that have one.
         headers = {} if config.temperature is None else {"anthropic-version": "2023-06-01"}
-        call, sent = self._client.messages.with_streaming_response.create, as_it_is(body, extra)
-        known, wait = {"model": body["model"], "max_tokens": body["max_tokens"]}, waiting(streamed=streamed)
+        call, sent = self._client.messages.with_streaming_response.create, request_body(body, extra)
+        known, wait = {"model": body["model"], "max_tokens": body["max_tokens"]}, reply_timeout(streamed=streamed)
         async with call(**known, messages=[], stream=streamed, extra_body=sent, extra_headers=headers, timeout=wait) as response:
             return model_reply(await reply_body(response.http_response, MessageAssembly()), request)
 
@@ -194,7 +194,7 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
         ModelFault: It is no answer.
     """
     if body.get("type") == "error":
-        raise reported(body.get("error"), status=200)
+        raise error_in_reply(body.get("error"), status=200)
     content, usage = _content(body, request.step), _usage(body.get("usage"))
     _refuse_unfinished(body, request, usage)
     text = "".join(str(block.get("text") or "") for block in content if block.get("type") == "text")

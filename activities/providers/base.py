@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
-from activities.errors import ModelFault, conceal, kind_of
+from activities.errors import ModelFault, conceal, error_kind
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -25,16 +25,16 @@ IDLE_TIMEOUT = 240.0
 DEADLINE = 540.0
 """Seconds that one model call may take in all, unless its completion may be so long that it needs more."""
 
-LONGEST = 3300.0
+LONGEST_CALL = 3300.0
 """Seconds that the longest completion may take: below the activity's own hour, so that the client ends first."""
 
-SLOWEST = 30.0
+TOKENS_PER_SECOND = 30.0
 """Tokens a second: what a call is given for a long completion; few hosted models write slower."""
 
 MAX_TOKENS = 16_384
 """The completion's cap where a provider demands one: room for reasoning and a long draft, under every current model's own cap."""
 
-RAISE = 4
+RAISE_FACTOR = 4
 """How many times its cap a completion gets when it was cut at it, once."""
 
 
@@ -107,7 +107,7 @@ class Provider(Protocol):
 
 def completion_cap(request: ModelRequest, most: int | None) -> int:
     """Return the tokens that a completion may have: `RAISE` times as many where one was cut, and never more than the model writes."""
-    cap = (request.spec.config.max_tokens or MAX_TOKENS) * (RAISE if request.raised else 1)
+    cap = (request.spec.config.max_tokens or MAX_TOKENS) * (RAISE_FACTOR if request.raised else 1)
     return min(cap, most) if most else cap
 
 
@@ -120,13 +120,13 @@ def deadline(max_tokens: int | None) -> float:
     """Return the seconds that a call with this cap on its completion may take in all."""
     if max_tokens is None or max_tokens <= MAX_TOKENS:
         return DEADLINE
-    return min(max(DEADLINE, max_tokens / SLOWEST), LONGEST)
+    return min(max(DEADLINE, max_tokens / TOKENS_PER_SECOND), LONGEST_CALL)
 
 
 JsonObject = dict[str, JsonValue]
 
 
-def as_it_is(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+def request_body(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request's body with the user's own settings, to be sent as the SDK's `extra_body`.
 
     It is on the wire's terms already; as arguments the SDK would walk through all of it to make it so, a sixth of a short call's CPU.
@@ -150,14 +150,14 @@ def json_object(body: bytes) -> JsonObject:
     return value
 
 
-def reported(error: JsonValue, status: int) -> ModelFault:
+def error_in_reply(error: JsonValue, status: int) -> ModelFault:
     """Turn an error that came inside a 200 into a fault; a numeric code is the HTTP status that it stands for."""
     report = error if isinstance(error, dict) else {"message": str(error)}
     code = report.get("code")
     codes = [word for word in (code, report.get("type")) if isinstance(word, str)]
     words = str(report.get("message") or report)
     stands_for = code if isinstance(code, int) else status
-    return ModelFault(kind_of(stands_for, codes, words), f"an error inside HTTP {status}: {words}", status=stands_for)
+    return ModelFault(error_kind(stands_for, codes, words), f"an error inside HTTP {status}: {words}", status=stands_for)
 
 
 def count(usage: JsonValue, *path: str) -> int:
@@ -210,11 +210,11 @@ def opaque(vendor: Mapping[str, JsonValue] | None, provider: str, part: str) -> 
     return vendor.get(part) if vendor is not None and vendor.get("provider") == provider else None
 
 
-def waiting(*, streamed: bool) -> "httpx2.Timeout":
+def reply_timeout(*, streamed: bool) -> "httpx2.Timeout":
     """Return how long to wait for the next bytes: a stream that says nothing hangs, any other reply comes at its end."""
     import httpx2  # with the SDKs
 
-    return httpx2.Timeout(LONGEST, read=IDLE_TIMEOUT if streamed else LONGEST, connect=CONNECT_TIMEOUT)
+    return httpx2.Timeout(LONGEST_CALL, read=IDLE_TIMEOUT if streamed else LONGEST_CALL, connect=CONNECT_TIMEOUT)
 
 
 class Assembly(Protocol):
@@ -243,7 +243,7 @@ async def reply_body(response: "httpx2.Response", assembly: Assembly) -> JsonObj
         return json_object(await response.aread())
     async for event in _events(response):
         if event.get("error") and "choices" not in event and event.get("type") in (None, "error"):
-            raise reported(event["error"], status=200)
+            raise error_in_reply(event["error"], status=200)
         assembly.add(event)
     body = assembly.body()
     if body is None:

@@ -16,10 +16,10 @@ from activities.providers.base import (
     call_id,
     completion_cap,
     count,
+    error_in_reply,
     objects,
     opaque,
     raisable,
-    reported,
     tool_call,
 )
 from gradeloop.contract.messages import Message, Usage
@@ -60,7 +60,7 @@ class GoogleGenAI:
 def _merge(body: JsonObject, chunk: JsonObject) -> None:
     """Take the next chunk of a reply in: parts are added, all else is the newest."""
     if chunk.get("error"):
-        raise reported(chunk["error"], status=200)
+        raise error_in_reply(chunk["error"], status=200)
     candidate, newest = _candidate(body), _candidate(chunk)
     parts = [*_parts(candidate), *_parts(newest)]
     body.update(chunk)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNetworkBackend, AsyncNetworkStream, ConnectError
 
-from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, LONGEST
+from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, LONGEST_CALL
 from activities.providers.environment import Endpoint
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class SdkClients:
         options = types.HttpOptions(
             base_url=endpoint.base_url if endpoint.named or not endpoint.project else None,
             api_version="v1",
-            timeout=int(LONGEST * 1000),
+            timeout=int(LONGEST_CALL * 1000),
             httpx_async_client=self._pool(endpoint),
             retry_options=types.HttpRetryOptions(attempts=1),
         )
@@ -94,7 +94,7 @@ class SdkClients:
 def _timeout() -> "httpx2.Timeout":
     import httpx2  # with the SDKs
 
-    return httpx2.Timeout(LONGEST, read=IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
+    return httpx2.Timeout(LONGEST_CALL, read=IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
 
 
 Network = IPv4Network | IPv6Network

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from activities.errors import fault_of
+from activities.errors import model_fault
 from activities.providers.environment import Endpoint, Environment
 from activities.providers.http import SdkClients
 from gradeloop.contract.base import Strict
@@ -72,7 +72,7 @@ async def _report(name: str, place: Endpoint, ask: Ask, clients: SdkClients, env
     except ModuleNotFoundError as error:
         return KeyReport(provider=name, address=place.base_url, verdict="not installed", why=f"the package {error.name} is missing")
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is what is asked for
-        fault = fault_of(error, model=name, secrets=environment.secrets)
+        fault = model_fault(error, model=name, secrets=environment.secrets)
         refused = fault is not None and fault.kind in {"auth", "bad_request", "quota_exhausted"}
         why = str(fault) if fault else f"{type(error).__name__}: {error}"
         return KeyReport(provider=name, address=place.base_url, verdict="refused" if refused else "unreachable", why=why)

@@ -15,17 +15,17 @@ from activities.providers.base import (
     ModelReply,
     ModelRequest,
     ToolSpec,
-    as_it_is,
     call_id,
     completion_cap,
     count,
+    error_in_reply,
     objects,
     opaque,
     raisable,
     reply_body,
-    reported,
+    reply_timeout,
+    request_body,
     tool_call,
-    waiting,
 )
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.settings.catalog import capability_of
@@ -49,11 +49,11 @@ class ChatAssembly:
     def add(self, event: JsonObject) -> None:
         """Take the next chunk in."""
         if event.get("error"):
-            raise reported(event["error"], status=200)
+            raise error_in_reply(event["error"], status=200)
         self._reply |= {name: value for name, value in event.items() if name in {"id", "model", "usage"} and value}
         for choice in objects(event.get("choices")):
             if choice.get("error"):
-                raise reported(choice["error"], status=200)
+                raise error_in_reply(choice["error"], status=200)
             self._reason = choice.get("finish_reason") or self._reason
             delta = choice.get("delta")
             if isinstance(delta, dict):
@@ -100,8 +100,8 @@ class OpenAIChat:
         """Make one call; see `Provider`."""
         body, streamed = wire_request(request), capability_of(request.spec).stream
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
-        call, sent = self._client.chat.completions.with_streaming_response.create, as_it_is(body, request.spec.config.extra)
-        async with call(model=body["model"], messages=[], extra_body=sent, timeout=waiting(streamed=streamed)) as response:
+        call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
+        async with call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:
             return model_reply(await reply_body(response.http_response, ChatAssembly()), request)
 
 
@@ -179,10 +179,10 @@ def _choice(body: JsonObject) -> JsonObject:
     choices = body.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
         if choices[0].get("error"):
-            raise reported(choices[0]["error"], status=200)
+            raise error_in_reply(choices[0]["error"], status=200)
         return choices[0]
     if body.get("error"):
-        raise reported(body["error"], status=200)
+        raise error_in_reply(body["error"], status=200)
     raise ModelFault("malformed_response", f"the reply has no choices; its keys: {', '.join(body) or 'none'}")
 
 

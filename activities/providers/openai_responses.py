@@ -12,17 +12,17 @@ from activities.providers.base import (
     JsonObject,
     ModelReply,
     ModelRequest,
-    as_it_is,
     call_id,
     completion_cap,
     count,
+    error_in_reply,
     objects,
     opaque,
     raisable,
     reply_body,
-    reported,
+    reply_timeout,
+    request_body,
     tool_call,
-    waiting,
 )
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.settings.catalog import capability_of
@@ -43,8 +43,8 @@ class OpenAIResponses:
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
         body, streamed = wire_request(request), capability_of(request.spec).stream
-        call, sent = self._client.responses.with_streaming_response.create, as_it_is(body, request.spec.config.extra)
-        async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=waiting(streamed=streamed)) as response:
+        call, sent = self._client.responses.with_streaming_response.create, request_body(body, request.spec.config.extra)
+        async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:
             return model_reply(await reply_body(response.http_response, ResponseAssembly()), request)
 
 
@@ -57,7 +57,7 @@ class ResponseAssembly:
     def add(self, event: JsonObject) -> None:
         """Take the next event in."""
         if event.get("type") == "error":
-            raise reported({"code": event.get("code"), "message": event.get("message")}, status=200)
+            raise error_in_reply({"code": event.get("code"), "message": event.get("message")}, status=200)
         response = event.get("response")
         if event.get("type") in _ENDED and isinstance(response, dict):
             self._body = response
@@ -148,7 +148,7 @@ def _echo(item: JsonObject) -> JsonObject:
 def _refuse_unfinished(body: JsonObject, parts: list[JsonObject], request: ModelRequest, usage: Usage) -> None:
     status, details, error = body.get("status"), body.get("incomplete_details"), body.get("error")
     if status == "failed" or error:
-        raise reported(error or "the response failed without a word", status=200)
+        raise error_in_reply(error or "the response failed without a word", status=200)
     refusal = next((part.get("refusal") for part in parts if part.get("type") == "refusal"), None)
     reason = details.get("reason") if isinstance(details, dict) else None
     if refusal or reason == "content_filter":

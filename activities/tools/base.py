@@ -24,16 +24,16 @@ from gradeloop.settings.worker import WorkerSettings
 _NOT_FOR_THE_LOOP = (SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError)
 
 
-AT_ONCE = 32
+CONCURRENT_CALLS = 32
 """Calls in threads at once; one that is given up counts no more, though its thread goes on."""
 
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-async def in_a_thread(function: Callable[..., Any], values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
+async def call_in_thread(function: Callable[..., Any], values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
     """Call the function and return its value. Given up, it goes on behind our back: Python cannot end a thread."""
     loop = asyncio.get_running_loop()
-    async with _slots.setdefault(loop, asyncio.Semaphore(AT_ONCE)):
+    async with _slots.setdefault(loop, asyncio.Semaphore(CONCURRENT_CALLS)):
         return await _started(loop, function, values)
 
 
@@ -63,7 +63,7 @@ async def _started(loop: asyncio.AbstractEventLoop, function: Callable[..., Any]
 DRAFT = "draft"
 """A parameter of this name is given the draft; the model neither sees nor fills it."""
 
-OPERATION = "operation_id"
+OPERATION_ID = "operation_id"
 """A parameter of this name is given the call's own id, the same at every attempt; the model neither sees nor fills it."""
 
 CACHEABLE = "cacheable"
@@ -128,7 +128,7 @@ class Tool:
         else:
             checked = self.arguments.model_validate(dict(arguments))
             values = {name.removeprefix(_FIELD): getattr(checked, name) for name in self.arguments.model_fields}
-        own = ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION: operation} if self.takes_operation else {})
+        own = ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION_ID: operation} if self.takes_operation else {})
         return await self._call(values | own)
 
     async def check(self, draft: str, given: Mapping[str, JsonValue], operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
@@ -143,13 +143,13 @@ class Tool:
         """Call the function with what a grader is asked."""
         if self.asked_parameter is None:
             raise InvalidRequest(f"the tool {self.spec.name!r} cannot serve as a grader")
-        own = ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION: operation} if self.takes_operation else {})
+        own = ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION_ID: operation} if self.takes_operation else {})
         return await self._call({self.asked_parameter: dict(asked)} | own)
 
     async def _call(self, values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
         if inspect.iscoroutinefunction(self.function):
             return await self.function(**values)
-        return await in_a_thread(self.function, values)
+        return await call_in_thread(self.function, values)
 
 
 def tool_of(function: Callable[..., Any]) -> Tool:
@@ -163,7 +163,7 @@ def tool_of(function: Callable[..., Any]) -> Tool:
     for parameter in parameters:
         if parameter.annotation is inspect.Parameter.empty or parameter.kind not in _NAMED:
             raise InvalidRequest(f"the tool {name!r}: parameter {parameter.name!r} needs a type annotation and a name of its own")
-    shown = [parameter for parameter in parameters if parameter.name not in {DRAFT, OPERATION}]
+    shown = [parameter for parameter in parameters if parameter.name not in {DRAFT, OPERATION_ID}]
     try:
         # By alias, since a parameter may be called as one of pydantic's own methods: schema, json, copy.
         fields: dict[str, Any] = {f"{_FIELD}{each.name}": (each.annotation, _field(each)) for each in shown}
@@ -176,7 +176,7 @@ def tool_of(function: Callable[..., Any]) -> Tool:
         function=function,
         arguments=arguments,
         takes_draft=any(parameter.name == DRAFT for parameter in parameters),
-        takes_operation=any(parameter.name == OPERATION for parameter in parameters),
+        takes_operation=any(parameter.name == OPERATION_ID for parameter in parameters),
         required=tuple(parameter.name for parameter in shown if _required(parameter)),
         version=_version(function),
         needs_approval=_flag(function, NEEDS_APPROVAL, default=False),
@@ -256,7 +256,7 @@ class ToolContext:
         )
 
 
-def package(name: str, extra: str = "evidence") -> None:
+def require_package(name: str, extra: str = "evidence") -> None:
     """Refuse a tool whose package is missing.
 
     Raises:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from activities.tools.base import ToolContext, ToolUnavailable, package
+from activities.tools.base import ToolContext, ToolUnavailable, require_package
 from gradeloop.contract.messages import code_of
 from gradeloop.grading.checks import compiled
 from gradeloop.sandbox import Execution, SandboxError
 from gradeloop.settings.worker import CommandSettings
 
 
-def run_python_of(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
+def build_run_python(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
     """Return the tool."""
     box, limits = shelf.sandbox(shelf.sandboxes.snippets), shelf.limits(snippet=True)
 
@@ -42,7 +42,7 @@ SUITE_BYTES = 1024 * 1024
 MESSAGE_CHARACTERS = 1_000
 """Of what is told of a failed test."""
 
-TOLD = 50
+FAILURES_SHOWN = 50
 """Failed tests that are told; the others are counted."""
 
 _TEST = re.compile(r"\bdef test")
@@ -103,9 +103,9 @@ _EXITS = {
 """pytest's exit codes, where no test is to blame."""
 
 
-def run_pytest_of(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
+def build_run_pytest(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
     """Return the tool."""
-    package("pytest")
+    require_package("pytest")
     box, limits = shelf.sandbox(shelf.sandboxes.programs), shelf.limits()
     suites = {name: _read(folder) for name, folder in shelf.settings.pytest.suites.items()}
 
@@ -166,16 +166,16 @@ def _told(ended: Execution, nonce: str) -> dict[str, Any]:
     if "unfit" in told:
         raise ValueError(told["unfit"])
     failures = {**told["failed"], **told["errors"]}
-    shown = dict(list(failures.items())[:TOLD])
+    shown = dict(list(failures.items())[:FAILURES_SHOWN])
     ok = not failures and told["passed"] > 0 and told["exit"] == 0
     if not ok and not failures:
         shown = {"the run": _EXITS.get(told["exit"], "no test passed")}
     return {"ok": ok, "passed": told["passed"], **({"skipped": told["skipped"]} if told["skipped"] else {}), "failed": shown} | (
-        {"failed_in_all": len(failures)} if len(failures) > TOLD else {}
+        {"failed_in_all": len(failures)} if len(failures) > FAILURES_SHOWN else {}
     )
 
 
-def run_command_of(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
+def build_run_command(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
     """Return the tool."""
     commands = shelf.settings.commands
     if not commands:

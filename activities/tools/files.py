@@ -67,7 +67,7 @@ def _step(folder: int, part: str, path: str) -> int:
         os.close(folder)
 
 
-def file_tools_of(shelf: ToolContext) -> list[Callable[..., Any]]:
+def build_file_tools(shelf: ToolContext) -> list[Callable[..., Any]]:
     """Return the tools."""
     if not shelf.settings.files.roots:
         raise ToolUnavailable("no root is named; name folders under [files.roots] in gradeloop.toml")

@@ -13,7 +13,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.providers.base import ToolSpec
-from activities.tools.base import DIGITS, Tool, ToolUnavailable, package
+from activities.tools.base import DIGITS, Tool, ToolUnavailable, require_package
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.worker import McpSettings
 
@@ -57,7 +57,7 @@ class McpServers:
         if not self._settings:
             return self
         try:
-            package("mcp")
+            require_package("mcp")
         except ToolUnavailable as why:
             raise InvalidRequest(f"mcp: {why}") from None
         from temporalio.mcp import MCPPlugin

@@ -15,11 +15,11 @@ from pydantic import JsonValue, ValidationError
 
 from activities.providers.base import ToolSpec
 from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, tool_of
-from activities.tools.code import run_command_of, run_pytest_of, run_python_of
-from activities.tools.files import file_tools_of
+from activities.tools.code import build_run_command, build_run_pytest, build_run_python
+from activities.tools.files import build_file_tools
 from activities.tools.mcp import McpServers
-from activities.tools.text import count_tokens_of, json_schema_check_of, regex_check_of, text_check, word_count
-from activities.tools.web import fetch_page_of
+from activities.tools.text import build_count_tokens, build_json_schema_check, build_regex_check, text_check, word_count
+from activities.tools.web import build_fetch_page
 from gradeloop.contract.model_spec import OfferedTool
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.sandbox import Sandbox
@@ -29,23 +29,23 @@ from gradeloop.text import did_you_mean
 Function = Callable[..., Any]
 
 _BY_NAME: dict[str, Callable[[ToolContext], Function]] = {
-    "run_python": run_python_of,
-    "run_pytest": run_pytest_of,
-    "run_command": run_command_of,
-    "fetch_page": fetch_page_of,
-    "json_schema_check": lambda _: json_schema_check_of(),
-    "regex_check": lambda _: regex_check_of(),
-    "count_tokens": lambda _: count_tokens_of(),
+    "run_python": build_run_python,
+    "run_pytest": build_run_pytest,
+    "run_command": build_run_command,
+    "fetch_page": build_fetch_page,
+    "json_schema_check": lambda _: build_json_schema_check(),
+    "regex_check": lambda _: build_regex_check(),
+    "count_tokens": lambda _: build_count_tokens(),
     "word_count": lambda _: word_count,
     "text_check": lambda _: text_check,
 }
 _FILES = ("read_file", "list_files", "search_files")
 
-NAMES = (*_BY_NAME, *_FILES)
+BUILTIN_NAMES = (*_BY_NAME, *_FILES)
 """All of them, but `read_transcript`, which is part of grading itself."""
 
 
-def builtins(shelf: ToolContext) -> tuple[list[Function], dict[str, str]]:
+def build_builtins(shelf: ToolContext) -> tuple[list[Function], dict[str, str]]:
     """Return the tools that this worker can offer, and for each of the others why not."""
     offered: list[Function] = []
     refused: dict[str, str] = {}
@@ -64,7 +64,7 @@ def _made(shelf: ToolContext) -> Iterator[tuple[str, Function | ToolUnavailable]
         except ToolUnavailable as why:
             yield name, why
     try:
-        yield from zip(_FILES, file_tools_of(shelf), strict=True)
+        yield from zip(_FILES, build_file_tools(shelf), strict=True)
     except ToolUnavailable as why:
         yield from ((name, why) for name in _FILES)
 
@@ -97,7 +97,7 @@ class ToolRegistry:
         self, functions: Iterable[Callable[..., Any]] = (), shelf: ToolContext | None = None, mcp: McpServers | None = None
     ) -> None:
         shelf = shelf or ToolContext(WorkerSettings())
-        offered, self.refused = builtins(shelf)
+        offered, self.refused = build_builtins(shelf)
         self.refused |= mcp.refused if mcp else {}
         self._tools: dict[str, Tool] = {}
         for tool in (*map(tool_of, offered), *map(tool_of, functions), *(mcp.tools if mcp else ())):
@@ -217,7 +217,7 @@ def _functions(offered: object) -> list[Callable[..., Any]]:
     return [function for function in own if function.__module__ == getattr(offered, "__name__", None)]
 
 
-def in_force(shelf: ToolContext, toolbox: ToolRegistry) -> dict[str, Any]:
+def describe_tools(shelf: ToolContext, toolbox: ToolRegistry) -> dict[str, Any]:
     """Return sandboxes, tools and where they may reach, as JSON; values of variables are not among it."""
     settings, choice = shelf.settings, shelf.sandboxes
     named = {"snippets": choice.snippets, "programs": choice.programs, "commands": choice.commands}

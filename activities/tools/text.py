@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from activities.tools.base import package
+from activities.tools.base import require_package
 from gradeloop.contract.messages import code_of
 from gradeloop.grading.checks import Kind, compiled, outcome, read_json, refuse_unfit, schema_errors
 
@@ -23,9 +23,9 @@ def word_count(draft: str, minimum: int | None = None, maximum: int | None = Non
     return _within(len(draft.split()), "words", minimum, maximum)
 
 
-def count_tokens_of() -> Callable[..., dict[str, Any]]:
+def build_count_tokens() -> Callable[..., dict[str, Any]]:
     """Return the tool."""
-    package("bpe_openai")
+    require_package("bpe_openai")
 
     def count_tokens(
         draft: str, minimum: int | None = None, maximum: int | None = None, encoding: Encoding = "o200k_base"
@@ -42,7 +42,7 @@ def count_tokens_of() -> Callable[..., dict[str, Any]]:
     return count_tokens
 
 
-def regex_check_of() -> Callable[..., dict[str, Any]]:
+def build_regex_check() -> Callable[..., dict[str, Any]]:
     """Return the tool."""
 
     def regex_check(
@@ -94,7 +94,7 @@ def _within(count: int, what: str, minimum: int | None, maximum: int | None) -> 
     return {"ok": ok, what: count, **bounds}
 
 
-def json_schema_check_of() -> Callable[..., dict[str, Any]]:
+def build_json_schema_check() -> Callable[..., dict[str, Any]]:
     """Return the tool."""
 
     def json_schema_check(schema: dict[str, Any], draft: str) -> dict[str, Any]:

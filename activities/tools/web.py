@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx2
 
 from activities.providers.http import PrivateAddress, guarded_transport
-from activities.tools.base import ToolContext, ToolUnavailable, package
+from activities.tools.base import ToolContext, ToolUnavailable, require_package
 from gradeloop.settings.worker import FetchSettings
 
 REDIRECTS = 5
@@ -20,12 +20,12 @@ PORTS = {"http": 80, "https": 443}
 Tool = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 
 
-def fetch_page_of(shelf: ToolContext) -> Tool:
+def build_fetch_page(shelf: ToolContext) -> Tool:
     """Return the tool."""
     settings = shelf.settings.fetch
     if not settings.hosts:
         raise ToolUnavailable("no host is allowed; name some as fetch.hosts in gradeloop.toml")
-    package("bs4")
+    require_package("bs4")
 
     async def fetch_page(url: str) -> dict[str, Any]:
         transport = guarded_transport("name its network in fetch.networks if it is meant", settings.networks)

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from activities.tools import files as read_files
 from activities.tools.base import Tool, ToolContext, tool_of
-from activities.tools.registry import NAMES, ToolRegistry, builtins
+from activities.tools.registry import BUILTIN_NAMES, ToolRegistry, build_builtins
 from gradeloop.errors import InvalidRequest
 from gradeloop.sandbox.choice import SandboxChoice, choose
 from gradeloop.settings.worker import WorkerSettings
@@ -29,7 +29,7 @@ def here() -> SandboxChoice:
 
 def tools(**settings: Any) -> dict[str, Tool]:
     """Return the built-in tools by name, under these settings."""
-    offered, _ = builtins(ToolContext(WorkerSettings(**settings), here()))
+    offered, _ = build_builtins(ToolContext(WorkerSettings(**settings), here()))
     return {tool.spec.name: tool for tool in map(tool_of, offered)}
 
 
@@ -166,7 +166,7 @@ class TestRunPytest:
 
 @programs
 async def test_run_python_in_another_sandbox_knows_all_of_python() -> None:
-    offered, _ = builtins(ToolContext(WorkerSettings(), SandboxChoice(here().programs, here().programs, None, ())))
+    offered, _ = build_builtins(ToolContext(WorkerSettings(), SandboxChoice(here().programs, here().programs, None, ())))
     run = next(tool for tool in map(tool_of, offered) if tool.spec.name == "run_python")
 
     told = await run.run({"code": "import sys\nclass A(dict):\n    pass\nprint(A(x=1))\nsys.stderr.write('w')"}, "")
@@ -574,9 +574,9 @@ def test_where_no_sandbox_holds_the_tools_that_need_one_are_refused_by_name() ->
 
 
 def test_every_built_in_tool_is_offered_or_refused_with_a_cure() -> None:
-    offered, refused = builtins(ToolContext(WorkerSettings(), here()))
+    offered, refused = build_builtins(ToolContext(WorkerSettings(), here()))
 
-    assert {tool.__name__ for tool in offered} | set(refused) == set(NAMES)
+    assert {tool.__name__ for tool in offered} | set(refused) == set(BUILTIN_NAMES)
     for name in ("run_command", "fetch_page", "read_file", "list_files", "search_files"):
         assert "gradeloop.toml" in refused[name]
 

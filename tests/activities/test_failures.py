@@ -11,7 +11,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.exceptions import CancelledError as TemporalCancelledError
 
-from activities.errors import PERMANENT, RETRYABLE, Kind, ModelFault, conceal, failure, fault_of, retry_after
+from activities.errors import PERMANENT, RETRYABLE, Kind, ModelFault, conceal, failure, model_fault, retry_after
 from gradeloop.errors import InvalidRequest
 
 MODEL = "openai:m"
@@ -296,7 +296,7 @@ def test_anything_else_is_a_bug_under_its_own_name_and_not_retried(error: Except
     seen = failure(error, model=MODEL)
 
     assert (seen.type, seen.non_retryable) == (type(error).__name__, True)
-    assert fault_of(error, model=MODEL) is None
+    assert model_fault(error, model=MODEL) is None
 
 
 def test_what_temporal_already_understands_is_left_as_it_is() -> None:

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities import state_cache as thread_view
-from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadViews
+from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadLoader
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.thread import Generator, RunResult
@@ -57,7 +57,7 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
     return answering
 
 
-async def read(views: ThreadViews, asked: LogRef) -> list[str]:
+async def read(views: ThreadLoader, asked: LogRef) -> list[str]:
     """Read as an activity of one thread does."""
     return [each.content for each in await ActivityEnvironment().run(views.messages, asked)]
 
@@ -68,7 +68,7 @@ def texts(count: int) -> list[str]:
 
 
 async def test_what_the_tail_completes_is_never_fetched(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
 
     assert await read(views, reference(2, 2)) == texts(2)
     assert await read(views, reference(5, 3)) == texts(5)
@@ -78,7 +78,7 @@ async def test_what_the_tail_completes_is_never_fetched(queries: Queries) -> Non
 
 
 async def test_what_a_call_returned_is_known_to_the_next(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
     await read(views, reference(1, 1))
 
     ActivityEnvironment().run(views.put, reference(1), MESSAGES[1])
@@ -88,7 +88,7 @@ async def test_what_a_call_returned_is_known_to_the_next(queries: Queries) -> No
 
 
 async def test_what_a_lost_attempt_returned_is_replaced(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
     await read(views, reference(1, 1))
     ActivityEnvironment().run(views.put, reference(1), Message(role="assistant", content="an attempt that nobody recorded"))
 
@@ -98,12 +98,12 @@ async def test_what_a_lost_attempt_returned_is_replaced(queries: Queries) -> Non
 
 
 async def test_a_process_that_knows_nothing_fetches_all_by_query(queries: Queries) -> None:
-    assert await read(ThreadViews(), reference(4)) == texts(4)
+    assert await read(ThreadLoader(), reference(4)) == texts(4)
     assert queries.asked == [("log", "messages", 0, 4)]
 
 
 async def test_a_tail_that_was_too_large_to_carry_is_fetched_alone(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
     await read(views, reference(2, 2))
 
     assert await read(views, reference(6, None)) == texts(6)
@@ -114,12 +114,12 @@ async def test_a_long_thread_is_paged(monkeypatch: pytest.MonkeyPatch) -> None:
     paging = Queries(MESSAGES, page=2)
     monkeypatch.setattr(thread_view, "_query", paging)
 
-    assert await read(ThreadViews(), reference(5)) == texts(5)
+    assert await read(ThreadLoader(), reference(5)) == texts(5)
     assert [asked[2:] for asked in paging.asked] == [(0, 5), (2, 3), (4, 1)]
 
 
 async def test_a_copy_whose_sha256_differs_is_dropped_and_fetched_anew(queries: Queries) -> None:
-    views, other = ThreadViews(), [Message(role="user", content="another world")]
+    views, other = ThreadLoader(), [Message(role="user", content="another world")]
     await read(views, reference(1, 1, messages=other))
 
     assert await read(views, reference(3)) == texts(3)
@@ -127,7 +127,7 @@ async def test_a_copy_whose_sha256_differs_is_dropped_and_fetched_anew(queries: 
 
 
 async def test_a_tail_behind_another_prefix_is_not_believed(queries: Queries) -> None:
-    views, other = ThreadViews(), [Message(role="user", content="another world")]
+    views, other = ThreadLoader(), [Message(role="user", content="another world")]
     await read(views, reference(1, 1, messages=other))
 
     assert await read(views, reference(3, 2)) == texts(3)
@@ -138,11 +138,11 @@ async def test_a_thread_that_does_not_match_its_reference_is_an_error_and_no_gue
     wrong = LogRef(key="messages", count=2, sha256="0" * 64, tail=None)
 
     with pytest.raises(LookupError, match="the thread's messages do not match their reference"):
-        await read(ThreadViews(), wrong)
+        await read(ThreadLoader(), wrong)
 
 
 async def test_one_query_is_in_flight_for_a_thread_however_many_calls_ask(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
 
     answers = await asyncio.gather(*(read(views, reference(4)) for _ in range(5)))
 
@@ -151,7 +151,7 @@ async def test_one_query_is_in_flight_for_a_thread_however_many_calls_ask(querie
 
 
 async def test_conversations_of_one_thread_are_kept_apart(queries: Queries) -> None:
-    views, other = ThreadViews(), [Message(role="user", content="scratch")]
+    views, other = ThreadLoader(), [Message(role="user", content="scratch")]
     await read(views, reference(2, 2))
 
     assert await read(views, reference(1, 1, key="scratch/r/0/0/0", messages=other)) == ["scratch"]
@@ -160,7 +160,7 @@ async def test_conversations_of_one_thread_are_kept_apart(queries: Queries) -> N
 
 
 async def test_another_run_of_the_workflow_shares_nothing(queries: Queries) -> None:
-    views = ThreadViews()
+    views = ThreadLoader()
     await read(views, reference(2, 2))
     other = ActivityEnvironment()
     other.info = ActivityEnvironment.default_info().__class__(**{**vars(other.info), "workflow_run_id": "another"})
@@ -175,7 +175,7 @@ async def test_the_least_used_go_first_where_the_copies_grow_large(
     queries: Queries, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(thread_view, limit, value)
-    views = ThreadViews()
+    views = ThreadLoader()
     for key in ("a", "b", "c"):
         await read(views, reference(1, 1, key=key))
 
@@ -186,12 +186,12 @@ async def test_the_least_used_go_first_where_the_copies_grow_large(
 
 
 async def test_a_brief_is_carried_once_and_asked_for_where_it_is_unknown(queries: Queries) -> None:
-    views, env = ThreadViews(), ActivityEnvironment()
+    views, env = ThreadLoader(), ActivityEnvironment()
 
     assert await env.run(views.brief, GradingSettingsRef(sha256=BRIEF.sha256(), brief=BRIEF)) == BRIEF
     assert await env.run(views.brief, GradingSettingsRef(sha256=BRIEF.sha256())) == BRIEF
     assert queries.asked == []
-    assert await env.run(ThreadViews().brief, GradingSettingsRef(sha256=BRIEF.sha256())) == BRIEF
+    assert await env.run(ThreadLoader().brief, GradingSettingsRef(sha256=BRIEF.sha256())) == BRIEF
     assert queries.asked == [("brief",)]
 
 

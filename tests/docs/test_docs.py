@@ -30,7 +30,6 @@ from gradeloop import errors
 from gradeloop import exit_codes as departure
 from gradeloop.cli.schemas import schemas_of
 from gradeloop.cli.task_file import TaskFile
-from gradeloop.client import client as thread_reader
 from gradeloop.client import client as typed_client
 from gradeloop.contract import base as page
 from gradeloop.contract import messages as transcript
@@ -295,11 +294,11 @@ def test_the_methods_and_errors_of_the_contract_are_the_clients() -> None:
     named = {name for row in rows(CONTRACT, "From Python") for name in re.findall(r"`(\w+)", row[0])}
     section = CONTRACT.read_text().split("\n## From Python\n")[1].split("\n## ")[0]
 
-    methods = vars(typed_client.GradingClient) | vars(thread_reader.ThreadReader)
+    methods = vars(typed_client.GradingClient)
     assert named == {name for name in methods if not name.startswith("_")}
     raised = re.findall(r"`([A-Z]\w+)`", section.split("They raise")[1])
     assert all(issubclass(getattr(errors, name), errors.GradeloopError) for name in raised)
-    assert f"waits {thread_reader.PATIENCE_SECONDS:.0f} s" in section
+    assert f"waits {typed_client.PATIENCE_SECONDS:.0f} s" in section
 
 
 async def run_shell(text: str) -> list[Done]:
@@ -485,13 +484,13 @@ def most(model_type: type[BaseModel], field: str) -> int:
 
 def foreign_limits() -> str:
     """Write what somebody else's generator may take."""
-    call, hour = options.FOREIGN_CALL, timedelta(hours=1)
+    call, hour = options.REMOTE_CALL, timedelta(hours=1)
     waited, once, policy = call["schedule_to_start_timeout"], call["start_to_close_timeout"], call["retry_policy"]
     assert waited is not None
     assert once is not None
     assert policy is not None
-    assert (call["schedule_to_close_timeout"], options.FIND_WORKER["schedule_to_close_timeout"]) == (options.FOREIGN_SECONDS, waited)
-    in_all = f"{waited.seconds} s until a worker takes it, {options.FOREIGN_SECONDS // hour} hours in all"
+    assert (call["schedule_to_close_timeout"], options.FIND_WORKER["schedule_to_close_timeout"]) == (options.REMOTE_SECONDS, waited)
+    in_all = f"{waited.seconds} s until a worker takes it, {options.REMOTE_SECONDS // hour} hours in all"
     return f"{in_all}; of an activity {once.seconds // 60} minutes a call, {policy.maximum_attempts} calls"
 
 
@@ -524,7 +523,7 @@ async def test_the_seconds_in_which_a_death_and_an_interrupt_are_noticed_are_the
     build(client, Models([], {}), ToolRegistry())
     beat = made["max_heartbeat_throttle_interval"]
 
-    assert heartbeat.PULSE_SECONDS == 1
+    assert heartbeat.HEARTBEAT_SECONDS == 1
     assert f"a call pulses every second, and the worker sends a heartbeat every {beat.total_seconds():.0f} seconds at most" in text
     assert timeout is not None
     assert f"is missed within {timeout.total_seconds():.0f}," in text
@@ -532,7 +531,7 @@ async def test_the_seconds_in_which_a_death_and_an_interrupt_are_noticed_are_the
 
 
 def test_every_line_that_the_example_task_offers_is_one_that_a_task_takes() -> None:
-    example = (ROOT / "src/gradeloop/task_example.yaml").read_text()
+    example = (ROOT / "src/gradeloop/cli/task_example.yaml").read_text()
     offered = re.findall(r"^# (?=(\w+): )", example, flags=re.MULTILINE)
     whole = YAML(typ="safe").load(re.sub(r"^# (?=\w+: )", "", example, flags=re.MULTILINE))
 

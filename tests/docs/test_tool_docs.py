@@ -18,7 +18,7 @@ from activities.tools import files as read_files
 from activities.tools import mcp as mcp_servers
 from activities.tools import web as fetch_page
 from activities.tools.base import Tool, ToolContext, tool_of
-from activities.tools.registry import NAMES, READ_TRANSCRIPT, builtins
+from activities.tools.registry import BUILTIN_NAMES, READ_TRANSCRIPT, build_builtins
 from gradeloop.contract.criterion import Criterion
 from gradeloop.grading import checks as json_schema
 from gradeloop.grading import checks as patterns
@@ -37,7 +37,7 @@ THREATS = ROOT / "docs" / "threat-model.md"
 def offered() -> dict[str, Tool]:
     """Return all built-in tools, with settings that let each of them be."""
     settings = WorkerSettings(commands={"x": {"argv": ["/bin/sh"]}}, fetch={"hosts": ["a"]}, files={"roots": {"r": ROOT}})
-    return {tool.spec.name: tool for tool in map(tool_of, builtins(ToolContext(settings, choose()))[0])}
+    return {tool.spec.name: tool for tool in map(tool_of, build_builtins(ToolContext(settings, choose()))[0])}
 
 
 def text(name: str) -> str:
@@ -55,10 +55,10 @@ def test_every_tool_has_a_page_and_every_page_a_tool() -> None:
     pages = {path.stem for path in PAGES.glob("*.md")} - {"README"}
     listed = set(re.findall(r"\[`(\w+)`\]\(\1\.md\)", text("README")))
 
-    assert pages == {*NAMES, READ_TRANSCRIPT.name} == listed
+    assert pages == {*BUILTIN_NAMES, READ_TRANSCRIPT.name} == listed
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BUILTIN_NAMES)
 def test_a_pages_signature_is_the_tools(name: str) -> None:
     if name not in offered():
         pytest.skip(f"{name} is not to be had on this machine")
@@ -88,7 +88,9 @@ def test_the_pages_limits_are_the_codes() -> None:
         "output": f"`sandbox.output_kib`, {box.output_kib}; 64 KiB reach the grader",
     }
     assert limits("run_pytest")["the suite"] == f"{run_pytest.SUITE_BYTES // 2**20} MiB"
-    assert limits("run_pytest")["reported"] == f"{run_pytest.TOLD} failed tests, {run_pytest.MESSAGE_CHARACTERS:,} characters each"
+    assert (
+        limits("run_pytest")["reported"] == f"{run_pytest.FAILURES_SHOWN} failed tests, {run_pytest.MESSAGE_CHARACTERS:,} characters each"
+    )
     assert limits("run_command")["processes"] == f"`sandbox.processes`, {box.processes}, and {programs.THREADS} threads beside them"
     assert limits("read_file")["per call"].startswith(f"{read_files.STRETCH_BYTES // 1024} KiB")
     assert limits("list_files")["files"] == f"{read_files.LISTED:,}"

@@ -17,8 +17,8 @@ from gradeloop.grading.scoring import call_groups, result_of
 from gradeloop.grading.verdicts import read
 from tests.rig.threads import JUDGE, row, verdict
 from workflows.activity_calls import ActivityCalls, WaitingForPerson
-from workflows.grading_pass import Grading
-from workflows.thread_state import GradingPass, GradingRun, Thread
+from workflows.grading_pass import GradingPass
+from workflows.thread_state import GradingRun, PassState, Thread
 
 IDS = ("c1", "c2", "c3")
 
@@ -140,11 +140,11 @@ async def test_a_rubric_is_met_only_by_verdicts_that_were_given(
     thread = Quiet.model_validate({"thread_id": "t", "max_iterations": 1, "generator": {"model": JUDGE}, "grader": grader, "log": log})
     thread.rubric = rubric
     run = GradingRun(grading_run_id="r", ordinal=0, nonce="0" * 32, max_iterations=1)
-    held, script = GradingPass(draft=1), Script(rubric, replies, checks)
+    held, script = PassState(draft=1), Script(rubric, replies, checks)
     thread.run = run
 
     async def judged() -> Any:
-        return await Grading(thread, run, held, rubric, cast(ActivityCalls, script)).judge()
+        return await GradingPass(thread, run, held, rubric, cast(ActivityCalls, script)).judge()
 
     try:
         judgement = await judged()

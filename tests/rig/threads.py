@@ -184,7 +184,7 @@ async def serving(
     await models.aclose()
 
 
-async def _beat(often: float, pulse: heartbeat.Pulse, _seconds: float) -> None:
+async def _beat(often: float, pulse: heartbeat.Heartbeat, _seconds: float) -> None:
     await _REAL_BEAT(pulse, often)
 
 

@@ -26,6 +26,7 @@ from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.contract.thread import RunResult
 from gradeloop.settings.worker import WorkerSettings
 from worker import build
+from workflows import RUNNER
 from workflows.grading_thread import GradingThreadWorkflow
 
 Role = Literal["generator", "grader"]
@@ -197,7 +198,7 @@ async def serving(
     with pytest.MonkeyPatch.context() as patch:
         if quick:
             patch.setattr("worker.Worker", partial(_quick, only))
-            patch.setattr("activities.model_call.PULSE_SECONDS", 0.05)
+            patch.setattr("activities.model_call.HEARTBEAT_SECONDS", 0.05)
         worker = build(client, models, ToolRegistry(tools), WorkerSettings(task_queue=queue, **options), search_attributes=False)
         async with worker:
             try:
@@ -273,6 +274,6 @@ async def scheduled(client: Client, thread_id: str, run_id: str | None = None) -
 
 async def replay(client: Client, thread_id: str) -> None:
     """Replay every run of a thread's chain with the workflow's code as it is."""
-    replayer = Replayer(workflows=[GradingThreadWorkflow], data_converter=client.data_converter)
+    replayer = Replayer(workflows=[GradingThreadWorkflow], workflow_runner=RUNNER, data_converter=client.data_converter)
     for run_id in await runs_of(client, thread_id):
         await replayer.replay_workflow(await client.get_workflow_handle(thread_id, run_id=run_id).fetch_history())

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from gradeloop.cli.render.run import asked
+from gradeloop.cli.render.run import decision_commands
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import PendingCall, WaitingFor
 from gradeloop.contract.thread import RunResult
@@ -389,7 +389,7 @@ def test_marks_are_truth_values() -> None:
 def test_what_a_tool_is_wanted_for_is_shown_without_control_characters() -> None:
     arguments = {"text": "\x1b[2Jgone \u202eback", "many": "a\nb"}
     call = PendingCall(call="run:0:grader.1.0.0.0.0", tool="book", arguments=arguments, role="grader")
-    shown = [line.plain for line in asked("t", WaitingFor(grading_run_id=None, iteration=None, criteria=(), calls=(call,)))]
+    shown = [line.plain for line in decision_commands("t", WaitingFor(grading_run_id=None, iteration=None, criteria=(), calls=(call,)))]
 
     assert not any(ord(each) < 32 or each == "\u202e" for line in shown for each in line)
     assert shown[0] == 'the grader asks to call book {"text": "\\u001b[2Jgone back", "many": "a\\nb"}'

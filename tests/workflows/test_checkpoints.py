@@ -3,7 +3,7 @@
 from gradeloop.contract.evaluation import Verdict
 from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.rubric import Rubric
-from workflows.thread_state import FEW_EVENTS, Conversation, GradingPass, GradingRun, Thread, portable
+from workflows.thread_state import FEW_EVENTS, Conversation, GradingRun, PassState, Thread, portable
 
 VERDICT = Verdict(criteria=(), explanation="e" * 1000, result="satisfied")
 
@@ -13,7 +13,7 @@ def thread(size: int) -> Thread:
     log = [Message(role="user", content="x" * min(size, 1_000_000)), Message(role="assistant", content="x" * max(size - 1_000_000, 1))]
     asked = Log([Message(role="assistant", content="y" * 1000)])
     conversations = {"0/0": Conversation(log=Log(), verdict=VERDICT), "1/0": Conversation(log=asked)}
-    run = GradingRun(grading_run_id="r", ordinal=0, nonce="0", max_iterations=1, grading=GradingPass(draft=1, conversations=conversations))
+    run = GradingRun(grading_run_id="r", ordinal=0, nonce="0", max_iterations=1, grading=PassState(draft=1, conversations=conversations))
     held = Thread.model_validate({"thread_id": "t", "max_iterations": 1, "generator": {"model": "scripted:w"}, "log": log})
     held.run, held.verdicts, held.rubrics = run, {"key": VERDICT}, {"sha": Rubric.model_validate("- a")}
     events = [{"seq": seq, "type": "message", "time": "t"} for seq in range(1, 601)]
@@ -30,7 +30,7 @@ def kept(size: int) -> tuple[int, int, int, list[str]]:
 def test_a_pass_with_one_conversation_is_read_as_the_first_of_its_groups() -> None:
     conversation = {"log": [], "steps": 2, "repairs": 1}
 
-    held = GradingPass.model_validate({"draft": 1, "conversation": conversation, "checks": {}})
+    held = PassState.model_validate({"draft": 1, "conversation": conversation, "checks": {}})
 
     assert (held.conversations["0/0"].steps, held.conversations["0/0"].ended) == (2, False)
 

@@ -20,6 +20,7 @@ from gradeloop.contract.evaluation import Event
 from gradeloop.contract.thread import RunResult
 from tests.rig.counting_server import CountingServer
 from tests.rig.crash_worker import Engine, Wire, WorkerProcess, engine_in
+from workflows import RUNNER
 from workflows.grading_thread import GradingThreadWorkflow
 
 RESUMED_SECONDS = 15.0
@@ -249,7 +250,7 @@ async def query_comes_first(stage: Stage) -> list[str]:
         await query
 
     await asyncio.gather(*(ask(thread) for thread in threads))
-    replayer = Replayer(workflows=[GradingThreadWorkflow], data_converter=stage.client.data_converter)
+    replayer = Replayer(workflows=[GradingThreadWorkflow], workflow_runner=RUNNER, data_converter=stage.client.data_converter)
     histories = [await stage.client.get_workflow_handle(thread).fetch_history() for thread in threads]
     outcomes = [await replayer.replay_workflow(history, raise_on_replay_failure=False) for history in histories]
     return [str(outcome.replay_failure) for outcome in outcomes if outcome.replay_failure]
@@ -409,14 +410,14 @@ async def test_a_call_that_waited_long_before_the_server_went_still_waits_for_it
     clock = [0.0]
     monkeypatch.setattr(Outage, "_now", staticmethod(lambda: clock[0]))
     outage = Outage()
-    outage.ask()
+    outage.begin_attempt()
     clock[0] = 10 * RECONNECT_SECONDS
     lost = outage.is_too_long()
     for _ in range(int(RECONNECT_SECONDS)):
-        outage.ask()
+        outage.begin_attempt()
         clock[0] += 1
     within = outage.is_too_long()
-    outage.ask()
+    outage.begin_attempt()
     clock[0] += REACHED_SECONDS - 1
 
     assert (lost, within, outage.is_too_long()) == (False, False, True)

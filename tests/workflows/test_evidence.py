@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.tools.base import Tool, in_a_thread, tool_of
+from activities.tools.base import Tool, call_in_thread, tool_of
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.evaluation import EVIDENCE_BYTES, CriterionRow, check_outcome, evidence_of
 from gradeloop.contract.thread import RunResult
@@ -418,7 +418,7 @@ async def test_bytes_are_refused(client: Client, value: object) -> None:
 
 
 async def test_tools_that_never_return_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.tools.base.AT_ONCE", 4)
+    monkeypatch.setattr("activities.tools.base.CONCURRENT_CALLS", 4)
     ended = threading.Event()
 
     def hangs() -> None:
@@ -426,10 +426,10 @@ async def test_tools_that_never_return_hold_nobody_up(monkeypatch: pytest.Monkey
 
     async def given_up() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(in_a_thread(hangs, {}), 0.2)
+            await asyncio.wait_for(call_in_thread(hangs, {}), 0.2)
 
     await asyncio.gather(*(given_up() for _ in range(20)))
-    value = await asyncio.wait_for(in_a_thread(lambda: "alive", {}), 5)
+    value = await asyncio.wait_for(call_in_thread(lambda: "alive", {}), 5)
     ended.set()
 
     assert value == "alive"

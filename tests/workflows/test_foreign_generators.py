@@ -216,7 +216,7 @@ async def test_a_run_whose_worker_was_missing_goes_on_when_it_is_there(served: S
 def shorten(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Have the thread wait less for a worker."""
     short = timedelta(seconds=seconds)
-    monkeypatch.setitem(cast("dict[str, Any]", options.FOREIGN_CALL), "schedule_to_start_timeout", short)
+    monkeypatch.setitem(cast("dict[str, Any]", options.REMOTE_CALL), "schedule_to_start_timeout", short)
     monkeypatch.setitem(cast("dict[str, Any]", options.FIND_WORKER), "schedule_to_close_timeout", short)
 
 

@@ -21,8 +21,8 @@ from gradeloop.grading.scoring import call_groups, result_of
 from gradeloop.grading.verdicts import read
 from tests.rig.threads import JUDGE, Reply, draft, grade, outcome, page, request, row, says, serving, story, verdict, wants
 from workflows.activity_calls import ActivityCalls
-from workflows.grading_pass import Grading
-from workflows.thread_state import GradingPass, GradingRun, Thread
+from workflows.grading_pass import GradingPass
+from workflows.thread_state import GradingRun, PassState, Thread
 
 HAIKU = "- three lines\n- spring"
 FAIL, PASS = row("c1", "it has two"), row("c2")
@@ -361,9 +361,9 @@ async def test_no_sequence_of_replies_is_satisfied_unless_each_criterion_passed_
     log = Log([Message(role="user", content="q"), Message(role="assistant", content="draft")])
     thread = Thread(thread_id="t", max_iterations=1, generator=Generator.model_validate({"model": JUDGE}), rubric=rubric, log=log)
     run = GradingRun(grading_run_id="r", ordinal=0, nonce="0" * 32, max_iterations=1)
-    held = GradingPass(draft=1)
+    held = PassState(draft=1)
 
-    judgement = await Grading(thread, run, held, rubric, cast(ActivityCalls, Script(texts, rubric))).judge()
+    judgement = await GradingPass(thread, run, held, rubric, cast(ActivityCalls, Script(texts, rubric))).judge()
 
     asked = held.usage.calls
     passes = [{each["id"] for each in reply["criteria"] if each["passed"]} for reply in replies[:asked] if isinstance(reply, dict)]

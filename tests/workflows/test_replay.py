@@ -24,7 +24,6 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer, Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import NondeterminismError
 
 from activities.tools.registry import ToolRegistry
@@ -35,6 +34,7 @@ from gradeloop.temporal import server as embedded
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import Desk, Gate, Models, Reply, Thread, draft, grade, page, request, row, says, serving, until, wants
 from worker import build
+from workflows import RUNNER
 from workflows.grading_thread import GradingThreadWorkflow
 
 FOLDER = Path(__file__).parents[1] / "histories"
@@ -322,10 +322,8 @@ def without_traces(part: Any) -> Any:
 
 
 def replayer() -> Replayer:
-    """Return a replayer set up as the worker is."""
-    restrictions = SandboxRestrictions.default.with_passthrough_modules("gradeloop", "activities", "jinja2", "markupsafe")
-    runner = SandboxedWorkflowRunner(restrictions)
-    return Replayer(workflows=[GradingThreadWorkflow], workflow_runner=runner, data_converter=pydantic_data_converter)
+    """Return a replayer that loads the workflow anew in Temporal's sandbox."""
+    return Replayer(workflows=[GradingThreadWorkflow], workflow_runner=RUNNER, data_converter=pydantic_data_converter)
 
 
 def recorded(name: str) -> WorkflowHistory:

@@ -15,15 +15,13 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import NondeterminismError
 
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.batches import JUDGE, batching, breaks, case, drafted, fails, passes
 from tests.rig.threads import Reply, row, verdict
 from tests.workflows.test_replay import without_traces
-from tests.workflows.test_replay_judging import PASSED_THROUGH
-from workflows import grading_batch
+from workflows import RUNNER, grading_batch
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 
 FOLDER = Path(__file__).parents[1] / "histories" / "batches"
@@ -106,10 +104,9 @@ def recorded(name: str) -> dict[str, WorkflowHistory]:
 
 
 async def replayed(name: str, history: WorkflowHistory) -> None:
-    """Replay a history of a story as the worker would, in Temporal's sandbox, but where a limit was set for the story."""
+    """Replay a history of a story in Temporal's sandbox; outside of it where the story has a limit of its own."""
     workflows = [GradingBatchWorkflow, BatchShard, StoreCasesWorkflow]
-    sandbox = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))
-    runner = UnsandboxedWorkflowRunner() if name == "rolled" else sandbox
+    runner = UnsandboxedWorkflowRunner() if name == "rolled" else RUNNER
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grading_batch, "EVENTS", ROLLED_EVENTS if name == "rolled" else grading_batch.EVENTS)
         replayer = Replayer(workflows=workflows, workflow_runner=runner, data_converter=pydantic_data_converter)

@@ -16,18 +16,17 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.workflow import NondeterminismError
 
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
 from tests.rig.threads import Reply, row, serving, verdict
 from tests.workflows.test_replay import without_traces
+from workflows import RUNNER
 from workflows.judging import JudgingWorkflow
 
 FOLDER = Path(__file__).parents[1] / "histories" / "judging"
 RECORDING = bool(os.environ.get("GRADELOOP_RECORD_HISTORIES"))
-PASSED_THROUGH = ("gradeloop", "activities", "jinja2", "markupsafe", "jsonschema", "referencing", "rpds", "re2", "attrs", "attr")
 
 
 def look(at: str) -> str:
@@ -95,9 +94,8 @@ async def told(client: Client, name: str) -> WorkflowHistory:
 
 
 def replayer() -> Replayer:
-    """Return a replayer set up as the worker is, in Temporal's sandbox."""
-    runner = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))
-    return Replayer(workflows=[JudgingWorkflow], workflow_runner=runner, data_converter=pydantic_data_converter)
+    """Return a replayer that loads the workflow anew in Temporal's sandbox."""
+    return Replayer(workflows=[JudgingWorkflow], workflow_runner=RUNNER, data_converter=pydantic_data_converter)
 
 
 def ending(history: WorkflowHistory) -> str:

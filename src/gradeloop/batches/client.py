@@ -15,7 +15,7 @@ from gradeloop.client.listing import quoted
 from gradeloop.client.thread import ride_out
 from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable
 from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.worker import looked_after
+from gradeloop.temporal.worker import keep_worker_alive
 
 UPLOADS = 4
 """Chunks on their way at once."""
@@ -222,7 +222,7 @@ async def sent(batches: BatchClient, batch_id: str, cases: Iterable[Case], conne
     taken = asyncio.Event()
     sending = asyncio.create_task(batches.upload(batch_id, cases, lambda _: taken.set()))
     beside = [
-        asyncio.create_task(looked_after(batches.task_queue, connection)),
+        asyncio.create_task(keep_worker_alive(batches.task_queue, connection)),
         asyncio.create_task(_unheard(taken, batches.task_queue, tell)),
     ]
     try:

@@ -85,7 +85,7 @@ def worker(context: typer.Context) -> None:
 def dev(context: typer.Context, *, tools: Tools = None, scripted: Scripted = None) -> None:
     """Serve the queue `gradeloop` on the embedded server until Ctrl-C."""
     if context.invoked_subcommand is None:
-        raise typer.Exit(asyncio.run(develop(tuple(tools or ()), scripted, Terminal())))
+        raise typer.Exit(asyncio.run(serve_until_stopped(tuple(tools or ()), scripted, Terminal())))
 
 
 @dev_app.command("stop")
@@ -94,7 +94,7 @@ def dev_stop() -> None:
     typer.echo(asyncio.run(stop_all()))
 
 
-async def develop(tools: tuple[Path, ...], scripted: Path | None, console: Console) -> int:
+async def serve_until_stopped(tools: tuple[Path, ...], scripted: Path | None, console: Console) -> int:
     """Serve the queue `gradeloop` and the live page until Ctrl-C, which also stops a server that was started here.
 
     Raises:

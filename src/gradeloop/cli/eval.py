@@ -33,7 +33,7 @@ from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import Suite, SuiteFlags
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of, looked_after
+from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of, keep_worker_alive
 from gradeloop.text import counted
 
 app = typer.Typer(rich_markup_mode=None)
@@ -215,7 +215,7 @@ class BatchFollower:
 
     async def _followed(self, task_queue: str, connection: Connection) -> None:
         result = asyncio.create_task(self.client.result(self.batch_id))
-        beside = [asyncio.create_task(looked_after(task_queue, connection)), asyncio.create_task(self._asked())]
+        beside = [asyncio.create_task(keep_worker_alive(task_queue, connection)), asyncio.create_task(self._asked())]
         watching = asyncio.create_task(self._until_still(result))
         try:
             await asyncio.wait([watching, *beside], return_when=asyncio.FIRST_COMPLETED)

@@ -20,7 +20,7 @@ from gradeloop.cli.help import CommandWithFormerFlags, codes_help
 from gradeloop.cli.options import Grader, Json, Scripted, Tools, show_lines
 from gradeloop.cli.render.table import Column, table
 from gradeloop.cli.threads import ctrl_c
-from gradeloop.client.client import ThreadReader
+from gradeloop.client.client import GradingClient
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
@@ -33,7 +33,7 @@ from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, 
 from gradeloop.settings.worker import find_config_file
 from gradeloop.store.engine import Store, own_store
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, looked_after
+from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, percent
 
 app = typer.Typer(rich_markup_mode=None)
@@ -80,7 +80,7 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     order = JudgeOptions(
         judge, tuple(runs), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json
     )
-    outcome = asyncio.run(judged(order, needs_rule=pass_rate is not None))
+    outcome = asyncio.run(judge_runs(order, needs_rule=pass_rate is not None))
     if outcome.stopped:
         typer.echo(_stopped_message(order), err=True)
         raise typer.Exit(STOPPED)
@@ -107,7 +107,7 @@ def agreement(
     as_json: Json = False,
 ) -> None:
     """Measure how well a judge agrees with people."""
-    found = asyncio.run(agreed(judge, labels, results))
+    found = asyncio.run(measure_named_agreement(judge, labels, results))
     show_lines(found.model_dump(mode="json"), agreement_lines(found), as_json=as_json)
 
 
@@ -279,7 +279,7 @@ def _notes(result: JudgeResult) -> Text:
     return Text("; ".join(parts), style="yellow")
 
 
-def sum_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
+def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
     """Return the result of all judgements in one line."""
     failures = sum(result.failed for result in results)
     judged = len(results) - failures
@@ -357,7 +357,7 @@ class JudgeOutcome:
     stopped: bool = False
 
 
-async def judged(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
+async def judge_runs(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
     """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker.
 
     Raises:
@@ -379,7 +379,7 @@ async def judged(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
         console.print(note, style="dim", soft_wrap=True)
     connection = await find()
     client = await connect(connection)
-    runs = early if early is not None else await load_runs(order.runs, ThreadReader(client))
+    runs = early if early is not None else await load_runs(order.runs, GradingClient(client))
     task_queue = await _served(order, connection)
     judge = Judge(config, client, task_queue=task_queue)
     for run in runs:  # before the first of them is paid for
@@ -388,7 +388,7 @@ async def judged(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
     results = [(row.result, row.repeat) for row in finished]
     if results and not order.as_json:
         console.print(result_table(config, results, rule))
-    console.print(sum_line([result for result, _ in results], rule), soft_wrap=True)
+    console.print(results_line([result for result, _ in results], rule), soft_wrap=True)
     if registry is not None and order.store:
         await registry.save(config, [(result, repeat) for result, repeat in results if not result.result_metadata.get("again")])
     failures = sum(result.failed for result, _ in results)
@@ -429,14 +429,14 @@ async def _judge_all(
                     lines.flush()
 
             judging = judge_many(judge, runs, show, repeats=order.repeat, concurrency=order.concurrency)
-            await done_before(done_before(judging, looked_after(task_queue, connection)), pressed.get())
+            await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
     finally:
         if lines:
             lines.close()
     return sorted(finished)
 
 
-async def agreed(judge: str, labels: Path, results: Path | None) -> Agreement:
+async def measure_named_agreement(judge: str, labels: Path, results: Path | None) -> Agreement:
     """Return how well a judge agrees with labels, by the results of a file or of the store.
 
     Raises:

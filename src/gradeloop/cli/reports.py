@@ -66,7 +66,7 @@ def diff(
     from gradeloop.reports.html import checked_page
 
     checked_page(output)
-    found = comparison_of(a, b)
+    found = compare_named(a, b)
     if output is not None:
         from gradeloop.reports.diff_page import comparison_page
         from gradeloop.reports.html import write_page
@@ -85,7 +85,7 @@ def diff(
     raise typer.Exit(code)
 
 
-def comparison_of(a: str, b: str) -> Comparison:
+def compare_named(a: str, b: str) -> Comparison:
     """Compare two batches, named by id, as `latest~N`, or by file.
 
     Raises:

@@ -67,7 +67,7 @@ def read_rubric(flag: str) -> JsonValue:
     return read_rubric_file(path)
 
 
-def absent(record: Path | None) -> Path | None:
+def check_recording_path(record: Path | None) -> Path | None:
     """Return the path of a recording that is to be written.
 
     Raises:
@@ -145,7 +145,7 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     worker = WorkerSpec(
         tools=require_files((*(folder / name for name in named), *flags.tools), "tools"),
         scripted=flags.replay or (require_files((folder / told.scripted,), "scripted")[0] if told.scripted else None),
-        record=absent(flags.record),
+        record=check_recording_path(flags.record),
         config=find_config_file((), os.environ),
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})

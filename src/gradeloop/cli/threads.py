@@ -19,7 +19,7 @@ from gradeloop.cli.help import codes_help
 from gradeloop.cli.options import Grader, Json, Limit, Terminal, ThreadId, Tools, show_lines
 from gradeloop.cli.render.run import JsonScreen, LiveScreen, PlainScreen, Screen, print_line, rubric_lines
 from gradeloop.cli.task_file import Task
-from gradeloop.client.client import GradingClient, opened
+from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import Budget
@@ -29,7 +29,7 @@ from gradeloop.errors import GradeloopError
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.grading.templates import fill
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import OURS, ensure_worker, looked_after
+from gradeloop.temporal.worker import OURS, ensure_worker, keep_worker_alive
 
 _EXIT_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
 
@@ -98,7 +98,7 @@ def watch(thread: ThreadId, *, as_json: Json = False) -> None:
 def _finish(work: "Coroutine[Any, Any, RunEnding]") -> NoReturn:
     """Follow a run to its end and exit with its code."""
     ending = asyncio.run(work)
-    if words := words_of(ending):
+    if words := reattach_message(ending):
         typer.echo(words, err=True)
     raise typer.Exit(code_of(ending))
 
@@ -175,9 +175,9 @@ def close(thread: ThreadId) -> None:
 
 async def with_thread(thread: str, work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the client and the id
     """Run a coroutine function with a client and the id of a thread, which may be given as `latest`."""
-    from gradeloop.client.client import opened
+    from gradeloop.client.client import open_thread
 
-    client, thread_id, _ = await opened(thread)
+    client, thread_id, _ = await open_thread(thread)
     asked: Coroutine[Any, Any, None] = work(client, thread_id)
     await asked
 
@@ -189,7 +189,7 @@ def code_of(ending: "RunEnding") -> int:
     return {"detached": SATISFIED, "interrupted": NO_VERDICT}.get(ending.how, STOPPED)
 
 
-def words_of(ending: "RunEnding") -> str | None:
+def reattach_message(ending: "RunEnding") -> str | None:
     """Return the command that resumes or follows the run; None if it ended."""
     if ending.how in {"interrupted", "stopped"}:
         return f"interrupted; resume it with: gradeloop resume {ending.thread_id}"
@@ -303,7 +303,7 @@ async def _looked_after(client: GradingClient, thread_id: str, connection: Conne
     """Start the thread's worker again whenever it is gone; end at once where the worker is none of ours."""
     task_queue = await client.task_queue_of(thread_id)
     if OURS.fullmatch(task_queue):
-        await looked_after(task_queue, connection)
+        await keep_worker_alive(task_queue, connection)
 
 
 async def _first_of(*work: Awaitable[object]) -> None:
@@ -327,7 +327,7 @@ def ctrl_c() -> "Iterator[asyncio.Queue[None]]":
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def screen_of(console: Console, rubric: Rubric | None, *, as_json: bool) -> Screen:
+def choose_screen(console: Console, rubric: Rubric | None, *, as_json: bool) -> Screen:
     """Return the screen that suits: JSON lines, a live view on a terminal, plain lines elsewhere."""
     if as_json:
         return JsonScreen(console)
@@ -347,7 +347,7 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
         show_rubric(console, rubric)
     connection = await find()
     client, thread_id = await _started(task, connection)
-    screen = screen_of(console, rubric, as_json=as_json)
+    screen = choose_screen(console, rubric, as_json=as_json)
     if detach:
         screen.opened(thread_id, connection.ui)
         screen.close()
@@ -361,7 +361,7 @@ async def resume_thread(thread_id: str, console: Console, *, budget: Budget | No
     Raises:
         InvalidRequest: Nothing is interrupted in this thread.
     """
-    client, thread_id, connection = await opened(thread_id)
+    client, thread_id, connection = await open_thread(thread_id)
     state = await client.state(thread_id)
     seen = (await client.events(thread_id, after=10**9)).total
     going_on = asyncio.create_task(client.resume(thread_id, budget=budget))
@@ -371,7 +371,7 @@ async def resume_thread(thread_id: str, console: Console, *, budget: Budget | No
         going_on.result()
     if not as_json:
         show_rubric(console, state.rubric)
-    screen = screen_of(console, state.rubric, as_json=as_json)
+    screen = choose_screen(console, state.rubric, as_json=as_json)
     try:
         return await follow_with_interrupts(client, thread_id, screen, connection, after=seen)
     finally:
@@ -381,11 +381,11 @@ async def resume_thread(thread_id: str, console: Console, *, budget: Budget | No
 
 async def watch_thread(thread_id: str, console: Console, *, as_json: bool) -> RunEnding:
     """Show a thread from its first event on; Ctrl-C leaves it running."""
-    client, thread_id, connection = await opened(thread_id)
+    client, thread_id, connection = await open_thread(thread_id)
     rubric = (await client.state(thread_id)).rubric
     if not as_json:
         show_rubric(console, rubric)
-    screen = screen_of(console, rubric, as_json=as_json)
+    screen = choose_screen(console, rubric, as_json=as_json)
     return await follow_with_interrupts(client, thread_id, screen, connection, interrupts=False)
 
 

@@ -1,4 +1,4 @@
-"""Threads on one Temporal namespace."""
+"""The client of threads: start, invoke, watch, decide and read them on one Temporal namespace."""
 
 import asyncio
 import contextlib
@@ -6,14 +6,14 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from uuid import uuid4
 
 from pydantic import JsonValue
 from temporalio.client import Client
 
 from gradeloop.client.listing import resolved
-from gradeloop.client.thread import ThreadReview, Turn
+from gradeloop.client.thread import ThreadHandle, Turn
 from gradeloop.contract.base import Page
 from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
@@ -38,16 +38,24 @@ from gradeloop.contract.thread import (
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.grading.templates import fill
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import wake
+from gradeloop.temporal.worker import wake_worker
 
 POLL_SECONDS = 0.1
 SLOWEST_POLL_SECONDS = 1.0
 PATIENCE_SECONDS = 120.0
 """How long a watcher waits for a server or worker that is gone to come back."""
 
+CALLBACK_SECONDS = 0.2
+"""The pause between two queries for the evaluations that a callback gets."""
 
-class ThreadReader:
-    """Reads threads on one Temporal namespace."""
+OnEvaluation = Callable[[Evaluation], Awaitable[None] | None]
+Messages = str | Sequence[Message | Mapping[str, Any]]
+
+logger = logging.getLogger("gradeloop")
+
+
+class GradingClient:
+    """Threads on one Temporal namespace; a client is closed by `close()`, or at the end of `async with`."""
 
     def __init__(self, client: Client, *, task_queue: str = TASK_QUEUE) -> None:
         self._temporal: Client | None = client
@@ -65,157 +73,6 @@ class ThreadReader:
             raise InvalidRequest("this client is closed; connect another one with GradingClient.connect()")
         return self._temporal
 
-    def _disconnect(self) -> None:
-        """End all watching, and drop the connection, which ends with its last user."""
-        self._temporal = None
-        for watching in tuple(self._watching):
-            watching.cancel()
-
-    async def last_result(self, thread_id: str) -> RunResult | None:
-        """Return the result of the thread's last turn, also of an open thread; None where none has ended."""
-        answer = await self._thread(thread_id).query("result")
-        return RunResult.model_validate(answer) if answer else None
-
-    async def watch(self, thread_id: str, *, after: int = 0, patience: float = PATIENCE_SECONDS) -> AsyncIterator[Event]:
-        """Yield the thread's events with a `seq` above `after`, each once and in order, until the thread closes.
-
-        Args:
-            thread_id: The thread's id.
-            after: The last `seq` that is known already.
-            patience: Seconds for which a server or worker may be gone.
-        """
-        closing = asyncio.create_task(self._thread(thread_id).closed())
-        self._watching.add(closing)
-        pause, heard = POLL_SECONDS, asyncio.get_running_loop().time()
-        try:
-            while self._temporal is not None:
-                closed = closing.done()
-                page = await self._heard(thread_id, after, heard + patience)
-                heard = asyncio.get_running_loop().time()
-                for event in page.items:
-                    after = event.seq
-                    yield event
-                if closed and not page.items:
-                    return
-                pause = POLL_SECONDS if page.items else min(pause * 1.3, SLOWEST_POLL_SECONDS)
-                if page.next is None and not closed:
-                    await asyncio.wait([closing], timeout=pause)
-        finally:
-            self._watching.discard(closing)
-            closing.cancel()
-            with contextlib.suppress(asyncio.CancelledError, GradeloopError):
-                await closing
-
-    async def state(self, thread_id: str) -> ThreadState:
-        """Return where the thread stands."""
-        return ThreadState.model_validate(await self._thread(thread_id).query("state"))
-
-    async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> Page[Event]:
-        """Return a page of the events with a `seq` above `after`."""
-        return Page[Event].model_validate(await self._thread(thread_id).query("events", after, limit))
-
-    async def evaluations(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> Page[Evaluation]:
-        """Return a page of the evaluations from index `after`."""
-        return Page[Evaluation].model_validate(await self._thread(thread_id).query("evaluations", after, limit))
-
-    async def messages(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> Page[Message]:
-        """Return a page of the messages from index `after`."""
-        return Page[Message].model_validate(await self._thread(thread_id).query("messages", after, limit))
-
-    async def prompt(self, thread_id: str, evaluation: int, *, group: int = 0) -> GivenPrompt | None:
-        """Return what the grader of an evaluation, by its index, was given; None where its rubric is not kept any more."""
-        answer = await self._thread(thread_id).query("prompt", evaluation, group)
-        return GivenPrompt.model_validate(answer) if answer else None
-
-    async def checkpoint(self, thread_id: str) -> dict[str, JsonValue]:
-        """Return all that a new start needs to go on with the thread elsewhere."""
-        return await self._thread(thread_id).query("checkpoint")
-
-    def _thread(self, thread_id: str) -> ThreadReview:
-        return ThreadReview(self.temporal, thread_id, self._task_queue)
-
-    async def _heard(self, thread_id: str, after: int, deadline: float) -> Page[Event]:
-        """Return the next events, waiting until `deadline` for a server or worker that is gone."""
-        while True:
-            try:
-                return await self.events(thread_id, after=after)
-            except ServerUnreachable:
-                if asyncio.get_running_loop().time() > deadline:
-                    raise
-                await asyncio.sleep(SLOWEST_POLL_SECONDS)
-
-
-SECONDS = 0.2
-
-logger = logging.getLogger("gradeloop")
-
-
-class EvaluationSource(Protocol):
-    """Where a thread's evaluations are read."""
-
-    async def evaluations(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> Page[Evaluation]:
-        """Return a page of the evaluations from index `after`."""
-        ...
-
-
-class EvaluationCallbacks:
-    """Tells a callback of the evaluations that a thread gains while a turn is waited for."""
-
-    def __init__(self, client: EvaluationSource, thread_id: str, callback: Callable[[Evaluation], Awaitable[None] | None]) -> None:
-        self._client = client
-        self._thread_id = thread_id
-        self._callback = callback
-        self._told: set[tuple[str, int]] = set()
-
-    async def during(self, turn: Coroutine[Any, Any, RunResult]) -> RunResult:
-        """Wait for the turn, telling of its evaluations as they come, of all of them before it returns."""
-        start = await self._total()
-        telling = asyncio.create_task(self._follow(start))
-        try:
-            result = await turn
-        finally:
-            telling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await telling
-        for evaluation in result.evaluations:
-            await self._tell(evaluation)
-        return result
-
-    async def _total(self) -> int:
-        try:
-            return (await self._client.evaluations(self._thread_id, after=10**9)).total
-        except GradeloopError:
-            return 0
-
-    async def _follow(self, start: int) -> None:
-        while True:
-            await asyncio.sleep(SECONDS)
-            with contextlib.suppress(GradeloopError):
-                page = await self._client.evaluations(self._thread_id, after=start)
-                start += len(page.items)
-                for evaluation in page.items:
-                    await asyncio.shield(self._tell(evaluation))
-
-    async def _tell(self, evaluation: Evaluation) -> None:
-        place = (evaluation.grading_run_id, evaluation.iteration)
-        if place in self._told:
-            return
-        self._told.add(place)
-        try:
-            answer = self._callback(evaluation.model_copy(deep=True))
-            if inspect.isawaitable(answer):
-                await answer
-        except Exception:
-            logger.exception("on_evaluation raised for iteration %d of %s", evaluation.iteration, self._thread_id)
-
-
-OnEvaluation = Callable[[Evaluation], Awaitable[None] | None]
-Said = str | Sequence[Message | Mapping[str, Any]]
-
-
-class GradingClient(ThreadReader):
-    """Threads on one Temporal namespace; a client is closed by `close()`, or at the end of `async with`."""
-
     @classmethod
     def connect(cls, connection: Connection | None = None, *, task_queue: str = TASK_QUEUE) -> "Connecting":
         """Connect to the server of Temporal's environment or profile, else to the embedded one.
@@ -228,14 +85,16 @@ class GradingClient(ThreadReader):
         return Connecting(connection, task_queue)
 
     async def close(self, thread_id: None = None) -> None:
-        """Close this client: those who watch a thread see its end, and further calls are refused. Threads go on.
+        """Close this client: watchers see the end of their thread, and further calls are refused. Threads continue.
 
         Raises:
             InvalidRequest: A thread's id is given, which `close_thread` takes.
         """
         if thread_id is not None:
             raise InvalidRequest(f"close() closes this client; to close the thread {thread_id!r}, call close_thread({thread_id!r})")
-        self._disconnect()
+        self._temporal = None  # the connection ends with its last user
+        for watching in tuple(self._watching):
+            watching.cancel()
 
     async def __aenter__(self) -> Self:
         return self
@@ -265,7 +124,7 @@ class GradingClient(ThreadReader):
     async def invoke(  # noqa: PLR0913 - one parameter a setting
         self,
         thread_id: str,
-        messages: Said = (),
+        messages: Messages = (),
         *,
         rubric: Rubric | str | Mapping[str, Any] | None = None,
         max_iterations: int | None = None,
@@ -282,14 +141,14 @@ class GradingClient(ThreadReader):
 
         Args:
             thread_id: The thread's id.
-            messages: What is said: a text, or messages. None at all goes on with an interrupted run, or grades the last draft again.
+            messages: A text, or messages. Without any, an interrupted run is resumed, or the last draft is graded again.
             rubric: A new rubric; the sticky one stays by default, `""` clears it.
-            max_iterations: Of the run that this turn opens.
-            budget: The thread's from now on; its own by default.
-            variables: What `{{ name }}` stands for in rubrics, from now on; the thread's own `vars` by default.
+            max_iterations: The most iterations of the run that this turn opens.
+            budget: The thread's budget from now on; it is unchanged by default.
+            variables: The values of `{{ name }}` in rubrics from now on; the thread's own `vars` by default.
             key: Makes the call idempotent: the same key again attaches to the turn, or returns its result.
-            start: What the thread is started with where there is none of that id; its messages must be empty.
-            on_evaluation: Told once of each evaluation of this turn, with a copy; what it raises is logged and has no effect.
+            start: The request that starts the thread where there is none of that id; its messages must be empty.
+            on_evaluation: Called once with a copy of each evaluation of this turn; what it raises is logged and has no effect.
 
         Raises:
             InvalidRequest: The turn is refused.
@@ -300,17 +159,15 @@ class GradingClient(ThreadReader):
         if request is not None:
             fill(request.rubric, request.vars)
         handle = self._thread(thread_id)
-        asked = Turn(turn, request, named=key is not None)
-        if on_evaluation is None:
-            return await handle.invoke(asked)
-        return await EvaluationCallbacks(self, thread_id, on_evaluation).during(handle.invoke(asked))
+        work = handle.invoke(Turn(turn, request, named=key is not None))
+        return await (work if on_evaluation is None else _with_callbacks(self, thread_id, on_evaluation, work))
 
     async def resume(self, thread_id: str, *, budget: Budget | Mapping[str, Any] | None = None) -> RunResult:
-        """Go on with the interrupted run, of a closed thread too, and return its result.
+        """Resume the interrupted run, even of a closed thread, and return its result.
 
         Args:
             thread_id: The thread's id.
-            budget: The thread's from now on; a run that its budget stopped needs a larger one.
+            budget: The thread's budget from now on; a run that its budget stopped needs a larger one.
 
         Raises:
             InvalidRequest: Nothing is interrupted in this thread, or its budget is used up.
@@ -346,21 +203,21 @@ class GradingClient(ThreadReader):
         grading_run_id: str | None = None,
         iteration: int | None = None,
     ) -> None:
-        """Say whether a criterion holds that waits for a person; with the last of them the run goes on.
+        """Pass or fail a criterion that waits for a person; after the last one the run continues.
 
         Raises:
-            InvalidRequest: Nothing of that name waits (any more), or a fail has no gap.
+            InvalidRequest: No such criterion waits (any more), or a fail has no gap.
         """
         if grading_run_id is None or iteration is None:
             waiting = (await self.state(thread_id)).waiting_for
             if waiting is None:
                 raise InvalidRequest(f"{thread_id}: nothing waits for a person in this thread")
             grading_run_id, iteration = waiting.grading_run_id, waiting.iteration
-        said = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "gap": gap, "by": by}
-        await self._thread(thread_id).decide(parse(DecideRequest, said))
+        fields = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "gap": gap, "by": by}
+        await self._thread(thread_id).decide(parse(DecideRequest, fields))
 
     async def approve(self, thread_id: str, call: str | None = None, *, by: str) -> None:
-        """Let a tool call go on that waits for a person, by its id in `waiting_for`, or the only one; with the last the run goes on.
+        """Approve a tool call that waits for a person, by its id in `waiting_for`, or the only one; after the last one the run continues.
 
         Raises:
             InvalidRequest: No such call waits (any more).
@@ -369,7 +226,7 @@ class GradingClient(ThreadReader):
         await self._thread(thread_id).approve(parse(ApproveRequest, {"call": call, "by": by}))
 
     async def deny(self, thread_id: str, call: str | None = None, *, why: str, by: str) -> None:
-        """Have a tool call that waits, by its id or the only one, not be made; whoever wanted it is told by whom and why.
+        """Deny a tool call that waits for a person, by its id or the only one; the model that made it gets the name and the reason.
 
         Raises:
             InvalidRequest: No such call waits (any more).
@@ -388,7 +245,7 @@ class GradingClient(ThreadReader):
         grading_run_id: str | None = None,
         iteration: int | None = None,
     ) -> Evaluation:
-        """Put a person's verdict beside the machine's, in the last evaluation by default, and return the evaluation.
+        """Save a person's verdict beside the grader's, in the last evaluation by default, and return the evaluation.
 
         A closed thread is started from its checkpoint for it, and closed again.
 
@@ -401,15 +258,15 @@ class GradingClient(ThreadReader):
             if not last:
                 raise InvalidRequest(f"{thread_id}: nothing was judged in this thread")
             grading_run_id, iteration = last[0].grading_run_id, last[0].iteration
-        said = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "why": why, "by": by}
-        return await self._thread(thread_id).override(parse(OverrideRequest, said))
+        fields = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "why": why, "by": by}
+        return await self._thread(thread_id).override(parse(OverrideRequest, fields))
 
     async def interrupt(self, thread_id: str) -> None:
         """Stop the calls in flight; the run can be resumed."""
         await self._thread(thread_id).signal("interrupt")
 
     async def close_thread(self, thread_id: str) -> None:
-        """Have the thread refuse new turns, serve the queued ones, and complete."""
+        """Close the thread: it refuses new turns, serves the queued ones, and completes."""
         await self._thread(thread_id).signal("close")
 
     async def cancel(self, thread_id: str) -> None:
@@ -419,6 +276,80 @@ class GradingClient(ThreadReader):
     async def task_queue_of(self, thread_id: str) -> str:
         """Return the task queue on which the thread is served."""
         return (await self._thread(thread_id).describe()).task_queue
+
+    async def last_result(self, thread_id: str) -> RunResult | None:
+        """Return the result of the thread's last turn, also of an open thread; None where none has ended."""
+        answer = await self._thread(thread_id).query("result")
+        return RunResult.model_validate(answer) if answer else None
+
+    async def watch(self, thread_id: str, *, after: int = 0, patience: float = PATIENCE_SECONDS) -> AsyncIterator[Event]:
+        """Yield the thread's events with a `seq` above `after`, once and in order, until the thread closes.
+
+        Args:
+            thread_id: The thread's id.
+            after: The last `seq` that is known already.
+            patience: Seconds for which a server or worker may be gone.
+        """
+        closing = asyncio.create_task(self._thread(thread_id).closed())
+        self._watching.add(closing)
+        clock = asyncio.get_running_loop().time
+        pause, answered = POLL_SECONDS, clock()
+        try:
+            while self._temporal is not None:
+                closed = closing.done()
+                page = await self._next_events(thread_id, after, answered + patience)
+                answered = clock()
+                for event in page.items:
+                    after = event.seq
+                    yield event
+                if closed and not page.items:
+                    return
+                pause = POLL_SECONDS if page.items else min(pause * 1.3, SLOWEST_POLL_SECONDS)
+                if page.next is None and not closed:
+                    await asyncio.wait([closing], timeout=pause)
+        finally:
+            self._watching.discard(closing)
+            closing.cancel()
+            with contextlib.suppress(asyncio.CancelledError, GradeloopError):
+                await closing
+
+    async def state(self, thread_id: str) -> ThreadState:
+        """Return the thread's state: status, criteria, open calls."""
+        return ThreadState.model_validate(await self._thread(thread_id).query("state"))
+
+    async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> Page[Event]:
+        """Return a page of the events with a `seq` above `after`."""
+        return Page[Event].model_validate(await self._thread(thread_id).query("events", after, limit))
+
+    async def evaluations(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> Page[Evaluation]:
+        """Return a page of the evaluations from index `after`."""
+        return Page[Evaluation].model_validate(await self._thread(thread_id).query("evaluations", after, limit))
+
+    async def messages(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> Page[Message]:
+        """Return a page of the messages from index `after`."""
+        return Page[Message].model_validate(await self._thread(thread_id).query("messages", after, limit))
+
+    async def prompt(self, thread_id: str, evaluation: int, *, group: int = 0) -> GivenPrompt | None:
+        """Return the prompt of an evaluation's grader, by the evaluation's index; None where its rubric has expired."""
+        answer = await self._thread(thread_id).query("prompt", evaluation, group)
+        return GivenPrompt.model_validate(answer) if answer else None
+
+    async def checkpoint(self, thread_id: str) -> dict[str, JsonValue]:
+        """Return all that a new start needs to continue the thread, on another server too."""
+        return await self._thread(thread_id).query("checkpoint")
+
+    def _thread(self, thread_id: str) -> ThreadHandle:
+        return ThreadHandle(self.temporal, thread_id, self._task_queue)
+
+    async def _next_events(self, thread_id: str, after: int, deadline: float) -> Page[Event]:
+        """Return the next events, waiting until `deadline` for a server or worker that is gone."""
+        while True:
+            try:
+                return await self.events(thread_id, after=after)
+            except ServerUnreachable:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(SLOWEST_POLL_SECONDS)
 
 
 class Connecting:
@@ -430,7 +361,7 @@ class Connecting:
         self._client: GradingClient | None = None
 
     def __await__(self) -> Generator[Any, None, GradingClient]:
-        return self._connected().__await__()
+        return self._connect().__await__()
 
     async def __aenter__(self) -> GradingClient:
         self._client = await self
@@ -440,19 +371,59 @@ class Connecting:
         if self._client is not None:
             await self._client.close()
 
-    async def _connected(self) -> GradingClient:
+    async def _connect(self) -> GradingClient:
         return GradingClient(await connect(self._connection or await find()), task_queue=self._task_queue)
 
 
-def _turn(messages: Said, **settings: object) -> dict[str, object]:
-    said = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-    return {"messages": said} | {name: value for name, value in settings.items() if value is not None}
-
-
-async def opened(thread_id: str) -> tuple[GradingClient, str, Connection]:
+async def open_thread(thread_id: str) -> tuple[GradingClient, str, Connection]:
     """Return a client, the thread's id (`latest` resolved), and the connection; its worker serves."""
     connection = await find()
     client = await GradingClient.connect(connection)
     thread_id = await resolved(client.temporal, thread_id)
-    await wake(await client.task_queue_of(thread_id), connection)
+    await wake_worker(await client.task_queue_of(thread_id), connection)
     return client, thread_id, connection
+
+
+def _turn(messages: Messages, **settings: object) -> dict[str, object]:
+    sent = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+    return {"messages": sent} | {name: value for name, value in settings.items() if value is not None}
+
+
+async def _with_callbacks(client: GradingClient, thread_id: str, callback: OnEvaluation, turn: Coroutine[Any, Any, RunResult]) -> RunResult:
+    """Wait for a turn, and call back once for every evaluation that the thread gains meanwhile, for all of them before this returns."""
+    reported: set[tuple[str, int]] = set()
+
+    async def report(evaluation: Evaluation) -> None:
+        place = (evaluation.grading_run_id, evaluation.iteration)
+        if place in reported:
+            return
+        reported.add(place)
+        try:
+            answer = callback(evaluation.model_copy(deep=True))
+            if inspect.isawaitable(answer):
+                await answer
+        except Exception:
+            logger.exception("on_evaluation raised for iteration %d of %s", evaluation.iteration, thread_id)
+
+    async def follow(after: int) -> None:
+        while True:
+            await asyncio.sleep(CALLBACK_SECONDS)
+            with contextlib.suppress(GradeloopError):
+                page = await client.evaluations(thread_id, after=after)
+                after += len(page.items)
+                for evaluation in page.items:
+                    await asyncio.shield(report(evaluation))
+
+    known = 0
+    with contextlib.suppress(GradeloopError):
+        known = (await client.evaluations(thread_id, after=10**9)).total
+    following = asyncio.create_task(follow(known))
+    try:
+        result = await turn
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+    for evaluation in result.evaluations:
+        await report(evaluation)
+    return result

@@ -12,10 +12,10 @@ from gradeloop.contract.thread import SEARCH_ATTRIBUTES, WORKFLOW
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
 
 LATEST = "latest"
-"""Stands for the thread that was started last, wherever an id is expected."""
+"""The name of the thread that was started last, wherever an id is expected."""
 
 BETWEEN = 1_000
-"""Threads that ended before those that ended last, and began after one of them: above that, a list may lack some."""
+"""The most threads that are read because they began after one in the list but ended earlier; with more, a list may lack some."""
 
 _STATUS, _RUN, _RUBRIC = (SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
 
@@ -25,7 +25,7 @@ class ListedThread(Strict):
 
     thread_id: str
     status: str
-    """The grading run's, or how the workflow closed where that is not known."""
+    """The grading run's status, or how the workflow closed where that is not known."""
     open: bool
     started: datetime
     closed: datetime | None
@@ -45,7 +45,7 @@ async def threads(client: Client, *, status: str | None = None, limit: int = 20)
     Args:
         client: Connected to the namespace.
         status: A run status, to list the threads of that status alone.
-        limit: How many at most.
+        limit: The most threads to yield.
 
     Raises:
         ServerUnreachable: The server does not answer, or does not know our search attributes.
@@ -62,7 +62,7 @@ async def threads(client: Client, *, status: str | None = None, limit: int = 20)
 
 
 async def _newest(client: Client, query: str, limit: int) -> list[ListedThread]:
-    """Return threads by their start, the newest first, each once; the server has open ones first, and the others by their end."""
+    """Return threads by their start, the newest first and without duplicates; the server lists open ones first, others by their end."""
     found: dict[str, ListedThread] = {}
 
     async def take(more: str, most: int) -> list[ListedThread]:
@@ -70,7 +70,7 @@ async def _newest(client: Client, query: str, limit: int) -> list[ListedThread]:
             listed = _listed(execution)
             if listed.thread_id not in found or found[listed.thread_id].started < listed.started:
                 found[listed.thread_id] = listed
-        return sorted(found.values(), key=lambda each: each.started, reverse=True)
+        return sorted(found.values(), key=lambda thread: thread.started, reverse=True)
 
     await take(" AND ExecutionStatus = 'Running'", limit)
     newest = await take(" AND ExecutionStatus != 'Running'", limit)

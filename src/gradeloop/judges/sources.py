@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.client.client import ThreadReader
+from gradeloop.client.client import GradingClient
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun, RunMessage
@@ -68,7 +68,7 @@ def names_file(name: str) -> bool:
     return path.exists() or path.suffix in {*YAML_SUFFIXES, ".md", ".txt"}
 
 
-async def load_runs(sources: Sequence[str], reader: ThreadReader | None) -> list[AgentRun]:
+async def load_runs(sources: Sequence[str], reader: GradingClient | None) -> list[AgentRun]:
     """Return the runs of files and of threads, in order.
 
     Raises:
@@ -86,7 +86,7 @@ async def load_runs(sources: Sequence[str], reader: ThreadReader | None) -> list
     return runs
 
 
-async def read_thread(reader: ThreadReader, thread_id: str) -> AgentRun:
+async def read_thread(reader: GradingClient, thread_id: str) -> AgentRun:
     """Return a thread of ours as a run, drafts and feedback as they were said.
 
     Raises:

@@ -10,7 +10,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from gradeloop.client.thread import failure
+from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.transcript import AgentRun, answer_of, as_log
@@ -67,7 +67,7 @@ async def _first_event(temporal: Client, name: str) -> HistoryEvent | None:
             return event if kind == JUDGING_WORKFLOW else None
     except RPCError as error:
         if error.status not in GONE:
-            raise failure(error, name) from None
+            raise error_of_rpc(error, name) from None
     return None
 
 

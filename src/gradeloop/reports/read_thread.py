@@ -15,8 +15,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from gradeloop.client.client import GradingClient, ThreadReader
-from gradeloop.client.thread import ThreadHandle, failure
+from gradeloop.client.client import GradingClient
+from gradeloop.client.thread import ThreadHandle, error_of_rpc
 from gradeloop.contract.base import Page
 from gradeloop.contract.evaluation import CheckOutcome, Evaluation, Event, Evidence, check_outcome, evidence_of
 from gradeloop.contract.messages import Message
@@ -74,7 +74,7 @@ async def histories(temporal: Client, workflow_id: str) -> Histories:
             following, closed = before, True
     except RPCError as error:
         if error.status not in GONE:
-            raise failure(error, workflow_id) from None
+            raise error_of_rpc(error, workflow_id) from None
     return Histories(tuple(runs), (_missing(len(runs)),))
 
 
@@ -173,7 +173,7 @@ class ThreadRecord:
         return self.result if current and self.state.status != "running" else None
 
 
-async def thread_record(reader: ThreadReader, thread_id: str) -> ThreadRecord:
+async def thread_record(reader: GradingClient, thread_id: str) -> ThreadRecord:
     """Read a thread.
 
     Raises:
@@ -203,7 +203,7 @@ async def _all(page: Callable[[int], Awaitable[Page[Item]]]) -> tuple[tuple[Item
     return tuple(found), first or 0
 
 
-async def _kept(reader: ThreadReader, thread_id: str) -> dict[str, JsonValue]:
+async def _kept(reader: GradingClient, thread_id: str) -> dict[str, JsonValue]:
     try:
         return mapping((await reader.checkpoint(thread_id)).get("thread"))
     except (InvalidRequest, ServerUnreachable):  # a thread may be larger than what one answer takes

@@ -76,9 +76,9 @@ class ReportSubject:
         return Path(self.name).suffix.lower() in {".json", ".jsonl"} or Path(self.name).is_file()
 
     async def _thread(self) -> str:
-        from gradeloop.client.client import opened
+        from gradeloop.client.client import open_thread
 
-        client, thread_id, _ = await opened(self.name)
+        client, thread_id, _ = await open_thread(self.name)
         return run_page(await read_thread_report(client, thread_id))
 
     async def _batch(self) -> str:

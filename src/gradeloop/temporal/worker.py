@@ -251,13 +251,13 @@ def _sha256(file: Path) -> str:
         raise InvalidRequest(f"{str(file)!r} cannot be read ({error.strerror}); correct the path") from error
 
 
-async def wake(task_queue: str, connection: Connection) -> None:
+async def wake_worker(task_queue: str, connection: Connection) -> None:
     """Start the worker of a queue that `gradeloop run` made, where it has ended."""
     if OURS.fullmatch(task_queue):
         await ensure_worker_of(task_queue, connection)
 
 
-async def looked_after(task_queue: str, connection: Connection) -> None:
+async def keep_worker_alive(task_queue: str, connection: Connection) -> None:
     """Start the worker of a queue of ours again whenever it is gone; never ends."""
     while True:
         await asyncio.sleep(WORKER_POLL_SECONDS)
@@ -311,7 +311,7 @@ class QueueWatch:
             self.ready_file.unlink(missing_ok=True)
         idle = await self._open_workflows() == 0
         if not idle:
-            ready(self.ready_file)
+            write_readiness(self.ready_file)
         return idle
 
     async def _open_workflows(self) -> int | None:
@@ -321,7 +321,7 @@ class QueueWatch:
             return None
 
 
-def ready(file: Path | None, error: Exception | None = None) -> None:
+def write_readiness(file: Path | None, error: Exception | None = None) -> None:
     """Tell whoever started this worker, in the file that they named, that it serves, or why it cannot."""
     if file is not None:
         told = {"ok": True} if error is None else {"ok": False, "error": str(error), "kind": type(error).__name__}

@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 
 from gradeloop.batches.contract import BatchSummary, Case, CaseResult
 from gradeloop.client.listing import ListedThread, threads
-from gradeloop.client.thread import failure
+from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.thread import ThreadState
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.reports.html import document
@@ -151,7 +151,7 @@ class ThreadPages:
         try:
             found = await self._site.client.temporal.get_workflow_handle(thread_id).describe()
         except RPCError as error:
-            raise failure(error, thread_id) from None
+            raise error_of_rpc(error, thread_id) from None
         mark = f"{found.run_id} {found.history_length} {found.status}"
         return ThreadOnServer(mark, found.status == WorkflowExecutionStatus.RUNNING, found.task_queue)
 

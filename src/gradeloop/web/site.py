@@ -18,7 +18,7 @@ from gradeloop.client.client import GradingClient
 from gradeloop.errors import GradeloopError, ServerUnreachable, StoreUnavailable, ThreadClosed, ThreadNotFound, WorkerFailed
 from gradeloop.reports.html import Live, document
 from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.worker import wake
+from gradeloop.temporal.worker import wake_worker
 
 
 class SteeredPage(Live):
@@ -179,7 +179,7 @@ class Site:
         Raises:
             GradeloopError: There is no such thread, or its worker does not start.
         """
-        await wake(await self.client.task_queue_of(thread_id), self.connection)
+        await wake_worker(await self.client.task_queue_of(thread_id), self.connection)
 
     def begin(self, work: "Coroutine[Any, Any, Any]") -> "asyncio.Task[Any]":
         """Have work go on after its request was answered, to the end of the page at most; what it raises is its starter's to read."""

@@ -36,7 +36,7 @@ FIXED_COLUMNS = 35
 """The width of iteration, result and score."""
 
 
-def opening(thread_id: str, ui: str | None) -> Text:
+def opening_line(thread_id: str, ui: str | None) -> Text:
     """Return the first line of a run."""
     where = f"  {ui}/namespaces/default/workflows/{thread_id}" if ui else ""
     return Text("Thread ", "dim").append(thread_id, "bold").append(where, "dim")
@@ -114,10 +114,10 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
     if result.error:
         yield Text(printable(result.error), "red")
     if result.waiting_for:
-        yield from asked(result.thread_id, result.waiting_for)
+        yield from decision_commands(result.thread_id, result.waiting_for)
 
 
-def asked(thread_id: str, waiting: WaitingFor) -> Iterator[Text]:
+def decision_commands(thread_id: str, waiting: WaitingFor) -> Iterator[Text]:
     """Yield the commands by which a person decides."""
     for criterion in waiting.criteria:
         yield Text(f"gradeloop decide {thread_id} {criterion.id} --pass", "bold").append(
@@ -241,7 +241,7 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text]:
     if state.reason == "budget" and state.budget:
         yield Text(f"  stopped by its budget: {state.budget.overrun(state.usage)}; resume with a larger one", "bold yellow")
     if state.waiting_for:
-        yield from asked(thread_id, state.waiting_for)
+        yield from decision_commands(thread_id, state.waiting_for)
 
 
 def listing(threads: Sequence[ListedThread]) -> Iterator[Table | Text]:
@@ -329,7 +329,7 @@ class PlainScreen:
 
     def opened(self, thread_id: str, ui: str | None) -> None:
         """See `Screen`."""
-        self._console.print(opening(thread_id, ui), soft_wrap=True)
+        self._console.print(opening_line(thread_id, ui), soft_wrap=True)
 
     def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
