@@ -3,10 +3,10 @@
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import JsonValue
@@ -27,14 +27,16 @@ from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.client import Judge, Judged, judge_many
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
-from gradeloop.judges.registry import Registry
 from gradeloop.judges.schema import keys_of, value_at
-from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, with_model
+from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
 from gradeloop.settings.worker import find_config_file
-from gradeloop.store.engine import Store, own_store
+from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, percent
+
+if TYPE_CHECKING:
+    from gradeloop.judges.registry import Registry
 
 app = typer.Typer(rich_markup_mode=None)
 registry_app = typer.Typer(
@@ -114,7 +116,6 @@ def agreement(
 @registry_app.command()
 def create(collection: Collection, file: JudgeFile) -> None:
     """Register a rubric as version 1."""
-    from gradeloop.judges.sources import read_judge
 
     async def work(registry: "Registry") -> None:
         made = await registry.create_rubric(collection, read_judge(file))
@@ -126,7 +127,6 @@ def create(collection: Collection, file: JudgeFile) -> None:
 @registry_app.command()
 def add(collection: Collection, rubric: RubricId, file: JudgeFile) -> None:
     """Register a rubric's next version; an unchanged rubric keeps its version."""
-    from gradeloop.judges.sources import read_judge
 
     async def work(registry: "Registry") -> None:
         made = await registry.add_version(collection, rubric, read_judge(file))
@@ -163,11 +163,14 @@ def show(
     asyncio.run(_with_registry(work))
 
 
-async def _with_registry(work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the registry
-    from gradeloop.judges.registry import Registry
-    from gradeloop.store.engine import own_store
+async def _with_registry(work: Callable[["Registry"], Awaitable[None]]) -> None:
+    await work(_open_registry())
 
-    await work(Registry(own_store()))
+
+def _open_registry() -> "Registry":
+    from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which a judge in a file does not need
+
+    return Registry(own_store())
 
 
 CELL = 60
@@ -364,8 +367,8 @@ async def judge_runs(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
         GradeloopError: With one sentence for the user.
     """
     console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
-    registry = Registry(own_store()) if order.store or not names_file(order.judge) else None
-    config = await load_judge(order.judge, registry or Registry(Store("")))
+    registry = _open_registry() if order.store or not names_file(order.judge) else None
+    config = await load_judge(order.judge, registry)
     if registry is not None:
         await registry.open()
     require_files(order.tools, "--tools")
@@ -442,9 +445,8 @@ async def measure_named_agreement(judge: str, labels: Path, results: Path | None
     Raises:
         InvalidRequest: Judge, labels or results cannot be read, or have nothing in common.
     """
-    registry = Registry(own_store()) if results is None or not names_file(judge) else None
-    config = await load_judge(judge, registry or Registry(Store("")))
-    held = read_labels(labels, config)
-    if results is not None:
-        return measure_agreement(config, held, read_results(results))
-    return measure_agreement(config, held, await (registry or Registry(own_store())).judgements(config))
+    registry = _open_registry() if results is None or not names_file(judge) else None
+    config = await load_judge(judge, registry)
+    label_set = read_labels(labels, config)
+    judgements = read_results(results) if results is not None else await (registry or _open_registry()).judgements(config)
+    return measure_agreement(config, label_set, judgements)

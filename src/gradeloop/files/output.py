@@ -1,4 +1,4 @@
-"""Files that results are written to: looked at before anything runs, and replaced only when they are whole."""
+"""Files that results are written to: checked before anything runs, and replaced only when they are complete."""
 
 import os
 import shutil
@@ -15,10 +15,10 @@ PAGE = ".html"
 
 
 def resolve_writable(given: Path, suffixes: Sequence[str]) -> Path:
-    """Return the file that a path leads to, if it could be written.
+    """Return the absolute path of an output, after checking that it can be written.
 
     Raises:
-        InvalidRequest: It could not, or its suffix is none of those that are known; the message says what to do.
+        InvalidRequest: It cannot be written, or has another suffix; the message says what to do.
     """
     suffix = given.suffix.lower()
     if suffix not in suffixes:
@@ -45,7 +45,7 @@ def _temporary(path: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[TextIOWrapper]:
-    """Yield a new file that takes the place of `path` when all is written, and disappears where something fails."""
+    """Yield a new file that replaces `path` when all is written, and is removed if something fails."""
     temporary = _temporary(path)
     try:
         with temporary.open("x", encoding="utf-8", newline="") as file:
@@ -60,5 +60,5 @@ def replacing(path: Path) -> Iterator[TextIOWrapper]:
 
 
 def quoted_path(path: Path) -> str:
-    """Return a path as a message quotes it."""
+    """Return a path in quotes, cut to what a message has room for."""
     return clip(str(path), 200)

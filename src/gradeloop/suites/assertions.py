@@ -93,7 +93,7 @@ def refuse_others(told: Mapping[str, JsonValue], known: set[str], where: Locatio
     """Raise InvalidRequest where an object has a key that has no counterpart."""
     if odd := sorted(set(told) - known):
         names = ", ".join(sorted(known))
-        raise InvalidRequest(f"{where.told(odd[0])}: {clip(odd[0])} has no counterpart; leave it out. Known: {names}.")
+        raise InvalidRequest(f"{where.describe(odd[0])}: {clip(odd[0])} has no counterpart; leave it out. Known: {names}.")
 
 
 JUDGED = {"llm-rubric": False, "not-llm-rubric": True}
