@@ -31,7 +31,7 @@ from activities.tools.mcp import McpServers
 from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave
-from gradeloop.sandbox.choice import SandboxChoice, choose
+from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.worker import WorkerSettings, load_settings, read_flag
 from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
 from gradeloop.temporal.connect import Connection, connect, find, is_ours
@@ -131,7 +131,7 @@ async def serve(settings: WorkerSettings) -> None:
 
 def chosen(settings: WorkerSettings, *, all_of_them: bool = False) -> SandboxChoice:
     """Return the sandboxes that hold, of those that the settings want."""
-    return choose(settings.sandbox.use, [str(path) for path in settings.sandbox.read_only], all_of_them=all_of_them)
+    return choose_sandboxes(settings.sandbox.use, [str(path) for path in settings.sandbox.read_only], all_of_them=all_of_them)
 
 
 def withhold_keys() -> None:

@@ -14,7 +14,7 @@ from activities.tools.base import Tool
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader, elsewhere, ours
+from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader, remote_tools, worker_tools
 from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import call_groups
@@ -77,7 +77,7 @@ class WorkerServices:
                     self.toolbox.refuse_non_grader(judge.function, "grader")
             self.toolbox.refuse_unknown(brief.grader.tools if brief.grader else (), "grader.tools", judges=True)
             self._refuse_unpriced(brief)
-            abroad = elsewhere(brief.grader.tools) if brief.grader else {}
+            abroad = remote_tools(brief.grader.tools) if brief.grader else {}
             for criterion in brief.rubric.checked if brief.rubric else ():
                 if criterion.check and criterion.check.tool not in abroad:
                     where = f"rubric: the check of {criterion.id}"
@@ -92,7 +92,7 @@ class WorkerServices:
             ModelFault: None is named and this worker has no key for any.
         """
         named = [judge for group in call_groups(brief.rubric) for judge in group.judges] if brief.rubric else []
-        elsewhere = brief.grader.elsewhere if brief.grader else None
+        elsewhere = brief.grader.remote if brief.grader else None
         told = [judge or elsewhere or self.grader_of(brief) for judge in named]
         return tuple({judge.model_dump_json(): judge for judge in told}.values())
 
@@ -108,9 +108,9 @@ class WorkerServices:
     def offer_for(self, brief: GradingSettings) -> WorkerCapabilities:
         """Return the offer; where the thread leaves its grader open, it says who that is."""
         tools = brief.grader.tools if brief.grader else ()
-        told: dict[str, object] = {"tools": self.toolbox.sha256(tools), "cacheable": self.toolbox.cacheable(ours(tools))}
+        told: dict[str, object] = {"tools": self.toolbox.sha256(tools), "cacheable": self.toolbox.cacheable(worker_tools(tools))}
         told["facts"] = {tool.spec.name: _facts(tool) for tool in self.toolbox.named(sorted(_tools_of(brief)))}
-        somebody = brief.grader is not None and (brief.grader.model or brief.grader.elsewhere)
+        somebody = brief.grader is not None and (brief.grader.model or brief.grader.remote)
         if brief.rubric and not somebody and any(None in group.judges for group in call_groups(brief.rubric)):
             told["grader"] = self.grader_of(brief)
         return self.offer.model_copy(update=told)
@@ -128,9 +128,9 @@ def _tools_of(brief: GradingSettings) -> set[str]:
     """Return the names of all tools of this worker's that the thread may call, and perhaps of some elsewhere."""
     rubric, grader = brief.rubric, brief.grader or Grader()
     checks = [criterion.check.tool for criterion in rubric.checked if criterion.check] if rubric else []
-    judges = [grader.elsewhere, *(judge for group in call_groups(rubric) for judge in group.judges)] if rubric else []
+    judges = [grader.remote, *(judge for group in call_groups(rubric) for judge in group.judges)] if rubric else []
     functions = [judge.function for judge in judges if isinstance(judge, RemoteGrader) and judge.function]
-    return {*ours(brief.generator.tools), *ours(grader.tools), *checks, *functions}
+    return {*worker_tools(brief.generator.tools), *worker_tools(grader.tools), *checks, *functions}
 
 
 def _facts(tool: Tool) -> ToolFacts:

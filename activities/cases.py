@@ -15,7 +15,17 @@ from activities.grade import GraderQuestion, answer_form, answer_tag, grader_req
 from activities.model_call import Heartbeat, heartbeats, paid_call
 from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.state_cache import CaseLoader, GradingSettings
-from gradeloop.batches.cases import CaseConversation, checks_of, judged, judging_of, log_of, of_judging, of_thread, thread_of, units_of
+from gradeloop.batches.cases import (
+    CaseConversation,
+    build_judging_request,
+    build_thread_request,
+    log_of,
+    result_of_answers,
+    result_of_judging,
+    result_of_thread,
+    run_checks,
+    units_of,
+)
 from gradeloop.batches.contract import (
     NO_OUTPUT,
     BatchClosing,
@@ -32,20 +42,20 @@ from gradeloop.batches.contract import (
     OpenedBatch,
     ShardOpened,
     Upload,
-    ended,
+    build_result,
 )
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase
 from gradeloop.contract.evaluation import CheckOutcome, Verdict
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Generator, Grader, RunResult
-from gradeloop.contract.transcript import request_of
+from gradeloop.contract.transcript import request_index
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.cache_key import reuse_key
-from gradeloop.grading.prompts import JudgedDraft, generator_system
-from gradeloop.grading.quotes import verified
+from gradeloop.grading.prompts import JudgedDraft, build_generator_system
+from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.store.engine import STORE_CURE, Store
 
@@ -73,7 +83,7 @@ class CaseServices:
             return await paid_call(self.desk, request, pulse)
         except ApplicationError as error:
             if error.type == "rate_limited":
-                await self.ledger.throttled(call.batch_id, request.spec.id)
+                await self.ledger.count_throttling(call.batch_id, request.spec.id)
             raise
 
     async def settle(
@@ -97,7 +107,7 @@ class CaseServices:
             unit: That question.
         """
         whole = result.model_copy(update={"attempt": call.attempt, "usage": held.spent + result.usage})
-        status = await self.ledger.settle(call.batch_id, call.position, whole, spent, key=key, unit=unit)
+        status = await self.ledger.end_case(call.batch_id, call.position, whole, spent, key=key, conversation=unit)
         self.views.drop(call.batch_id, call.position)
         return case_answer(status)
 
@@ -131,13 +141,13 @@ class DraftCase:
                 return case_answer(held.status)
             if held.output is not None:
                 return CaseAnswer()
-            standing = await self._desk.ledger.standing(call.batch_id, (call.position, call.attempt, 0), None)
-            if standing.held:
-                return CaseAnswer(held=standing.held)
+            standing = await self._desk.ledger.look_up(call.batch_id, (call.position, call.attempt, 0), None)
+            if standing.pause_reason:
+                return CaseAnswer(held=standing.pause_reason)
             request = _request(held.case, call)
             reply = await self._desk.paid(call, standing, request, pulse)
             draft = sized(reply.message, request.spec.id).content
-            await self._desk.ledger.drafted(call.batch_id, call.position, call.attempt, draft, call.carried + reply.usage)
+            await self._desk.ledger.keep_draft(call.batch_id, call.position, call.attempt, draft, call.carried + reply.usage)
             self._desk.views.drop(call.batch_id, call.position)
             return CaseAnswer()
 
@@ -147,7 +157,7 @@ def _request(case: Case, call: CaseCall) -> ModelRequest:
     if generator is None or generator.model is None:
         raise LookupError(f"the case {case.id!r} has no model that drafts it")
     shown = case.rubric if generator.show_rubric else None
-    system = generator_system(generator.system_prompt, shown)
+    system = build_generator_system(generator.system_prompt, shown)
     return ModelRequest(spec=generator.model, step=Step(role="generator"), messages=case.messages, system=system, raised=call.raised)
 
 
@@ -186,22 +196,22 @@ class GradeCase:
             if held.output is None:
                 raise ApplicationError("the case has no draft", type=NO_OUTPUT, non_retryable=True)
             try:
-                checks = checks_of(held.case, held.output)
+                checks = run_checks(held.case, held.output)
             except ValueError as error:
-                return await self._desk.settle(call, held, ended(held.case, "error", output=held.output, error=str(error)), Usage())
+                return await self._desk.settle(call, held, build_result(held.case, "error", output=held.output, error=str(error)), Usage())
             if not units_of(held.case):
-                return await self._desk.settle(call, held, judged(held.case, held.output or "", []), Usage())
+                return await self._desk.settle(call, held, result_of_answers(held.case, held.output or "", []), Usage())
             return await self._answered(call, held, self._question(held, checks, call), pulse)
 
     async def _answered(self, call: CaseCall, held: StoredCase, question: Question, pulse: Heartbeat) -> CaseAnswer:
         place = (call.position, call.attempt, call.unit)
-        standing = await self._desk.ledger.standing(call.batch_id, place, question.key)
-        unit, spent = standing.unit, Usage()
+        standing = await self._desk.ledger.look_up(call.batch_id, place, question.key)
+        unit, spent = standing.conversation, Usage()
         if not unit.ended and standing.verdict is not None:
             unit.verdict, unit.cached, unit.judge = Verdict.model_validate_json(standing.verdict), True, question.model.id
         elif not unit.ended:
-            if standing.held:
-                return CaseAnswer(held=standing.held)
+            if standing.pause_reason:
+                return CaseAnswer(held=standing.pause_reason)
             spent = await self._ask(call, held, question, standing, pulse)
         return await self._take(call, held, unit, spent, question.key)
 
@@ -213,9 +223,9 @@ class GradeCase:
         if is_over(held, call):
             return case_answer(held.status)
         if failed.what != "unit":
-            result = ended(held.case, "error", output=held.output, error=failed.error, usage=failed.usage)
+            result = build_result(held.case, "error", output=held.output, error=failed.error, usage=failed.usage)
             return await self._desk.settle(call, held, result, failed.usage)
-        unit = (await self._desk.ledger.standing(call.batch_id, (call.position, call.attempt, call.unit), None)).unit
+        unit = (await self._desk.ledger.look_up(call.batch_id, (call.position, call.attempt, call.unit), None)).conversation
         unit.error, unit.scratch, unit.usage = failed.error, [], unit.usage + failed.usage
         return await self._take(call, held, unit, failed.usage)
 
@@ -232,7 +242,7 @@ class GradeCase:
             instructions=grader.system_prompt,
             tools=self._desk.desk.toolbox.sha256(()),
             records=Log(log).sha256(),
-            request=request_of(log, len(log) - 1),
+            request=request_index(log, len(log) - 1),
             checks=checks,
         )
         key = hashlib.sha256("/".join([*_own(call, held), asked]).encode()).hexdigest() if _own(call, held) else asked
@@ -240,14 +250,14 @@ class GradeCase:
 
     async def _ask(self, call: CaseCall, held: StoredCase, question: Question, standing: CaseLookup, pulse: Heartbeat) -> Usage:
         """Make the call, and have the conversation take its answer; return what it cost."""
-        unit, log, group = standing.unit, question.messages, question.group
+        unit, log, group = standing.conversation, question.messages, question.group
         tagged = answer_form(question.model) == "tagged"
         asking = GraderQuestion(
             rubric=held.case.rubric,
             group=group,
             grader=held.case.grader or Grader(),
             model=question.model,
-            judged=JudgedDraft(log, request_of(log, len(log) - 1), len(log) - 1, question.checks, call.nonce),
+            judged=JudgedDraft(log, request_index(log, len(log) - 1), len(log) - 1, question.checks, call.nonce),
             scratch=unit.scratch,
             step=Step(role="grader", group=group.index, sample=question.sample, step=unit.steps),
             tag=answer_tag(call.nonce, str(call.unit)) if tagged else None,
@@ -256,8 +266,8 @@ class GradeCase:
         request = grader_request(asking)
         reply = await self._desk.paid(call, standing, request, pulse)
         message = sized(reply.message, request.spec.id)
-        reading = read(message.content, group, unit.pending or None, tag=request.tag)
-        reading = verified(reading, log) if group.quoted and isinstance(reading, Verdict) else reading
+        reading = parse_verdict(message.content, group, unit.pending or None, tag=request.tag)
+        reading = verify_quotes(reading, log) if group.quoted and isinstance(reading, Verdict) else reading
         spent = call.carried + reply.usage
         unit.judge, unit.usage = question.model.id, unit.usage + spent
         unit.note(message, reading, group, sum(len(each.ids) for each, _ in units_of(held.case)))
@@ -267,14 +277,14 @@ class GradeCase:
         """Keep a conversation; with the last of a case's the case ends."""
         asked, output, only = len(units_of(held.case)), held.output or "", unit
         if asked == 1 and unit.ended:
-            result = judged(held.case, output, [unit]).model_copy(update={"usage": unit.usage})
+            result = result_of_answers(held.case, output, [unit]).model_copy(update={"usage": unit.usage})
             return await self._desk.settle(call, held, result, spent, key=key, unit=only)
-        units = await self._desk.ledger.keep(call.batch_id, (call.position, call.attempt, call.unit), unit, spent, key)
+        units = await self._desk.ledger.keep_conversation(call.batch_id, (call.position, call.attempt, call.unit), unit, spent, key)
         if not unit.ended:
             return CaseAnswer(again=True)
         if len(units) < asked or not all(unit.ended for unit in units):
             return CaseAnswer()
-        result = judged(held.case, output, units).model_copy(update={"usage": sum((unit.usage for unit in units), Usage())})
+        result = result_of_answers(held.case, output, units).model_copy(update={"usage": sum((unit.usage for unit in units), Usage())})
         return await self._desk.settle(call, held, result, Usage())
 
 
@@ -318,7 +328,7 @@ class BatchActivities:
         seen.add(sha256)
         try:
             self._desk.desk.refuse_unservable(brief)
-            checks_of(case, "")
+            run_checks(case, "")
         except ApplicationError as error:
             raise _refused(f"the case {case.id!r}: {error.message}") from None
         except ValueError as error:
@@ -359,16 +369,16 @@ class BatchActivities:
         held = await self._desk.views.again(call.batch_id, call.position)
         if is_over(held, call):
             return ChildRequest(known=case_answer(held.status))
-        batch = await self._desk.ledger.standing(call.batch_id, (call.position, call.attempt, 0))
-        if batch.held:
-            return ChildRequest(known=CaseAnswer(held=batch.held))
+        batch = await self._desk.ledger.look_up(call.batch_id, (call.position, call.attempt, 0))
+        if batch.pause_reason:
+            return ChildRequest(known=CaseAnswer(held=batch.pause_reason))
         if batch.request.budget is not None and batch.request.budget.max_cost_usd is not None:
             self._desk.desk.refuse_unservable(_brief(held.case, priced=True))
         try:
             if held.plan.kind == "thread":
-                thread = thread_of(held.case, batch.request.priority)
+                thread = build_thread_request(held.case, batch.request.priority)
                 return ChildRequest(type="GradingThread", argument=thread.model_dump(mode="json"))
-            judging = judging_of(held.case, held.output or "", batch.request.priority)
+            judging = build_judging_request(held.case, held.output or "", batch.request.priority)
         except ValueError as error:
             raise ApplicationError(str(error), type=NO_OUTPUT, non_retryable=True) from None
         return ChildRequest(type="Judging", argument=judging.model_dump(mode="json"))
@@ -385,9 +395,13 @@ class BatchActivities:
         try:
             found = await handle.result()
         except WorkflowFailureError as error:
-            result = ended(held.case, "error", output=held.output, error=f"its workflow failed: {error.cause}")
+            result = build_result(held.case, "error", output=held.output, error=f"its workflow failed: {error.cause}")
         else:
-            result = of_thread(held.case, found) if isinstance(found, RunResult) else of_judging(held.case, held.output or "", found)
+            result = (
+                result_of_thread(held.case, found)
+                if isinstance(found, RunResult)
+                else result_of_judging(held.case, held.output or "", found)
+            )
         return await self._desk.settle(call, held, result, result.usage)
 
 

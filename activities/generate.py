@@ -10,7 +10,7 @@ from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Strict
 from gradeloop.contract.messages import MESSAGE_BYTES, Message, Usage
-from gradeloop.grading.prompts import generator_system, last_draft
+from gradeloop.grading.prompts import build_generator_system, last_draft_message
 
 
 class GenerateCall(Strict):
@@ -62,7 +62,7 @@ class GeneratorActivities:
         generator = brief.generator
         if generator.model is None:
             raise LookupError("the thread's generator is no model")
-        said = (*messages, last_draft()) if call.last else tuple(messages)
+        said = (*messages, last_draft_message()) if call.last else tuple(messages)
         goes_on = brief.rubric is not None or bool(generator.tools)
         return ModelRequest(
             spec=generator.model,
@@ -70,7 +70,7 @@ class GeneratorActivities:
             messages=said,
             breakpoints=(len(messages) - 1,) if goes_on else (),
             raised=call.raised,
-            system=generator_system(generator.system_prompt, brief.rubric if generator.show_rubric else None),
+            system=build_generator_system(generator.system_prompt, brief.rubric if generator.show_rubric else None),
             tools=self._desk.toolbox.specs(generator.tools),
             tools_allowed=not call.last,
         )

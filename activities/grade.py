@@ -22,10 +22,10 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.prompts import JudgedDraft, grader_prompt, is_elided, last_turn, sent_sha256
-from gradeloop.grading.quotes import verified
+from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, is_elided, last_turn_message, sent_sha256
+from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup, call_groups
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.settings.catalog import capability_of
 
 
@@ -57,7 +57,7 @@ def grader_request(asking: GraderQuestion) -> ModelRequest:
     """
     model, group, tools = asking.model, asking.group, asking.tools
     try:
-        given = grader_prompt(asking.rubric, group, asking.judged, instructions=asking.grader.system_prompt, tag=asking.tag)
+        given = build_grader_prompt(asking.rubric, group, asking.judged, instructions=asking.grader.system_prompt, tag=asking.tag)
     except InvalidRequest as error:
         raise ApplicationError(str(error), type="config", non_retryable=True) from None
     said = (*given.messages, *asking.scratch)
@@ -66,7 +66,7 @@ def grader_request(asking: GraderQuestion) -> ModelRequest:
     return ModelRequest(
         spec=model,
         step=asking.step,
-        messages=(*said, *((last_turn(),) if asking.last else ())),
+        messages=(*said, *((last_turn_message(),) if asking.last else ())),
         system=given.system,
         tools=tools,
         schema=_schema(group) if bound else None,
@@ -181,10 +181,10 @@ class GraderActivities:
         )
         if message.tool_calls and not call.last:
             return told
-        reading = read(message.content, group, call.pending or None, tag=request.tag)
+        reading = parse_verdict(message.content, group, call.pending or None, tag=request.tag)
         if isinstance(reading, Verdict):
             messages = await self._desk.threads.messages(call.thread.messages)
-            reading = verified(reading, call.shown(messages)) if group.quoted else reading
+            reading = verify_quotes(reading, call.shown(messages)) if group.quoted else reading
             return told.model_copy(update={"verdict": reading})
         return told.model_copy(update={"malformed": reading})
 

@@ -15,7 +15,14 @@ from activities.model_call import heartbeats
 from activities.state_cache import LogRef, ThreadLoader
 from activities.tools.base import Tool
 from gradeloop.contract.base import Strict
-from gradeloop.contract.evaluation import EVIDENCE_BYTES, Evidence, check_outcome, evidence_of, graded, uncertain
+from gradeloop.contract.evaluation import (
+    EVIDENCE_BYTES,
+    Evidence,
+    build_evidence,
+    build_grader_evidence,
+    describe_uncertain_call,
+    parse_check_outcome,
+)
 from gradeloop.errors import explain
 from gradeloop.grading.prompts import records
 
@@ -86,7 +93,7 @@ def tool_activity(tool: Tool) -> Callable[[ToolRequest], Coroutine[Any, Any, Evi
                 words = _late(tool.spec.name) if deadline.expired() else _words(error)
                 if request.check or request.grader:
                     raise ApplicationError(words, type=CHECKER_ERROR, non_retryable=isinstance(error, NotCalled)) from None
-                return evidence_of(request.call, words, failed=True)
+                return build_evidence(request.call, words, failed=True)
 
     return call
 
@@ -103,7 +110,7 @@ def _refuse(tool: Tool, request: ToolRequest) -> None:
     if tool.needs_approval and not request.approved:
         raise NotCalled(f"{name} needs a person's approval, which this call has not; it was not called")
     if not tool.repeatable and activity.info().attempt > 1:
-        raise NotCalled(uncertain(name, request.operation_id))
+        raise NotCalled(describe_uncertain_call(name, request.operation_id))
 
 
 async def _called(tool: Tool, request: ToolRequest) -> object:
@@ -116,8 +123,8 @@ async def _called(tool: Tool, request: ToolRequest) -> object:
 
 def _evidence(request: ToolRequest, value: object) -> Evidence:
     if request.check:
-        return Evidence(call=request.call, text="", outcome=check_outcome(value))
-    return graded(request.call, value) if request.grader else evidence_of(request.call, value)
+        return Evidence(call=request.call, text="", outcome=parse_check_outcome(value))
+    return build_grader_evidence(request.call, value) if request.grader else build_evidence(request.call, value)
 
 
 def _late(tool: str) -> str:
@@ -144,12 +151,12 @@ class TranscriptActivities:
         async with heartbeats():
             shown = records(await self._threads.messages(request.messages))
         if not 0 <= request.record < len(shown):
-            return evidence_of(request.call, f"there is no record {request.record}; they run from 0 to {len(shown) - 1}", failed=True)
+            return build_evidence(request.call, f"there is no record {request.record}; they run from 0 to {len(shown) - 1}", failed=True)
         text = str(shown[request.record]["text"])
         stop = min(len(text), max(request.offset, 0) + PAGE_CHARACTERS)
         following = stop if stop < len(text) else None
         stretch = text[max(request.offset, 0) : stop]
-        return evidence_of(request.call, {"record": request.record, "characters": len(text), "next_offset": following, "text": stretch})
+        return build_evidence(request.call, {"record": request.record, "characters": len(text), "next_offset": following, "text": stretch})
 
 
 @activity.defn(name="find_worker")

@@ -18,7 +18,7 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.exit_codes import leave
@@ -151,7 +151,8 @@ async def storm(plan: Plan, folder: Path) -> Report:
         if len(judges.calls) != report.calls + plan.runs * plan.rollouts:
             report.faults.append(f"{len(judges.calls) - report.calls} calls to judge anew, and to read what was judged")
         history = await client.get_workflow_handle(first[0].id).fetch_history()
-        await Replayer(workflows=[JudgingWorkflow], data_converter=client.data_converter).replay_workflow(history)
+        replayer = Replayer(workflows=[JudgingWorkflow], workflow_runner=UnsandboxedWorkflowRunner(), data_converter=client.data_converter)
+        await replayer.replay_workflow(history)
         worker.kill()
     await judges.close()
     return report

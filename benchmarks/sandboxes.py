@@ -15,7 +15,7 @@ from activities.tools.base import Tool, ToolContext, tool_of
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox import Execution, Sandbox
 from gradeloop.sandbox.bubblewrap import Bubblewrap
-from gradeloop.sandbox.choice import SandboxChoice, choose
+from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.worker import WorkerSettings
@@ -106,7 +106,7 @@ def _pss(process: psutil.Process) -> float:
 
 def subjects() -> list[object]:
     """Return what is measured: the sandboxes that hold here, and no sandbox."""
-    held = {each.name for each in choose(all_of_them=True).tried if each.held}
+    held = {each.name for each in choose_sandboxes(all_of_them=True).tried if each.held}
     boxes: list[Sandbox] = [Monty(), Bubblewrap(), Landlock()]
     return [*(box for box in boxes if box.name in held), Bare()]
 

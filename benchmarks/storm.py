@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import Evaluation, Event
@@ -207,7 +207,9 @@ class Storm:
     async def _replayed(self, thread: str) -> list[str]:
         """Replay the thread's history: one that does not would be stuck at the next restart of its worker."""
         client = self._client.temporal
-        replayer = Replayer(workflows=[GradingThreadWorkflow], data_converter=client.data_converter)
+        replayer = Replayer(
+            workflows=[GradingThreadWorkflow], workflow_runner=UnsandboxedWorkflowRunner(), data_converter=client.data_converter
+        )
         outcome = await replayer.replay_workflow(await client.get_workflow_handle(thread).fetch_history(), raise_on_replay_failure=False)
         return [f"its history does not replay: {outcome.replay_failure}"] if outcome.replay_failure else []
 

@@ -252,7 +252,7 @@ class ActivityCalls:
     def unknown_judge(self) -> bool:
         """True before the first call, which tells what the worker offers, and where who judges this run is still to be found."""
         thread, rubric = self._thread, self._thread.rubric_in_force
-        named = thread.judge is not None or (thread.grader is not None and thread.grader.elsewhere is not None)
+        named = thread.judge is not None or (thread.grader is not None and thread.grader.remote is not None)
         judged = rubric is not None and any(None in each.judges for each in rubric.judged)
         return self.offer is None or (judged and not named)
 

@@ -21,9 +21,9 @@ from temporalio.exceptions import (
 from temporalio.workflow import ActivityConfig, ChildWorkflowHandle
 
 from gradeloop.batches.contract import (
+    BATCH_WORKFLOW,
     NO_OUTPUT,
     UPLOAD_WORKFLOW,
-    WORKFLOW,
     BatchClosing,
     BatchProgress,
     BatchRequest,
@@ -370,7 +370,7 @@ class StoreCasesWorkflow(StoreCases):
         return await call_store("store_cases", upload, int, Priority.default, f"store {len(upload.cases)} cases")
 
 
-@workflow.defn(name=WORKFLOW)
+@workflow.defn(name=BATCH_WORKFLOW)
 class GradingBatchWorkflow(GradingBatch):
     """One batch."""
 

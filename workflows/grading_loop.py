@@ -9,9 +9,9 @@ from activities.generate import GenerateCall, GeneratorTurn
 from activities.providers.base import Step
 from gradeloop.contract.evaluation import Evaluation, Judgement
 from gradeloop.contract.messages import Message, Usage, unanswered
-from gradeloop.contract.model_spec import names_of
+from gradeloop.contract.model_spec import tool_names
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.prompts import VERSION, feedback
+from gradeloop.grading.prompts import PROMPT_VERSION, feedback_message
 from gradeloop.grading.scoring import result_of, score_of, status_of
 from gradeloop.text import shortened
 from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, describe_error, kind_of
@@ -49,7 +49,7 @@ class Drafting:
             if wanted := unanswered(self._thread.log.slice(len(self._thread.log) - 1)):
                 await self._calls.capabilities(for_tools=True)
                 step = f"generator.{len(self._thread.log) - 1}"
-                for message in await self._tools.answer(exchange, wanted, names_of(self._thread.generator.tools), step):
+                for message in await self._tools.answer(exchange, wanted, tool_names(self._thread.generator.tools), step):
                     self.append(message)
             turn = await self._turn(exchange)
             exchange.steps += 1
@@ -173,7 +173,7 @@ class GradingLoop:
             return
         evaluation = self._decide(rubric, run, held, judgement)
         if evaluation.status == "running" and self._thread.supplied is None:
-            self.drafting.append(feedback(rubric, evaluation))
+            self.drafting.append(feedback_message(rubric, evaluation))
             run.iteration += 1
             self._report()
             if workflow.info().is_continue_as_new_suggested():
@@ -195,7 +195,7 @@ class GradingLoop:
             draft=held.draft,
             grader=held.judged_by,
             rubric_sha256=rubric.sha256(),
-            prompt_version=VERSION if rubric.judged else None,
+            prompt_version=PROMPT_VERSION if rubric.judged else None,
         )
         if self._thread.bytes() + evaluation.size() > self._thread.limit:
             evaluation = evaluation.curtailed()

@@ -15,7 +15,16 @@ from gradeloop.contract.messages import Log, Message, Usage, code_of, unanswered
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.cache_key import KEPT, reuse_key
-from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate, call_groups, curtailed, marks_of, may_be_met, row_characters
+from gradeloop.grading.scoring import (
+    CallGroup,
+    PassFindings,
+    aggregate,
+    call_groups,
+    could_be_satisfied,
+    row_characters,
+    scores_of,
+    shorten_verdict,
+)
 from workflows.activity_calls import (
     TOOL_CALLS,
     TURNS,
@@ -62,7 +71,7 @@ class GradingPass:
         judgement = aggregate(self._rubric, self._found())
         undecided = [person for person in self._rubric.asked_of_people if person.id not in self._pass.decisions]
         sound = judgement.error is None and not judgement.impossible
-        if undecided and sound and may_be_met(self._rubric, marks_of(self._rubric, judgement.rows)):
+        if undecided and sound and could_be_satisfied(self._rubric, scores_of(self._rubric, judgement.rows)):
             raise WaitingForPerson
         return judgement
 
@@ -127,7 +136,7 @@ class GradingPass:
         conversation.judge = self._name(group, sample)
         if conversation.verdict is not None:
             rows = sum(len(group.ids) * len(group.judges) for group in self._groups)
-            conversation.verdict = curtailed(conversation.verdict, row_characters(rows))
+            conversation.verdict = shorten_verdict(conversation.verdict, row_characters(rows))
             self._remember(group, sample, conversation)
 
     def _remote_question(self, group: CallGroup, sample: int) -> dict[str, Any]:
@@ -205,7 +214,7 @@ class GradingPass:
 
     def _judge(self, group: CallGroup, sample: int) -> GraderSpec | None:
         """Return who judges; None where that is the worker's default, which is not known yet."""
-        own = self._thread.grader.elsewhere if self._thread.grader else None
+        own = self._thread.grader.remote if self._thread.grader else None
         return group.judges[sample] or own or self._thread.judge
 
     def _name(self, group: CallGroup, sample: int) -> str | None:

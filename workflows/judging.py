@@ -17,7 +17,7 @@ from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
-from gradeloop.contract.transcript import RUN_BYTES, AgentRun, answer_of, as_log, request_of
+from gradeloop.contract.transcript import RUN_BYTES, AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import result_of, score_of
 from gradeloop.judges.answers import Rollout, Summary, shorten_raw, summarize
@@ -241,7 +241,7 @@ class JudgingWorkflow(Judging):
         self._rollouts: Rollouts | None = None
         if isinstance(judge, CriteriaJudge):
             self._run = GradingRun(grading_run_id=str(workflow.uuid4()), ordinal=0, nonce=nonce, max_iterations=1, finished=True)
-            self._pass = self._run.grading = PassState(draft=answer_of(self._thread.log.slice(0)))
+            self._pass = self._run.grading = PassState(draft=draft_index(self._thread.log.slice(0)))
             self._thread.run, self._rubric = self._run, judge.rubric
         else:
             self._rollouts = Rollouts(self._thread, self._calls, judge, self._request.run, nonce)
@@ -335,7 +335,7 @@ def _thread(request: JudgingRequest) -> Thread:
     judge, name = request.judge, workflow.info().workflow_id
     if not isinstance(judge, CriteriaJudge):
         return Thread(thread_id=name, generator=NOBODY_DRAFTS, max_iterations=1, log=Log(), priority=request.priority)
-    log = as_log(request.run)
+    log = run_as_messages(request.run)
     return Thread(
         thread_id=name,
         generator=NOBODY_DRAFTS,
@@ -343,7 +343,7 @@ def _thread(request: JudgingRequest) -> Thread:
         rubric=judge.rubric,
         max_iterations=1,
         log=Log(log),
-        request=request_of(log, answer_of(log)),
+        request=request_index(log, draft_index(log)),
         priority=request.priority,
         status="running",
     )

@@ -15,7 +15,7 @@ from gradeloop.contract.messages import FEEDBACK_SOURCE, MAX_MESSAGES, MESSAGE_B
 from gradeloop.contract.model_spec import RemoteGrader
 from gradeloop.errors import explain
 from gradeloop.grading.scoring import CallGroup
-from gradeloop.grading.verdicts import returned
+from gradeloop.grading.verdicts import parse_remote_verdict
 from workflows.activity_calls import FIND_WORKER, REMOTE_CALL, REMOTE_SECONDS, ActivityCalls, GraderFailed, Interrupted, describe_error
 from workflows.raw_arguments import UnreadableResult, decode_result
 from workflows.thread_state import Thread
@@ -127,7 +127,7 @@ async def remote_verdict(
         if is_cancelled_exception(error):
             raise
         raise GraderFailed(f"the grader {grader.id!r}: {describe_error(error)}") from None
-    verdict = returned(value, group)
+    verdict = parse_remote_verdict(value, group)
     if not isinstance(verdict, Verdict):
         raise GraderFailed(f"malformed_verdict: the grader {grader.id!r}: {'; '.join(verdict.problems)}")
     return verdict

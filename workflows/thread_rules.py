@@ -9,7 +9,16 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from gradeloop.contract.evaluation import Decision, Evaluation, Override, PendingCall, Status, WaitingCriterion, WaitingFor, evidence_of
+from gradeloop.contract.evaluation import (
+    Decision,
+    Evaluation,
+    Override,
+    PendingCall,
+    RunStatus,
+    WaitingCriterion,
+    WaitingFor,
+    build_evidence,
+)
 from gradeloop.contract.messages import Log, Usage, unanswered
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
@@ -24,11 +33,11 @@ from gradeloop.contract.thread import (
     ResumeRequest,
     RunResult,
     ThreadRequest,
-    parse,
+    parse_update,
     refuse_oversize,
 )
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.grading.scoring import best_of, overridden
+from gradeloop.grading.scoring import apply_override, best_evaluation
 from gradeloop.grading.templates import fill
 from workflows.activity_calls import ActivityCalls
 from workflows.raw_arguments import decode, parse_rubric
@@ -121,7 +130,7 @@ def settle_turn(thread: Thread) -> TurnOutcome:
     first = next((at for at, each in enumerate(thread.evaluations) if run and each.grading_run_id == run.grading_run_id), None)
     stop = len(thread.evaluations)
     held = thread.evaluations[first:stop] if first is not None else []
-    best = best_of(thread.rubric_in_force, held) if thread.rubric_in_force else None
+    best = best_evaluation(thread.rubric_in_force, held) if thread.rubric_in_force else None
     outcome = TurnOutcome(
         key="",
         payload="",
@@ -142,7 +151,7 @@ def settle_turn(thread: Thread) -> TurnOutcome:
     return outcome
 
 
-def _status(thread: Thread) -> Status | None:
+def _status(thread: Thread) -> RunStatus | None:
     if thread.status == "interrupted":
         return "interrupted"
     if thread.status == "waiting":
@@ -176,7 +185,7 @@ def _close_tool_calls(thread: Thread) -> None:
     """Answer the tool calls that an interruption left open: no provider takes a conversation without their results."""
     results = thread.drafting.results if thread.drafting else {}
     for at, call in enumerate(unanswered(thread.log.slice(max(len(thread.log) - 1, 0)))):
-        result = results.get(str(at)) or evidence_of(call.id, "not run: the turn was interrupted", failed=True)
+        result = results.get(str(at)) or build_evidence(call.id, "not run: the turn was interrupted", failed=True)
         thread.append(result.message(call.name))
 
 
@@ -272,7 +281,7 @@ class HumanDecisions:
         if at is None or judged is None or rubric is None:
             raise _stale("the evaluation is gone")
         when = workflow.now().isoformat(timespec="milliseconds")
-        told = overridden(rubric, judged, asked.criterion, Override(passed=asked.passed, why=asked.why, by=asked.by, time=when))
+        told = apply_override(rubric, judged, asked.criterion, Override(passed=asked.passed, why=asked.why, by=asked.by, time=when))
         thread.evaluations[at] = told
         thread.tell("overridden", index=at, criterion=asked.criterion)
         if told.overridden_result == "satisfied":
@@ -301,7 +310,7 @@ class HumanDecisions:
 
 def _read(model: type[CallAwaitingApproval], raw: RawValue, what: str) -> CallAwaitingApproval:
     try:
-        return parse(model, decode(raw, what))
+        return parse_update(model, decode(raw, what))
     except InvalidRequest as error:
         raise ApplicationError(str(error), type="InvalidRequest", non_retryable=True) from None
 
@@ -446,7 +455,7 @@ class TurnValidation:
     def refuse(self, raw: RawValue, update_id: str, *, rolling: bool) -> None:
         """Raise where a turn cannot be taken; nothing of it is recorded then."""
         try:
-            request = parse(InvokeRequest, decode(raw, "the turn"))
+            request = parse_update(InvokeRequest, decode(raw, "the turn"))
             turn = self.turn(raw, update_id)
             if not self._known(turn):
                 self._refuse_new(request, rolling=rolling)
@@ -467,7 +476,7 @@ class TurnValidation:
 
     def resumption(self, raw: RawValue, update_id: str) -> Invocation:
         """Return the turn that goes on with the interrupted one."""
-        budget = parse(ResumeRequest, decode(raw, "the resumption")).budget
+        budget = parse_update(ResumeRequest, decode(raw, "the resumption")).budget
         return Invocation(keys=[f"resume/{update_id}"], payload=payload_sha256({}), resumes=True, budget=budget)
 
     def _refuse_used_up(self, budget: Budget | None) -> None:
@@ -478,7 +487,7 @@ class TurnValidation:
 
     def turn(self, raw: RawValue, update_id: str) -> Invocation:
         """Return the turn that is asked for."""
-        request, thread = parse(InvokeRequest, decode(raw, "the turn")), self._thread
+        request, thread = parse_update(InvokeRequest, decode(raw, "the turn")), self._thread
         template = request.rubric if request.rubric is not None or request.vars is None else thread.template or thread.rubric
         return Invocation(
             keys=[request.key or update_id],

@@ -8,9 +8,19 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import to_json
 from temporalio import workflow
 
-from gradeloop.contract.base import FirstMistakes, Items, Page, Table, page_of, without_nulls
+from gradeloop.contract.base import BoundedDict, FirstMistakes, Items, Page, page_of, without_nulls
 from gradeloop.contract.criterion import Criterion
-from gradeloop.contract.evaluation import CheckOutcome, Decision, Evaluation, Event, EventType, Evidence, InterruptReason, Status, Verdict
+from gradeloop.contract.evaluation import (
+    CheckOutcome,
+    Decision,
+    Evaluation,
+    Event,
+    EventType,
+    Evidence,
+    InterruptReason,
+    RunStatus,
+    Verdict,
+)
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
@@ -50,7 +60,7 @@ class ToolCallRecord(State):
 
     operations: dict[str, str] = Field(default_factory=dict)
     """Their ids, by position: they stay the same where the run goes on under another name."""
-    approvals: Table[Approval] = Field(default_factory=dict)
+    approvals: BoundedDict[Approval] = Field(default_factory=dict)
     """By id."""
     begun: tuple[str, ...] = ()
     """Ids of those that were begun and must not be begun again."""
@@ -61,7 +71,7 @@ class Exchange(State):
 
     steps: int = 0
     tool_calls: int = 0
-    results: Table[Evidence] = {}
+    results: BoundedDict[Evidence] = {}
     """Of the tool calls of the last turn, by their position in it, until all are there."""
     exhausted: bool = False
     """True when tool calls or turns are used up: one last turn without tools is left."""
@@ -86,10 +96,10 @@ class PassState(State):
     """One grading pass in flight."""
 
     draft: int
-    checks: Table[CheckOutcome] = {}
-    conversations: Table[Conversation] = {}
+    checks: BoundedDict[CheckOutcome] = {}
+    conversations: BoundedDict[Conversation] = {}
     """By call group and sample, `0/0` the first."""
-    decisions: Table[Decision] = {}
+    decisions: BoundedDict[Decision] = {}
     usage: Usage = Usage()
     ledger: ToolCallRecord = Field(default_factory=ToolCallRecord)
     """Of the checks."""
@@ -121,7 +131,7 @@ class GradingRun(State):
     ordinal: int
     nonce: str
     max_iterations: int
-    status: Status = "running"
+    status: RunStatus = "running"
     iteration: int = 0
     grading: PassState | None = None
     judge: ModelSpec | None = None
@@ -174,7 +184,7 @@ class TurnOutcome(State):
     key: str
     payload: str
     grading_run_id: str | None
-    status: Status | None
+    status: RunStatus | None
     start: int
     stop: int
     evaluations: tuple[int, int]
@@ -195,9 +205,9 @@ class Thread(State):
     template: Rubric | None = None
     """The rubric as it was given, where variables are put into it."""
     vars: dict[str, JsonValue] | None = None
-    rubrics: Table[Rubric] = Field(default_factory=dict)
+    rubrics: BoundedDict[Rubric] = Field(default_factory=dict)
     """By sha256, the one that was in force before, for whoever wants to see what was asked."""
-    verdicts: Table[Verdict] = Field(default_factory=dict)
+    verdicts: BoundedDict[Verdict] = Field(default_factory=dict)
     """By what was asked, those about the draft that was judged last."""
     verdicts_of: int | None = None
     """Index of that draft."""

@@ -11,9 +11,9 @@ from temporalio.workflow import ActivityConfig
 
 from activities.capabilities import ToolFacts
 from activities.tool_call import CHECKER_ERROR, ToolRequest, TranscriptRequest, tool_name
-from gradeloop.contract.evaluation import Evidence, check_outcome, evidence_of, uncertain
+from gradeloop.contract.evaluation import Evidence, build_evidence, describe_uncertain_call, parse_check_outcome
 from gradeloop.contract.messages import Message, ToolCall
-from gradeloop.contract.model_spec import RemoteTool, elsewhere
+from gradeloop.contract.model_spec import RemoteTool, remote_tools
 from workflows.activity_calls import REMOTE_TOOL, TOOL_CALL, TOOL_CALLS, ActivityCalls, Interrupted, WaitingForPerson, describe_error, once
 from workflows.raw_arguments import UnreadableResult, decode_result
 from workflows.thread_state import MESSAGES, Approval, Exchange, Thread, ToolCallRecord
@@ -42,8 +42,8 @@ class ToolCalls:
     def _abroad(self) -> Mapping[str, RemoteTool]:
         """The tools that are not ours, by name."""
         if self._role == "generator":
-            return elsewhere(self._thread.generator.tools)
-        return elsewhere(self._thread.grader.tools) if self._thread.grader else {}
+            return remote_tools(self._thread.generator.tools)
+        return remote_tools(self._thread.grader.tools) if self._thread.grader else {}
 
     def operation(self, step: str) -> str:
         """Return the id of a call: run, iteration, step; the same however often it is made."""
@@ -82,12 +82,12 @@ class ToolCalls:
     async def _answer_one(self, exchange: Exchange, at: str, call: ToolCall, offered: tuple[str, ...], step: str, draft: str) -> None:
         if call.name not in offered:
             known = ", ".join(offered) or "none"
-            exchange.results[at] = evidence_of(call.id, f"there is no tool {call.name!r}; the tools are: {known}", failed=True)
+            exchange.results[at] = build_evidence(call.id, f"there is no tool {call.name!r}; the tools are: {known}", failed=True)
         elif call.invalid is not None:
-            exchange.results[at] = evidence_of(call.id, "the arguments are not a JSON object; nothing was run", failed=True)
+            exchange.results[at] = build_evidence(call.id, "the arguments are not a JSON object; nothing was run", failed=True)
         elif exchange.tool_calls >= TOOL_CALLS:
             exchange.exhausted = True
-            exchange.results[at] = evidence_of(call.id, f"not run: all {TOOL_CALLS} tool calls are used up", failed=True)
+            exchange.results[at] = build_evidence(call.id, f"not run: all {TOOL_CALLS} tool calls are used up", failed=True)
         else:
             exchange.tool_calls += 1
             if call.name not in exchange.called:
@@ -111,13 +111,13 @@ class ToolCalls:
         try:
             return await self.permitted(call.name, request, exchange.ledger)
         except ToolFailed as failed:
-            return evidence_of(call.id, str(failed), failed=True)
+            return build_evidence(call.id, str(failed), failed=True)
 
     async def _read_transcript(self, call: ToolCall) -> Evidence:
         self._thread.tell("tool_called", tool=call.name, role=self._role)
         record, offset = call.arguments.get("record"), call.arguments.get("offset", 0)
         if not isinstance(record, int) or not isinstance(offset, int):
-            return evidence_of(call.id, "record and offset are whole numbers", failed=True)
+            return build_evidence(call.id, "record and offset are whole numbers", failed=True)
         messages = self._calls.log(MESSAGES, self._thread.log)
         request = TranscriptRequest(call=call.id, messages=messages, record=record, offset=offset)
         try:
@@ -125,7 +125,7 @@ class ToolCalls:
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            return evidence_of(call.id, describe_error(error), failed=True)
+            return build_evidence(call.id, describe_error(error), failed=True)
 
     async def permitted(self, tool: str, request: ToolRequest, ledger: ToolCallRecord) -> Evidence | None:
         """Call a tool and return what it found; None where a person has yet to approve the call.
@@ -160,7 +160,7 @@ class ToolCalls:
     async def _run(self, tool: str, request: ToolRequest, ledger: ToolCallRecord, *, approved: bool) -> Evidence:
         single = self._is_single(tool)
         if single and request.operation_id in ledger.begun:
-            raise ToolFailed(uncertain(tool, request.operation_id))
+            raise ToolFailed(describe_uncertain_call(tool, request.operation_id))
         if self._calls.stopping:
             raise Interrupted
         if single:
@@ -173,7 +173,7 @@ class ToolCalls:
             if is_cancelled_exception(error):
                 raise
             unsure = single and _may_have_run(error, ours=abroad is None)
-            raise ToolFailed(uncertain(tool, request.operation_id) if unsure else describe_error(error)) from None
+            raise ToolFailed(describe_uncertain_call(tool, request.operation_id) if unsure else describe_error(error)) from None
 
     async def ours(self, tool: str, request: ToolRequest, *, approved: bool = False, summary: str = "") -> Evidence:
         """Call a tool of our worker's.
@@ -198,8 +198,8 @@ class ToolCalls:
         try:
             value = decode_result(returned)
             if not request.check:
-                return evidence_of(request.call, value)
-            return Evidence(call=request.call, text="", outcome=check_outcome(value))
+                return build_evidence(request.call, value)
+            return Evidence(call=request.call, text="", outcome=parse_check_outcome(value))
         except UnreadableResult as error:
             raise ToolFailed(str(error)) from None
         except TypeError as error:

@@ -6,7 +6,7 @@ from temporalio.common import SearchAttributeKey
 from gradeloop.contract.evaluation import CheckOutcome, Evaluation
 from gradeloop.contract.messages import FEEDBACK_SOURCE
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES, GivenPrompt
-from gradeloop.grading.prompts import VERSION, JudgedDraft, grader_prompt
+from gradeloop.grading.prompts import PROMPT_VERSION, JudgedDraft, build_grader_prompt
 from gradeloop.grading.scoring import call_groups
 from gradeloop.text import one_line
 from workflows.activity_calls import ActivityCalls
@@ -57,15 +57,15 @@ def given_prompt(thread: Thread, index: int, number: int) -> GivenPrompt | None:
     evaluation = thread.evaluations[index]
     rubric = thread.rubric_of(evaluation.rubric_sha256)
     groups = call_groups(rubric) if rubric else ()
-    if rubric is None or not 0 <= number < len(groups) or evaluation.prompt_version != VERSION:
+    if rubric is None or not 0 <= number < len(groups) or evaluation.prompt_version != PROMPT_VERSION:
         return None
     messages = thread.log.slice(0, evaluation.draft + 1)
     asked = [at for at, message in enumerate(messages) if message.role == "user" and message.source != FEEDBACK_SOURCE]
     checks = {row.id: CheckOutcome(passed=row.passed, gap=row.gap) for row in evaluation.criteria if row.by == "tool"}
     judged = JudgedDraft(messages, asked[-1], evaluation.draft, checks, MASK)
-    given = grader_prompt(rubric, groups[number], judged, instructions=thread.grader.system_prompt if thread.grader else None)
+    given = build_grader_prompt(rubric, groups[number], judged, instructions=thread.grader.system_prompt if thread.grader else None)
     return GivenPrompt(
-        prompt_version=VERSION,
+        prompt_version=PROMPT_VERSION,
         rubric_sha256=rubric.sha256(),
         criteria=groups[number].ids,
         groups=len(groups),

@@ -15,7 +15,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import read_yaml
-from gradeloop.grading.verdicts import between
+from gradeloop.grading.verdicts import text_between_tags
 
 _CODES = re.compile(r"\b(verdict-)?[0-9a-f]{16,32}\b")
 """The random codes of fences and tags, in which any short text may stand."""
@@ -211,7 +211,7 @@ class Recording:
 def _answer(text: str, tag: str | None) -> str:
     """Return an answer without tags of its own call's: another run has others, and the scripted provider needs none."""
     try:
-        return between(text, tag).strip() if tag else text
+        return text_between_tags(text, tag).strip() if tag else text
     except ValueError:
         return text
 

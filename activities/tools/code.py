@@ -10,7 +10,7 @@ from typing import Any
 
 from activities.tools.base import ToolContext, ToolUnavailable, require_package
 from gradeloop.contract.messages import code_of
-from gradeloop.grading.checks import compiled
+from gradeloop.grading.checks import compile_pattern
 from gradeloop.sandbox import Execution, SandboxError
 from gradeloop.settings.worker import CommandSettings
 
@@ -188,7 +188,7 @@ def build_run_command(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
             raise ValueError(f"there is no command {command!r}; known: {', '.join(commands)}")
         allowed, further = commands[command], list(arguments or ())
         for each in further:
-            if not any(compiled(pattern).fullmatch(each) for pattern in allowed.arguments):
+            if not any(compile_pattern(pattern).fullmatch(each) for pattern in allowed.arguments):
                 told = ", ".join(repr(pattern) for pattern in allowed.arguments) or "none"
                 raise ValueError(f"the argument {each!r} is not allowed; what matches is: {told}")
         text = code_of(draft) if allowed.extract == "code" else draft

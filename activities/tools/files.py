@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from activities.tools.base import ToolContext, ToolUnavailable
-from gradeloop.grading.checks import compiled
+from gradeloop.grading.checks import compile_pattern
 
 STRETCH_BYTES = 32 * 1024
 """What `read_file` shows at once: as JSON it stays within the 64 KiB that are kept of evidence."""
@@ -83,7 +83,7 @@ def build_file_tools(shelf: ToolContext) -> list[Callable[..., Any]]:
         return {"files": found[:LISTED], **({"more": True} if len(found) > LISTED else {})}
 
     def search_files(pattern: str, path: str = "") -> dict[str, Any]:
-        return _search(roots, compiled(pattern), path)
+        return _search(roots, compile_pattern(pattern), path)
 
     read_file.__doc__ = f"""Read a text file, {STRETCH_BYTES // 1024} KiB at a time.
 

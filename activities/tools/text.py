@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from activities.tools.base import require_package
 from gradeloop.contract.messages import code_of
-from gradeloop.grading.checks import Kind, compiled, outcome, read_json, refuse_unfit, schema_errors
+from gradeloop.grading.checks import TextCheckKind, compile_pattern, read_json, run_text_check, schema_errors, validate_schema
 
 Encoding = Literal["o200k_base", "cl100k_base"]
 
@@ -57,14 +57,14 @@ def build_regex_check() -> Callable[..., dict[str, Any]]:
             extract: `code` looks at the draft's last fenced code block.
         """
         text = code_of(draft) if extract == "code" else draft
-        found = compiled(pattern).fullmatch(text) if whole else compiled(pattern).search(text)
+        found = compile_pattern(pattern).fullmatch(text) if whole else compile_pattern(pattern).search(text)
         told = {"found": found.group(0)[:200], "at": found.start()} if found else {"found": None}
         return {"ok": (found is None) == absent, **told}
 
     return regex_check
 
 
-def text_check(kind: Kind, draft: str, value: JsonValue = None, negate: bool = False) -> dict[str, Any]:
+def text_check(kind: TextCheckKind, draft: str, value: JsonValue = None, negate: bool = False) -> dict[str, Any]:
     """Compare the draft with a text, or look for texts, a pattern or JSON in it.
 
     Args:
@@ -72,7 +72,7 @@ def text_check(kind: Kind, draft: str, value: JsonValue = None, negate: bool = F
         value: What is looked for: a text; for -all and -any a list of them; a pattern of RE2's; for JSON a JSON Schema, or nothing.
         negate: True passes where it does not hold.
     """
-    told = outcome(draft, {"kind": kind, "value": value, "negate": negate})
+    told = run_text_check(draft, {"kind": kind, "value": value, "negate": negate})
     return {"ok": told.passed} | ({"why": told.gap} if told.gap else {})
 
 
@@ -103,7 +103,7 @@ def build_json_schema_check() -> Callable[..., dict[str, Any]]:
         Args:
             schema: References within itself are followed, others are not; patterns are RE2's.
         """
-        refuse_unfit(schema)
+        validate_schema(schema)
         try:
             value = read_json(code_of(draft))
         except ValueError as error:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from gradeloop.sandbox import SandboxError
-from gradeloop.sandbox.choice import run
+from gradeloop.sandbox import SandboxError, run
 
 TESTS = {
     "test_simple": "assert find_duplicates([1, 2, 1, 3, 3]) == [1, 3]",

@@ -33,7 +33,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import InvalidRequest, JudgeFailed, WorkerFailed
 from gradeloop.files.rubric import require_files
-from gradeloop.grading.prompts import prompt_text
+from gradeloop.grading.prompts import read_prompt_text
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
 from gradeloop.judges.sources import with_model
@@ -283,10 +283,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no log."""
 
 
-_QUESTION = re.compile("^" + re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*?)", re.escape(prompt_text("question"))) + "$", re.MULTILINE)
+_QUESTION = re.compile("^" + re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*?)", re.escape(read_prompt_text("question"))) + "$", re.MULTILINE)
 """The question at the end of a grader's prompt; no draft can forge it, because records are one line of JSON each."""
 
-_SCHEMA_JUDGE = prompt_text("judge_boundary")
+_SCHEMA_JUDGE = read_prompt_text("judge_boundary")
 
 
 def _read_call(body: Mapping[str, Any]) -> ModelCall:

@@ -22,14 +22,14 @@ def one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
-def close_to(word: str, known: list[str]) -> str | None:
+def closest(word: str, known: list[str]) -> str | None:
     """Return the known word that comes closest to `word`; None where none does."""
     return next(iter(difflib.get_close_matches(word, known, n=1)), None)
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
     """Say which known word comes closest to `word`, and list them all."""
-    close = close_to(word, known)
+    close = closest(word, known)
     hint = f" Did you mean {close!r}?" if close else ""
     return f"{hint} Known: {', '.join(known)}."
 

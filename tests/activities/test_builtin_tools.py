@@ -16,7 +16,7 @@ from activities.tools import files as read_files
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import BUILTIN_NAMES, ToolRegistry, build_builtins
 from gradeloop.errors import InvalidRequest
-from gradeloop.sandbox.choice import SandboxChoice, choose
+from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.worker import WorkerSettings
 from tests.rig.threads import draft, grade, request, serving, wants
 
@@ -24,7 +24,7 @@ from tests.rig.threads import draft, grade, request, serving, wants
 @cache
 def here() -> SandboxChoice:
     """Return the sandboxes of this machine."""
-    return choose()
+    return choose_sandboxes()
 
 
 def tools(**settings: Any) -> dict[str, Tool]:
@@ -157,8 +157,8 @@ class TestRunPytest:
         check = {"tool": "run_pytest", "arguments": {"files": SUITE}}
         rubric = {"criteria": [{"id": "tests", "description": "The tests pass", "check": check}]}
         wrong = SHAPES.replace("range(4)", "range(3)")
-        async with serving(client, draft(text=wrong), draft(1, SHAPES), sandboxes=here()) as desk:
-            result = await desk.run(request(rubric, grader=None))
+        async with serving(client, draft(text=wrong), draft(1, SHAPES), sandboxes=here()) as served:
+            result = await served.run(request(rubric, grader=None))
 
         assert (result.status, result.iterations) == ("satisfied", 2)
         assert "test_shapes.py::test_sides" in (result.evaluations[0].criteria[0].gap or "")
@@ -520,10 +520,10 @@ CHECKS: list[tuple[dict[str, Any], str, str, str]] = [
 @pytest.mark.parametrize(("check", "good", "gap", "bad"), CHECKS, ids=[str(each[0]["tool"]) for each in CHECKS])
 async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, check: dict[str, Any], good: str, gap: str, bad: str) -> None:
     rubric = {"criteria": [{"id": "c1", "description": "it holds", "check": check}]}
-    async with serving(client, draft(text=bad), draft(1, good)) as desk:
-        result = await desk.run(request(rubric, grader=None))
+    async with serving(client, draft(text=bad), draft(1, good)) as served:
+        result = await served.run(request(rubric, grader=None))
 
-    assert desk.models.of("grader") == []
+    assert served.models.requests_of("grader") == []
     assert (result.status, result.iterations) == ("satisfied", 2)
     assert gap in (result.evaluations[0].criteria[0].gap or "")
 
@@ -545,23 +545,23 @@ async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, che
     ],
 )
 async def test_a_check_that_cannot_be_is_refused_before_anybody_is_asked(client: Client, check: dict[str, Any], told: str) -> None:
-    async with serving(client, draft()) as desk:
-        refusal = await desk.refusal(request({"criteria": [{"description": "x", "check": check}]}, grader=None))
+    async with serving(client, draft()) as served:
+        refusal = await served.refusal(request({"criteria": [{"description": "x", "check": check}]}, grader=None))
 
     assert told in refusal
-    assert desk.models.asked == []
+    assert served.models.requests == []
 
 
 async def test_a_grader_that_names_read_transcript_has_it_also_where_nothing_is_cut(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["read_transcript"]
     call = {"name": "read_transcript", "arguments": {"record": 1, "offset": 0}}
-    async with serving(client, draft(text="the draft"), wants("grader", call), grade(step=1)) as desk:
-        await desk.run(argument)
+    async with serving(client, draft(text="the draft"), wants("grader", call), grade(step=1)) as served:
+        await served.run(argument)
         argument["generator"]["tools"] = ["read_transcript"]
-        refusal = await desk.refusal(argument)
+        refusal = await served.refusal(argument)
 
-    assert '"text":"the draft"' in desk.models.of("grader")[1].messages[-1].content
+    assert '"text":"the draft"' in served.models.requests_of("grader")[1].messages[-1].content
     assert refusal == "generator.tools: read_transcript shows a grader what it judges; leave it out here"
 
 

@@ -51,9 +51,9 @@ async def test_a_long_call_sends_one_after_the_other(monkeypatch: pytest.MonkeyP
 
 
 async def test_an_interrupt_reaches_a_long_call_within_three_seconds(client: Client) -> None:
-    async with serving(client, draft(delay=60), grade()) as desk:
-        thread = await desk.start(request("- it is good"))
-        while not desk.models.asked:
+    async with serving(client, draft(delay=60), grade()) as served:
+        thread = await served.start(request("- it is good"))
+        while not served.models.requests:
             await asyncio.sleep(0.01)
         await thread.signal("interrupt")
 
@@ -82,8 +82,8 @@ async def test_workflows_touch_nothing_that_temporals_sandbox_refuses(client: Cl
         grade(0, row("c1", "too plain"), step=1),
         grade(1),
     ]
-    async with serving(client, *replies, tools=[look]) as desk:
-        running = desk.run(request("- it is good", grader={"model": "scripted:judge", "tools": ["look"]}))
+    async with serving(client, *replies, tools=[look]) as served:
+        running = served.run(request("- it is good", grader={"model": "scripted:judge", "tools": ["look"]}))
         result = await asyncio.wait_for(running, 20)
 
     assert result.status == "satisfied"

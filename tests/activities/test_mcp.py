@@ -23,8 +23,7 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.contract.evaluation import EVIDENCE_BYTES
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.worker import McpSettings, WorkerSettings
-from tests.rig.threads import Desk as Served
-from tests.rig.threads import Models, draft, grade, request, row, wants
+from tests.rig.threads import Models, Served, draft, grade, request, row, wants
 from worker import build
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -40,13 +39,13 @@ def shop(folder: Path, **more: Any) -> dict[str, McpSettings]:
 
 
 @asynccontextmanager
-async def served(client: Client, settings: dict[str, McpSettings], *replies: Any) -> AsyncIterator[Served]:
+async def serving_mcp(client: Client, settings: dict[str, McpSettings], *replies: Any) -> AsyncIterator[Served]:
     """Serve threads with the tools of MCP servers."""
     models, queue = Models(replies, {}), f"queue-{uuid4()}"
     async with McpServers(settings) as servers:
-        toolbox = ToolRegistry([], ToolContext(WorkerSettings()), servers)
-        async with build(client, models, toolbox, WorkerSettings(task_queue=queue)):
-            yield Served(client, models, queue, toolbox)
+        tools = ToolRegistry([], ToolContext(WorkerSettings()), servers)
+        async with build(client, models, tools, WorkerSettings(task_queue=queue)):
+            yield Served(client, queue, models, tools)
     await models.aclose()
 
 
@@ -55,10 +54,10 @@ async def heard(client: Client, settings: dict[str, McpSettings], tool: str, **a
     argument = request("- x")
     argument["grader"]["tools"] = [tool]
     call = {"name": tool, "arguments": arguments}
-    async with served(client, settings, draft(), wants("grader", call), grade(step=1)) as desk:
-        result = await asyncio.wait_for(desk.run(argument), 60)
+    async with serving_mcp(client, settings, draft(), wants("grader", call), grade(step=1)) as served:
+        result = await asyncio.wait_for(served.run(argument), 60)
     assert result.status == "satisfied"
-    return desk.models.of("grader")[1].messages[-1].content
+    return served.models.requests_of("grader")[1].messages[-1].content
 
 
 async def test_a_listed_tool_answers_a_grader(client: Client, tmp_path: Path) -> None:
@@ -120,27 +119,27 @@ async def test_a_tool_that_changes_in_a_run_is_not_called_and_the_next_run_sees_
     call = {"name": "shop__changing", "arguments": {"word": "spring"}}
     first = [draft(), wants("grader", call), grade(0, row("c1", "no"), step=1)]
     first += [draft(1), wants("grader", call, iteration=1), grade(1, step=1)]
-    async with served(client, shop(tmp_path), *first) as desk:
-        gate = desk.models.gate("generator", iteration=1)
-        thread = await desk.start(argument)
+    async with serving_mcp(client, shop(tmp_path), *first) as served:
+        gate = served.models.gate("generator", iteration=1)
+        thread = await served.start(argument)
         await asyncio.wait_for(gate.reached.wait(), 30)
         (tmp_path / "description").write_text("After.")
-        await restarted(desk)
+        await restarted(served)
         gate.opened.set()
         await thread.result()
-        told = [each.messages[-1].content for each in desk.models.of("grader")]
-        again = await desk.run(argument)
+        told = [each.messages[-1].content for each in served.models.requests_of("grader")]
+        again = await served.run(argument)
 
     assert told[1] == "spring"
     assert told[3] == "shop__changing has changed its description or parameters since this run began; it was not called"
     assert again.status == "satisfied"
-    assert desk.models.of("grader")[4].tools[0].description == "After."
-    assert desk.models.of("grader")[5].messages[-1].content == "spring"
+    assert served.models.requests_of("grader")[4].tools[0].description == "After."
+    assert served.models.requests_of("grader")[5].messages[-1].content == "spring"
 
 
-async def restarted(desk: Served) -> None:
+async def restarted(served: Served) -> None:
     """Have the server end; the next call starts it anew."""
-    leave = next(tool for tool in desk.toolbox if tool.spec.name == "shop__leave")
+    leave = next(tool for tool in served.tools if tool.spec.name == "shop__leave")
     with contextlib.suppress(Exception):
         await leave.run({}, "", "x")
 
@@ -164,11 +163,11 @@ async def test_a_server_that_never_answers_is_given_up(client: Client, tmp_path:
 async def test_a_server_that_does_not_start_refuses_its_tools_and_takes_nothing_else_with_it(command: list[str]) -> None:
     settings = McpSettings.model_validate({"command": command, "tools": ["look"]})
     async with McpServers({"shop": settings}) as servers:
-        toolbox = ToolRegistry([], ToolContext(WorkerSettings()), servers)
+        tools = ToolRegistry([], ToolContext(WorkerSettings()), servers)
 
     with pytest.raises(InvalidRequest, match="the MCP server 'shop' did not tell its tools"):
-        toolbox.refuse_unknown(["shop__look"], "grader.tools")
-    assert [tool_activity(tool) for tool in toolbox]
+        tools.refuse_unknown(["shop__look"], "grader.tools")
+    assert [tool_activity(tool) for tool in tools]
 
 
 async def test_a_server_over_http_answers_too(client: Client, tmp_path: Path) -> None:

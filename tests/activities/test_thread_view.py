@@ -16,7 +16,7 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.thread import Generator, RunResult
 from gradeloop.settings.worker import WorkerSettings
-from tests.rig.threads import Desk, Models, draft, grade, request, row, serving, story, until
+from tests.rig.threads import Models, Served, draft, grade, request, row, serving, story, until
 from worker import build
 
 MESSAGES = [Message(role="user", content=f"message {number}") for number in range(6)]
@@ -170,7 +170,7 @@ async def test_another_run_of_the_workflow_shares_nothing(queries: Queries) -> N
     assert len(queries.asked) == 1
 
 
-@pytest.mark.parametrize(("limit", "value"), [("CACHE_BYTES", 100), ("CACHE_LOGS", 2)])
+@pytest.mark.parametrize(("limit", "value"), [("THREAD_CACHE_BYTES", 100), ("CACHED_LOGS", 2)])
 async def test_the_least_used_go_first_where_the_copies_grow_large(
     queries: Queries, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
@@ -197,8 +197,8 @@ async def test_a_brief_is_carried_once_and_asked_for_where_it_is_unknown(queries
 
 async def test_a_call_on_the_same_worker_asks_the_workflow_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _watched(monkeypatch)
-    async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as desk:
-        result = await desk.run(request("- x"))
+    async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as served:
+        result = await served.run(request("- x"))
 
     assert (result.status, asked) == ("satisfied", [])
 
@@ -213,29 +213,29 @@ async def test_a_worker_that_comes_later_fetches_what_it_lacks_and_sends_the_sam
     async with _first_half(client, *replies) as (first, thread):
         pass
     models = Models(replies, {})
-    async with build(client, models, ToolRegistry(), WorkerSettings(task_queue=first.queue)):
+    async with build(client, models, ToolRegistry(), WorkerSettings(task_queue=first.task_queue)):
         result = await thread.execute_update("resume", result_type=RunResult)
         activities = await story(thread)
 
     assert result.status == "satisfied"
     assert [each[0] for each in asked][:2] == ["brief", "log"]
-    assert [message.content for message in models.of("generator")[-1].messages] == [
-        message.content for message in whole.models.of("generator")[-1].messages
+    assert [message.content for message in models.requests_of("generator")[-1].messages] == [
+        message.content for message in whole.models.requests_of("generator")[-1].messages
     ]
     assert [activity.type for activity in activities] == ["generate", "grade", "generate", "generate", "grade"]
-    assert [(each.step.role, each.step.iteration) for each in models.asked] == [("generator", 1), ("grader", 1)]
+    assert [(each.step.role, each.step.iteration) for each in models.requests] == [("generator", 1), ("grader", 1)]
 
 
 @asynccontextmanager
-async def _first_half(client: Client, *replies: dict[str, Any]) -> AsyncIterator[tuple[Desk, Any]]:
+async def _first_half(client: Client, *replies: dict[str, Any]) -> AsyncIterator[tuple[Served, Any]]:
     """Run a thread, interrupted at its second draft, on a worker that then ends."""
-    async with serving(client, *replies) as desk:
-        gate = desk.models.gate("generator", 1)
-        thread = await desk.start(request("- x"), id=f"handed-over-{uuid4()}")
+    async with serving(client, *replies) as served:
+        gate = served.models.gate("generator", 1)
+        thread = await served.start(request("- x"), id=f"handed-over-{uuid4()}")
         await gate.reached.wait()
         await thread.signal("interrupt")
         await until(thread, "interrupted")
-        yield desk, thread
+        yield served, thread
 
 
 def _watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:

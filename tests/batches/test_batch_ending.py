@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeloop.batches.contract import BatchSummary
-from gradeloop.batches.outputs import code_of, rate_of, results_line
+from gradeloop.batches.outputs import gate_exit_code, rate_of, results_line
 from gradeloop.contract.messages import Usage
 
 
@@ -50,15 +50,15 @@ def summary(passed: int = 0, failed: int = 0, errors: int = 0, **facts: Any) -> 
 def test_the_exit_code_says_whether_all_was_judged_and_then_whether_enough_passed(
     code: int, batch: BatchSummary, flags: dict[str, float]
 ) -> None:
-    assert code_of(batch, **flags) == code
+    assert gate_exit_code(batch, **flags) == code
 
 
 @given(st.integers(1, 2_000), st.data())
 def test_a_rate_that_is_exactly_the_wanted_one_is_enough_and_one_case_less_is_not(total: int, data: st.DataObject) -> None:
     passed = data.draw(st.integers(1, total))
 
-    assert code_of(summary(passed, total - passed), pass_rate=passed / total) == 0
-    assert code_of(summary(passed - 1, total - passed + 1), pass_rate=passed / total) == 1
+    assert gate_exit_code(summary(passed, total - passed), pass_rate=passed / total) == 0
+    assert gate_exit_code(summary(passed - 1, total - passed + 1), pass_rate=passed / total) == 1
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
-from gradeloop.batches.outputs import CELL_CHARACTERS, COLUMNS, CsvFile, Outputs, as_said, encodable, inert
+from gradeloop.batches.outputs import CELL_CHARACTERS, COLUMNS, CsvFile, Outputs, encodable, escape_formula, unescape_cell
 from gradeloop.cli.schemas import schemas_of
 from gradeloop.errors import InvalidRequest
 from tests.rig.batch_results import HOSTILE, TEXTS, case, cases, row, summary_of
@@ -101,21 +101,21 @@ def test_a_line_is_on_the_disk_as_soon_as_its_case_has_ended(tmp_path: Path) -> 
 def test_whatever_was_said_a_cell_is_read_back_as_it_was_and_none_is_a_formula(results: list[CaseResult]) -> None:
     rows = rows_of(results)
 
-    assert [as_said(each["id"]) for each in rows] == [encodable(result.id) for result in results]
-    assert [as_said(each["output"]) for each in rows] == [encodable(result.output or "") for result in results]
+    assert [unescape_cell(each["id"]) for each in rows] == [encodable(result.id) for result in results]
+    assert [unescape_cell(each["output"]) for each in rows] == [encodable(result.output or "") for result in results]
     assert [each["status"] for each in rows] == [result.status for result in results]
     for each, result in zip(rows, results, strict=True):
         strings = {name: value for name, value in result.vars.items() if isinstance(value, str)}
 
         assert not [cell for name, cell in each.items() if cell[:1] in {"=", "+", "@", "\t", "\r", "＝", "＋", "－", "＠"}]
-        assert {name: as_said(each[encodable(f"vars.{name}")]) for name in strings} == {
+        assert {name: unescape_cell(each[encodable(f"vars.{name}")]) for name in strings} == {
             name: encodable(value) for name, value in strings.items()
         }
 
 
 @given(TEXTS)
 def test_a_quote_in_front_is_taken_away_by_its_own_rule_alone(text: str) -> None:
-    assert as_said(inert(text)) == text
+    assert unescape_cell(escape_formula(text)) == text
 
 
 FORMULAS = ["=1", "+1", "-1", "@x", "\tx", "\rx", "\nx", "＝1", "＋1", "－1", "＠x", "  =1", "\ufeff=1", "\x00=1", "'=1", "''=1"]
@@ -123,12 +123,12 @@ FORMULAS = ["=1", "+1", "-1", "@x", "\tx", "\rx", "\nx", "＝1", "＋1", "－1",
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_what_a_spreadsheet_may_take_for_a_formula_is_given_a_quote(text: str) -> None:
-    assert inert(text) == f"'{text}"
+    assert escape_formula(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["", "text", "'quoted'", "a=1", "1-1", "{}"])
 def test_what_is_no_formula_stays_as_it_is(text: str) -> None:
-    assert inert(text) == text
+    assert escape_formula(text) == text
 
 
 def test_a_row_has_the_worst_criterion_the_cost_and_a_column_a_variable() -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import create_engine, inspect, text
 from temporalio.client import Client
 
 from gradeloop.batches.cases import CaseConversation
-from gradeloop.batches.contract import BatchRequest, Case, Upload, ended
+from gradeloop.batches.contract import BatchRequest, Case, Upload, build_result
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore
 from gradeloop.contract.evaluation import Verdict
@@ -57,9 +57,9 @@ async def test_any_text_that_a_model_writes_is_kept_as_it_is(client: Client, tmp
 
 async def test_a_case_ends_once_however_many_end_it(url: str) -> None:
     store = Store(url)
-    made, result = await ledger(store), ended(cases(1)[0], "passed", output="x", attempt=0)
+    made, result = await ledger(store), build_result(cases(1)[0], "passed", output="x", attempt=0)
 
-    told = await asyncio.gather(*(made.settle("b", 0, result.model_copy(update={"score": at / 10}), PAID) for at in range(8)))
+    told = await asyncio.gather(*(made.end_case("b", 0, result.model_copy(update={"score": at / 10}), PAID) for at in range(8)))
     summary = await BatchReader(store).summary("b")
     store.close()
 
@@ -70,10 +70,10 @@ async def test_a_case_ends_once_however_many_end_it(url: str) -> None:
 async def test_the_last_of_several_answers_sees_all_of_them(url: str) -> None:
     store = Store(url)
     made, count = await ledger(store), 12
-    said = Verdict.model_validate(verdict(row("c1")))
+    conversation = CaseConversation(verdict=Verdict.model_validate(verdict(row("c1"))))
 
-    seen = await asyncio.gather(*(made.keep("b", (0, 0, at), CaseConversation(verdict=said), PAID, f"key-{at % 3}") for at in range(count)))
-    known = [(await made.standing("b", (0, 0, 0), f"key-{at}")).verdict for at in range(4)]
+    seen = await asyncio.gather(*(made.keep_conversation("b", (0, 0, at), conversation, PAID, f"key-{at % 3}") for at in range(count)))
+    known = [(await made.look_up("b", (0, 0, 0), f"key-{at}")).verdict for at in range(4)]
     store.close()
 
     assert sorted(len(each) for each in seen) == list(range(1, count + 1))
@@ -81,13 +81,13 @@ async def test_the_last_of_several_answers_sees_all_of_them(url: str) -> None:
 
 
 async def test_a_batch_is_cut_into_stretches_of_which_each_is_named_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradeloop.batches.store.SHARD", 4)
+    monkeypatch.setattr("gradeloop.batches.store.SHARD_CASES", 4)
     store = Store(url)
     made = BatchStore(store)
     await made.add(Upload(batch_id="b", first=0, cases=cases(10)))
     whole = await made.open(BatchRequest(batch_id="b", total=10))
     for at in (4, 5, 6, 7, 9):
-        await made.settle("b", at, ended(cases(10)[at], "passed", attempt=0), PAID)
+        await made.end_case("b", at, build_result(cases(10)[at], "passed", attempt=0), PAID)
     rest = await made.open(BatchRequest(batch_id="b", total=10))
     store.close()
 
@@ -103,7 +103,7 @@ async def test_the_latest_batch_is_the_one_that_began_last_and_what_is_run_again
         await made.open(BatchRequest(batch_id=name, total=2))
     latest = (await reader.summary("latest")).batch_id
     for at, status in enumerate(("passed", "failed")):
-        await made.settle("a", at, ended(cases(2)[at], status, attempt=0, cached=True), Usage())  # type: ignore[arg-type]  # two of the statuses
+        await made.end_case("a", at, build_result(cases(2)[at], status, attempt=0, cached=True), Usage())  # type: ignore[arg-type]  # two of the statuses
     before = (await reader.summary("a")).cached
     await made.open(BatchRequest(batch_id="a", total=2, again="failures"))
     after = (await reader.summary("a")).cached
@@ -116,9 +116,9 @@ async def test_results_come_in_the_order_in_which_cases_ended(url: str) -> None:
     store = Store(url)
     made, reader = await ledger(store, 5), BatchReader(store)
     for at in (3, 0, 4):
-        await made.settle("b", at, ended(cases(5)[at], "passed", attempt=0), PAID)
+        await made.end_case("b", at, build_result(cases(5)[at], "passed", attempt=0), PAID)
     first, after = await reader.ended_since("b", 0)
-    await made.settle("b", 1, ended(cases(5)[1], "error", attempt=0, error="away"), PAID)
+    await made.end_case("b", 1, build_result(cases(5)[1], "error", attempt=0, error="away"), PAID)
     second, _ = await reader.ended_since("b", after)
     whole = [(result.index, result.status) for result in reader.results("b")]
     store.close()
@@ -137,7 +137,7 @@ async def test_a_batch_or_case_that_is_not_there_is_told_with_what_is(url: str) 
     with pytest.raises(InvalidRequest, match=r"there is no batch 'bb' in the store. Did you mean 'b'\?"):
         await reader.summary("bb")
     with pytest.raises(InvalidRequest, match=r"the batch 'b' has no case 'c'. Did you mean 'c0'\?"):
-        await reader.case("b", "c")
+        await reader.result("b", "c")
     assert (await reader.summary("latest")).batch_id == "b"
     store.close()
 

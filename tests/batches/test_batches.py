@@ -76,7 +76,7 @@ async def test_criteria_with_judges_of_their_own_and_votes_are_asked_side_by_sid
 async def test_an_answer_that_is_no_verdict_is_mended_in_a_call_of_its_own(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, {"role": "grader", "text": "It is good!"}, passes(step=1)) as batches:
         summary, results = await batches.run([case("a")])
-        asked = batches.desk.models.of("grader")
+        asked = batches.served.models.requests_of("grader")
 
     assert (summary.passed, results[0].usage.calls) == (1, 2)
     assert [len(each.messages) for each in asked] == [2, 4]
@@ -96,7 +96,7 @@ async def test_checks_on_the_text_ask_nobody(client: Client, tmp_path: Path) -> 
     rubric = {"criteria": [{"description": "it greets", "check": greets}]}
     async with batching(client, tmp_path) as batches:
         summary, results = await batches.run([case("a", "Hello you", rubric=rubric), case("b", "Go away", rubric=rubric)])
-        asked = list(batches.desk.models.asked)
+        asked = list(batches.served.models.requests)
 
     assert [result.status for result in results] == ["passed", "failed"]
     assert (summary.usage.calls, asked) == (0, [])
@@ -161,7 +161,7 @@ async def test_a_verdict_that_was_paid_for_is_not_paid_again(client: Client, tmp
 async def test_every_case_is_fenced_by_a_code_of_its_own(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, passes(step=1), {"role": "grader", "text": "?"}) as batches:
         await batches.run(many(3))
-        asked = batches.desk.models.of("grader")
+        asked = batches.served.models.requests_of("grader")
     codes = [re.findall(r"=== end of records (\w+) ===", "".join(message.content for message in each.messages)) for each in asked]
 
     assert len(asked) == 6
@@ -193,7 +193,7 @@ async def test_a_call_that_was_paid_and_written_down_is_not_made_again_when_its_
     monkeypatch.setattr(CaseServices, "settle", settle_and_die)
     async with batching(client, tmp_path, passes()) as batches:
         summary, results = await batches.run([case("a")], cache=False)
-        asked = len(batches.desk.models.asked)
+        asked = len(batches.served.models.requests)
 
     assert died
     assert (summary.passed, summary.total, asked) == (1, 1, 1)
@@ -206,10 +206,10 @@ async def test_too_many_errors_pause_a_batch_and_it_goes_on_where_it_stood(clien
         paused, before = await batches.run(cases, batch_id="sick", max_errors=3, at_once=1)
     async with batching(client, tmp_path, passes()) as batches:
         finished = await (await batches.start("sick", 30, again="errors")).result()
-        asked = len(batches.desk.models.asked)
+        asked = len(batches.served.models.requests)
 
     assert (paused.status, paused.errors, paused.failed) == ("paused", 3, 0)
-    assert paused.reason == "3 cases ended in an error, 3 is the most that is borne (max_errors)"
+    assert paused.reason == "3 cases ended in an error; max_errors is 3"
     assert Counter(each.status for each in before) == {"passed": paused.passed, "error": 3, "queued": 27 - paused.passed}
     assert (finished.status, finished.passed, finished.errors) == ("finished", 30, 0)
     assert asked == 30 - paused.passed
@@ -221,7 +221,7 @@ async def test_the_share_of_errors_counts_from_twenty_cases_on(client: Client, t
         borne, _ = await batches.run(many(30), at_once=1, max_error_rate=1)
 
     assert (by_default.status, by_default.errors) == ("paused", 20)
-    assert by_default.reason == "20 of 20 cases ended in an error, a share of 0.5 is the most that is borne (max_error_rate)"
+    assert by_default.reason == "20 of 20 cases ended in an error; max_error_rate is 0.5"
     assert (borne.status, borne.errors) == ("finished", 30)
 
 
@@ -273,11 +273,11 @@ async def test_an_empty_output_is_judged_by_a_grader_and_is_nothing_for_tools(cl
 @pytest.mark.parametrize("own", [{}, {"loop": True}])
 async def test_a_budget_in_money_needs_prices(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, Any]) -> None:
     async with batching(client, tmp_path, passes()) as batches:
-        monkeypatch.setattr(batches.desk.models, "cost", lambda *_: None)
+        monkeypatch.setattr(batches.served.models, "cost", lambda *_: None)
         with pytest.raises(WorkflowFailureError) as refused:
             await batches.run([drafted("a", **own)], batch_id=f"unpriced{len(own)}", budget={"max_cost_usd": 1})
         summary = await batches.reader.summary(f"unpriced{len(own)}")
-        asked = list(batches.desk.models.asked)
+        asked = list(batches.served.models.requests)
 
     cause = refused.value.cause
     assert isinstance(cause, ApplicationError)
@@ -291,7 +291,7 @@ async def test_failures_are_asked_anew_and_passes_stay(client: Client, tmp_path:
         await batches.run(cases, batch_id="twice")
     async with batching(client, tmp_path, passes()) as batches:
         summary = await (await batches.start("twice", 3, again="failures")).result()
-        results, asked = list(batches.reader.results("twice")), len(batches.desk.models.asked)
+        results, asked = list(batches.reader.results("twice")), len(batches.served.models.requests)
 
     assert (summary.passed, summary.failed, summary.errors, asked) == (3, 0, 0, 2)
     assert [(result.attempt, result.cached) for result in results] == [(0, False), (1, False), (1, False)]
@@ -299,7 +299,7 @@ async def test_failures_are_asked_anew_and_passes_stay(client: Client, tmp_path:
 
 async def test_a_batch_that_a_person_pauses_ends_what_is_in_flight(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, passes()) as batches:
-        gate = batches.desk.models.gate("grader")
+        gate = batches.served.models.gate("grader")
         await batches.upload("calm", many(100))
         handle = await batches.start("calm", 100, at_once=2)
         await asyncio.wait_for(gate.reached.wait(), 10)
@@ -321,7 +321,7 @@ async def test_a_batch_that_does_not_run_cannot_be_paused(client: Client) -> Non
 @pytest.mark.parametrize("how", ["cancel", "terminate"])
 async def test_a_batch_that_is_stopped_goes_on_when_it_is_started_again(client: Client, tmp_path: Path, how: str) -> None:
     async with batching(client, tmp_path, passes()) as batches:
-        gate = batches.desk.models.gate("grader")
+        gate = batches.served.models.gate("grader")
         await batches.upload(f"cut-{how}", many(10))
         handle = await batches.start(f"cut-{how}", 10, at_once=2)
         await asyncio.wait_for(gate.reached.wait(), 10)
@@ -339,7 +339,7 @@ async def test_a_batch_that_is_stopped_goes_on_when_it_is_started_again(client: 
 async def test_a_long_batch_goes_on_in_new_runs_and_a_long_shard_in_new_shards(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradeloop.batches.store.SHARD", 20)
+    monkeypatch.setattr("gradeloop.batches.store.SHARD_CASES", 20)
     monkeypatch.setattr(grading_batch, "EVENTS", 20)
     monkeypatch.setattr(batch_shard, "HISTORY_EVENTS", 40)
     async with batching(client, tmp_path, passes(), fails("of c7.")) as batches:
@@ -388,7 +388,7 @@ async def test_an_upload_may_come_twice_and_an_id_may_not(client: Client, tmp_pa
 )
 async def test_a_request_that_is_none_is_refused_for_good(client: Client, tmp_path: Path, argument: object, words: str) -> None:
     async with batching(client, tmp_path) as batches:
-        handle = await client.start_workflow("GradingBatch", argument, id=f"odd-{id(argument)}", task_queue=batches.desk.queue)
+        handle = await client.start_workflow("GradingBatch", argument, id=f"odd-{id(argument)}", task_queue=batches.served.task_queue)
         with pytest.raises(WorkflowFailureError) as refused:
             await asyncio.wait_for(handle.result(), 10)
 
@@ -432,8 +432,8 @@ async def test_a_shard_in_which_nothing_ends_is_not_opened_for_ever(
 
 
 async def test_a_worker_without_a_store_refuses_batches_with_the_cure(client: Client) -> None:
-    async with serving(client, passes()) as desk:
-        handle = await client.start_workflow("GradingBatch", {"batch_id": "x", "total": 1}, id="storeless", task_queue=desk.queue)
+    async with serving(client, passes()) as served:
+        handle = await client.start_workflow("GradingBatch", {"batch_id": "x", "total": 1}, id="storeless", task_queue=served.task_queue)
         with pytest.raises(WorkflowFailureError) as refused:
             await handle.result()
 
@@ -446,7 +446,7 @@ async def test_cases_that_wait_for_people_are_told_and_hold_up_what_comes_behind
     async with batching(client, tmp_path, *said) as batches:
         await batches.upload("human", [drafted(f"c{at}", loop=True, rubric=rubric) for at in range(3)])
         handle = await batches.start("human", 3, at_once=2)
-        asked = BatchClient(client, batches.desk.queue)
+        asked = BatchClient(client, batches.served.task_queue)
         async with asyncio.timeout(20):
             while len(await asked.waiting("human")) < 2:
                 await asyncio.sleep(0.1)

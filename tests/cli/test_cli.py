@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gradeloop.cli.threads import RunEnding, code_of
-from gradeloop.contract.evaluation import Status
+from gradeloop.contract.evaluation import RunStatus
 from gradeloop.contract.thread import RunResult
 from gradeloop.temporal.worker import application_folder
 from tests.rig.cli import CommandLine, draft, ended, line_of, verdict
@@ -119,7 +119,7 @@ def patient(gradeloop: CommandLine, name: str) -> str:
     return gradeloop.task(name, replies, rubric=rubric, tools=f"{name}.py")
 
 
-STATUSES: dict[Status | None, int] = {
+STATUSES: dict[RunStatus | None, int] = {
     None: 0,
     "satisfied": 0,
     "max_iterations_reached": 1,
@@ -132,7 +132,7 @@ STATUSES: dict[Status | None, int] = {
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_the_exit_code_tells_the_runs_status(status: Status | None) -> None:
+def test_the_exit_code_tells_the_runs_status(status: RunStatus | None) -> None:
     empty: dict[str, Any] = dict.fromkeys(("grading_run_id", "output", "best_iteration", "last_output", "score", "messages", "error"))
     told: dict[str, Any] = {
         "thread_id": "t",

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gradeloop.batches.contract import BatchRequest, Case, CaseResult, Upload, ended
+from gradeloop.batches.contract import BatchRequest, Case, CaseResult, Upload, build_result
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore
-from gradeloop.compare.compare import Comparison, compared
-from gradeloop.compare.sources import batch_of_file, named_batch
+from gradeloop.compare.compare import Comparison, compare_batches
+from gradeloop.compare.sources import load_batch, read_batch_file
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
@@ -49,8 +49,8 @@ async def stored(store: Store, batch_id: str, statuses: Sequence[str], **facts: 
     for at, status in enumerate(statuses):
         rows = (row("c1", passed=status == "passed"),)
         if status != "queued":
-            result = ended(cases[at], status, output="x", score=float(status == "passed"), criteria=rows, attempt=0, **facts)  # type: ignore[arg-type]  # a status
-            await ledger.settle(batch_id, at, result, Usage(input=90, output=10, calls=1, cost_usd=0.5))
+            result = build_result(cases[at], status, output="x", score=float(status == "passed"), criteria=rows, attempt=0, **facts)  # type: ignore[arg-type]  # a status
+            await ledger.end_case(batch_id, at, result, Usage(input=90, output=10, calls=1, cost_usd=0.5))
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_json_is_the_whole_comparison_and_the_page_is_written_beside(gradeloop: 
     ("arguments", "said"),
     [
         (("before.json", "missing.json"), "there is no file 'missing.json'"),
-        (("before.json", "x.csv"), "a .csv file leaves out what the criteria came to"),
+        (("before.json", "x.csv"), "a .csv file has no results by criterion"),
         (("before.json", "."), "there is no batch '.' in the store. The store has none yet."),
         (("before.json", "./"), "cannot be read: Is a directory"),
         (("before.json", "after.json", "-o", "x.json"), "its suffix names no format. Known: .html."),
@@ -195,7 +195,7 @@ async def test_batches_are_read_from_either_database(url: str) -> None:
 async def _compared(store: Store, a: str, b: str) -> Comparison:
     import asyncio
 
-    return await asyncio.to_thread(lambda: compared(*(named_batch(each, lambda: BatchReader(store)) for each in (a, b))))
+    return await asyncio.to_thread(lambda: compare_batches(*(load_batch(each, lambda: BatchReader(store)) for each in (a, b))))
 
 
 def test_a_file_is_read_as_its_cases_are_whatever_lays_it_out(tmp_path: Path) -> None:
@@ -211,20 +211,20 @@ def test_a_file_is_read_as_its_cases_are_whatever_lays_it_out(tmp_path: Path) ->
     )
 
     found = [
-        batch_of_file(path).cases for path in (whole, lines, *(tmp_path / f"{name}.json" for name in ("pretty", "flat", "bom", "later")))
+        read_batch_file(path).cases for path in (whole, lines, *(tmp_path / f"{name}.json" for name in ("pretty", "flat", "bom", "later")))
     ]
 
     assert [each.status for each in found[0]] == ["failed", "passed", "error"]
     assert all(each == found[0] for each in found)
-    assert named_batch(str(lines), no_store).cases == found[0]
+    assert load_batch(str(lines), no_store).cases == found[0]
 
 
 def test_an_empty_batch_and_one_with_odd_ids_are_read(tmp_path: Path) -> None:
     odd = ["a/b", '"cases":[', "]}", "😀 …"]
 
-    assert batch_of_file(written(tmp_path / "none.json", [])).cases == []
+    assert read_batch_file(written(tmp_path / "none.json", [])).cases == []
     assert [
-        each.id for each in batch_of_file(written(tmp_path / "odd.json", [case(at, id=name) for at, name in enumerate(odd)])).cases
+        each.id for each in read_batch_file(written(tmp_path / "odd.json", [case(at, id=name) for at, name in enumerate(odd)])).cases
     ] == odd
 
 
@@ -232,7 +232,7 @@ def test_lines_of_one_case_that_come_again_are_noted_and_the_last_one_counts(tmp
     path = written(tmp_path / "a.jsonl", [case(0, "error"), case(1)])
     path.write_text(path.read_text() + written(tmp_path / "b.jsonl", [case(0)]).read_text())
 
-    found = batch_of_file(path)
+    found = read_batch_file(path)
 
     assert {each.id: each.status for each in found.cases} == {"case-0": "passed", "case-1": "passed"}
     assert found.notes == (f"{path}: 1 line of cases that come again; the last one of each counts",)
@@ -262,7 +262,7 @@ def test_a_file_that_is_no_export_is_refused_with_line_and_cure(tmp_path: Path, 
     (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
 
     with pytest.raises(InvalidRequest) as refused:
-        batch_of_file(tmp_path / "a.json")
+        read_batch_file(tmp_path / "a.json")
 
     assert str(refused.value).startswith(str(tmp_path / "a.json"))
     assert said in str(refused.value)
@@ -273,7 +273,7 @@ def test_a_file_that_was_cut_off_is_refused_rather_than_read_in_part(tmp_path: P
     path.write_text(path.read_text().removesuffix("\n]}\n"))
 
     with pytest.raises(InvalidRequest, match="line 6: its end is missing, so cases may be, too"):
-        batch_of_file(path)
+        read_batch_file(path)
 
 
 @pytest.mark.slow
@@ -282,7 +282,7 @@ def test_large_files_are_compared_without_holding_their_outputs(tmp_path: Path) 
     paths = [written(tmp_path / f"{name}.json", [one.model_copy(update={"id": f"c{at}"}) for at in range(3_000)]) for name in "ab"]
     tracemalloc.start()
     try:
-        found = compared(*map(batch_of_file, paths))
+        found = compare_batches(*map(read_batch_file, paths))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -20,12 +20,12 @@ from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
-from tests.rig.turns import SECONDS, Models, Served, a_thread, failing_until, history_length, serving, start
+from tests.rig.threads import SECONDS, Served, a_thread, answering, failing_until, history_length, serving, start
 
 
 @pytest.fixture
 async def served(client: Client) -> AsyncIterator[Served]:
-    async with serving(client) as one:
+    async with serving(client, models=answering()) as one:
         yield one
 
 
@@ -109,16 +109,16 @@ async def test_a_watcher_of_no_thread_is_told_so(served: Served) -> None:
 async def test_a_watcher_misses_and_repeats_nothing_across_a_restart_of_the_worker(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradeloop.client.thread.QUERY_SECONDS", 0.5)
     monkeypatch.setattr("gradeloop.client.client.SLOWEST_POLL_SECONDS", 0.1)
-    models = Models()
+    models = answering()
     models.answers["grader"] = failing_until(2)
     models.hold_second("grader")
-    async with serving(client, models) as served:
+    async with serving(client, models=models) as served:
         thread = a_thread()
         await served.client.start(start(messages=[{"role": "user", "content": "hello"}], idle_timeout=0), thread_id=thread)
         watcher = Watched(served.client, thread)
         await models.called("grader", 2)
     await asyncio.sleep(0.7)
-    async with serving(client, models, task_queue=served.task_queue):
+    async with serving(client, models=models, task_queue=served.task_queue):
         events = await watcher.ended()
         told = await served.events(thread)
 
@@ -129,10 +129,10 @@ async def test_a_watcher_misses_and_repeats_nothing_across_a_restart_of_the_work
 
 async def test_callers_and_watchers_outlive_a_killed_server(own_server: ServerInfo) -> None:
     client = await connect(Connection(own_server.address, "default", embedded=True, ui=own_server.ui))
-    models = Models()
+    models = answering()
     models.answers["grader"] = failing_until(1)
     models.hold_second("generator")
-    async with serving(client, models) as served:
+    async with serving(client, models=models) as served:
         thread = a_thread()
         turn = asyncio.create_task(served.client.invoke(thread, "hello", key="k", start=start()))
         await models.called("generator", 2)
@@ -158,7 +158,7 @@ async def test_a_watcher_gives_up_on_a_server_that_stays_away(own_server: Server
     monkeypatch.setattr("gradeloop.client.thread.QUERY_SECONDS", 0.5)
     monkeypatch.setattr("gradeloop.client.client.SLOWEST_POLL_SECONDS", 0.1)
     client = await connect(Connection(own_server.address, "default", embedded=True, ui=own_server.ui))
-    async with serving(client) as served:
+    async with serving(client, models=answering()) as served:
         thread = a_thread()
         await served.client.invoke(thread, "hello", start=start())
     watcher = Watched(served.client, thread, patience=0.2)
@@ -275,7 +275,7 @@ async def test_messages_are_a_text_or_a_list_of_them(served: Served) -> None:
     await served.client.invoke(thread, "hello", start=start())
     await served.client.invoke(thread, [{"role": "user", "content": "one"}, Message(role="user", content="two")])
 
-    assert await served.said(thread) == ["hello", "draft 1", "one", "two", "draft 2"]
+    assert await served.contents(thread) == ["hello", "draft 1", "one", "two", "draft 2"]
 
 
 @pytest.mark.parametrize("wrong", [{"rubric": "# heading"}, {"max_iterations": 0}, {"key": ""}, {"messages": [{"role": "user"}]}])
@@ -338,7 +338,7 @@ async def test_pages_reach_from_an_index_on(served: Served) -> None:
 
 
 async def test_a_stopped_call_hears_of_it_within_seconds(client: Client) -> None:
-    async with serving(client, quick=False) as served:
+    async with serving(client, models=answering(), quick=False) as served:
         thread = a_thread()
         turn = await served.begun(thread, "grader")
         asked = time.monotonic()

@@ -12,14 +12,14 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from gradeloop.batches.contract import Case, CaseResult, ended
+from gradeloop.batches.contract import Case, CaseResult, build_result
 from gradeloop.cli.reports import ROWS, comparison_lines
-from gradeloop.compare.compare import OUTCOMES, CaseComparison, Comparison, ComparisonGate, aligned, compared, grouped
+from gradeloop.compare.compare import OUTCOMES, CaseComparison, Comparison, ComparisonGate, align, compare_batches, group_runs
 from gradeloop.compare.sources import GAP_CHARACTERS, BatchSource, ComparedCase, Cost, compared_case, total_cost
 from gradeloop.compare.wording import p_value, points
 from gradeloop.errors import InvalidRequest
 from gradeloop.reports.diff_page import MOST_SAME, comparison_page
-from gradeloop.stats.intervals import Interval, by_chance, difference, paired_difference, wilson
+from gradeloop.stats.intervals import Interval, difference, mcnemar, paired_difference, wilson
 from tests.rig.batch_results import HOSTILE, case, row
 from tests.rig.batches import case as asked
 
@@ -31,7 +31,7 @@ def source(*results: CaseResult, name: str = "a", **facts: Any) -> BatchSource:
 
 
 def between(a: Sequence[CaseResult], b: Sequence[CaseResult], **facts: Any) -> Comparison:
-    return compared(source(*a, **facts), source(*b, name="b"))
+    return compare_batches(source(*a, **facts), source(*b, name="b"))
 
 
 def only(found: Comparison) -> CaseComparison:
@@ -102,13 +102,13 @@ def test_chance_is_the_exact_binomial_test(fell: int, rose: int) -> None:
     count = fell + rose
     exact = min(1.0, 2 * sum(comb(count, each) for each in range(min(fell, rose) + 1)) / 2**count)
 
-    assert by_chance(fell, rose) == pytest.approx(exact, rel=1e-9)
+    assert mcnemar(fell, rose) == pytest.approx(exact, rel=1e-9)
 
 
 def test_chance_is_what_books_print_and_the_p_value_has_two_digits() -> None:
-    assert by_chance(12, 5) == pytest.approx(0.1435, abs=5e-5)
-    assert by_chance(59, 121) == pytest.approx(4.434e-6, rel=1e-3)
-    assert by_chance(0, 100_000) == 0
+    assert mcnemar(12, 5) == pytest.approx(0.1435, abs=5e-5)
+    assert mcnemar(59, 121) == pytest.approx(4.434e-6, rel=1e-3)
+    assert mcnemar(0, 100_000) == 0
     assert [p_value(each) for each in (1.0, 0.73, 0.0391, 0.00021, 4e-6)] == ["p = 1", "p = 0.73", "p = 0.039", "p = 0.00021", "p < 0.0001"]
     assert [points(each) for each in (-0.031, 0.0001, -0.0001, 0.5)] == ["-3.1", "±0.0", "±0.0", "+50.0"]
 
@@ -142,8 +142,8 @@ def test_a_pass_that_became_a_fail_regressed_and_an_error_is_no_verdict(a: str, 
     found = between([case(0, a)], [case(0, b)])
 
     assert only(found).outcome == outcome
-    assert found.hits(ComparisonGate.REGRESSIONS) == (outcome == "regressed")
-    assert found.hits(ComparisonGate.ERRORS) == (outcome == "lost")
+    assert found.findings(ComparisonGate.REGRESSIONS) == (outcome == "regressed")
+    assert found.findings(ComparisonGate.ERRORS) == (outcome == "lost")
 
 
 def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -> None:
@@ -155,14 +155,14 @@ def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -
     assert [each.score_change for each in found.cases] == ["down", None, "up"]
     assert {each.outcome for each in found.cases} == {"same"}
     assert "scores under the same verdict: 1 down, 1 up; largest drop: case-0 0.90 -> 0.70" in told(found)
-    assert not found.hits(ComparisonGate.ANY)
+    assert not found.findings(ComparisonGate.ANY)
 
 
 def test_what_one_batch_lacks_is_listed_and_held_against_b_by_any_alone() -> None:
     found = between([case(0), case(1)], [case(1), case(2)])
 
     assert {each.id: each.outcome for each in found.cases} == {"case-0": "removed", "case-1": "same", "case-2": "added"}
-    assert [found.hits(gate) for gate in ComparisonGate] == [0, 0, 0, 1]
+    assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 0, 1]
     assert "1 only in A: case-0" in told(found)
     assert "1 only in B: case-2" in told(found)
 
@@ -180,7 +180,7 @@ def test_batches_that_share_nothing_are_refused_with_the_probable_reason() -> No
     with pytest.raises(
         InvalidRequest, match="no case in common: a has 'case-0', b has 'case-1'; they come from different suites, 'one' and 'other'"
     ):
-        compared(source(case(0), suite="one"), source(case(1), name="b", suite="other"))
+        compare_batches(source(case(0), suite="one"), source(case(1), name="b", suite="other"))
 
 
 def test_repetitions_are_one_row_with_the_rate_of_their_judged_runs() -> None:
@@ -205,7 +205,7 @@ def test_a_lower_rate_that_chance_explains_is_the_same_within_noise() -> None:
 
     assert only(found).outcome == "same"
     assert only(found).noise
-    assert not found.hits(ComparisonGate.ANY)
+    assert not found.findings(ComparisonGate.ANY)
     assert "1 changed within noise: refund 5/5 passed -> 3/5 passed" in told(found)
 
 
@@ -231,7 +231,7 @@ def test_a_case_run_once_is_aligned_with_one_that_is_repeated() -> None:
 def test_only_what_is_a_repetition_is_taken_for_one(ids: list[tuple[str, int]], names: dict[str, int]) -> None:
     cases = [ComparedCase(name, repeat, "passed", None, ()) for name, repeat in ids]
 
-    assert {name: len(each) for name, each in grouped(cases).items()} == names
+    assert {name: len(each) for name, each in group_runs(cases).items()} == names
 
 
 IDS = st.tuples(st.sampled_from(["a", "b", "a/1", "a/2", "a/1/1", "a/1/2", "b/2", "b/3", "/1", "c"]), st.integers(0, 2))
@@ -241,7 +241,7 @@ BATCH = st.lists(IDS, unique_by=lambda each: each[0], max_size=10)
 @given(BATCH, BATCH)
 def test_every_case_of_both_is_accounted_for_exactly_once(a: list[tuple[str, int]], b: list[tuple[str, int]]) -> None:
     ours, theirs = ([ComparedCase(name, repeat, "passed", None, ()) for name, repeat in each] for each in (a, b))
-    pairs = list(aligned(ours, theirs))
+    pairs = list(align(ours, theirs))
 
     assert sorted(run.id for pair in pairs for run in pair.a) == sorted(name for name, _ in a)
     assert sorted(run.id for pair in pairs for run in pair.b) == sorted(name for name, _ in b)
@@ -258,7 +258,7 @@ def test_the_counts_are_those_of_the_cases_and_a_diff_with_itself_is_empty(drawn
     assert sum(found.counts.values()) == len(found.cases) == len(a)
     assert [OUTCOMES.index(each.outcome) for each in found.cases] == sorted(OUTCOMES.index(each.outcome) for each in found.cases)
     assert set(itself.counts) <= {"same", "unjudged"}
-    assert not any(itself.hits(gate) for gate in ComparisonGate)
+    assert not any(itself.findings(gate) for gate in ComparisonGate)
 
 
 def test_criteria_are_counted_over_all_cases_the_worst_first() -> None:
@@ -273,7 +273,7 @@ def test_criteria_are_counted_over_all_cases_the_worst_first() -> None:
         ("c1", 2, 0), ("c0", 1, 0), ("c2", 0, 1),
     ]  # fmt: skip
     assert (found.criteria[0].a.passed, found.criteria[0].b.passed, found.criteria[0].b.judged) == (2, 0, 2)
-    assert [found.hits(gate) for gate in ComparisonGate] == [0, 0, 2, 2]
+    assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 2, 2]
     changed = {each.id: [(change.id, change.outcome) for change in each.changes] for each in found.cases}
     assert changed["case-1"] == [("c0", "regressed"), ("c1", "regressed")]
     assert found.cases[0].changes[0].b
@@ -316,7 +316,7 @@ def test_a_criterion_that_reads_otherwise_is_compared_and_told() -> None:
 
 def test_what_has_not_ended_and_other_suites_are_noted() -> None:
     queued = source(case(0), case(1, "queued"), name="nightly", status="running", suite="one")
-    found = compared(queued, source(case(0), case(1), name="b", suite="other", notes=("a note",)))
+    found = compare_batches(queued, source(case(0), case(1), name="b", suite="other", notes=("a note",)))
 
     suites = "A and B come from different suites: 'one' and 'other'"
     assert found.notes == ("nightly is running: 1 of 2 cases have no verdict yet", "a note", suites)
@@ -345,7 +345,7 @@ def test_an_unknown_cost_makes_the_sum_unknown_and_nothing_does_not() -> None:
 
 
 def test_a_result_knows_which_repetition_it_is() -> None:
-    first, third = (ended(Case.model_validate(asked("a", repeat=repeat)), "passed") for repeat in (0, 2))
+    first, third = (build_result(Case.model_validate(asked("a", repeat=repeat)), "passed") for repeat in (0, 2))
 
     assert (first.repeat, third.repeat) == (0, 2)
     assert "repeat" not in first.model_dump()
@@ -356,8 +356,8 @@ def test_what_is_kept_of_a_case_is_bounded_and_shared() -> None:
     long = compared_case(case(0, "failed", output="x" * 10_000, criteria=(row("c1"), row("c2", passed=False, gap="y" * 10_000))))
     other = compared_case(case(1))
 
-    assert len(long.marks[1].gap) == GAP_CHARACTERS
-    assert long.marks[0] is other.marks[0]
+    assert len(long.verdicts[1].gap) == GAP_CHARACTERS
+    assert long.verdicts[0] is other.verdicts[0]
 
 
 def test_the_terminal_shows_a_few_of_each_kind_and_says_how_many_more() -> None:

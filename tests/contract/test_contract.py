@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 from gradeloop.contract.thread import MAX_ITERATIONS, RunResult, parse_request
 from gradeloop.errors import InvalidRequest, ThreadTooLarge
 from gradeloop.temporal.server import ServerInfo
-from tests.rig.threads import JUDGE, WRITER, Desk, draft, grade, outcome, page, refusal, request, row, serving, story
+from tests.rig.threads import JUDGE, WRITER, Served, draft, grade, outcome, page, refusal, request, row, serving, story
 
 TEMPORAL = Path(sys.executable).parent / "temporal"
 
@@ -32,8 +32,8 @@ def with_grader(**more: Any) -> dict[str, Any]:
 
 async def test_a_plain_client_starts_a_thread_with_dicts_and_reads_dicts(client: Client, temporal_server: ServerInfo) -> None:
     plain = await Client.connect(temporal_server.address)
-    async with serving(client, draft(), grade(0, row("c1", "it has two")), draft(1), grade(1)) as desk:
-        thread = await plain.start_workflow("GradingThread", request("- three lines"), id=f"plain-{uuid4()}", task_queue=desk.queue)
+    async with serving(client, draft(), grade(0, row("c1", "it has two")), draft(1), grade(1)) as served:
+        thread = await plain.start_workflow("GradingThread", request("- three lines"), id=f"plain-{uuid4()}", task_queue=served.task_queue)
         result = await thread.result()
         state = await thread.query("state")
 
@@ -50,9 +50,9 @@ async def test_a_plain_client_starts_a_thread_with_dicts_and_reads_dicts(client:
 
 
 async def test_the_temporal_command_line_starts_a_thread_and_reads_its_result(client: Client, temporal_server: ServerInfo) -> None:
-    async with serving(client, draft(), grade()) as desk:
+    async with serving(client, draft(), grade()) as served:
         command = [str(TEMPORAL), "workflow", "execute", "--address", temporal_server.address, "--output", "json"]
-        command += ["--type", "GradingThread", "--task-queue", desk.queue, "--input", json.dumps(request("- three lines"))]
+        command += ["--type", "GradingThread", "--task-queue", served.task_queue, "--input", json.dumps(request("- three lines"))]
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
         told, errors = await asyncio.wait_for(process.communicate(), 30)
 
@@ -97,15 +97,15 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.fixture(scope="module")
-async def desk(client: Client) -> Any:
+async def served(client: Client) -> Any:
     """Serve one queue whose models answer once."""
     async with serving(client, draft(), grade()) as served:
         yield served
 
 
 @pytest.mark.parametrize(("argument", "why"), BAD, ids=[why[:40] for _, why in BAD])
-async def test_a_bad_raw_start_fails_with_one_sentence_and_calls_nobody(desk: Desk, argument: Any, why: str) -> None:
-    thread = await desk.start(argument)
+async def test_a_bad_raw_start_fails_with_one_sentence_and_calls_nobody(served: Served, argument: Any, why: str) -> None:
+    thread = await served.start(argument)
 
     assert why in await refusal(thread)
     assert await story(thread) == []
@@ -122,18 +122,20 @@ async def test_a_bad_raw_start_fails_with_one_sentence_and_calls_nobody(desk: De
         ("binary/encrypted", b"\x00", "the request cannot be read: 'Unknown payload encoding binary/encrypted'"),
     ],
 )
-async def test_a_start_that_is_no_json_is_refused_and_never_hangs(desk: Desk, encoding: str, data: bytes, why: str) -> None:
-    assert why in await desk.refusal(RawValue(Payload(metadata={"encoding": encoding.encode()}, data=data)))
+async def test_a_start_that_is_no_json_is_refused_and_never_hangs(served: Served, encoding: str, data: bytes, why: str) -> None:
+    assert why in await served.refusal(RawValue(Payload(metadata={"encoding": encoding.encode()}, data=data)))
 
 
-async def test_a_start_without_an_argument_is_refused(desk: Desk) -> None:
-    thread = await desk.client.start_workflow("GradingThread", id=f"thread-{uuid4()}", task_queue=desk.queue, result_type=RunResult)
+async def test_a_start_without_an_argument_is_refused(served: Served) -> None:
+    thread = await served.temporal.start_workflow(
+        "GradingThread", id=f"thread-{uuid4()}", task_queue=served.task_queue, result_type=RunResult
+    )
 
     assert "it must be a JSON object" in await refusal(thread)
 
 
-async def test_of_ten_thousand_mistakes_twenty_are_listed(desk: Desk) -> None:
-    message = await desk.refusal({"messages": [{"role": "nobody"}] * 10_000, "generator": {"model": WRITER}})
+async def test_of_ten_thousand_mistakes_twenty_are_listed(served: Served) -> None:
+    message = await served.refusal({"messages": [{"role": "nobody"}] * 10_000, "generator": {"model": WRITER}})
 
     assert message.count("messages[") == 20
     assert message.endswith("; and more")
@@ -154,10 +156,10 @@ def test_a_message_of_a_mebibyte_is_taken_and_one_byte_more_is_refused() -> None
         parse_request(request(None, largest | {"content": largest["content"] + "x"}))
 
 
-async def test_a_thread_of_more_than_a_mebibyte_and_a_half_is_refused(desk: Desk) -> None:
+async def test_a_thread_of_more_than_a_mebibyte_and_a_half_is_refused(served: Served) -> None:
     half = {"role": "user", "content": "x" * (512 * 1024)}
 
-    why = await desk.refusal(request(None, half, half, half), "ThreadTooLarge")
+    why = await served.refusal(request(None, half, half, half), "ThreadTooLarge")
     assert why.startswith("the thread would hold 1572")
     assert why.endswith("1572864 at most; start a new thread or shorten the messages")
 
@@ -176,11 +178,11 @@ async def test_a_draft_that_the_thread_cannot_hold_ends_the_run_where_it_stands(
 
 
 async def test_a_reply_of_more_than_a_mebibyte_is_refused_and_not_bought_again(client: Client) -> None:
-    async with serving(client, draft(text="y" * 1_100_000)) as desk:
-        result = await desk.run(request())
+    async with serving(client, draft(text="y" * 1_100_000)) as served:
+        result = await served.run(request())
 
     assert (result.error or "").startswith("ThreadTooLarge: scripted:writer answered with 1100")
-    assert len(desk.models.asked) == 1
+    assert len(served.models.requests) == 1
 
 
 UNSERVED: list[tuple[dict[str, Any], str]] = [
@@ -201,16 +203,16 @@ def compare(draft: str, other: str) -> bool:
 
 @pytest.mark.parametrize(("argument", "why"), UNSERVED, ids=[why[:40] for _, why in UNSERVED])
 async def test_what_only_the_worker_knows_is_refused_before_anybody_is_called(client: Client, argument: dict[str, Any], why: str) -> None:
-    async with serving(client, draft(), grade(), tools=[compare]) as desk:
-        message = await desk.refusal(argument)
+    async with serving(client, draft(), grade(), tools=[compare]) as served:
+        message = await served.refusal(argument)
 
     assert why in message
-    assert desk.models.asked == []
+    assert served.models.requests == []
 
 
 async def test_the_queries_page_from_where_the_reader_stands(client: Client) -> None:
-    async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as desk:
-        thread = await desk.start(request("- x"))
+    async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as served:
+        thread = await served.start(request("- x"))
         await thread.result()
         first = await page(thread, "messages", 0, 3)
         rest = await page(thread, "messages", first["next"])
@@ -227,8 +229,8 @@ async def test_the_queries_page_from_where_the_reader_stands(client: Client) -> 
 
 async def test_a_page_holds_a_mebibyte_at_most_and_no_message_is_lost(client: Client) -> None:
     texts = [letter * 100_000 for letter in "éüößñå"] + ["short", "end"]
-    async with serving(client, draft()) as desk:
-        thread = await desk.start(request(None, *({"role": "user", "content": text} for text in texts)))
+    async with serving(client, draft()) as served:
+        thread = await served.start(request(None, *({"role": "user", "content": text} for text in texts)))
         result = await thread.result()
         pages = [await page(thread, "messages")]
         while pages[-1]["next"] is not None:
@@ -241,9 +243,9 @@ async def test_a_page_holds_a_mebibyte_at_most_and_no_message_is_lost(client: Cl
 
 
 async def test_messages_of_128_kib_come_with_the_result_and_more_do_not(client: Client) -> None:
-    async with serving(client, draft(text="x" * 100)) as desk:
-        small = await desk.run(request(None, {"role": "user", "content": "y" * (128 * 1024 - 300)}))
-        large = await desk.run(request(None, {"role": "user", "content": "y" * (128 * 1024)}))
+    async with serving(client, draft(text="x" * 100)) as served:
+        small = await served.run(request(None, {"role": "user", "content": "y" * (128 * 1024 - 300)}))
+        large = await served.run(request(None, {"role": "user", "content": "y" * (128 * 1024)}))
 
     assert (small.messages is None, small.messages_truncated) == (False, False)
     assert (large.messages, large.messages_truncated, large.output) == (None, True, "x" * 100)
@@ -256,8 +258,8 @@ async def test_a_large_best_draft_that_is_the_last_is_told_once(client: Client) 
 
 
 async def test_events_are_numbered_without_gaps_and_hold_no_text(client: Client) -> None:
-    async with serving(client, draft(text="SECRET draft"), grade(0, row("c1", "SECRET gap")), draft(1), grade(1)) as desk:
-        thread = await desk.start(request("- SECRET criterion"))
+    async with serving(client, draft(text="SECRET draft"), grade(0, row("c1", "SECRET gap")), draft(1), grade(1)) as served:
+        thread = await served.start(request("- SECRET criterion"))
         result = await thread.result()
         told = await page(thread, "events")
         later = await page(thread, "events", 3, 2)
@@ -274,9 +276,9 @@ async def test_events_are_numbered_without_gaps_and_hold_no_text(client: Client)
 
 
 async def test_the_state_tells_what_is_going_on(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        gate = desk.models.gate("grader")
-        thread = await desk.start(request("- three lines\n- spring"))
+    async with serving(client, draft(), grade()) as served:
+        gate = served.models.gate("grader")
+        thread = await served.start(request("- three lines\n- spring"))
         await gate.reached.wait()
         state = await thread.query("state", result_type=dict[str, Any])
         gate.opened.set()
@@ -287,8 +289,8 @@ async def test_the_state_tells_what_is_going_on(client: Client) -> None:
 
 
 async def test_the_checkpoint_holds_the_whole_thread_on_a_closed_workflow_too(client: Client) -> None:
-    async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as desk:
-        thread = await desk.start(request("- x"))
+    async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as served:
+        thread = await served.start(request("- x"))
         result = await thread.result()
         checkpoint = await thread.query("checkpoint", result_type=dict[str, Any])
 
@@ -299,8 +301,8 @@ async def test_the_checkpoint_holds_the_whole_thread_on_a_closed_workflow_too(cl
     assert (checkpoint["temporal_run_id"], held["run"]["grading_run_id"]) == (thread.result_run_id, result.grading_run_id)
 
 
-async def test_a_refused_thread_answers_queries_with_its_refusal(desk: Desk) -> None:
-    thread = await desk.start({})
+async def test_a_refused_thread_answers_queries_with_its_refusal(served: Served) -> None:
+    thread = await served.start({})
     await refusal(thread)
 
     with pytest.raises(Exception, match="generator: Field required"):
@@ -312,8 +314,8 @@ async def test_a_null_counts_as_a_field_that_is_absent(client: Client) -> None:
     message = {"role": "user", "content": "hello", "name": None, "tool_calls": None, "tool_call_id": None}
     argument = request("- it greets") | {"max_iterations": None, "idle_timeout": None, "checkpoint": None, "messages": [message]}
     argument["generator"], argument["grader"] = {"model": WRITER, **unset}, {"model": JUDGE, "tools": None}
-    async with serving(client, draft(), grade(0, row("c1"))) as desk:
-        result = await desk.run(argument)
+    async with serving(client, draft(), grade(0, row("c1"))) as served:
+        result = await served.run(argument)
 
     assert (result.status, result.iterations) == ("satisfied", 1)
 

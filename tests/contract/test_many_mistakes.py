@@ -10,9 +10,9 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from gradeloop.batches.contract import UPLOAD_CASES, parse_upload
-from gradeloop.contract.base import FirstMistakes, Items, Table
+from gradeloop.contract.base import BoundedDict, FirstMistakes, Items
 from gradeloop.contract.messages import MAX_MESSAGES
-from gradeloop.contract.thread import InvokeRequest, parse, parse_request
+from gradeloop.contract.thread import InvokeRequest, parse_request, parse_update
 from gradeloop.errors import MISTAKES, InvalidRequest, explain
 from gradeloop.judges.contract import parse_judging
 from tests.rig.threads import draft, grade, refusal, request, serving, until
@@ -71,7 +71,7 @@ def test_a_mistake_is_named_at_its_place_in_the_whole_list() -> None:
 
 
 def test_a_mapping_is_read_as_a_list_is() -> None:
-    table = TypeAdapter(Table[Annotated[int, BeforeValidator(Counter())]])
+    table = TypeAdapter(BoundedDict[Annotated[int, BeforeValidator(Counter())]])
 
     assert table.validate_python({str(at): at for at in range(100)}) == {str(at): at for at in range(100)}
     with pytest.raises(ValidationError) as caught:
@@ -93,7 +93,11 @@ def test_a_long_list_without_mistakes_is_read_whole() -> None:
         (parse_request, {"generator": GENERATOR, "messages": [GOOD], "rubric": {"criteria": [{}] * 16_000}}, "16000 criteria, 100 at most"),
         (parse_request, {"generator": GENERATOR | {"tools": [{}] * MANY}, "messages": [GOOD]}, "and more"),
         (parse_request, {"generator": GENERATOR, "messages": [{"role": "assistant", "tool_calls": [{}] * MANY}]}, "and more"),
-        (lambda raw: parse(InvokeRequest, raw), {"messages": [BAD] * MANY}, f"messages: it has {MANY} items, {MAX_MESSAGES} at most"),
+        (
+            lambda raw: parse_update(InvokeRequest, raw),
+            {"messages": [BAD] * MANY},
+            f"messages: it has {MANY} items, {MAX_MESSAGES} at most",
+        ),
         (parse_judging, {"judge": "- short", "run": {"id": "a", "transcripts": [{"messages": [BAD] * MANY}]}}, "and more"),
         (parse_judging, {"judge": "- short", "run": {"id": "a", "transcripts": [{}] * MANY}}, f"it has {MANY} items, 100 at most"),
         (parse_upload, {"batch_id": "b", "first": 0, "cases": [{}] * MANY}, f"cases: it has {MANY} items, {UPLOAD_CASES} at most"),
@@ -127,8 +131,8 @@ async def has_failed_tasks(thread: Any) -> bool:
 
 @pytest.mark.parametrize("count", [MANY, MAX_MESSAGES])
 async def test_a_start_with_50000_malformed_messages_is_refused_and_fails_no_workflow_task(client: Client, count: int) -> None:
-    async with serving(client) as desk:
-        thread = await desk.start(request() | {"messages": [BAD] * count})
+    async with serving(client) as served:
+        thread = await served.start(request() | {"messages": [BAD] * count})
         why = await refusal(thread)
 
         assert why.startswith("messages")
@@ -136,8 +140,8 @@ async def test_a_start_with_50000_malformed_messages_is_refused_and_fails_no_wor
 
 
 async def test_an_update_with_50000_malformed_messages_is_refused_and_the_thread_goes_on(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        thread = await desk.start(request("- three lines") | {"idle_timeout": 60})
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request("- three lines") | {"idle_timeout": 60})
         await until(thread, "idle")
         with pytest.raises(WorkflowUpdateFailedError) as caught:
             await thread.execute_update("invoke", {"messages": [BAD] * MANY})

@@ -81,15 +81,15 @@ def test_the_limits_are_the_codes() -> None:
     assert documented == {
         "cases of a batch": f"{batch_request.MAX_CASES:,}",
         "a case, as JSON": f"{CASE_BYTES // 1024**2} MiB",
-        "cases of a shard": f"{ledger_work.SHARD}",
+        "cases of a shard": f"{ledger_work.SHARD_CASES}",
         "calls in flight": f"{BatchRequest.model_fields['at_once'].metadata[1].le:,}",
         "threads and judgements of cases, open at once in a shard": f"{case_calls.CHILDREN}, those that wait for people too",
         "a shard's history": f"{batch_shard.HISTORY_BYTES // 1024**2} MiB, {batch_shard.HISTORY_EVENTS:,} events",
     }
     assert f"{grading_batch.SHARE:.0%}".replace("%", " %") in TEXT
-    assert f"by default when more than half of the finished cases are errors, counted from the {limits.COUNTED_FROM}th on" in TEXT
+    assert f"by default when more than half of the finished cases are errors, counted from the {limits.ERROR_RATE_FROM}th on" in TEXT
     assert BatchRequest(batch_id="x", total=1).max_error_rate == 0.5
-    assert f"the priority {batch_request.BEHIND.level}, behind those of threads (3)" in TEXT
+    assert f"the priority {batch_request.BATCH_PRIORITY.level}, behind those of threads (3)" in TEXT
     assert f"with `{case_calls.SHARD_LOST}` where a shard is lost {['', '', '', 'three', 'four'][grading_batch.LOST + 1]} times" in TEXT
     defaults = BatchRequest(batch_id="x", total=1)
     assert (
@@ -108,7 +108,7 @@ async def test_the_examples_run(client: Client, tmp_path: Path) -> None:
     for each in upload["cases"]:
         each["grader"]["model"] = "scripted:judge"
     async with batching(client, tmp_path, passes()) as batches:
-        queue, mapping = batches.desk.queue, dict[str, Any]
+        queue, mapping = batches.served.task_queue, dict[str, Any]
         stored = await client.execute_workflow("StoreCases", upload, id="cases-of-17", task_queue=queue, result_type=int)
         summary = await client.execute_workflow("GradingBatch", request, id=request["batch_id"], task_queue=queue, result_type=mapping)
 

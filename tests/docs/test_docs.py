@@ -40,14 +40,14 @@ from gradeloop.contract import thread as contracts
 from gradeloop.contract import thread as request
 from gradeloop.contract.base import Strict
 from gradeloop.contract.criterion import VOTES
-from gradeloop.contract.evaluation import EVIDENCE_BYTES, Event, Status, Verdict
+from gradeloop.contract.evaluation import EVIDENCE_BYTES, Event, RunStatus, Verdict
 from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, InvokeRequest, RunResult, ThreadRequest, ThreadState
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import call_groups
 from gradeloop.grading.templates import VARS_BYTES
-from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS, read
+from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS, parse_verdict
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal import connect as storage
@@ -258,7 +258,7 @@ async def test_the_contracts_examples_are_what_a_run_really_returns(client: Clie
 def test_the_contracts_verdict_is_accepted_by_the_rules_beside_it() -> None:
     asked = Rubric.model_validate(shown("ThreadRequest")["rubric"])
 
-    assert isinstance(read(block(CONTRACT, "json", "Verdict").text, call_groups(asked)[0]), Verdict)
+    assert isinstance(parse_verdict(block(CONTRACT, "json", "Verdict").text, call_groups(asked)[0]), Verdict)
 
 
 def test_the_contracts_fields_handlers_types_and_columns_are_the_codes() -> None:
@@ -274,7 +274,7 @@ def test_the_contracts_fields_handlers_types_and_columns_are_the_codes() -> None
     assert f"`{contracts.WORKFLOW}` on the task queue `{contracts.TASK_QUEUE}`" in text
     assert all(f"`{kind}`" in text for kind in (*failures.RETRYABLE, *failures.PERMANENT))
     assert all(f"`{name}`" in text for name in Event.model_json_schema()["properties"]["type"]["enum"])
-    assert all(f"`{status}`" in text for status in set(get_args(Status)) - {"waiting"})
+    assert all(f"`{status}`" in text for status in set(get_args(RunStatus)) - {"waiting"})
 
 
 def names_in(table: list[tuple[str, ...]]) -> set[str]:
@@ -468,7 +468,7 @@ def test_the_limits_are_the_codes() -> None:
         "a generator of your own": foreign_limits(),
         "events kept": f"{thread_state.EVENTS_KEPT:,}",
     }
-    assert Generator.model_fields["system_prompt"].annotation == request.Prompt | None
+    assert Generator.model_fields["system_prompt"].annotation == request.SystemPrompt | None
     assert f"{contracts.RESULT_MESSAGES_BYTES // 1024} KiB" in CONTRACT.read_text()
     assert page.PAGE_BYTES == 1024 * 1024
     assert f"has the key `{admission.START_KEY}`" in CONTRACT.read_text()

@@ -56,8 +56,8 @@ async def test_the_example_judges_the_example(client: Client) -> None:
     judge: Any = read_yaml(block("yaml", "schema").text, "the example")
     run = json.loads(block("json", "AgentRun").text)
     said = [answers(MATCH, at) for at in range(3)]
-    async with serving(client, *said) as desk:
-        result = await Judge(judge | {"judge_model": "scripted:judge"}, client, task_queue=desk.queue)(run)
+    async with serving(client, *said) as served:
+        result = await Judge(judge | {"judge_model": "scripted:judge"}, client, task_queue=served.task_queue)(run)
 
     assert (result.output, result.agent_run_id) == (MATCH, "paris-1")
     assert result.result_metadata["citation_counts"] == {"cited": 1, "verified": 1}
@@ -70,7 +70,7 @@ async def test_the_python_example_runs(
     text = block("python").text.replace("anthropic:claude-haiku-4-5", "scripted:judge").replace('"paris-1"', '"paris-in-the-docs"')
     script.write_text(text)
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
-    async with serving(client, answers(MATCH), queue="gradeloop"):
+    async with serving(client, answers(MATCH), task_queue="gradeloop"):
         process = await asyncio.create_subprocess_exec(sys.executable, str(script), stdout=asyncio.subprocess.PIPE)
         out, _ = await asyncio.wait_for(process.communicate(), 60)
 

@@ -24,7 +24,7 @@ from gradeloop.grading import checks as json_schema
 from gradeloop.grading import checks as patterns
 from gradeloop.grading import checks as text_check
 from gradeloop.sandbox import monty, programs
-from gradeloop.sandbox.choice import choose
+from gradeloop.sandbox.choice import choose_sandboxes
 from gradeloop.settings.worker import FetchSettings, McpSettings, SandboxSettings, WorkerSettings, load_settings
 from tests.rig.attacks import HOSTILE, INTERPRETER
 
@@ -37,7 +37,7 @@ THREATS = ROOT / "docs" / "threat-model.md"
 def offered() -> dict[str, Tool]:
     """Return all built-in tools, with settings that let each of them be."""
     settings = WorkerSettings(commands={"x": {"argv": ["/bin/sh"]}}, fetch={"hosts": ["a"]}, files={"roots": {"r": ROOT}})
-    return {tool.spec.name: tool for tool in map(tool_of, build_builtins(ToolContext(settings, choose()))[0])}
+    return {tool.spec.name: tool for tool in map(tool_of, build_builtins(ToolContext(settings, choose_sandboxes()))[0])}
 
 
 def text(name: str) -> str:

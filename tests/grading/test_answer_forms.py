@@ -17,10 +17,10 @@ from activities.providers.scripted import Script
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Message, ToolCall
 from gradeloop.contract.thread import RunResult
-from gradeloop.grading.verdicts import between
+from gradeloop.grading.verdicts import text_between_tags
 from gradeloop.settings.catalog import Capability
 from gradeloop.settings.worker import WorkerSettings
-from tests.rig.threads import Desk, draft, grade, request, row, serving, verdict
+from tests.rig.threads import Served, draft, grade, request, row, serving, verdict
 from worker import build
 
 SCHEMA_APART = Capability(answer="schema")
@@ -39,13 +39,13 @@ class Answering(Providers):
     def __init__(self, *answers: Callable[[ModelRequest], Message]) -> None:
         super().__init__(Environment.read({}), Script(replies=()))
         self.answers = list(answers)
-        self.asked: list[ModelRequest] = []
+        self.requests: list[ModelRequest] = []
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Answer."""
         if request.step.role == "generator":
             return ModelReply(Message(role="assistant", content="a draft"))
-        self.asked.append(request)
+        self.requests.append(request)
         return ModelReply(self.answers.pop(0)(request))
 
 
@@ -63,8 +63,7 @@ async def graded(
     client: Client, monkeypatch: pytest.MonkeyPatch, capability: Capability, models: Answering, *, tools: bool = True
 ) -> RunResult:
     """Run a thread whose grader has this capability, and one tool."""
-    for module in ("grade", "grader_request"):
-        monkeypatch.setattr(f"activities.{module}.capability", lambda _: capability)
+    monkeypatch.setattr("activities.grade.capability", lambda _: capability)
     queue = f"queue-{uuid4()}"
     argument = request("- good")
     argument["grader"] |= {"tools": ["look"]} if tools else {}
@@ -80,7 +79,7 @@ async def test_where_tools_and_schema_exclude_each_other_a_well_formed_answer_ne
     result = await graded(client, monkeypatch, SCHEMA_APART, models)
 
     assert result.status == "satisfied"
-    assert [(asked.schema is None, len(asked.tools)) for asked in models.asked] == [(True, 1), (True, 1)]
+    assert [(asked.schema is None, len(asked.tools)) for asked in models.requests] == [(True, 1), (True, 1)]
 
 
 async def test_an_answer_that_no_schema_bound_is_asked_for_again_by_the_schema_alone(
@@ -90,29 +89,29 @@ async def test_an_answer_that_no_schema_bound_is_asked_for_again_by_the_schema_a
     result = await graded(client, monkeypatch, SCHEMA_APART, models)
 
     assert result.status == "satisfied"
-    assert [(asked.schema is None, len(asked.tools)) for asked in models.asked] == [(True, 1), (True, 1), (False, 0)]
-    assert "Your answer is no valid verdict" in models.asked[2].messages[-1].content
+    assert [(asked.schema is None, len(asked.tools)) for asked in models.requests] == [(True, 1), (True, 1), (False, 0)]
+    assert "Your answer is no valid verdict" in models.requests[2].messages[-1].content
 
 
 async def test_the_forced_answer_is_not_one_of_the_two_repairs(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     models = Answering(*(says("no"),) * 3, says(GOOD))
     result = await graded(client, monkeypatch, SCHEMA_APART, models)
 
-    assert (result.status, len(models.asked)) == ("satisfied", 4)
+    assert (result.status, len(models.requests)) == ("satisfied", 4)
 
 
 async def test_without_tools_the_schema_binds_the_first_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     models = Answering(says(GOOD))
     result = await graded(client, monkeypatch, SCHEMA_APART, models, tools=False)
 
-    assert (result.status, models.asked[0].schema is None) == ("satisfied", False)
+    assert (result.status, models.requests[0].schema is None) == ("satisfied", False)
 
 
 async def test_a_tagged_answer_stands_between_the_calls_own_tags(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     models = Answering(calls_look, says(f"Let me think.\n<TAG>{GOOD}</TAG>\n"))
     result = await graded(client, monkeypatch, TAGGED, models)
 
-    first, second = models.asked
+    first, second = models.requests
     assert result.status == "satisfied"
     assert (first.tag == second.tag, first.schema, second.schema) == (True, None, None)
     assert first.messages[-1].content.endswith(f"between <{first.tag}> and </{first.tag}>; write each of the two once.")
@@ -138,7 +137,7 @@ async def test_an_answer_that_keeps_not_to_its_tags_is_no_verdict(client: Client
     models = Answering(*(says(answer),) * 3)
     result = await graded(client, monkeypatch, TAGGED, models)
 
-    assert (result.status, len(models.asked)) == ("grader_error", 3)
+    assert (result.status, len(models.requests)) == ("grader_error", 3)
 
 
 async def test_each_iteration_has_tags_of_its_own(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,14 +146,14 @@ async def test_each_iteration_has_tags_of_its_own(client: Client, monkeypatch: p
     result = await graded(client, monkeypatch, TAGGED, models)
 
     assert (result.status, result.iterations) == ("satisfied", 2)
-    assert models.asked[0].tag != models.asked[1].tag
-    assert str(models.asked[0].tag) not in repr(models.asked[1])
+    assert models.requests[0].tag != models.requests[1].tag
+    assert str(models.requests[0].tag) not in repr(models.requests[1])
 
 
 def test_what_stands_between_tags_is_all_there_is() -> None:
-    assert between("think <a>{}</a>\n", "a") == "{}"
+    assert text_between_tags("think <a>{}</a>\n", "a") == "{}"
     with pytest.raises(ValueError, match="<a> and </a> must each stand in it once"):
-        between("<a>{}", "a")
+        text_between_tags("<a>{}", "a")
 
 
 async def test_consecutive_questions_share_all_but_the_end(client: Client) -> None:
@@ -162,10 +161,10 @@ async def test_consecutive_questions_share_all_but_the_end(client: Client) -> No
     fails = row("c1", "more")
     drafts = [draft(at, f"draft {at} " + "word " * 400) for at in range(5)]
     grades = [grade(at, fails if at < 4 else row("c1")) for at in range(5)]
-    async with serving(client, *drafts, *grades) as desk:
-        await desk.run(request("- good", max_iterations=5))
+    async with serving(client, *drafts, *grades) as served:
+        await served.run(request("- good", max_iterations=5))
 
-    asked = desk.models.of("grader")
+    asked = served.models.requests_of("grader")
     shares = [shared(one, other) for one, other in pairwise(asked)]
     assert len(shares) == 4
     assert min(shares) >= 0.95, shares
@@ -190,17 +189,17 @@ def prompt(asked: ModelRequest) -> str:
 
 async def test_a_generator_keeps_its_beginning_as_well(client: Client) -> None:
     replies: list[Any] = [draft(), grade(0, row("c1", "more")), draft(1), grade(1)]
-    async with serving(client, *replies) as desk:
-        await desk.run(request("- good"))
+    async with serving(client, *replies) as served:
+        await served.run(request("- good"))
 
-    first, second = desk.models.of("generator")
+    first, second = served.models.requests_of("generator")
     assert second.messages[: len(first.messages)] == first.messages
     assert (first.breakpoints, second.breakpoints) == ((0,), (2,))
 
 
 async def test_a_thread_that_nobody_grades_marks_nothing_for_a_cache(client: Client) -> None:
-    async with serving(client, draft()) as desk:
-        await desk.run(request())
+    async with serving(client, draft()) as served:
+        await served.run(request())
 
-    assert isinstance(desk, Desk)
-    assert desk.models.of("generator")[0].breakpoints == ()
+    assert isinstance(served, Served)
+    assert served.models.requests_of("generator")[0].breakpoints == ()

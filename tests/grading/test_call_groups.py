@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from gradeloop.contract.thread import RunResult
-from tests.rig.threads import JUDGE, Desk, Reply, draft, refusal, request, row, serving, story, until, verdict
+from tests.rig.threads import JUDGE, Reply, Served, draft, refusal, request, row, serving, story, until, verdict
 
 EACH = {"mode": "per_criterion", "criteria": ["three lines", "spring", "a kigo"]}
 
@@ -27,15 +27,15 @@ def broken(group: int, *, sample: int = 0, run: int = 0) -> Reply:
     return {"role": "grader", "run": run, "group": group, "sample": sample, "error": {"kind": "auth", "message": "no such key"}}
 
 
-def asked(desk: Desk) -> list[tuple[int, int, int, int]]:
+def asked(served: Served) -> list[tuple[int, int, int, int]]:
     """Return run, group, sample and step of each call of a grader."""
-    return [(each.step.run, each.step.group, each.step.sample, each.step.step) for each in desk.models.of("grader")]
+    return [(each.step.run, each.step.group, each.step.sample, each.step.step) for each in served.models.requests_of("grader")]
 
 
 async def test_each_criterion_has_a_call_of_its_own_and_sees_no_other(client: Client) -> None:
     replies = [said(0, row("c1")), said(1, row("c2", "it is autumn")), said(2, row("c3"))]
-    async with serving(client, draft(), *replies) as desk:
-        thread = await desk.start(request(EACH, max_iterations=1))
+    async with serving(client, draft(), *replies) as served:
+        thread = await served.start(request(EACH, max_iterations=1))
         result = await thread.result()
 
     (evaluation,) = result.evaluations
@@ -43,21 +43,21 @@ async def test_each_criterion_has_a_call_of_its_own_and_sees_no_other(client: Cl
     assert evaluation.explanation == "2 of 3 criteria pass. Not passed: c2."
     assert evaluation.score == pytest.approx(2 / 3)
     assert (evaluation.result, evaluation.usage.calls) == ("needs_revision", 3)
-    questions = {each.step.group: each.messages[-1].content for each in desk.models.of("grader")}
+    questions = {each.step.group: each.messages[-1].content for each in served.models.requests_of("grader")}
     assert ["spring" in questions[group] for group in range(3)] == [False, True, False]
-    assert len({(each.system, each.messages[:-1], json.dumps(each.schema)) for each in desk.models.of("grader")}) == 1
+    assert len({(each.system, each.messages[:-1], json.dumps(each.schema)) for each in served.models.requests_of("grader")}) == 1
     assert sorted(each.summary for each in await story(thread) if each.type == "grade") == ["grade #1 c1", "grade #1 c2", "grade #1 c3"]
 
 
 async def test_criteria_of_one_judge_share_a_call_and_votes_have_one_each(client: Client) -> None:
     rubric = {"criteria": ["a", {"description": "b", "votes": 3}, "c", {"description": "d", "grader": "scripted:other"}]}
     votes = [said(1, row("c2", *gap), sample=at) for at, gap in enumerate(((), ("no",), ()))]
-    async with serving(client, draft(), said(0, row("c1"), row("c3")), *votes, said(2, row("c4"))) as desk:
-        result = await desk.run(request(rubric, max_iterations=1))
+    async with serving(client, draft(), said(0, row("c1"), row("c3")), *votes, said(2, row("c4"))) as served:
+        result = await served.run(request(rubric, max_iterations=1))
 
     rows = {criterion.id: criterion for criterion in result.evaluations[0].criteria}
     assert result.status == "satisfied"
-    assert sorted((each.spec.model, each.step.group, each.step.sample) for each in desk.models.of("grader")) == [
+    assert sorted((each.spec.model, each.step.group, each.step.sample) for each in served.models.requests_of("grader")) == [
         ("judge", 0, 0),
         ("judge", 1, 0),
         ("judge", 1, 1),
@@ -70,8 +70,8 @@ async def test_criteria_of_one_judge_share_a_call_and_votes_have_one_each(client
 
 async def test_a_panel_asks_each_of_its_models_once(client: Client) -> None:
     rubric = {"criteria": [{"description": "a", "panel": ["scripted:one", "scripted:two"]}]}
-    async with serving(client, draft(), said(0, row("c1")), said(0, row("c1", "no"), sample=1)) as desk:
-        result = await desk.run(request(rubric, max_iterations=1))
+    async with serving(client, draft(), said(0, row("c1")), said(0, row("c1", "no"), sample=1)) as served:
+        result = await served.run(request(rubric, max_iterations=1))
 
     (told,) = result.evaluations[0].criteria
     assert [(vote.grader, vote.passed) for vote in told.votes] == [("scripted:one", True), ("scripted:two", False)]
@@ -81,16 +81,16 @@ async def test_a_panel_asks_each_of_its_models_once(client: Client) -> None:
 async def test_each_vote_has_a_seed_of_its_own(client: Client) -> None:
     judge = {"id": JUDGE, "config": {"seed": 7}}
     rubric = {"criteria": [{"description": "a", "votes": 2}]}
-    async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), sample=1)) as desk:
-        await desk.run(request(rubric, grader={"model": judge}))
+    async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), sample=1)) as served:
+        await served.run(request(rubric, grader={"model": judge}))
 
-    assert sorted(each.spec.config.seed or 0 for each in desk.models.of("grader")) == [7, 8]
+    assert sorted(each.spec.config.seed or 0 for each in served.models.requests_of("grader")) == [7, 8]
 
 
 async def test_a_lost_call_costs_that_call_and_the_next_run_pays_for_nothing_else(client: Client) -> None:
     first = [said(0, row("c1")), broken(1), said(2, row("c3"))]
-    async with serving(client, draft(), *first, said(1, row("c2"), run=1)) as desk:
-        thread = await desk.start(request(EACH, idle_timeout=60))
+    async with serving(client, draft(), *first, said(1, row("c2"), run=1)) as served:
+        thread = await served.start(request(EACH, idle_timeout=60))
         await _result_of(thread, "grader_error")
         again = await thread.execute_update("invoke", {}, result_type=RunResult)
         lost = (await thread.query("evaluations", args=[0, 9], result_type=dict[str, Any]))["items"][0]
@@ -100,14 +100,14 @@ async def test_a_lost_call_costs_that_call_and_the_next_run_pays_for_nothing_els
     assert (lost["result"], lost["score"], lost["explanation"]) == ("grader_error", None, "auth: scripted:judge: no such key")
     assert (again.status, [criterion.by for criterion in again.evaluations[0].criteria]) == ("satisfied", ["cached", "model", "cached"])
     assert again.evaluations[0].usage.calls == 1
-    assert sorted(asked(desk)) == [(0, 0, 0, 0), (0, 1, 0, 0), (0, 2, 0, 0), (1, 1, 0, 0)]
+    assert sorted(asked(served)) == [(0, 0, 0, 0), (0, 1, 0, 0), (0, 2, 0, 0), (1, 1, 0, 0)]
 
 
 async def test_an_interrupt_costs_the_call_in_flight_and_what_the_others_said_is_kept(client: Client) -> None:
     replies = [said(at, row(f"c{at + 1}")) for at in range(3)]
-    async with serving(client, draft(), *replies) as desk:
-        held = desk.models.gate("grader", group=1)
-        thread = await desk.start(request(EACH))
+    async with serving(client, draft(), *replies) as served:
+        held = served.models.gate("grader", group=1)
+        thread = await served.start(request(EACH))
         await held.reached.wait()
         await _returned(thread, 2)
         await thread.signal("interrupt")
@@ -116,7 +116,7 @@ async def test_an_interrupt_costs_the_call_in_flight_and_what_the_others_said_is
         result = await thread.execute_update("resume", result_type=RunResult)
 
     assert (result.status, [criterion.by for criterion in result.evaluations[0].criteria]) == ("satisfied", ["model"] * 3)
-    assert sorted(group for _, group, *_ in asked(desk)) == [0, 1, 1, 2]
+    assert sorted(group for _, group, *_ in asked(served)) == [0, 1, 1, 2]
 
 
 async def _returned(thread: Any, count: int) -> None:
@@ -132,13 +132,13 @@ async def _returned(thread: Any, count: int) -> None:
 
 async def test_a_budget_stops_all_the_calls_of_a_pass_and_a_larger_one_makes_them(client: Client) -> None:
     replies = [said(at, row(f"c{at + 1}")) for at in range(3)]
-    async with serving(client, draft(usage={"input": 90, "output": 20}), *replies) as desk:
-        thread = await desk.start(request(EACH, budget={"max_tokens": 100}))
+    async with serving(client, draft(usage={"input": 90, "output": 20}), *replies) as served:
+        thread = await served.start(request(EACH, budget={"max_tokens": 100}))
         state = await until(thread, "interrupted")
-        before = len(asked(desk))
+        before = len(asked(served))
         result = await thread.execute_update("resume", {"budget": {"max_tokens": 1000}}, result_type=RunResult)
 
-    assert (state["reason"], before, result.status, len(asked(desk))) == ("budget", 0, "satisfied", 3)
+    assert (state["reason"], before, result.status, len(asked(served))) == ("budget", 0, "satisfied", 3)
 
 
 async def _result_of(thread: Any, status: str) -> None:
@@ -150,15 +150,15 @@ async def _result_of(thread: Any, status: str) -> None:
 async def test_an_edited_criterion_has_its_own_call_made_again_and_no_other(client: Client) -> None:
     replies = [said(at, row(f"c{at + 1}")) for at in range(3)]
     edited = EACH | {"criteria": ["three lines", "spring, or its end", "a kigo"]}
-    async with serving(client, draft(), *replies, said(1, row("c2"), run=1)) as desk:
-        thread = await desk.start(request(EACH, idle_timeout=60))
+    async with serving(client, draft(), *replies, said(1, row("c2"), run=1)) as served:
+        thread = await served.start(request(EACH, idle_timeout=60))
         await _result_of(thread, "satisfied")
         again = await thread.execute_update("invoke", {"rubric": edited}, result_type=RunResult)
         await thread.signal("close")
 
     assert [criterion.by for criterion in again.evaluations[0].criteria] == ["cached", "model", "cached"]
-    assert max(asked(desk)) == (1, 1, 0, 0)
-    assert len(asked(desk)) == 4
+    assert max(asked(served)) == (1, 1, 0, 0)
+    assert len(asked(served)) == 4
 
 
 @pytest.mark.parametrize("change", ["instructions", "weight", "the grader's model", "the request", "language"])
@@ -172,13 +172,13 @@ async def test_whatever_the_grader_is_told_makes_another_question(client: Client
         "language": {"rubric": rubric | {"language": "de"}},
     }
     replies = [draft(), draft(run=1), said(0, row("c1")), said(0, row("c1"), run=1)]
-    async with serving(client, *replies) as desk:
-        thread = await desk.start(request(rubric, idle_timeout=60))
+    async with serving(client, *replies) as served:
+        thread = await served.start(request(rubric, idle_timeout=60))
         await _result_of(thread, "satisfied")
         await thread.execute_update("invoke", changed[change], result_type=RunResult)
         await thread.signal("close")
 
-    assert [run for run, *_ in asked(desk)] == [0, 1]
+    assert [run for run, *_ in asked(served)] == [0, 1]
 
 
 @pytest.mark.parametrize("version", [None, "1"])
@@ -197,10 +197,10 @@ async def test_a_verdict_that_rests_on_a_tool_is_given_again_unless_the_tool_is_
         return {"role": "grader", "run": run, "tool_calls": [{"name": "run_suite"}]}
 
     replies = [draft(), calls(0), said(0, row("c1"), step=1), calls(1), said(0, row("c1", "2 tests fail"), step=1, run=1)]
-    async with serving(client, *replies, tools=[run_suite]) as desk:
+    async with serving(client, *replies, tools=[run_suite]) as served:
         argument = request("- the tests pass", idle_timeout=60, max_iterations=1)
         argument["grader"]["tools"] = ["run_suite"]
-        thread = await desk.start(argument)
+        thread = await served.start(argument)
         await _result_of(thread, "satisfied")
         again = await thread.execute_update("invoke", {}, result_type=RunResult)
         await thread.signal("close")
@@ -217,8 +217,8 @@ async def test_a_check_that_says_something_else_has_everything_judged_again(clie
         return next(told)
 
     rubric = {"criteria": ["it is good", {"description": "the tests pass", "check": "run_suite"}]}
-    async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), run=1), tools=[run_suite]) as desk:
-        thread = await desk.start(request(rubric, idle_timeout=60, max_iterations=1))
+    async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), run=1), tools=[run_suite]) as served:
+        thread = await served.start(request(rubric, idle_timeout=60, max_iterations=1))
         await _result_of(thread, "satisfied")
         again = await thread.execute_update("invoke", {}, result_type=RunResult)
         await thread.signal("close")
@@ -232,10 +232,10 @@ async def test_a_verdict_is_not_reused_on_a_worker_whose_tools_have_changed(clie
         """Look."""
         return what
 
-    async with serving(client, draft(), said(0, row("c1")), tools=[look]) as desk:
+    async with serving(client, draft(), said(0, row("c1")), tools=[look]) as served:
         argument = request("- fine", idle_timeout=60)
         argument["grader"]["tools"] = ["look"]
-        thread = await desk.start(argument)
+        thread = await served.start(argument)
         await _result_of(thread, "satisfied")
         checkpoint = await thread.query("checkpoint", result_type=dict[str, Any])
         await thread.signal("close")
@@ -245,8 +245,8 @@ async def test_a_verdict_is_not_reused_on_a_worker_whose_tools_have_changed(clie
         return what
 
     go_on = {"generator": {"model": "scripted:writer"}, "grader": argument["grader"], "checkpoint": checkpoint, "idle_timeout": 60}
-    async with serving(client, said(0, row("c1"), run=1), tools=[look]) as desk:
-        thread = await desk.start(go_on)
+    async with serving(client, said(0, row("c1"), run=1), tools=[look]) as served:
+        thread = await served.start(go_on)
         again = await thread.execute_update("invoke", {}, result_type=RunResult)
         await thread.signal("close")
 
@@ -254,19 +254,19 @@ async def test_a_verdict_is_not_reused_on_a_worker_whose_tools_have_changed(clie
 
 
 async def test_a_thread_that_goes_on_elsewhere_brings_its_verdicts(client: Client) -> None:
-    async with serving(client, draft(), *[said(at, row(f"c{at + 1}")) for at in range(3)]) as desk:
-        thread = await desk.start(request(EACH, idle_timeout=60))
+    async with serving(client, draft(), *[said(at, row(f"c{at + 1}")) for at in range(3)]) as served:
+        thread = await served.start(request(EACH, idle_timeout=60))
         await _result_of(thread, "satisfied")
         checkpoint = await thread.query("checkpoint", result_type=dict[str, Any])
         await thread.signal("close")
 
     go_on = {"generator": {"model": "scripted:writer"}, "grader": {"model": JUDGE}, "checkpoint": checkpoint, "idle_timeout": 60}
-    async with serving(client) as desk:
-        thread = await desk.start(go_on)
+    async with serving(client) as served:
+        thread = await served.start(go_on)
         again = await thread.execute_update("invoke", {}, result_type=RunResult)
         await thread.signal("close")
 
-    assert (again.status, {criterion.by for criterion in again.evaluations[0].criteria}, asked(desk)) == ("satisfied", {"cached"}, [])
+    assert (again.status, {criterion.by for criterion in again.evaluations[0].criteria}, asked(served)) == ("satisfied", {"cached"}, [])
 
 
 ELSEWHERE = {"criteria": ["three lines", {"description": "spring", "score": {"min": 0, "max": 10}}]}
@@ -286,8 +286,8 @@ async def test_an_activity_on_another_worker_judges(client: Client) -> None:
         }
 
     queue = f"judges-{uuid4()}"
-    async with serving(client, draft()) as desk, Worker(client, task_queue=queue, activities=[judge_it]):
-        result = await desk.run(request(ELSEWHERE, grader={"activity": "judge_it", "task_queue": queue}, max_iterations=1))
+    async with serving(client, draft()) as served, Worker(client, task_queue=queue, activities=[judge_it]):
+        result = await served.run(request(ELSEWHERE, grader={"activity": "judge_it", "task_queue": queue}, max_iterations=1))
 
     (evaluation,) = result.evaluations
     assert evaluation.score == pytest.approx(0.6)
@@ -306,8 +306,8 @@ async def test_a_function_of_the_workers_tools_judges_one_criterion(client: Clie
         return {"passed": len(draft) < 100, "reason": f"{len(draft)} characters", "metadata": {"of": question["criteria"][0]["id"]}}
 
     rubric = {"criteria": ["three lines", {"id": "short", "description": "short", "grader": {"function": "by_length"}}]}
-    async with serving(client, draft(), said(0, row("c1")), tools=[by_length]) as desk:
-        result = await desk.run(request(rubric))
+    async with serving(client, draft(), said(0, row("c1")), tools=[by_length]) as served:
+        result = await served.run(request(rubric))
 
     rows = {criterion.id: criterion for criterion in result.evaluations[0].criteria}
     assert (result.status, rows["short"].reason, rows["short"].metadata) == ("satisfied", "7 characters", {"of": "short"})
@@ -332,8 +332,8 @@ async def test_what_a_function_returns_amiss_is_no_verdict(client: Client, retur
         """Judge."""
         return returned
 
-    async with serving(client, draft(), tools=[judge]) as desk:
-        result = await desk.run(request("- x", grader={"function": "judge"}))
+    async with serving(client, draft(), tools=[judge]) as served:
+        result = await served.run(request("- x", grader={"function": "judge"}))
 
     (evaluation,) = result.evaluations
     assert (result.status, evaluation.criteria) == ("grader_error", ())
@@ -349,8 +349,8 @@ async def test_a_function_that_raises_is_tried_again_and_then_the_graders_error(
         tried.append(1)
         raise RuntimeError("out of ink")
 
-    async with serving(client, draft(), tools=[judge]) as desk:
-        result = await desk.run(request("- x", grader={"function": "judge"}))
+    async with serving(client, draft(), tools=[judge]) as served:
+        result = await served.run(request("- x", grader={"function": "judge"}))
 
     assert (result.status, len(tried)) == ("grader_error", 4)
     assert "checker_error: RuntimeError: out of ink" in result.evaluations[0].explanation
@@ -368,38 +368,38 @@ async def test_a_function_that_cannot_judge_is_refused_at_the_start(client: Clie
         """Say nothing."""
         return ""
 
-    async with serving(client, draft(), tools=[no_question]) as desk:
-        thread = await desk.start(request("- x", grader=grader))
+    async with serving(client, draft(), tools=[no_question]) as served:
+        thread = await served.start(request("- x", grader=grader))
         assert why in await refusal(thread)
-        assert desk.models.asked == []
+        assert served.models.requests == []
 
 
 @pytest.mark.parametrize(("panel", "together"), [(["scripted:one", "scripted:two"], 2), (["scripted:one", "scripted:one"], 1)])
 async def test_over_a_long_transcript_one_call_of_a_model_goes_ahead(client: Client, panel: list[str], together: int) -> None:
     rubric = {"criteria": [{"description": "a", "panel": panel}]}
-    async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), sample=1)) as desk:
-        held = desk.models.gate("grader")
-        thread = await desk.start(request(rubric, {"role": "user", "content": "x" * 20_000}))
+    async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), sample=1)) as served:
+        held = served.models.gate("grader")
+        thread = await served.start(request(rubric, {"role": "user", "content": "x" * 20_000}))
         async with asyncio.timeout(20):
-            while len(asked(desk)) < together:
+            while len(asked(served)) < together:
                 await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
-        begun = len(asked(desk))
+        begun = len(asked(served))
         held.opened.set()
         result = await thread.result()
 
-    assert (begun, result.status, len(asked(desk))) == (together, "satisfied", 2)
+    assert (begun, result.status, len(asked(served))) == (together, "satisfied", 2)
 
 
 async def test_a_hundred_criteria_are_judged_side_by_side_also_after_a_long_message(client: Client) -> None:
     rubric = {"mode": "per_criterion", "criteria": [f"criterion {number}" for number in range(1, 101)]}
     replies = [said(at, row(f"c{at + 1}")) for at in range(100)]
-    async with serving(client, draft(), *replies) as desk:
-        thread = await desk.start(request(rubric, {"role": "user", "content": "x" * 1_000_000}))
+    async with serving(client, draft(), *replies) as served:
+        thread = await served.start(request(rubric, {"role": "user", "content": "x" * 1_000_000}))
         result = await asyncio.wait_for(thread.result(), 60)
         history = await thread.fetch_history()
 
-    shared = {each.messages[: each.breakpoints[0] + 1] for each in desk.models.of("grader")}
+    shared = {each.messages[: each.breakpoints[0] + 1] for each in served.models.requests_of("grader")}
     assert (result.status, len(result.evaluations[0].criteria), len(shared)) == ("satisfied", 100, 1)
     asked_first = sum(event.ByteSize() for event in history.events) - 1_000_000
     assert asked_first < 1_000_000

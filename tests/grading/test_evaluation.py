@@ -6,9 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeloop.contract.evaluation import TERMINAL, CheckOutcome, CriterionRow, Evaluation, Judgement, Result, Status, Verdict, VerdictRow
+from gradeloop.contract.evaluation import (
+    TERMINAL,
+    CheckOutcome,
+    CriterionRow,
+    Evaluation,
+    EvaluationResult,
+    Judgement,
+    RunStatus,
+    Verdict,
+    VerdictRow,
+)
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.scoring import GraderAnswer, PassFindings, aggregate, best_of, marks_of, may_be_met, result_of, score_of, status_of
+from gradeloop.grading.scoring import (
+    GraderAnswer,
+    PassFindings,
+    aggregate,
+    best_evaluation,
+    could_be_satisfied,
+    result_of,
+    score_of,
+    scores_of,
+    status_of,
+)
 
 RUBRIC = Rubric.model_validate({"criteria": ["three lines", "spring", {"description": "a joke", "required": False}]})
 TESTED = Rubric.model_validate({"criteria": [{"description": "tests pass", "check": "run_tests"}, "readable"]})
@@ -36,7 +56,7 @@ def rows_of(
     return aggregate(rubric, PassFindings(answers={(0, 0): answer}, checks=checks)).rows
 
 
-def evaluation(iteration: int, *passed: bool, result: Result = "needs_revision", **more: Any) -> Evaluation:
+def evaluation(iteration: int, *passed: bool, result: EvaluationResult = "needs_revision", **more: Any) -> Evaluation:
     """Return an evaluation of RUBRIC with these rows."""
     judgement = Judgement(rows=rows(*passed), explanation="e", error="broke" if result == "grader_error" else None)
     given = {"grading_run_id": "r", "iteration": iteration, "result": result, "status": "running", "explanation": "e", "draft": iteration}
@@ -78,14 +98,14 @@ def test_no_rows_are_no_pass() -> None:
         ("grader_error", True, "grader_error"),
     ],
 )
-def test_the_runs_status_after_a_pass(result: Result, last: bool, status: Status) -> None:
+def test_the_runs_status_after_a_pass(result: EvaluationResult, last: bool, status: RunStatus) -> None:
     assert status_of(result, last=last) == status
     assert (status in TERMINAL) == (status != "running")
 
 
 def test_a_row_that_was_never_answered_is_no_confirmed_failure() -> None:
-    assert may_be_met(RUBRIC, marks_of(RUBRIC, rows(True, None, False)))
-    assert not may_be_met(RUBRIC, marks_of(RUBRIC, rows(False, None, True)))
+    assert could_be_satisfied(RUBRIC, scores_of(RUBRIC, rows(True, None, False)))
+    assert not could_be_satisfied(RUBRIC, scores_of(RUBRIC, rows(False, None, True)))
 
 
 def test_rows_come_in_the_rubrics_order_with_what_a_tool_decided() -> None:
@@ -160,14 +180,14 @@ def test_a_curtailed_evaluation_keeps_every_decision() -> None:
     ids=["higher score", "a tie goes to the latest", "gate before score", "required before optional", "any grade before none", "only one"],
 )
 def test_the_best_draft_holds_the_gate_then_scores_then_is_the_latest(evaluations: list[Evaluation], best: int) -> None:
-    chosen = best_of(RUBRIC, evaluations)
+    chosen = best_evaluation(RUBRIC, evaluations)
 
     assert chosen is not None
     assert chosen.iteration == best
 
 
 def test_nothing_graded_has_no_best() -> None:
-    assert best_of(RUBRIC, []) is None
+    assert best_evaluation(RUBRIC, []) is None
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=6), st.lists(st.booleans(), min_size=6, max_size=6))

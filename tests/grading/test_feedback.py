@@ -2,7 +2,7 @@
 
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.prompts import feedback
+from gradeloop.grading.prompts import feedback_message
 
 RUBRIC = Rubric.model_validate({"criteria": ["three lines", "spring", {"description": "a joke", "required": False}, "short"]})
 
@@ -10,7 +10,7 @@ RUBRIC = Rubric.model_validate({"criteria": ["three lines", "spring", {"descript
 def told(*rows: CriterionRow) -> str:
     """Return the feedback on these rows."""
     given = {"grading_run_id": "r", "iteration": 0, "result": "needs_revision", "status": "running", "explanation": "hidden"}
-    return feedback(RUBRIC, Evaluation.model_validate(given | {"criteria": rows, "draft": 1})).content
+    return feedback_message(RUBRIC, Evaluation.model_validate(given | {"criteria": rows, "draft": 1})).content
 
 
 def row(name: str, gap: str | None = None, **more: object) -> CriterionRow:
@@ -63,6 +63,6 @@ def test_a_gap_stays_on_its_line_and_shows_what_is_invisible() -> None:
 
 def test_it_comes_from_the_rubric_grader_as_a_user() -> None:
     given = {"grading_run_id": "r", "iteration": 0, "result": "needs_revision", "status": "running", "explanation": ""}
-    message = feedback(RUBRIC, Evaluation.model_validate(given | {"criteria": (row("c1", "x"),), "draft": 1}))
+    message = feedback_message(RUBRIC, Evaluation.model_validate(given | {"criteria": (row("c1", "x"),), "draft": 1}))
 
     assert (message.role, message.name, message.source) == ("user", "rubric_grader", "rubric_grader")

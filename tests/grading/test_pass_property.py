@@ -14,7 +14,7 @@ from gradeloop.contract.evaluation import CheckOutcome, Decision, EventType, Evi
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.scoring import call_groups, result_of
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from tests.rig.threads import JUDGE, row, verdict
 from workflows.activity_calls import ActivityCalls, WaitingForPerson
 from workflows.grading_pass import GradingPass
@@ -44,7 +44,7 @@ class Script:
         text = reply if isinstance(reply, str) else self._well_formed(call, reply)
         self.calls += 1
         self.said.setdefault((call.step.group, call.step.sample), []).append(text)
-        reading = read(text, call_groups(self.rubric)[call.step.group], call.pending or None)
+        reading = parse_verdict(text, call_groups(self.rubric)[call.step.group], call.pending or None)
         good = reading if isinstance(reading, Verdict) else None
         bad = None if isinstance(reading, Verdict) else reading
         message = Message(role="assistant", content=text or "nothing")

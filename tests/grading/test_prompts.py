@@ -14,13 +14,13 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.prompts import (
     TRANSCRIPT_BUDGET,
     JudgedDraft,
-    generator_system,
-    grader_prompt,
+    build_generator_system,
+    build_grader_prompt,
+    escape_invisible,
     is_elided,
     record_starts,
     records,
-    repair,
-    visible,
+    repair_message,
 )
 from gradeloop.grading.scoring import call_groups
 
@@ -44,14 +44,14 @@ def asked(
 ) -> tuple[str, str]:
     """Return the two texts for a thread whose last message is the draft."""
     judged = JudgedDraft(messages, request, len(messages) - 1, checks or {}, NONCE)
-    told = grader_prompt(RUBRIC, call_groups(RUBRIC)[0], judged, budget=budget).messages
+    told = build_grader_prompt(RUBRIC, call_groups(RUBRIC)[0], judged, budget=budget).messages
     return "\n".join(message.content for message in told[:-1]), told[-1].content
 
 
 def grader_system(rubric: Rubric, instructions: str | None) -> str:
     """Return the grader's system prompt."""
     judged = JudgedDraft([user("do it"), model("done")], 0, 1, {}, NONCE)
-    return grader_prompt(rubric, call_groups(rubric)[0], judged, instructions=instructions).system
+    return build_grader_prompt(rubric, call_groups(rubric)[0], judged, instructions=instructions).system
 
 
 def shown(opened: str) -> list[dict[str, Any]]:
@@ -251,18 +251,18 @@ def test_optional_and_checked_criteria_are_told_apart() -> None:
 
 
 def test_the_generator_sees_the_rubric_only_where_it_may() -> None:
-    assert generator_system(None, None) == ""
-    assert generator_system("Be brief.", None) == "Be brief."
-    assert generator_system("Be brief.", RUBRIC).startswith("Be brief.\n\nYour answer will be judged by an independent grader")
-    assert generator_system(None, RUBRIC).endswith("- [c2] spring\nThat is all:")
+    assert build_generator_system(None, None) == ""
+    assert build_generator_system("Be brief.", None) == "Be brief."
+    assert build_generator_system("Be brief.", RUBRIC).startswith("Be brief.\n\nYour answer will be judged by an independent grader")
+    assert build_generator_system(None, RUBRIC).endswith("- [c2] spring\nThat is all:")
 
 
 def test_a_repair_takes_braces_as_they_are() -> None:
-    assert "the key '{x}' appears twice" in repair(["the key '{x}' appears twice"], ["c1"]).content
+    assert "the key '{x}' appears twice" in repair_message(["the key '{x}' appears twice"], ["c1"]).content
 
 
 def test_invisible_characters_become_escapes_and_line_ends_stay() -> None:
-    assert visible("a\u200bb\u202e\nc\td\u00ad") == "a\\u200bb\\u202e\nc\td\\u00ad"
+    assert escape_invisible("a\u200bb\u202e\nc\td\u00ad") == "a\\u200bb\\u202e\nc\td\\u00ad"
 
 
 def test_records_of_an_empty_thread_are_none() -> None:

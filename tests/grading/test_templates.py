@@ -92,8 +92,8 @@ async def test_what_is_no_rubric_once_it_is_filled_is_refused_at_every_door(clie
     variables = {"nothing": "", "long": "x" * 40_000}
     with pytest.raises(InvalidRequest) as caught:
         filled_rubric(request(rubric, vars=variables))
-    async with serving(client, draft(), grade()) as desk:
-        thread = await desk.start(request("- fine", vars=variables, idle_timeout=60))
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request("- fine", vars=variables, idle_timeout=60))
         await until(thread, "idle")
         await thread.signal("supply_rubric", rubric)
         events = (await thread.query("events", args=[0, 999], result_type=dict[str, Any]))["items"]
@@ -122,8 +122,8 @@ def test_an_unknown_variable_is_refused_before_anything_is_recorded() -> None:
 
 async def test_a_threads_variables_fill_later_rubrics_and_can_be_replaced(client: Client) -> None:
     runs = [{"role": "grader", "run": at, "verdict": grade()["verdict"]} for at in range(3)]
-    async with serving(client, draft(), draft(run=1), draft(run=2), *runs) as desk:
-        thread = await desk.start(request("- greets {{ name }}", vars={"name": "Ada"}, idle_timeout=60))
+    async with serving(client, draft(), draft(run=1), draft(run=2), *runs) as served:
+        thread = await served.start(request("- greets {{ name }}", vars={"name": "Ada"}, idle_timeout=60))
         await until(thread, "idle")
         hello = [{"role": "user", "content": "again"}]
         first = await thread.execute_update("invoke", {"messages": hello, "vars": {"name": "Bo"}}, result_type=RunResult)
@@ -142,10 +142,10 @@ async def test_a_threads_variables_fill_later_rubrics_and_can_be_replaced(client
 async def test_what_is_judged_is_never_a_template_and_never_coerced(client: Client, text: str) -> None:
     prompt = "{{ rubric }} {{ output }}"
     rubric = {"prompt": prompt, "criteria": ["greets {{ name }}"]}
-    async with serving(client, draft(0, text), grade(0, row("c1"))) as desk:
-        result = await desk.run(request(rubric, {"role": "user", "content": text}, vars={"name": "Ada"}))
+    async with serving(client, draft(0, text), grade(0, row("c1"))) as served:
+        result = await served.run(request(rubric, {"role": "user", "content": text}, vars={"name": "Ada"}))
 
-    (asked,) = desk.models.of("grader")
+    (asked,) = served.models.requests_of("grader")
     assert result.output == text
     assert asked.messages[0].content.count("greets Ada") == 1
     assert f'"text": {json.dumps(text)}}}' in asked.messages[0].content

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from gradeloop.contract.criterion import Criterion
-from gradeloop.grading.checks import BEGINNINGS, KINDS, outcome
+from gradeloop.grading.checks import BEGINNINGS, KINDS, run_text_check
 
 ORDER: dict[str, JsonValue] = {"type": "object", "required": ["sku"]}
 
@@ -39,19 +39,19 @@ TABLE: list[tuple[str, JsonValue, str, str, str]] = [
 def test_a_text_passes_or_the_gap_says_why(kind: str, value: JsonValue, good: str, bad: str, gap: str) -> None:
     arguments: dict[str, JsonValue] = {"kind": kind, "value": value}
 
-    assert outcome(good, arguments).passed
-    assert not outcome(bad, arguments).passed
-    assert gap in (outcome(bad, arguments).gap or "")
-    assert outcome(good, arguments).gap is None
+    assert run_text_check(good, arguments).passed
+    assert not run_text_check(bad, arguments).passed
+    assert gap in (run_text_check(bad, arguments).gap or "")
+    assert run_text_check(good, arguments).gap is None
 
 
 @pytest.mark.parametrize(("kind", "value", "good", "bad", "_"), TABLE)
 def test_negated_it_is_turned_round(kind: str, value: JsonValue, good: str, bad: str, _: str) -> None:
     arguments: dict[str, JsonValue] = {"kind": kind, "value": value, "negate": True}
 
-    assert outcome(bad, arguments).passed
-    assert not outcome(good, arguments).passed
-    assert "not" in (outcome(good, arguments).gap or "") or "no" in (outcome(good, arguments).gap or "")
+    assert run_text_check(bad, arguments).passed
+    assert not run_text_check(good, arguments).passed
+    assert "not" in (run_text_check(good, arguments).gap or "") or "no" in (run_text_check(good, arguments).gap or "")
 
 
 def test_every_kind_is_in_the_table() -> None:
@@ -78,27 +78,27 @@ def test_every_kind_is_in_the_table() -> None:
 )
 def test_arguments_that_cannot_be_used_are_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        outcome("x", arguments)
+        run_text_check("x", arguments)
 
 
 def test_a_schema_without_an_end_and_a_text_with_too_many_beginnings_are_no_verdict() -> None:
     endless: dict[str, JsonValue] = {"$ref": "#"}
 
     with pytest.raises(ValueError, match="refers to itself without end"):
-        outcome("1", {"kind": "is-json", "value": endless})
+        run_text_check("1", {"kind": "is-json", "value": endless})
     with pytest.raises(ValueError, match=f"more than {BEGINNINGS} beginnings of JSON"):
-        outcome("{" * (BEGINNINGS + 1), {"kind": "contains-json"})
+        run_text_check("{" * (BEGINNINGS + 1), {"kind": "contains-json"})
 
 
 @given(st.text(), st.text(min_size=1), st.text())
 def test_what_is_in_a_text_is_found_whatever_stands_around_it(before: str, value: str, after: str) -> None:
-    assert outcome(before + value + after, {"kind": "contains", "value": value}).passed
-    assert outcome(before + value + after, {"kind": "icontains", "value": value}).passed
-    assert outcome(value + after, {"kind": "starts-with", "value": value}).passed
+    assert run_text_check(before + value + after, {"kind": "contains", "value": value}).passed
+    assert run_text_check(before + value + after, {"kind": "icontains", "value": value}).passed
+    assert run_text_check(value + after, {"kind": "starts-with", "value": value}).passed
 
 
 def test_a_gap_is_short_however_long_the_text_is() -> None:
-    found = outcome("x" * 100_000, {"kind": "contains-all", "value": [str(at) * 1000 for at in range(1, 10)]})
+    found = run_text_check("x" * 100_000, {"kind": "contains-all", "value": [str(at) * 1000 for at in range(1, 10)]})
 
     assert len(found.gap or "") < 2_500
 
@@ -107,4 +107,4 @@ def test_it_is_a_criterion_as_it_stands() -> None:
     told = Criterion.model_validate({"description": "d", "check": {"tool": "text_check", "arguments": {"kind": "contains", "value": "x"}}})
 
     assert told.check is not None
-    assert outcome("x", told.check.arguments).passed
+    assert run_text_check("x", told.check.arguments).passed

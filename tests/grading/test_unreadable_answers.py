@@ -39,8 +39,8 @@ async def ended(client: Client, raw: bytes, role: str) -> tuple[RunResult, list[
     if role == "tool":
         argument["grader"]["tools"] = [tool(queue, activity="theirs")]
     replies = [draft(), wants("grader", "look"), grade(step=1)] if role == "tool" else [draft(), grade()]
-    async with Worker(client, task_queue=queue, activities=[theirs]), serving(client, *replies) as desk:
-        return await asyncio.wait_for(desk.run(argument), 20), desk.models.asked
+    async with Worker(client, task_queue=queue, activities=[theirs]), serving(client, *replies) as served:
+        return await asyncio.wait_for(served.run(argument), 20), served.models.requests
 
 
 @pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)

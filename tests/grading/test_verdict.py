@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from gradeloop.contract.evaluation import Malformed, Verdict, verdict_schema
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.scoring import CallGroup, GraderAnswer, PassFindings, aggregate, call_groups, result_of
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from tests.rig.threads import row, verdict
 
 RUBRIC = Rubric.model_validate("- three lines\n- spring")
@@ -27,7 +27,7 @@ def group_of(rubric: Rubric) -> CallGroup:
 
 def reading(answer: object, rubric: Rubric = RUBRIC, asked: tuple[str, ...] = ASKED) -> Verdict | Malformed:
     """Read an answer, written as JSON unless it is text."""
-    return read(answer if isinstance(answer, str) else json.dumps(answer), group_of(rubric), asked)
+    return parse_verdict(answer if isinstance(answer, str) else json.dumps(answer), group_of(rubric), asked)
 
 
 def problems(answer: object, rubric: Rubric = RUBRIC, asked: tuple[str, ...] = ASKED) -> str:
@@ -213,7 +213,7 @@ def test_nothing_is_satisfied_unless_every_required_criterion_passed(
 ) -> None:
     rubric = Rubric.model_validate({"criteria": ["three lines", {"description": "spring", "required": required}]})
 
-    verdict = read(before + json.dumps(answer) + after, group_of(rubric), ASKED)
+    verdict = parse_verdict(before + json.dumps(answer) + after, group_of(rubric), ASKED)
 
     if isinstance(verdict, Malformed):
         return
@@ -225,4 +225,4 @@ def test_nothing_is_satisfied_unless_every_required_criterion_passed(
 
 @given(st.text(max_size=60))
 def test_any_text_reads_without_an_exception(text: str) -> None:
-    assert isinstance(read(text, group_of(RUBRIC), ASKED), Malformed)
+    assert isinstance(parse_verdict(text, group_of(RUBRIC), ASKED), Malformed)

@@ -130,11 +130,11 @@ async def test_judgements_are_kept_by_judge_and_replaced_by_their_id(registry: R
 
 async def test_a_judge_out_of_the_registry_is_called_on_runs(client: Client, url: str) -> None:
     store = Store(url)
-    async with serving(client, answers(MATCH)) as desk:
+    async with serving(client, answers(MATCH)) as served:
         registry = Registry(store)
         await registry.create_rubric("demo", OTHER | {"id": "france"})
         await registry.add_version("demo", "france", FRANCE)
-        judge = await Judge.from_registry("demo", "france", registry=registry, client=client, task_queue=desk.queue)
+        judge = await Judge.from_registry("demo", "france", registry=registry, client=client, task_queue=served.task_queue)
         result = await judge(fresh(f"registered-{url[:6]}"))
     store.close()
 

@@ -19,9 +19,23 @@ from gradeloop.contract.messages import ToolCall
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
 from gradeloop.reports.model import RunReport, ToolEvidence
 from gradeloop.reports.read_thread import LOST, read_thread_report, tool_uses
-from tests.rig.threads import JUDGE, Desk, draft, grade, request, row, until, wants
-from tests.rig.threads import serving as serving_threads
-from tests.rig.turns import Models, a_thread, failing_until, runs_of, serving, start
+from tests.rig.threads import (
+    JUDGE,
+    Models,
+    Served,
+    a_thread,
+    answering,
+    draft,
+    failing_until,
+    grade,
+    request,
+    row,
+    runs_of,
+    serving,
+    start,
+    until,
+    wants,
+)
 
 CHECKED = {"criteria": [{"id": "tests", "description": "tests pass", "check": "run_tests"}, {"id": "three", "description": "three lines"}]}
 
@@ -44,9 +58,9 @@ def broken(at: str) -> str:
 MISSING = "the history of the workflow's first runs has expired on the server, so their tool calls are not shown"
 
 
-async def told(desk: Desk, thread_id: str) -> RunReport:
+async def told(served: Served, thread_id: str) -> RunReport:
     """Return the story of a thread that is served there."""
-    return await read_thread_report(GradingClient(desk.client, task_queue=desk.queue), thread_id)
+    return await read_thread_report(GradingClient(served.temporal, task_queue=served.task_queue), thread_id)
 
 
 def facts(use: ToolEvidence) -> tuple[str, str, int | None, str | None, dict[str, Any], str]:
@@ -68,10 +82,10 @@ async def test_every_tool_call_is_told_with_its_arguments_output_and_place(clien
         wants("grader", looks, looks, iteration=1),
         grade(1, row("three"), step=1),
     ]
-    async with serving_threads(client, *replies, tools=[run_tests, peek]) as desk:
-        thread = await desk.start(argument)
+    async with serving(client, *replies, tools=[run_tests, peek]) as served:
+        thread = await served.start(argument)
         result = await thread.result()
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     assert [facts(tool) for tool in story.tools] == [
         ("peek", "generator", 0, None, {"at": "a book"}, "seen a book"),
@@ -94,12 +108,12 @@ async def test_every_tool_call_is_told_with_its_arguments_output_and_place(clien
 async def test_a_tool_of_a_grader_that_is_asked_about_several_criteria_is_for_none_of_them(client: Client) -> None:
     argument = request("- three lines\n- spring")
     argument["grader"]["tools"] = ["peek"]
-    async with serving_threads(
+    async with serving(
         client, draft(), wants("grader", {"name": "peek", "arguments": {"at": "x"}}), grade(0, row("c1"), row("c2"), step=1), tools=[peek]
-    ) as desk:
-        thread = await desk.start(argument)
+    ) as served:
+        thread = await served.start(argument)
         await thread.result()
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     assert [(tool.role, tool.criterion, tool.iteration) for tool in story.tools] == [("grader", None, 0)]
 
@@ -108,10 +122,10 @@ async def test_what_a_tool_raises_is_told_as_its_failure(client: Client) -> None
     argument = request("- x")
     argument["grader"]["tools"] = ["broken"]
     call = {"name": "broken", "arguments": {"at": "book"}}
-    async with serving_threads(client, draft(), wants("grader", call), grade(step=1), tools=[broken]) as desk:
-        thread = await desk.start(argument)
+    async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[broken]) as served:
+        thread = await served.start(argument)
         await thread.result()
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     (use,) = story.tools
     assert (use.failed, use.output, use.arguments) == (True, "ValueError: no book here", {"at": "book"})
@@ -123,10 +137,10 @@ async def test_a_check_that_cannot_decide_is_an_error_and_no_verdict(client: Cli
         raise ValueError("the disk is full")
 
     argument = request({"criteria": [{"id": "c", "description": "it holds", "check": "check"}]})
-    async with serving_threads(client, draft(), tools=[check]) as desk:
-        thread = await desk.start(argument)
+    async with serving(client, draft(), tools=[check]) as served:
+        thread = await served.start(argument)
         await thread.result()
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     (use,) = story.tools
     assert (use.role, use.criterion, use.failed) == ("check", "c", True)
@@ -143,10 +157,10 @@ async def test_large_output_is_told_by_head_and_tail_with_its_size(client: Clien
 
     argument = request("- x")
     argument["grader"]["tools"] = ["read"]
-    async with serving_threads(client, draft(), wants("grader", "read"), grade(step=1), tools=[read]) as desk:
-        thread = await desk.start(argument)
+    async with serving(client, draft(), wants("grader", "read"), grade(step=1), tools=[read]) as served:
+        thread = await served.start(argument)
         await thread.result()
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     (use,) = story.tools
     assert use.bytes == 1_000_000
@@ -157,10 +171,10 @@ async def test_reading_the_transcript_is_told_like_any_tool(client: Client, monk
     for module in ("activities.grade", "gradeloop.grading.prompts"):
         monkeypatch.setattr(f"{module}.is_elided", lambda *_: True, raising=False)
     call = {"name": "read_transcript", "arguments": {"record": 1}}
-    async with serving_threads(client, draft(), wants("grader", call), grade(step=1)) as desk:
-        thread = await desk.start(request("- x"))
+    async with serving(client, draft(), wants("grader", call), grade(step=1)) as served:
+        thread = await served.start(request("- x"))
         result = await thread.result()
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     (use,) = story.tools
     assert (use.tool, use.role, use.arguments) == ("read_transcript", "grader", {"record": 1})
@@ -182,11 +196,11 @@ async def test_a_tool_elsewhere_is_told_under_the_name_that_the_model_knows(clie
     call = {"name": "look", "arguments": {"word": "spring"}}
     async with (
         Worker(client, task_queue=queue, activities=[look]),
-        serving_threads(client, draft(), wants("grader", call), grade(step=1)) as desk,
+        serving(client, draft(), wants("grader", call), grade(step=1)) as served,
     ):
-        thread = await desk.start(argument)
+        thread = await served.start(argument)
         await thread.result()
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     (use,) = story.tools
     assert (use.tool, use.iteration, use.criterion, use.arguments) == ("look", 0, "c1", {"word": "spring"})
@@ -196,10 +210,10 @@ async def test_a_tool_elsewhere_is_told_under_the_name_that_the_model_knows(clie
 async def test_a_call_that_nobody_made_is_no_evidence(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["peek"]
-    async with serving_threads(client, draft(), wants("grader", "poke"), grade(step=1), tools=[peek]) as desk:
-        thread = await desk.start(argument)
+    async with serving(client, draft(), wants("grader", "poke"), grade(step=1), tools=[peek]) as served:
+        thread = await served.start(argument)
         await thread.result()
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     assert story.tools == ()
 
@@ -207,10 +221,10 @@ async def test_a_call_that_nobody_made_is_no_evidence(client: Client) -> None:
 async def test_a_run_that_used_up_its_iterations_failed_and_its_best_draft_is_named(client: Client) -> None:
     rubric = "- three lines\n- spring"
     replies = [draft(), grade(0, row("c1"), row("c2", "winter")), draft(1), grade(1, row("c1", "two"), row("c2", "winter"))]
-    async with serving_threads(client, *replies) as desk:
-        thread = await desk.start(request(rubric, max_iterations=2, vars={"season": "spring"}))
+    async with serving(client, *replies) as served:
+        thread = await served.start(request(rubric, max_iterations=2, vars={"season": "spring"}))
         result = await thread.result()
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     assert (story.verdict, story.word) == ("failed", "max_iterations_reached")
     assert (story.score, result.best_iteration) == (0.5, 0)
@@ -222,10 +236,10 @@ async def test_a_run_that_used_up_its_iterations_failed_and_its_best_draft_is_na
 
 
 async def test_an_open_thread_is_told_as_far_as_it_has_come(client: Client) -> None:
-    models = Models()
+    models = answering()
     models.answers["grader"] = failing_until(5)
     models.hold_second("generator")
-    async with serving(client, models) as served:
+    async with serving(client, models=models) as served:
         thread = await served.client.start(start(messages=[{"role": "user", "content": "hello"}]), thread_id=a_thread())
         await models.called("generator", 2)
         await served.until(thread, lambda state: state.phase == "generating" and state.iteration == 1)
@@ -238,7 +252,7 @@ async def test_an_open_thread_is_told_as_far_as_it_has_come(client: Client) -> N
 
 
 async def test_a_thread_that_somebody_terminated_has_no_verdict(client: Client) -> None:
-    async with serving(client) as served:
+    async with serving(client, models=answering()) as served:
         thread = a_thread()
         served.models.hold("generator")
         await served.client.start(start(messages=[{"role": "user", "content": "hello"}]), thread_id=thread)
@@ -252,7 +266,7 @@ async def test_a_thread_that_somebody_terminated_has_no_verdict(client: Client) 
 
 
 async def test_an_interrupted_run_has_no_verdict(client: Client) -> None:
-    async with serving(client) as served:
+    async with serving(client, models=answering()) as served:
         thread = a_thread()
         turn = await served.begun(thread, "grader")
         await served.client.interrupt(thread)
@@ -264,10 +278,10 @@ async def test_an_interrupted_run_has_no_verdict(client: Client) -> None:
 
 async def test_a_thread_that_waits_says_for_what(client: Client) -> None:
     rubric = {"criteria": ["three lines", {"id": "promise", "description": "Promises nothing", "human": True}]}
-    async with serving_threads(client, draft(), grade()) as desk:
-        thread = await desk.start(request(rubric))
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request(rubric))
         await until(thread, "waiting")
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     assert (story.verdict, story.word) == ("waiting", "waiting")
     assert story.waiting_for is not None
@@ -277,11 +291,11 @@ async def test_a_thread_that_waits_says_for_what(client: Client) -> None:
 @pytest.mark.parametrize("passed", [True, False])
 async def test_what_people_made_of_the_verdict_stands_beside_it(client: Client, passed: bool) -> None:
     grades = [grade(0, row("c1", "two lines") if passed else row("c1"))]
-    async with serving_threads(client, draft(), *grades) as desk:
-        thread = await desk.start(request("- three lines", max_iterations=1))
+    async with serving(client, draft(), *grades) as served:
+        thread = await served.start(request("- three lines", max_iterations=1))
         await thread.result()
-        await GradingClient(client, task_queue=desk.queue).override(thread.id, "c1", passed, why="I counted", by="ann")
-        story = await told(desk, thread.id)
+        await GradingClient(client, task_queue=served.task_queue).override(thread.id, "c1", passed, why="I counted", by="ann")
+        story = await told(served, thread.id)
 
     assert story.overridden is passed
     assert story.verdict == ("failed" if passed else "passed")
@@ -289,17 +303,17 @@ async def test_what_people_made_of_the_verdict_stands_beside_it(client: Client, 
 
 
 async def test_a_thread_without_a_rubric_is_told_without_a_verdict(client: Client) -> None:
-    async with serving_threads(client, draft()) as desk:
-        thread = await desk.start(request())
+    async with serving(client, draft()) as served:
+        thread = await served.start(request())
         await thread.result()
-        story = await told(desk, thread.id)
+        story = await told(served, thread.id)
 
     assert (story.verdict, story.word, story.rubric, story.score) == ("none", "ungraded", None, None)
     assert story.messages[story.best or 0].content == "draft 0"
 
 
 async def test_a_rubric_that_was_cleared_is_shown_with_what_was_judged_by_it(client: Client) -> None:
-    async with serving(client) as served:
+    async with serving(client, models=answering()) as served:
         thread = a_thread()
         await served.client.invoke(thread, "hello", start=start())
         await served.client.invoke(thread, "and now?", rubric="")
@@ -312,7 +326,7 @@ async def test_a_rubric_that_was_cleared_is_shown_with_what_was_judged_by_it(cli
 
 
 async def test_verdicts_by_another_rubric_are_told_of(client: Client) -> None:
-    async with serving(client) as served:
+    async with serving(client, models=answering()) as served:
         thread = a_thread()
         await served.client.invoke(thread, "hello", start=start())
         await served.client.invoke(thread, rubric="- it is better")
@@ -322,13 +336,13 @@ async def test_verdicts_by_another_rubric_are_told_of(client: Client) -> None:
 
 
 async def test_there_is_no_story_of_a_thread_that_is_none(client: Client) -> None:
-    async with serving_threads(client) as desk:
-        refused = await desk.start({"messages": []})
-        await desk.refusal({"messages": []})
+    async with serving(client) as served:
+        refused = await served.start({"messages": []})
+        await served.refusal({"messages": []})
         with pytest.raises(ThreadNotFound):
-            await told(desk, "nobody")
+            await told(served, "nobody")
         with pytest.raises(InvalidRequest):
-            await told(desk, refused.id)
+            await told(served, refused.id)
 
 
 LOOK = ToolCall(id="look", name="peek", arguments={"at": "x"})
@@ -344,10 +358,10 @@ LOOKING = {"grader": {"model": "scripted:judge", "tools": ["peek"]}}
 
 
 async def test_a_thread_that_goes_on_from_its_checkpoint_has_the_evidence_of_before(client: Client) -> None:
-    models = Models()
+    models = answering()
     looking(models, 1)
     models.hold_second("generator")
-    async with serving(client, models, tools=[peek]) as served:
+    async with serving(client, models=models, tools=[peek]) as served:
         thread = a_thread()
         await served.client.start(start(messages=[{"role": "user", "content": "hello"}], **LOOKING), thread_id=thread)
         await models.called("generator", 2)
@@ -363,7 +377,7 @@ async def test_a_thread_that_goes_on_from_its_checkpoint_has_the_evidence_of_bef
 
 
 async def test_a_call_whose_run_was_ended_under_it_is_told_as_lost(client: Client) -> None:
-    begun, models = asyncio.Event(), Models()
+    begun, models = asyncio.Event(), answering()
     looking(models, 0)
 
     async def peek(at: str) -> str:
@@ -372,7 +386,7 @@ async def test_a_call_whose_run_was_ended_under_it_is_told_as_lost(client: Clien
         await asyncio.Event().wait()
         return at
 
-    async with serving(client, models, tools=[peek]) as served:
+    async with serving(client, models=models, tools=[peek]) as served:
         thread = a_thread()
         await served.client.start(start(messages=[{"role": "user", "content": "hello"}], **LOOKING), thread_id=thread)
         await begun.wait()
@@ -385,9 +399,9 @@ async def test_a_call_whose_run_was_ended_under_it_is_told_as_lost(client: Clien
 
 
 async def test_a_thread_that_went_through_several_temporal_runs_has_all_its_evidence(impatient: Client) -> None:
-    models = Models()
+    models = answering()
     looking(models, 7)
-    async with serving(impatient, models, tools=[peek]) as served:
+    async with serving(impatient, models=models, tools=[peek]) as served:
         thread = a_thread()
         result = await served.client.invoke(thread, "hello", start=start(max_iterations=10, **LOOKING))
         story = await read_thread_report(served.client, thread)
@@ -401,9 +415,9 @@ async def test_a_thread_that_went_through_several_temporal_runs_has_all_its_evid
 
 
 async def test_evidence_of_runs_that_the_server_has_dropped_is_missed_in_words(impatient: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = Models()
+    models = answering()
     looking(models, 7)
-    async with serving(impatient, models, tools=[peek]) as served:
+    async with serving(impatient, models=models, tools=[peek]) as served:
         thread = a_thread()
         await served.client.invoke(thread, "hello", start=start(max_iterations=10, **LOOKING))
         dropped, fetch = (await runs_of(impatient, thread))[0], WorkflowHandle.fetch_history
@@ -448,8 +462,8 @@ async def test_evidence_that_this_client_cannot_read_becomes_a_note(client: Clie
     argument = request("- x")
     argument["grader"]["tools"] = ["peek"]
     call = {"name": "peek", "arguments": {"at": "x"}}
-    async with serving_threads(client, draft(), wants("grader", call), grade(step=1), tools=[peek]) as desk:
-        thread = await desk.start(argument)
+    async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[peek]) as served:
+        thread = await served.start(argument)
         await thread.result()
     config = client.config()
     config["data_converter"] = Locked()

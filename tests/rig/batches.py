@@ -13,7 +13,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult, GradingBatch, StoreCases, Upload
 from gradeloop.batches.reader import BatchReader
 from gradeloop.store.engine import Store
-from tests.rig.threads import Desk, Reply, row, serving, verdict
+from tests.rig.threads import Reply, Served, row, serving, verdict
 
 JUDGE = {"model": "scripted:judge"}
 
@@ -51,7 +51,7 @@ class Batches:
     """A worker with a store."""
 
     client: Client
-    desk: Desk
+    served: Served
     store: Store
 
     @property
@@ -63,7 +63,7 @@ class Batches:
         """Store cases."""
         upload = Upload(batch_id=batch_id, first=first, cases=tuple(Case.model_validate(each) for each in cases))
         name = f"store/{batch_id}/{first}/{uuid4()}"
-        return await self.client.execute_workflow(StoreCases.run, upload, id=name, task_queue=self.desk.queue)
+        return await self.client.execute_workflow(StoreCases.run, upload, id=name, task_queue=self.served.task_queue)
 
     async def start(self, batch_id: str, total: int, **more: Any) -> WorkflowHandle[Any, BatchSummary]:
         """Start a batch whose cases are stored, or go on with it."""
@@ -72,7 +72,7 @@ class Batches:
             GradingBatch.run,
             request,
             id=batch_id,
-            task_queue=self.desk.queue,
+            task_queue=self.served.task_queue,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
         )
 
@@ -88,6 +88,6 @@ class Batches:
 async def batching(client: Client, folder: Path, *replies: Reply, url: str | None = None, **options: Any) -> AsyncIterator[Batches]:
     """Serve batches on a queue of their own, with a store of their own."""
     store = Store(url or f"sqlite:///{folder / 'results.db'}")
-    async with serving(client, *replies, store=store, **options) as desk:
-        yield Batches(client, desk, store)
+    async with serving(client, *replies, store=store, **options) as served:
+        yield Batches(client, served, store)
     store.close()

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeResult
-from tests.rig.threads import Desk, Reply, serving
+from tests.rig.threads import Reply, Served, serving
 
 PARIS: dict[str, Any] = {
     "id": "paris",
@@ -43,10 +43,10 @@ def fails(kind: str = "auth", sample: int = 0, *, step: int = 0, iteration: int 
 
 
 @asynccontextmanager
-async def bench(client: Client, judge: dict[str, Any], *replies: Reply, **options: Any) -> AsyncIterator[tuple[Judge, Desk]]:
+async def bench(client: Client, judge: dict[str, Any], *replies: Reply, **options: Any) -> AsyncIterator[tuple[Judge, Served]]:
     """Serve a judge on a queue of its own."""
-    async with serving(client, *replies, **options) as desk:
-        yield Judge(judge, client, task_queue=desk.queue), desk
+    async with serving(client, *replies, **options) as served:
+        yield Judge(judge, client, task_queue=served.task_queue), served
 
 
 async def judged(client: Client, judge: dict[str, Any], *replies: Reply, run: dict[str, Any] | None = None, **options: Any) -> JudgeResult:

@@ -16,15 +16,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gradeloop.sandbox import MIB, Limits, Sandbox, SandboxError
-from gradeloop.sandbox.choice import Use, choose
+from gradeloop.sandbox import Limits, Sandbox, SandboxError
+from gradeloop.sandbox.choice import SandboxMode, choose_sandboxes
+from gradeloop.sandbox.execution import MIB
 from tests.rig.attacks import HOSTILE, INTERPRETER
 from tests.rig.container_filter import like_a_container
 
 SECONDS = 0.5
 
 
-async def main(use: Use, folder: Path) -> dict[str, object]:
+async def main(use: SandboxMode, folder: Path) -> dict[str, object]:
     """Attack the sandbox and return what came of it."""
     canary, precious = (folder / "secret").read_text(), (folder / "canaries" / "precious").read_text()
     reached: list[str] = []
@@ -43,7 +44,7 @@ async def main(use: Use, folder: Path) -> dict[str, object]:
         datagram.setblocking(False)
     values = {"SECRET": str(folder / "secret"), "FOLDER": str(folder / "canaries"), "PORT": port, "SOCKET": str(folder / "socket")}
     front = "".join(f"{name} = {value!r}\n" for name, value in (values | {"WORKER": os.getpid()}).items())
-    choice = await asyncio.to_thread(choose, use)
+    choice = await asyncio.to_thread(choose_sandboxes, use)
     box = choice.programs or choice.snippets
     if box is None:
         return {"chosen": None, "why": choice.why_not()}
@@ -108,5 +109,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     if "container" in sys.argv:
         like_a_container()
-    use: Use = sys.argv[1]  # type: ignore[assignment]  # the tests' own word
+    use: SandboxMode = sys.argv[1]  # type: ignore[assignment]  # the tests' own word
     print(json.dumps(asyncio.run(main(use, Path(sys.argv[2])))))

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gradeloop.sandbox.choice import PRINTED_BYTES, run
+from gradeloop.sandbox import PRINTED_BYTES, run
 
 
 def test_the_value_of_the_last_expression_and_what_it_prints_come_back() -> None:

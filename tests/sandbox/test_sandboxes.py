@@ -14,10 +14,11 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from gradeloop.sandbox import MIB, Execution, Limits, Sandbox, SandboxError, SandboxName, choice
+from gradeloop.sandbox import Execution, Limits, Sandbox, SandboxError, choice
 from gradeloop.sandbox import programs as supervisor
 from gradeloop.sandbox.bubblewrap import Bubblewrap
-from gradeloop.sandbox.choice import SandboxChoice, choose, examine
+from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes, self_test
+from gradeloop.sandbox.execution import MIB, SandboxName
 from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
 from tests.rig.attacks import HOSTILE, INTERPRETER
@@ -56,7 +57,7 @@ class Host:
 @cache
 def tried() -> dict[SandboxName, str]:
     """Return the sandboxes that were tried here, and why one of them does not hold."""
-    return {each.name: each.why for each in choose(all_of_them=True).tried}
+    return {each.name: each.why for each in choose_sandboxes(all_of_them=True).tried}
 
 
 @pytest.fixture(scope="session")
@@ -175,7 +176,7 @@ def test_a_limit_says_which(box: Sandbox, code: str, told: str) -> None:
 
 
 def test_a_grandchild_that_holds_the_output_open_is_not_waited_for() -> None:
-    commands = choose().commands
+    commands = choose_sandboxes().commands
     if commands is None:
         pytest.skip("no sandbox for commands holds here")
 
@@ -186,7 +187,7 @@ def test_a_grandchild_that_holds_the_output_open_is_not_waited_for() -> None:
 
 
 def test_what_a_command_started_is_ended_with_it() -> None:
-    commands = choose().commands
+    commands = choose_sandboxes().commands
     if commands is None:
         pytest.skip("no sandbox for commands holds here")
     marker = "71234.5"
@@ -223,7 +224,7 @@ def test_older_landlocks_hold_too(version: int, tmp_path: Path) -> None:
     holding("landlock")
     old = Landlock(at_most=version)
 
-    assert examine(old).why == ""
+    assert self_test(old).why == ""
     ended = old.run(f"import os\nos.kill({os.getpid()}, 0)")
     assert ended.error == "PermissionError: [Errno 1] Operation not permitted"
 
@@ -239,7 +240,7 @@ class Broken:
 
 
 def test_the_self_test_sees_through_a_bare_subprocess() -> None:
-    told = examine(Broken()).why
+    told = self_test(Broken()).why
 
     for reached in ("a file", "writing outside", "the network", "the worker's environment", "another process", "the worker, by a signal"):
         assert reached in told
@@ -250,7 +251,7 @@ def test_where_none_holds_there_is_none_and_it_says_why(monkeypatch: pytest.Monk
     monkeypatch.setattr(choice, "Monty", Broken)
     monkeypatch.setattr(Broken, "name", "monty")
 
-    found = choose()
+    found = choose_sandboxes()
 
     assert found == SandboxChoice(None, None, None, found.tried)
     assert "monty: its self-test did not say what it reached" in found.why_not()

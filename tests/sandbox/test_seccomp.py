@@ -14,7 +14,7 @@ from gradeloop.sandbox.seccomp import ALLOW, ENOSYS, ENOTTY, EPERM, ERRNO, KILL,
 AUDIT: dict[Architecture, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 MACHINES: tuple[Architecture, ...] = ("x86_64", "aarch64")
 STRICT, LOOSE = Policy(processes=False, signals=False), Policy(processes=True, signals=True)
-TABLES = tomllib.loads(files("gradeloop.sandbox.choice").joinpath("syscalls.toml").read_text())
+TABLES = tomllib.loads(files("gradeloop.sandbox").joinpath("syscalls.toml").read_text())
 
 REFUSED: dict[str, tuple[int, int]] = {
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "sendmsg": (46, 211), "ptrace": (101, 117), "mount": (165, 40),

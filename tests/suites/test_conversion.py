@@ -10,8 +10,8 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.scoring import result_of, score_of
-from gradeloop.suites.assertions import model_of
-from gradeloop.suites.convert import as_yaml, converted, from_mastra, from_promptfoo
+from gradeloop.suites.assertions import parse_provider
+from gradeloop.suites.convert import as_yaml, convert_file, from_mastra, from_promptfoo
 from tests.grading.test_scoring import Row, judgement_of
 from tests.rig.threads import draft, request, serving
 
@@ -77,7 +77,7 @@ def test_a_configurations_test_has_the_defaults_and_its_variables() -> None:
     ],
 )
 def test_its_providers_are_ours(provider: Any, model: str, config: dict[str, Any]) -> None:
-    assert model_of(provider, "assert[0]") == {"id": model} | ({"config": config} if config else {})
+    assert parse_provider(provider, "assert[0]") == {"id": model} | ({"config": config} if config else {})
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,10 @@ def test_a_scorer_without_criteria_asks_nobody(shape: Any) -> None:
 
 async def test_such_a_scorer_scores_1_without_a_call(client: Client) -> None:
     empty = from_mastra({"criteria": []}).model_dump(mode="json")
-    async with serving(client, draft()) as desk:
-        result = await desk.run(request(empty))
+    async with serving(client, draft()) as served:
+        result = await served.run(request(empty))
 
-    assert (result.status, result.score, result.output, desk.models.of("grader")) == (None, 1.0, "draft 0", [])
+    assert (result.status, result.score, result.output, served.models.requests_of("grader")) == (None, 1.0, "draft 0", [])
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_converted_file_is_written_as_it_is_read_again(tmp_path: Path) -> None
         "  - {type: assert-set, metric: tone, assert: [{type: not-llm-rubric, value: Apologizes}]}\n"
     )
 
-    rubric = converted(tmp_path / "config.yaml", None, 0)
+    rubric = convert_file(tmp_path / "config.yaml", None, 0)
 
     assert Rubric.model_validate(read_yaml(as_yaml(rubric), "the rubric")) == rubric
     assert rubric.criteria[0].prompt is not None

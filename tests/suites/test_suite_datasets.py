@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeloop.suites.datasets import csv_rows, json_rows, jsonl_rows
+from gradeloop.suites.datasets import read_csv, read_json, read_jsonl
 from gradeloop.suites.load import read_suite
 from tests.rig.suites import cases, refusal, written
 
@@ -35,7 +35,7 @@ def test_every_cell_of_csv_is_the_text_that_was_written(rows: list[tuple[str, st
         path = Path(folder) / "rows.csv"
         path.write_bytes(text.getvalue().encode("utf-8-sig" if mark else "utf-8"))
 
-        assert [tuple(cells.values()) for _, cells in csv_rows(path, "it")] == rows
+        assert [tuple(cells.values()) for _, cells in read_csv(path, "it")] == rows
 
 
 @given(st.lists(st.dictionaries(CELLS.filter(lambda key: key != "output"), JSON, max_size=3), min_size=1, max_size=4), st.booleans())
@@ -45,7 +45,7 @@ def test_json_and_jsonl_are_read_as_any_reader_would(rows: list[dict[str, Any]],
         lines.write_text("\n".join(json.dumps(row, ensure_ascii=indented) for row in rows), encoding="utf-8")
         whole.write_text(json.dumps(rows, indent=2 if indented else None), encoding="utf-8")
 
-        assert [row for _, row in jsonl_rows(lines, "it")] == [row for _, row in json_rows(whole, "it")] == rows
+        assert [row for _, row in read_jsonl(lines, "it")] == [row for _, row in read_json(whole, "it")] == rows
 
 
 @pytest.mark.parametrize("written_as", ["1.10", '{"price": 1.10, "e": 1e2}', "[1.0]", "true", "7.5"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
-from gradeloop.contract.transcript import AgentRun, answer_of, as_log, request_of
+from gradeloop.contract.transcript import AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.prompt import blocks_of
 from gradeloop.transcripts.forms import line_of, parse_runs
@@ -375,7 +375,7 @@ def test_criteria_are_put_to_the_last_answer_in_words_and_see_all_that_came_afte
         {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "content": "x", "tool_call_id": "c"},
     ]
-    log = as_log(AgentRun.model_validate({"id": "r", "transcripts": [{"messages": messages}]}))
+    log = run_as_messages(AgentRun.model_validate({"id": "r", "transcripts": [{"messages": messages}]}))
 
     assert [(each.role, each.source) for each in log[:2]] == [("user", "system"), ("user", None)]
-    assert (answer_of(log), request_of(log, 2), len(log)) == (2, 1, 5)
+    assert (draft_index(log), request_index(log, 2), len(log)) == (2, 1, 5)

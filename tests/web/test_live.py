@@ -25,13 +25,26 @@ from gradeloop.web import pages as thread_pages
 from gradeloop.web.actions import pasted_rubric
 from gradeloop.web.app import listening
 from gradeloop.web.site import REMEMBERED, ShownPage, Site, batch_path, case_path, read_id, thread_path
-from tests.rig import threads, turns
 from tests.rig.batches import batching, case, drafted, fails, passes
 from tests.rig.cli import CommandLine, ended, line_of, verdict
 from tests.rig.cli import draft as draft_of
 from tests.rig.pages import Browser, paged
-from tests.rig.threads import draft, grade, request, row, wants
-from tests.rig.turns import Models, Served, a_thread, failing_until, start
+from tests.rig.threads import (
+    Models,
+    Served,
+    a_thread,
+    answering,
+    draft,
+    failing_until,
+    grade,
+    request,
+    row,
+    serving,
+    start,
+    until,
+    verdict_text,
+    wants,
+)
 from tests.workflows.test_approval import asking, counted, pending
 from tests.workflows.test_people import RUBRIC
 
@@ -49,7 +62,7 @@ async def opened(client: GradingClient, folder: Path, ui: str | None = None) -> 
 @asynccontextmanager
 async def running(client: Client, folder: Path, models: Models | None = None, **options: Any) -> AsyncIterator[tuple[Served, Browser]]:
     """Serve threads in turns, and their live page."""
-    async with turns.serving(client, models, **options) as served, opened(served.client, folder) as browser:
+    async with serving(client, models=models or answering(), **options) as served, opened(served.client, folder) as browser:
         yield served, browser
 
 
@@ -93,8 +106,8 @@ class TestIndex:
             await batches.run([case("a"), case("b")], batch_id=batch_id)
             first, second = f"listed-{uuid4()}", f"listed-{uuid4()}"
             for name in (first, second):
-                await (await batches.desk.start(request("- x"), id=name)).result()
-            async with opened(GradingClient(client, task_queue=batches.desk.queue), tmp_path, ui="http://127.0.0.1:1/ui") as browser:
+                await (await batches.served.start(request("- x"), id=name)).result()
+            async with opened(GradingClient(client, task_queue=batches.served.task_queue), tmp_path, ui="http://127.0.0.1:1/ui") as browser:
                 page = await shows(browser, "/", second)
                 await shows(browser, "/", first)
                 page = await shows(browser, "/", second)
@@ -155,7 +168,7 @@ class TestThreadPage:
             read.append(thread_id)
             return await real(asked, thread_id)
 
-        monkeypatch.setattr(thread_pages, "thread_story", counting)
+        monkeypatch.setattr(thread_pages, "read_thread_report", counting)
         async with running(client, tmp_path) as (served, browser):
             thread_id = a_thread()
             path = thread_path(thread_id)
@@ -180,7 +193,7 @@ class TestThreadPage:
     async def test_a_thread_at_rest_is_looked_at_without_its_worker(self, client: Client, tmp_path: Path) -> None:
         thread_id = a_thread()
         async with opened(GradingClient(client), tmp_path) as browser:
-            async with turns.serving(client) as served:
+            async with serving(client, models=answering()) as served:
                 await served.client.invoke(thread_id, "hello", start=start())
                 await served.client.close_thread(thread_id)
                 await served.client.result(thread_id)
@@ -194,7 +207,7 @@ class TestThreadPage:
     ) -> None:
         monkeypatch.setattr(thread_pages, "WORKER_SECONDS", 0.5)
         lost, there = a_thread(), a_thread()
-        async with turns.serving(client) as gone:
+        async with serving(client, models=answering()) as gone:
             await gone.client.invoke(lost, "hello", start=start(idle_timeout=600))
         async with running(client, tmp_path) as (served, browser):
             await served.client.invoke(there, "hello", start=start())
@@ -232,7 +245,7 @@ class TestThreadPage:
         assert case_path("b", "c/d") == "/batches/b/cases/c%2Fd"
 
     async def test_what_was_said_is_shown_and_never_obeyed(self, client: Client, tmp_path: Path) -> None:
-        models = Models()
+        models = answering()
         evil = '</main><script>alert(1)</script><img src=x onerror="alert(2)">'
         models.answers["generator"] = lambda _step, _number: evil
         async with running(client, tmp_path, models) as (served, browser):
@@ -310,8 +323,8 @@ class TestSteering:
         assert "This thread is closed; resuming it continues from its checkpoint" in page.text
 
     async def test_a_new_rubric_is_taken_in_the_middle_of_a_run(self, client: Client, tmp_path: Path) -> None:
-        models = Models()
-        models.answers["grader"] = lambda step, number: turns.verdict(True, *[f"c{at}" for at in (1, 2)][: 2 if step.run else 1])
+        models = answering()
+        models.answers["grader"] = lambda step, number: verdict_text(True, *[f"c{at}" for at in (1, 2)][: 2 if step.run else 1])
         async with running(client, tmp_path, models) as (served, browser):
             thread_id = a_thread()
             turn = await served.begun(thread_id, "grader")
@@ -381,24 +394,22 @@ class TestSteering:
         assert said["action"].startswith("Unknown action 'explode'. Known: interrupt, resume, rubric")
 
     async def test_a_person_decides_what_waits(self, client: Client, tmp_path: Path) -> None:
-        async with threads.serving(client, draft(), grade(), draft(1), grade(1)) as desk:
-            served = GradingClient(client, task_queue=desk.queue)
-            async with opened(served, tmp_path) as browser:
-                thread = await desk.start(request(RUBRIC))
-                path = thread_path(thread.id)
-                state = await threads.until(thread, "waiting")
-                page = unescape((await browser.get(path)).text)
-                about = {name: state["waiting_for"][name] for name in ("grading_run_id", "iteration")} | {
-                    "criterion": "promise",
-                    "by": "ann",
-                }
-                gapless = refusal(await browser.say(f"{path}/decide", about | {"passed": False}))
-                failed = ok(await browser.say(f"{path}/decide", about | {"passed": False, "gap": "it promises"}))
-                again = await threads.until(thread, "waiting")
-                stale = refusal(await browser.say(f"{path}/decide", about | {"passed": True}))
-                about["iteration"] = again["waiting_for"]["iteration"]
-                passed = ok(await browser.say(f"{path}/decide", about | {"passed": True}))
-                result = await thread.result()
+        async with serving(client, draft(), grade(), draft(1), grade(1)) as served, opened(served.client, tmp_path) as browser:
+            thread = await served.start(request(RUBRIC))
+            path = thread_path(thread.id)
+            state = await until(thread, "waiting")
+            page = unescape((await browser.get(path)).text)
+            about = {name: state["waiting_for"][name] for name in ("grading_run_id", "iteration")} | {
+                "criterion": "promise",
+                "by": "ann",
+            }
+            gapless = refusal(await browser.say(f"{path}/decide", about | {"passed": False}))
+            failed = ok(await browser.say(f"{path}/decide", about | {"passed": False, "gap": "it promises"}))
+            again = await until(thread, "waiting")
+            stale = refusal(await browser.say(f"{path}/decide", about | {"passed": True}))
+            about["iteration"] = again["waiting_for"]["iteration"]
+            passed = ok(await browser.say(f"{path}/decide", about | {"passed": True}))
+            result = await thread.result()
 
         assert f'data-to="{path}/decide"' in page
         assert "Promises nothing" in page
@@ -412,7 +423,7 @@ class TestSteering:
         ]
 
     async def test_a_person_overrides_a_verdict_of_a_thread_that_is_closed_too(self, client: Client, tmp_path: Path) -> None:
-        models = Models()
+        models = answering()
         models.answers["grader"] = failing_until(9)
         async with running(client, tmp_path, models) as (served, browser):
             thread_id = a_thread()
@@ -443,11 +454,11 @@ class TestSteering:
             wants("grader", {"name": "book", "arguments": {"amount": 7}}, {"name": "book", "arguments": {"amount": 8}}),
             grade(step=1),
         ]
-        async with threads.serving(client, *replies, tools=[book]) as desk, opened(GradingClient(client), tmp_path) as browser:
-            thread = await desk.start(asking("book"))
+        async with serving(client, *replies, tools=[book]) as served, opened(GradingClient(client), tmp_path) as browser:
+            thread = await served.start(asking("book"))
             path = thread_path(thread.id)
             await pending(thread)
-            calls = (await threads.until(thread, "waiting"))["waiting_for"]["calls"]
+            calls = (await until(thread, "waiting"))["waiting_for"]["calls"]
             page = unescape((await browser.get(path)).text)
             approved = ok(await browser.say(f"{path}/approve", {"call": calls[0]["call"], "by": "ann"}))
             unexplained = refusal(await browser.say(f"{path}/deny", {"call": calls[1]["call"], "by": "ann"}))
@@ -466,7 +477,7 @@ class TestBatches:
         batch_id = f"batch-{uuid4()}"
         async with batching(client, tmp_path, passes(), fails("b/1"), draft()) as batches:
             await batches.run([case("a"), case("b/1"), drafted("c")], batch_id=batch_id)
-            async with opened(GradingClient(client, task_queue=batches.desk.queue), tmp_path) as browser:
+            async with opened(GradingClient(client, task_queue=batches.served.task_queue), tmp_path) as browser:
                 page = await browser.get(batch_path(batch_id))
                 tag = page.headers["ETag"]
                 same = await browser.part(batch_path(batch_id), tag)
@@ -483,11 +494,11 @@ class TestBatches:
     async def test_a_batch_that_runs_is_paused_from_its_page(self, client: Client, tmp_path: Path) -> None:
         batch_id = f"batch-{uuid4()}"
         async with batching(client, tmp_path, passes(), draft()) as batches:
-            gate = batches.desk.models.gate("generator")
+            gate = batches.served.models.gate("generator")
             await batches.upload(batch_id, [drafted(f"c{number}") for number in range(20)])
             handle = await batches.start(batch_id, 20, at_once=1)
             await gate.reached.wait()
-            async with opened(GradingClient(client, task_queue=batches.desk.queue), tmp_path) as browser:
+            async with opened(GradingClient(client, task_queue=batches.served.task_queue), tmp_path) as browser:
                 before = await browser.get(batch_path(batch_id))
                 taken = ok(await browser.say(f"{batch_path(batch_id)}/pause"))
                 gate.opened.set()
@@ -503,7 +514,7 @@ class TestBatches:
         batch_id = f"batch-{uuid4()}"
         async with batching(client, tmp_path, draft(), grade(0, row("c1", "shorter")), draft(1), grade(1)) as batches:
             _, (result,) = await batches.run([drafted("looped", loop=True)], batch_id=batch_id)
-            async with opened(GradingClient(client, task_queue=batches.desk.queue), tmp_path) as browser:
+            async with opened(GradingClient(client, task_queue=batches.served.task_queue), tmp_path) as browser:
                 page = unescape((await browser.get(case_path(batch_id, "looped"))).text)
                 assert result.thread_id
                 thread = await browser.get(thread_path(result.thread_id))
@@ -539,7 +550,7 @@ class TestLifetime:
         async def broken(*_: object) -> None:
             raise RuntimeError("a secret of the machine")
 
-        monkeypatch.setattr(thread_pages, "thread_story", broken)
+        monkeypatch.setattr(thread_pages, "read_thread_report", broken)
         async with running(client, tmp_path) as (served, browser):
             thread_id = a_thread()
             await served.client.invoke(thread_id, "hello", start=start())

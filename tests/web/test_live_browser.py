@@ -13,13 +13,11 @@ from temporalio.client import Client
 from gradeloop.client.client import GradingClient
 from gradeloop.reports.read_batch import batch_page, batch_report
 from gradeloop.temporal.connect import Connection
-from tests.rig import turns
 from tests.rig.batches import Batches, batching, drafted
 from tests.rig.browser import Seen, serious, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.pages import paged
-from tests.rig.threads import Reply, row, verdict
-from tests.rig.turns import Models, a_thread, start
+from tests.rig.threads import Reply, a_thread, answering, row, serving, start, verdict
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +62,7 @@ async def test_a_person_finds_the_failing_case_sees_the_quote_and_overrides_the_
     browser: Browser, client: Client, tmp_path: Path
 ) -> None:
     async with judged(client, tmp_path) as (batches, name):
-        typed = GradingClient(client, task_queue=batches.desk.queue)
+        typed = GradingClient(client, task_queue=batches.served.task_queue)
         async with visited(browser, typed, tmp_path) as (page, seen):
             await page.click(f"text={name} >> nth=0")
             await page.click("[data-filter=failed]")
@@ -98,9 +96,9 @@ async def test_a_person_finds_the_failing_case_sees_the_quote_and_overrides_the_
 
 
 async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browser: Browser, client: Client, tmp_path: Path) -> None:
-    models, thread = Models(), a_thread()
+    models, thread = answering(), a_thread()
     models.hold("generator")
-    async with turns.serving(client, models) as served:
+    async with serving(client, models=models) as served:
         await served.client.start(start(messages=[{"role": "user", "content": "Write."}], idle_timeout=60), thread_id=thread)
         async with visited(browser, served.client, tmp_path, f"/threads/{thread}") as (page, seen):
             await models.called("generator")
@@ -117,7 +115,7 @@ async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browse
 @pytest.mark.parametrize("width", [360, 1280])
 async def test_the_live_pages_fit_their_window_and_keep_nobody_out(browser: Browser, client: Client, tmp_path: Path, width: int) -> None:
     async with judged(client, tmp_path) as (batches, name):
-        typed = GradingClient(client, task_queue=batches.desk.queue)
+        typed = GradingClient(client, task_queue=batches.served.task_queue)
         async with visited(browser, typed, tmp_path) as (page, _):
             home = page.url.rstrip("/")
             await page.set_viewport_size({"width": width, "height": 800})
@@ -131,9 +129,9 @@ async def test_the_live_pages_fit_their_window_and_keep_nobody_out(browser: Brow
 
 async def test_nothing_that_a_thread_says_does_anything_on_its_page(browser: Browser, client: Client, tmp_path: Path) -> None:
     said = "\n".join(payload.encode(errors="replace").decode() for payload in PAYLOADS)
-    models, thread = Models(), f"{a_thread()}/<img src=x onerror=alert(1)>"
+    models, thread = answering(), f"{a_thread()}/<img src=x onerror=alert(1)>"
     models.answers = {"generator": lambda *_: said, "grader": lambda *_: json.dumps(verdict(row("c1", said[:3_000])))}
-    async with turns.serving(client, models) as served:
+    async with serving(client, models=models) as served:
         await served.client.run(start(messages=[{"role": "user", "content": said}], max_iterations=1, idle_timeout=0), thread_id=thread)
         async with visited(browser, served.client, tmp_path) as (page, seen):
             await page.click(f"text={thread}")

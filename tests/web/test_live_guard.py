@@ -16,7 +16,7 @@ from gradeloop.temporal.server import ServerInfo
 from gradeloop.web.app import asked_port, listening, new_token
 from gradeloop.web.guard import BODY_BYTES, HEADERS
 from tests.rig.pages import Browser, paged
-from tests.rig.turns import a_thread, serving, start
+from tests.rig.threads import a_thread, answering, serving, start
 
 FOREIGN = "http://evil.example"
 
@@ -200,7 +200,7 @@ async def test_a_refused_word_has_no_effect_and_the_same_one_from_the_page_has(
     client: Client, temporal_server: ServerInfo, tmp_path: Path
 ) -> None:
     connection = Connection(temporal_server.address, "default", embedded=False, ui=None)
-    async with serving(client) as served, paged(served.client, connection, tmp_path) as browser:
+    async with serving(client, models=answering()) as served, paged(served.client, connection, tmp_path) as browser:
         thread_id = a_thread()
         turn = await served.begun(thread_id, "generator", **start())
         refused = await browser.say(f"/threads/{thread_id}/interrupt", Origin=FOREIGN)

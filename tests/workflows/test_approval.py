@@ -10,12 +10,10 @@ import pytest
 from temporalio.client import Client
 
 from gradeloop.cli.render.run import decision_commands
-from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import PendingCall, WaitingFor
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
-from tests.rig.threads import Desk, Thread, draft, grade, page, request, row, serving, story, until, wants
-from tests.rig.turns import replay
+from tests.rig.threads import Served, Thread, draft, grade, page, replay, request, row, serving, story, until, wants
 from tests.workflows.test_people import refused
 
 
@@ -69,8 +67,8 @@ TWO_ITERATIONS = [
 async def test_a_call_waits_for_approval_and_nothing_that_was_done_is_done_again(client: Client) -> None:
     book, calls = counted("book", needs_approval=True)
     both = wants("grader", BOOK, {"name": "looked", "arguments": {"word": "spring"}})
-    async with serving(client, draft(text="the draft"), both, grade(step=1), tools=[book, looked]) as desk:
-        thread = await desk.start(asking("book", "looked"))
+    async with serving(client, draft(text="the draft"), both, grade(step=1), tools=[book, looked]) as served:
+        thread = await served.start(asking("book", "looked"))
         asked = (await pending(thread))["book"]
         first = await thread.query("result", result_type=RunResult)
         before = list(calls)
@@ -87,28 +85,28 @@ async def test_a_call_waits_for_approval_and_nothing_that_was_done_is_done_again
     assert asked["call"] == f"{result.grading_run_id}:0:grader.1.0.0.0.0"
     assert looked.calls == 1  # type: ignore[attr-defined]
     assert (result.status, made) == ("satisfied", ["generate", "grade", "tool.looked", "tool.book", "grade"])
-    told = {message.tool_call_id: message.content for message in desk.models.of("grader")[1].messages if message.role == "tool"}
+    told = {message.tool_call_id: message.content for message in served.models.requests_of("grader")[1].messages if message.role == "tool"}
     assert sorted(told.values()) == ["booked 5", "spring is fine"]
     assert [(event["type"], event.get("call")) for event in events] == [("waiting", None), ("approved", asked["call"]), ("resumed", None)]
 
 
 async def test_a_denied_call_is_not_made_and_the_grader_is_told_by_whom_and_why(client: Client) -> None:
     book, calls = counted("book", needs_approval=True)
-    async with serving(client, draft(), wants("grader", BOOK), grade(step=1), tools=[book]) as desk:
-        thread = await desk.start(asking("book"))
+    async with serving(client, draft(), wants("grader", BOOK), grade(step=1), tools=[book]) as served:
+        thread = await served.start(asking("book"))
         asked = (await pending(thread))["book"]
         await thread.execute_update("deny", {"call": asked["call"], "by": "ann", "why": "too much"})
         result = await thread.result()
 
     assert (calls, result.status) == ([], "satisfied")
-    assert desk.models.of("grader")[1].messages[-1].content == "not run: ann denied it: too much"
+    assert served.models.requests_of("grader")[1].messages[-1].content == "not run: ann denied it: too much"
 
 
 async def test_several_calls_wait_together_and_the_run_goes_on_with_the_last_word(client: Client) -> None:
     book, calls = counted("book", needs_approval=True)
     twice = wants("grader", BOOK, {"name": "book", "arguments": {"amount": 7}})
-    async with serving(client, draft(), twice, grade(step=1), tools=[book]) as desk:
-        thread = await desk.start(asking("book"))
+    async with serving(client, draft(), twice, grade(step=1), tools=[book]) as served:
+        thread = await served.start(asking("book"))
         told = (await until(thread, "waiting"))["waiting_for"]["calls"]
         await thread.execute_update("approve", {"call": told[1]["call"], "by": "ann"})
         between = await until(thread, "waiting")
@@ -121,10 +119,10 @@ async def test_several_calls_wait_together_and_the_run_goes_on_with_the_last_wor
 
 async def test_a_generators_call_waits_too_without_a_rubric(client: Client) -> None:
     book, calls = counted("book", needs_approval=True)
-    async with serving(client, wants("generator", BOOK), draft(step=1, text="booked"), tools=[book]) as desk:
+    async with serving(client, wants("generator", BOOK), draft(step=1, text="booked"), tools=[book]) as served:
         argument = request()
         argument["generator"]["tools"] = ["book"]
-        thread = await desk.start(argument, id="thread-approval-" + uuid4().hex)
+        thread = await served.start(argument, id="thread-approval-" + uuid4().hex)
         told = (await until(thread, "waiting"))["waiting_for"]
         await thread.execute_update("approve", {"call": told["calls"][0]["call"], "by": "ann"})
         result = await thread.result()
@@ -142,8 +140,8 @@ async def test_a_check_waits_and_a_denied_one_could_not_decide(client: Client) -
     checked.needs_approval = True  # type: ignore[attr-defined]
     rubric = {"criteria": [{"id": "c1", "description": "x", "check": "checked"}]}
     for word, status in (({}, "satisfied"), ({"why": "no"}, "grader_error")):
-        async with serving(client, draft(), tools=[checked]) as desk:
-            thread = await desk.start(request(rubric, grader=None))
+        async with serving(client, draft(), tools=[checked]) as served:
+            thread = await served.start(request(rubric, grader=None))
             asked = (await pending(thread))["checked"]
             await thread.execute_update("deny" if word else "approve", {"call": asked["call"], "by": "ann"} | word)
             result = await thread.result()
@@ -155,16 +153,16 @@ async def test_a_check_waits_and_a_denied_one_could_not_decide(client: Client) -
 
 async def test_invoke_returns_waiting_rather_than_hang_and_the_same_key_waits_for_the_end(client: Client) -> None:
     book, _ = counted("book", needs_approval=True)
-    async with serving(client, draft(), wants("grader", BOOK), grade(step=1), tools=[book]) as desk:
-        served, thread_id = GradingClient(client, task_queue=desk.queue), f"thread-{uuid4()}"
+    async with serving(client, draft(), wants("grader", BOOK), grade(step=1), tools=[book]) as served:
+        thread_id = f"thread-{uuid4()}"
         start = asking("book") | {"messages": []}
-        first = await served.invoke(thread_id, "hello", key="order-1", start=start)
-        second = asyncio.create_task(served.invoke(thread_id, "hello", key="order-1"))
+        first = await served.client.invoke(thread_id, "hello", key="order-1", start=start)
+        second = asyncio.create_task(served.client.invoke(thread_id, "hello", key="order-1"))
         await asyncio.sleep(0.2)
         assert first.waiting_for
         with pytest.raises(InvalidRequest, match="does not wait for a person; those that do are: "):
-            await served.approve(thread_id, "another", by="ann")
-        await served.approve(thread_id, first.waiting_for.calls[0].call, by="ann")
+            await served.client.approve(thread_id, "another", by="ann")
+        await served.client.approve(thread_id, first.waiting_for.calls[0].call, by="ann")
         result = await second
 
     assert (first.status, result.status, result.grading_run_id) == ("waiting", "satisfied", first.grading_run_id)
@@ -172,8 +170,8 @@ async def test_invoke_returns_waiting_rather_than_hang_and_the_same_key_waits_fo
 
 async def test_a_word_that_nothing_waits_for_is_refused(client: Client) -> None:
     book, _ = counted("book", needs_approval=True)
-    async with serving(client, draft(), wants("grader", BOOK), grade(step=1), tools=[book]) as desk:
-        thread = await desk.start(asking("book", idle_timeout=60))
+    async with serving(client, draft(), wants("grader", BOOK), grade(step=1), tools=[book]) as served:
+        thread = await served.start(asking("book", idle_timeout=60))
         asked = (await pending(thread))["book"]["call"]
         told = [
             await refused(thread, "approve", {"call": "x", "by": "ann"}),
@@ -191,8 +189,8 @@ async def test_a_word_that_nothing_waits_for_is_refused(client: Client) -> None:
 
 async def test_an_interrupt_while_a_call_waits_stops_and_resume_asks_again(client: Client) -> None:
     book, calls = counted("book", needs_approval=True)
-    async with serving(client, draft(), wants("grader", BOOK), grade(step=1), tools=[book]) as desk:
-        thread = await desk.start(asking("book"))
+    async with serving(client, draft(), wants("grader", BOOK), grade(step=1), tools=[book]) as served:
+        thread = await served.start(asking("book"))
         first = (await pending(thread))["book"]["call"]
         await thread.signal("interrupt")
         await until(thread, "interrupted")
@@ -207,10 +205,10 @@ async def test_an_interrupt_while_a_call_waits_stops_and_resume_asks_again(clien
 async def test_a_new_rubric_while_a_generators_call_waits_takes_over_and_the_call_still_waits(client: Client) -> None:
     book, calls = counted("book", needs_approval=True)
     more = [draft(step=1, run=1), {"role": "grader", "run": 1, "verdict": grade()["verdict"]}]
-    async with serving(client, wants("generator", BOOK), *more, tools=[book]) as desk:
+    async with serving(client, wants("generator", BOOK), *more, tools=[book]) as served:
         argument = request("- y")
         argument["generator"]["tools"] = ["book"]
-        thread = await desk.start(argument)
+        thread = await served.start(argument)
         first = (await pending(thread))["book"]["call"]
         await thread.signal("supply_rubric", "- x")
         for _ in range(100):
@@ -234,11 +232,11 @@ async def test_arguments_that_no_person_can_read_are_refused(client: Client) -> 
 
     note.needs_approval = True  # type: ignore[attr-defined]
     call = {"name": "note", "arguments": {"text": "x" * 20_000}}
-    async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[note]) as desk:
-        result = await desk.run(asking("note"))
+    async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[note]) as served:
+        result = await served.run(asking("note"))
 
     assert result.status == "satisfied"
-    assert "its arguments have 20025 bytes, 16384 at most" in desk.models.of("grader")[1].messages[-1].content
+    assert "its arguments have 20025 bytes, 16384 at most" in served.models.requests_of("grader")[1].messages[-1].content
 
 
 @pytest.mark.slow
@@ -258,16 +256,16 @@ async def test_a_tool_that_must_not_run_twice_is_told_as_uncertain_when_its_work
 
     pay.repeatable = False  # type: ignore[attr-defined]
     call = {"name": "pay", "arguments": {"amount": 5}}
-    async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[pay]) as desk:
+    async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[pay]) as served:
         monkeypatch.setattr("activities.model_call._beat", silence)
-        thread = await desk.start(asking("pay"))
+        thread = await served.start(asking("pay"))
         result = await asyncio.wait_for(thread.result(), 30)
         history = await thread.fetch_history()
 
     scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
     assert [each.retry_policy.maximum_attempts for each in scheduled if each.activity_type.name == "tool.pay"] == [1]
     assert (begun, result.status) == ([5], "satisfied")
-    assert desk.models.of("grader")[1].messages[-1].content.startswith("uncertain: pay was begun and its end is not known")
+    assert served.models.requests_of("grader")[1].messages[-1].content.startswith("uncertain: pay was begun and its end is not known")
 
 
 async def test_one_whose_worker_is_stopped_in_the_middle_of_it_is_uncertain_to_the_next_worker(
@@ -285,20 +283,20 @@ async def test_one_whose_worker_is_stopped_in_the_middle_of_it_is_uncertain_to_t
     pay.repeatable = False  # type: ignore[attr-defined]
     replies = [draft(), wants("grader", {"name": "pay", "arguments": {"amount": 5}}), grade(step=1)]
     queue = f"queue-{uuid4()}"
-    async with serving(client, *replies, tools=[pay], queue=queue) as desk:
-        thread = await desk.start(asking("pay"))
+    async with serving(client, *replies, tools=[pay], task_queue=queue) as served:
+        thread = await served.start(asking("pay"))
         while not begun:
             await asyncio.sleep(0.02)
-    async with serving(client, *replies, tools=[pay], queue=queue) as desk:
+    async with serving(client, *replies, tools=[pay], task_queue=queue) as served:
         result = await asyncio.wait_for(thread.result(), 30)
 
     assert (begun, result.status) == ([5], "satisfied")
-    assert desk.models.of("grader")[0].messages[-1].content.startswith("uncertain: pay was begun and its end is not known")
+    assert served.models.requests_of("grader")[0].messages[-1].content.startswith("uncertain: pay was begun and its end is not known")
 
 
-async def stopped_and_resumed(desk: Desk, begun: Sized) -> RunResult:
+async def stopped_and_resumed(served: Served, begun: Sized) -> RunResult:
     """Interrupt a thread in the middle of its first call of `pay`, and go on with it."""
-    thread = await desk.start(asking("pay"))
+    thread = await served.start(asking("pay"))
     while not len(begun):
         await asyncio.sleep(0.02)
     await thread.signal("interrupt")
@@ -318,10 +316,10 @@ async def test_an_interrupted_call_that_must_not_run_twice_is_uncertain_after_th
 
     pay.repeatable = False  # type: ignore[attr-defined]
     call = {"name": "pay", "arguments": {"amount": 5}}
-    async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[pay]) as desk:
-        result = await stopped_and_resumed(desk, begun)
+    async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[pay]) as served:
+        result = await stopped_and_resumed(served, begun)
 
-    told = desk.models.of("grader")[1].messages[-1].content
+    told = served.models.requests_of("grader")[1].messages[-1].content
     assert (begun, result.status) == ([5], "satisfied")
     assert told.startswith("uncertain: pay was begun and its end is not known; it may have had its effect, and is not run again (")
 
@@ -336,16 +334,16 @@ async def test_a_repeatable_one_is_run_again_with_the_same_id(client: Client) ->
             await asyncio.sleep(30)
         return "paid"
 
-    async with serving(client, draft(), wants("grader", "pay"), grade(step=1), tools=[pay]) as desk:
-        result = await stopped_and_resumed(desk, seen)
+    async with serving(client, draft(), wants("grader", "pay"), grade(step=1), tools=[pay]) as served:
+        result = await stopped_and_resumed(served, seen)
 
     assert (len(seen), len(set(seen)), result.status) == (2, 1, "satisfied")
 
 
 async def test_two_iterations_have_ids_of_their_own(client: Client) -> None:
     book, calls = counted("book")
-    async with serving(client, *TWO_ITERATIONS, tools=[book]) as desk:
-        result = await desk.run(asking("book"))
+    async with serving(client, *TWO_ITERATIONS, tools=[book]) as served:
+        result = await served.run(asking("book"))
 
     run = result.grading_run_id
     assert [call["operation_id"] for call in calls] == [f"{run}:0:grader.1.0.0.0.0", f"{run}:1:grader.3.0.0.0.0"]
@@ -353,16 +351,16 @@ async def test_two_iterations_have_ids_of_their_own(client: Client) -> None:
 
 async def test_a_tool_that_changed_since_the_run_began_is_not_called(client: Client) -> None:
     book, calls = counted("book")
-    async with serving(client, *TWO_ITERATIONS, tools=[book]) as desk:
-        gate = desk.models.gate("generator", iteration=1)
-        thread = await desk.start(asking("book"))
+    async with serving(client, *TWO_ITERATIONS, tools=[book]) as served:
+        gate = served.models.gate("generator", iteration=1)
+        thread = await served.start(asking("book"))
         await asyncio.wait_for(gate.reached.wait(), 20)
-        tool = next(each for each in desk.toolbox if each.spec.name == "book")
+        tool = next(each for each in served.tools if each.spec.name == "book")
         tool.spec = tool.spec.model_copy(update={"description": "Book twice."})
         gate.opened.set()
         result = await thread.result()
 
-    told = desk.models.of("grader")[3].messages[-1].content
+    told = served.models.requests_of("grader")[3].messages[-1].content
     assert (len(calls), result.status) == (1, "satisfied")
     assert told == "book has changed its description or parameters since this run began; it was not called"
 
@@ -370,12 +368,14 @@ async def test_a_tool_that_changed_since_the_run_began_is_not_called(client: Cli
 async def test_a_tool_that_needs_approval_is_not_called_by_a_request_that_goes_round_it(client: Client) -> None:
     """A request may name any activity as a tool elsewhere; the worker itself refuses what nobody approved."""
     book, calls = counted("book", needs_approval=True)
-    async with serving(client, draft(), wants("grader", {"name": "mine", "arguments": {"amount": 1}}), grade(step=1), tools=[book]) as desk:
-        mine = {"name": "mine", "description": "x", "activity": "tool.book", "task_queue": desk.queue}
-        result = await desk.run(asking(mine))
+    async with serving(
+        client, draft(), wants("grader", {"name": "mine", "arguments": {"amount": 1}}), grade(step=1), tools=[book]
+    ) as served:
+        mine = {"name": "mine", "description": "x", "activity": "tool.book", "task_queue": served.task_queue}
+        result = await served.run(asking(mine))
 
     assert (calls, result.status) == ([], "satisfied")
-    assert "book needs a person's approval, which this call has not" in desk.models.of("grader")[1].messages[-1].content
+    assert "book needs a person's approval, which this call has not" in served.models.requests_of("grader")[1].messages[-1].content
 
 
 def test_marks_are_truth_values() -> None:

@@ -30,33 +30,33 @@ async def update(thread: Any, name: str, *arguments: object) -> RunResult:
 
 
 async def test_a_run_stops_before_the_call_that_its_budget_does_not_cover(client: Client) -> None:
-    async with serving(client, *story()) as desk:
-        thread = await desk.start(request("- good", budget={"max_tokens": 300}))
+    async with serving(client, *story()) as served:
+        thread = await served.start(request("- good", budget={"max_tokens": 300}))
         state = await until(thread, "interrupted")
         result = await thread.query("result")
 
     assert (state["reason"], state["budget"]["max_tokens"], state["iteration"]) == ("budget", 300, 1)
-    assert (result["status"], result["reason"], len(desk.models.asked)) == ("interrupted", "budget", 3)
+    assert (result["status"], result["reason"], len(served.models.requests)) == ("interrupted", "budget", 3)
     assert result["error"] == "the budget is used up: 300 of 300 tokens are used; resume with a larger one"
     assert result["output"] == "draft 0"
 
 
 async def test_a_larger_budget_goes_on_and_pays_for_nothing_twice(client: Client) -> None:
-    async with serving(client, *story()) as desk:
-        thread = await desk.start(request("- good", budget={"max_tokens": 300}))
+    async with serving(client, *story()) as served:
+        thread = await served.start(request("- good", budget={"max_tokens": 300}))
         stopped = await until(thread, "interrupted")
         again = await update(thread, "resume", {"budget": {"max_tokens": 500}})
         result = await update(thread, "resume", {"budget": {"max_tokens": 5000}})
 
     assert (again.status, again.reason, again.iterations) == ("interrupted", "budget", 2)
     assert (result.status, result.reason, result.error, result.grading_run_id) == ("satisfied", None, None, stopped["grading_run_id"])
-    assert (len(desk.models.asked), result.usage.calls, result.usage.tokens) == (6, 6, 600)
+    assert (len(served.models.requests), result.usage.calls, result.usage.tokens) == (6, 6, 600)
 
 
 @pytest.mark.parametrize("argument", [[], [{"budget": {"max_tokens": 300}}]])
 async def test_a_resumption_without_a_larger_budget_is_refused(client: Client, argument: list[object]) -> None:
-    async with serving(client, *story()) as desk:
-        thread = await desk.start(request("- good", budget={"max_tokens": 300}))
+    async with serving(client, *story()) as served:
+        thread = await served.start(request("- good", budget={"max_tokens": 300}))
         await until(thread, "interrupted")
         with pytest.raises(WorkflowUpdateFailedError) as caught:
             await update(thread, "resume", *argument)
@@ -65,9 +65,9 @@ async def test_a_resumption_without_a_larger_budget_is_refused(client: Client, a
 
 
 async def test_a_turn_of_its_own_may_raise_the_budget_too(client: Client) -> None:
-    async with serving(client, *story(passing=0), draft() | {"run": 1}, grade() | {"run": 1}) as desk:
-        typed = GradingClient(client, task_queue=desk.queue)
-        thread = await desk.start(request("- good", budget={"max_tokens": 150}, idle_timeout=60))
+    async with serving(client, *story(passing=0), draft() | {"run": 1}, grade() | {"run": 1}) as served:
+        typed = GradingClient(client, task_queue=served.task_queue)
+        thread = await served.start(request("- good", budget={"max_tokens": 150}, idle_timeout=60))
         while (await thread.query("result")) is None:
             await asyncio.sleep(0.05)
         with pytest.raises(InvalidRequest, match="200 of 150 tokens are used; give a larger one"):
@@ -79,8 +79,8 @@ async def test_a_turn_of_its_own_may_raise_the_budget_too(client: Client) -> Non
 
 
 async def test_the_event_says_why(client: Client) -> None:
-    async with serving(client, *story()) as desk:
-        thread = await desk.start(request("- good", budget={"max_tokens": 100}))
+    async with serving(client, *story()) as served:
+        thread = await served.start(request("- good", budget={"max_tokens": 100}))
         await until(thread, "interrupted")
         events = (await page(thread, "events"))["items"]
 
@@ -88,18 +88,18 @@ async def test_the_event_says_why(client: Client) -> None:
 
 
 async def test_the_attempts_that_failed_are_counted_with_the_one_that_did_not(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        desk.models.fail_first("generator", kind="malformed_response", usage=Usage(input=40, output=2, calls=1, attempts=1))
-        result = await desk.run(request("- good"))
+    async with serving(client, draft(), grade()) as served:
+        served.models.fail_first("generator", kind="malformed_response", usage=Usage(input=40, output=2, calls=1, attempts=1))
+        result = await served.run(request("- good"))
 
     assert result.status == "satisfied"
     assert (result.usage.input, result.usage.output, result.usage.calls) == (40, 2, 3)
 
 
 async def test_a_pass_that_failed_for_good_is_paid_for_too(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        desk.models.fail_first("grader", times=9, kind="refused", usage=Usage(input=40, output=2, calls=1, attempts=1))
-        result = await desk.run(request("- good"))
+    async with serving(client, draft(), grade()) as served:
+        served.models.fail_first("grader", times=9, kind="refused", usage=Usage(input=40, output=2, calls=1, attempts=1))
+        result = await served.run(request("- good"))
 
     evaluation = result.evaluations[0]
     assert (evaluation.result, evaluation.usage.input, evaluation.usage.calls) == ("grader_error", 40, 1)
@@ -107,37 +107,37 @@ async def test_a_pass_that_failed_for_good_is_paid_for_too(client: Client) -> No
 
 
 async def test_a_reply_that_was_cut_is_asked_for_once_more_with_a_larger_completion(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        desk.models.fail_first("grader", kind="truncated", raisable=True, usage=Usage(input=40, output=9, calls=1, attempts=1))
-        result = await desk.run(request("- good"))
+    async with serving(client, draft(), grade()) as served:
+        served.models.fail_first("grader", kind="truncated", raisable=True, usage=Usage(input=40, output=9, calls=1, attempts=1))
+        result = await served.run(request("- good"))
 
-    assert [each.raised for each in desk.models.of("grader")] == [False, True]
+    assert [each.raised for each in served.models.requests_of("grader")] == [False, True]
     assert (result.status, result.evaluations[0].usage.output, result.evaluations[0].usage.calls) == ("satisfied", 9, 2)
 
 
 async def test_a_reply_that_is_cut_again_is_the_graders_failure(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        desk.models.fail_first("grader", times=9, kind="truncated", raisable=True, usage=Usage(output=9, calls=1, attempts=1))
-        result = await desk.run(request("- good"))
+    async with serving(client, draft(), grade()) as served:
+        served.models.fail_first("grader", times=9, kind="truncated", raisable=True, usage=Usage(output=9, calls=1, attempts=1))
+        result = await served.run(request("- good"))
 
-    assert len(desk.models.of("grader")) == 2
+    assert len(served.models.requests_of("grader")) == 2
     assert (result.status, result.evaluations[0].result) == ("grader_error", "grader_error")
 
 
 async def test_what_cannot_be_raised_is_not_asked_for_again(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        desk.models.fail_first("grader", times=9, kind="truncated", usage=Usage(output=9, calls=1, attempts=1))
-        await desk.run(request("- good"))
+    async with serving(client, draft(), grade()) as served:
+        served.models.fail_first("grader", times=9, kind="truncated", usage=Usage(output=9, calls=1, attempts=1))
+        await served.run(request("- good"))
 
-    assert len(desk.models.of("grader")) == 1
+    assert len(served.models.requests_of("grader")) == 1
 
 
 async def test_a_budget_in_money_needs_a_price_for_every_model(client: Client) -> None:
     environment = {"OPENAI_API_KEY": "k"}
-    async with serving(client, draft(), grade(), environment=environment) as desk:
+    async with serving(client, draft(), grade(), environment=environment) as served:
         argument = request("- good", budget={"max_cost_usd": 1})
         argument["grader"] = {"model": "openai:nobody-knows-this-model"}
-        told = await desk.refusal(argument)
+        told = await served.refusal(argument)
 
     assert told.startswith("budget.max_cost_usd: the price of 'openai:nobody-knows-this-model' is not known on this worker; ")
 

@@ -15,7 +15,7 @@ from temporalio.client import Client
 
 from activities.tools.base import Tool, call_in_thread, tool_of
 from activities.tools.registry import ToolRegistry
-from gradeloop.contract.evaluation import EVIDENCE_BYTES, CriterionRow, check_outcome, evidence_of
+from gradeloop.contract.evaluation import EVIDENCE_BYTES, CriterionRow, build_evidence, parse_check_outcome
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
 from tests.rig.threads import draft, grade, request, row, serving, story, wants
@@ -26,20 +26,20 @@ async def heard(client: Client, tool: Callable[..., Any], **arguments: Any) -> s
     argument = request("- x")
     argument["grader"]["tools"] = [tool.__name__]
     call = {"name": tool.__name__, "arguments": arguments}
-    async with serving(client, draft(text="the draft"), wants("grader", call), grade(step=1), tools=[tool]) as desk:
-        result = await asyncio.wait_for(desk.run(argument), 20)
+    async with serving(client, draft(text="the draft"), wants("grader", call), grade(step=1), tools=[tool]) as served:
+        result = await asyncio.wait_for(served.run(argument), 20)
     assert result.status == "satisfied"
-    return desk.models.of("grader")[1].messages[-1].content
+    return served.models.requests_of("grader")[1].messages[-1].content
 
 
 async def checked(client: Client, check: object, tool: Callable[..., Any], text: str = "the draft") -> tuple[RunResult, int]:
     """Return the result of a thread whose only criterion is a check, and how often its tool was called."""
     rubric = {"criteria": [{"description": "it holds", "check": check}]}
-    async with serving(client, draft(text=text), tools=[tool]) as desk:
-        thread = await desk.start(request(rubric, max_iterations=1, grader=None))
+    async with serving(client, draft(text=text), tools=[tool]) as served:
+        thread = await served.start(request(rubric, max_iterations=1, grader=None))
         result = await thread.result()
         events = (await thread.fetch_history()).events
-    assert desk.models.of("grader") == []
+    assert served.models.requests_of("grader") == []
     attempts = [event.activity_task_started_event_attributes.attempt for event in events]
     return result, max(attempts)
 
@@ -60,7 +60,7 @@ async def test_a_value_is_json_and_a_text_is_itself(client: Client) -> None:
         return {"at": at, "found": [1, True, None]}
 
     assert json.loads(await heard(client, facts, at="é")) == {"at": "é", "found": [1, True, None]}
-    assert evidence_of("1", "a text").text == "a text"
+    assert build_evidence("1", "a text").text == "a text"
     assert await heard(client, add, a=2) == "3"
 
 
@@ -150,17 +150,17 @@ async def test_a_mebibyte_comes_back_as_head_and_tail_with_size_and_sha256(clien
     assert told.startswith("HEADéé")
     assert told.endswith("ééTAIL")
     assert "\n[… the middle of 1048576 bytes left out …]\n" in told
-    evidence = evidence_of("1", whole)
+    evidence = build_evidence("1", whole)
     assert (evidence.bytes, evidence.sha256) == (1_048_576, hashlib.sha256(whole.encode()).hexdigest())
 
 
 def test_64_kib_are_kept_whole_and_one_byte_more_is_cut() -> None:
-    assert evidence_of("1", "x" * EVIDENCE_BYTES).bytes is None
-    assert evidence_of("1", "x" * (EVIDENCE_BYTES + 1)).bytes == EVIDENCE_BYTES + 1
+    assert build_evidence("1", "x" * EVIDENCE_BYTES).bytes is None
+    assert build_evidence("1", "x" * (EVIDENCE_BYTES + 1)).bytes == EVIDENCE_BYTES + 1
 
 
 def test_half_a_surrogate_pair_does_not_break_the_evidence() -> None:
-    assert evidence_of("1", "a\ud800b").text == "a?b"
+    assert build_evidence("1", "a\ud800b").text == "a?b"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ async def test_a_check_decides_its_criterion_without_a_model(client: Client, val
 @pytest.mark.parametrize("value", [None, "yes", 1, 0, {"ok": "true"}, {"ok": 1}, {"passed": True}, {}, [True]])
 def test_what_is_neither_true_false_nor_ok_is_the_checkers_error(value: object) -> None:
     with pytest.raises(TypeError, match="a check returns true, false or an object with 'ok'"):
-        check_outcome(value)
+        parse_check_outcome(value)
 
 
 async def test_a_check_that_raises_times_out_or_says_nothing_is_retried_and_then_a_grader_error(
@@ -259,12 +259,12 @@ async def test_checks_run_first_and_their_ids_are_not_asked_of_the_model(client:
         return {"ok": False, "failed": "test_unhashable"}
 
     rubric = {"criteria": [{"id": "tests", "description": "tests pass", "check": "run_tests"}, {"id": "clear", "description": "readable"}]}
-    async with serving(client, draft(), grade(0, row("clear")), tools=[run_tests]) as desk:
-        thread = await desk.start(request(rubric, max_iterations=1))
+    async with serving(client, draft(), grade(0, row("clear")), tools=[run_tests]) as served:
+        thread = await served.start(request(rubric, max_iterations=1))
         result = await thread.result()
         activities = await story(thread)
 
-    asked = desk.models.of("grader")[0]
+    asked = served.models.requests_of("grader")[0]
     assert [activity.type for activity in activities] == ["generate", "tool.run_tests", "grade"]
     assert asked.messages[1].content.endswith("Judge the draft against these criteria of the rubric: clear.")
     assert '{"check": "tests", "passed": false, "text": "failed: test_unhashable"}' in asked.messages[1].content
@@ -282,8 +282,8 @@ async def test_a_model_that_answers_for_a_check_is_malformed_and_cannot_overrule
 
     rubric = {"criteria": [{"description": "tests pass", "check": "fails"}, "readable"]}
     both = [grade(0, row("c1"), row("c2"), step=step) for step in range(3)]
-    async with serving(client, draft(), *both, tools=[fails]) as desk:
-        result = await desk.run(request(rubric, max_iterations=1))
+    async with serving(client, draft(), *both, tools=[fails]) as served:
+        result = await served.run(request(rubric, max_iterations=1))
 
     assert result.evaluations[0].result == "grader_error"
     assert "'c1' is not asked; the ids are c2" in result.evaluations[0].explanation
@@ -294,10 +294,10 @@ async def test_run_python_answers_a_grader_from_the_sandbox(client: Client) -> N
     argument["grader"]["tools"] = ["run_python"]
     codes = ["print('hi'); 6 * 7", "1 / 0", "import os; os.listdir('/')"]
     calls = [{"name": "run_python", "arguments": {"code": code}} for code in codes]
-    async with serving(client, draft(), wants("grader", *calls), grade(step=1)) as desk:
-        await desk.run(argument)
+    async with serving(client, draft(), wants("grader", *calls), grade(step=1)) as served:
+        await served.run(argument)
 
-    told = [json.loads(message.content) for message in desk.models.of("grader")[1].messages[-3:]]
+    told = [json.loads(message.content) for message in served.models.requests_of("grader")[1].messages[-3:]]
     assert told[0] == {"status": "ok", "stdout": "hi\n", "value": 42}
     assert (told[1]["status"], told[1]["error"]) == ("raised", "ZeroDivisionError: division by zero")
     assert told[2]["status"] != "ok"

@@ -17,7 +17,7 @@ from gradeloop.cli.task_file import TaskFlags, read_task
 from gradeloop.contract.thread import Grader, ThreadRequest
 from gradeloop.errors import InvalidRequest
 from gradeloop.temporal.server import ServerInfo
-from tests.rig.turns import Served, a_thread, failing_until, replay, serving, start, verdict
+from tests.rig.threads import Served, a_thread, answering, failing_until, replay, serving, start, verdict_text
 from workflows import activity_calls as options
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "deep_agent"
@@ -56,7 +56,7 @@ Draw = Callable[[dict[str, Any]], Any]
 
 @pytest.fixture
 async def served(client: Client) -> AsyncIterator[Served]:
-    async with serving(client) as one:
+    async with serving(client, models=answering()) as one:
         yield one
 
 
@@ -289,7 +289,7 @@ async def test_a_deep_agent_drafts_on_its_own_worker_and_mends_what_the_grader_n
     python = os.environ.get("GRADELOOP_DEEPAGENTS_PYTHON")
     if not python:
         pytest.skip("GRADELOOP_DEEPAGENTS_PYTHON names no Python of a venv with deepagents and temporalio")
-    served.models.answers["grader"] = lambda step, _: verdict(step.iteration > 0, "c1", "c2", "c3")
+    served.models.answers["grader"] = lambda step, _: verdict_text(step.iteration > 0, "c1", "c2", "c3")
     request = the_example(monkeypatch).model_copy(update={"grader": Grader.model_validate({"model": "scripted:judge"})})
     process = await asyncio.create_subprocess_exec(
         *(python, "-W", "ignore", "-c", DEEP_AGENT, str(EXAMPLE), temporal_server.address),

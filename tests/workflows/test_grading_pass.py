@@ -18,7 +18,7 @@ from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.scoring import call_groups, result_of
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from tests.rig.threads import JUDGE, Reply, draft, grade, outcome, page, request, row, says, serving, story, verdict, wants
 from workflows.activity_calls import ActivityCalls
 from workflows.grading_pass import GradingPass
@@ -42,16 +42,23 @@ async def judged(client: Client, *replies: Reply, rubric: object = HAIKU) -> Eva
 
 async def test_two_repairs_name_what_is_wrong(client: Client) -> None:
     replies = [says("Looks good to me!"), grade(0, FAIL | {"gap": None}, PASS, step=1), grade(0, FAIL, PASS, step=2)]
-    async with serving(client, draft(), *replies) as desk:
-        result = await desk.run(request(HAIKU, max_iterations=1))
+    async with serving(client, draft(), *replies) as served:
+        result = await served.run(request(HAIKU, max_iterations=1))
 
-    told = [each.messages[-1].content for each in desk.models.of("grader")[1:]]
+    told = [each.messages[-1].content for each in served.models.requests_of("grader")[1:]]
     again = "Answer again for the criteria c1, c2, with the one JSON object that was asked for and in the form that was asked for."
     assert told == [
         f"Your answer is no valid verdict: the answer is not one JSON object: it starts with 'Looks good to me!'. {again}",
         f"Your answer is no valid verdict: 'c1' fails without a gap; say what is missing. {again}",
     ]
-    assert [message.role for message in desk.models.of("grader")[2].messages] == ["user", "user", "assistant", "user", "assistant", "user"]
+    assert [message.role for message in served.models.requests_of("grader")[2].messages] == [
+        "user",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert (result.evaluations[0].result, result.evaluations[0].usage.calls) == ("needs_revision", 3)
 
 
@@ -75,11 +82,15 @@ async def test_a_verdict_that_contradicts_its_rows_thrice_is_no_grade(client: Cl
 
 async def test_missing_rows_are_asked_for_alone_after_two_repairs(client: Client) -> None:
     part = [grade(0, FAIL, step=step, result="needs_revision") for step in range(3)]
-    async with serving(client, draft(), *part, grade(0, PASS, step=3)) as desk:
-        result = await desk.run(request(HAIKU, max_iterations=1))
+    async with serving(client, draft(), *part, grade(0, PASS, step=3)) as served:
+        result = await served.run(request(HAIKU, max_iterations=1))
 
     evaluation = result.evaluations[0]
-    assert desk.models.of("grader")[3].messages[-1].content.startswith("Your verdict has no row for c2. Answer for these criteria alone")
+    assert (
+        served.models.requests_of("grader")[3]
+        .messages[-1]
+        .content.startswith("Your verdict has no row for c2. Answer for these criteria alone")
+    )
     assert [(criterion.id, criterion.passed, criterion.unverified) for criterion in evaluation.criteria] == [
         ("c1", False, False),
         ("c2", True, False),
@@ -142,12 +153,12 @@ async def test_the_26th_tool_call_is_not_run_and_the_next_turn_is_the_last(clien
     argument = request("- x")
     argument["grader"]["tools"] = ["count"]
     turns = [wants("grader", *["count"] * 13, step=0), wants("grader", *["count"] * 13, step=1), grade(step=2)]
-    async with serving(client, draft(), *turns, tools=[count]) as desk:
-        result = await desk.run(argument)
+    async with serving(client, draft(), *turns, tools=[count]) as served:
+        result = await served.run(argument)
 
-    last = desk.models.of("grader")[-1]
+    last = served.models.requests_of("grader")[-1]
     assert (len(ran), result.status) == (25, "satisfied")
-    assert [each.tools_allowed for each in desk.models.of("grader")] == [True, True, False]
+    assert [each.tools_allowed for each in served.models.requests_of("grader")] == [True, True, False]
     assert last.messages[-2].content == "not run: all 25 tool calls are used up"
     assert last.messages[-1].content.startswith("No further tool calls are possible.")
 
@@ -156,33 +167,33 @@ async def test_the_26th_tool_call_is_not_run_and_the_next_turn_is_the_last(clien
 async def test_a_last_turn_without_a_verdict_is_the_graders_failure(client: Client, last: Reply) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["look"]
-    async with serving(client, draft(), *(wants("grader", "look", step=step) for step in range(26)), last, tools=[look]) as desk:
-        result = await desk.run(argument)
+    async with serving(client, draft(), *(wants("grader", "look", step=step) for step in range(26)), last, tools=[look]) as served:
+        result = await served.run(argument)
 
     assert result.evaluations[0].result == "grader_error"
     assert result.evaluations[0].explanation.startswith("malformed_verdict: no verdict after 25 tool calls and one last turn: ")
-    assert len(desk.models.of("grader")) == 27
+    assert len(served.models.requests_of("grader")) == 27
 
 
 async def test_the_31st_turn_is_the_last(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["look"]
     turns = [wants("grader", "nothing", step=step) for step in range(31)]
-    async with serving(client, draft(), *turns, tools=[look]) as desk:
-        result = await desk.run(argument)
+    async with serving(client, draft(), *turns, tools=[look]) as served:
+        result = await served.run(argument)
 
-    assert [each.tools_allowed for each in desk.models.of("grader")] == [*[True] * 30, False]
+    assert [each.tools_allowed for each in served.models.requests_of("grader")] == [*[True] * 30, False]
     assert result.evaluations[0].explanation.startswith("malformed_verdict: no verdict after 30 turns and one last turn: ")
 
 
 async def test_a_tool_that_is_not_there_is_told_and_nothing_breaks(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["look"]
-    async with serving(client, draft(), wants("grader", "loook", "read_transcript"), grade(step=1), tools=[look]) as desk:
-        result = await desk.run(argument)
+    async with serving(client, draft(), wants("grader", "loook", "read_transcript"), grade(step=1), tools=[look]) as served:
+        result = await served.run(argument)
 
     assert result.status == "satisfied"
-    assert [message.content for message in desk.models.of("grader")[1].messages[-2:]] == [
+    assert [message.content for message in served.models.requests_of("grader")[1].messages[-2:]] == [
         "there is no tool 'loook'; the tools are: look",
         "there is no tool 'read_transcript'; the tools are: look",
     ]
@@ -191,21 +202,21 @@ async def test_a_tool_that_is_not_there_is_told_and_nothing_breaks(client: Clien
 async def test_arguments_that_are_no_json_object_are_told_and_nothing_is_run(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["look"]
-    async with serving(client, draft(), wants("grader", "look"), grade(step=1), tools=[look]) as desk:
-        real = desk.models.complete
+    async with serving(client, draft(), wants("grader", "look"), grade(step=1), tools=[look]) as served:
+        real = served.models.complete
 
         async def garbled(asked: Any) -> Any:
             reply = await real(asked)
             calls = tuple(call.model_copy(update={"invalid": "[1,"}) for call in reply.message.tool_calls)
             return type(reply)(reply.message.model_copy(update={"tool_calls": calls}), reply.usage)
 
-        desk.models.complete = garbled  # type: ignore[method-assign, assignment]  # a model that writes no JSON
-        thread = await desk.start(argument)
+        served.models.complete = garbled  # type: ignore[method-assign, assignment]  # a model that writes no JSON
+        thread = await served.start(argument)
         result = await thread.result()
         activities = await story(thread)
 
     assert result.status == "satisfied"
-    assert desk.models.of("grader")[1].messages[-1].content == "the arguments are not a JSON object; nothing was run"
+    assert served.models.requests_of("grader")[1].messages[-1].content == "the arguments are not a JSON object; nothing was run"
     assert [activity.type for activity in activities] == ["generate", "grade", "grade"]
 
 
@@ -215,10 +226,10 @@ async def test_the_second_request_of_a_thread_is_the_one_that_is_graded(client: 
         {"role": "assistant", "content": "Leaves fall."},
         {"role": "user", "content": "Now about spring."},
     ]
-    async with serving(client, draft(), grade(0, FAIL, PASS), draft(1), grade(1, row("c1"), PASS)) as desk:
-        result = await desk.run(request(HAIKU, *earlier))
+    async with serving(client, draft(), grade(0, FAIL, PASS), draft(1), grade(1, row("c1"), PASS)) as served:
+        result = await served.run(request(HAIKU, *earlier))
 
-    first, second = (each.messages for each in desk.models.of("grader"))
+    first, second = (each.messages for each in served.models.requests_of("grader"))
     assert "The current request is record 2. The draft to be judged is record 3." in first[-1].content
     assert "The current request is record 2. The draft to be judged is record 5." in second[-1].content
     assert (result.evaluations[0].draft, result.evaluations[1].draft) == (3, 5)
@@ -228,21 +239,22 @@ async def test_the_second_request_of_a_thread_is_the_one_that_is_graded(client: 
 async def test_a_custom_system_prompt_keeps_the_trust_boundary(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["system_prompt"] = "Judge like a poet."
-    async with serving(client, draft(), grade()) as desk:
-        await desk.run(argument)
+    async with serving(client, draft(), grade()) as served:
+        await served.run(argument)
 
-    system = desk.models.of("grader")[0].system
+    system = served.models.requests_of("grader")[0].system
     assert system.startswith("Judge like a poet.\n\nWhat is trusted: this text")
     assert "You are a grader." not in system
 
 
 async def test_every_grading_call_of_a_run_has_the_same_system_prompt_and_schema(client: Client) -> None:
-    async with serving(client, draft(), grade(0, FAIL, PASS), draft(1), says("oops", 1), grade(1, row("c1"), PASS, step=1)) as desk:
-        await desk.run(request(HAIKU))
+    async with serving(client, draft(), grade(0, FAIL, PASS), draft(1), says("oops", 1), grade(1, row("c1"), PASS, step=1)) as served:
+        await served.run(request(HAIKU))
 
-    assert len({each.system for each in desk.models.of("grader")}) == 1
+    assert len({each.system for each in served.models.requests_of("grader")}) == 1
     assert all(
-        each.schema and list(each.schema["properties"]) == ["criteria", "explanation", "result"] for each in desk.models.of("grader")
+        each.schema and list(each.schema["properties"]) == ["criteria", "explanation", "result"]
+        for each in served.models.requests_of("grader")
     )
 
 
@@ -256,18 +268,20 @@ async def test_the_nonce_shows_in_the_prompt_the_call_and_the_checkpoint_and_now
 
     argument = request("- x")
     argument["grader"]["tools"] = ["note"]
-    async with serving(client, draft(), wants("grader", {"name": "note", "arguments": {"text": "t"}}), grade(step=1), tools=[note]) as desk:
-        thread = await desk.start(argument)
+    async with serving(
+        client, draft(), wants("grader", {"name": "note", "arguments": {"text": "t"}}), grade(step=1), tools=[note]
+    ) as served:
+        thread = await served.start(argument)
         result = await thread.result()
         activities = await story(thread)
         checkpoint = json.dumps(await thread.query("checkpoint"))
         answers = [await page(thread, name) for name in ("messages", "evaluations", "events")]
         state = await thread.query("state")
 
-    found = re.search(r"=== records ([0-9a-f]{32}) ===", desk.models.of("grader")[0].messages[0].content)
+    found = re.search(r"=== records ([0-9a-f]{32}) ===", served.models.requests_of("grader")[0].messages[0].content)
     assert found is not None
     nonce = found[1]
-    assert all(f"=== records {nonce} ===" in each.messages[0].content for each in desk.models.of("grader"))
+    assert all(f"=== records {nonce} ===" in each.messages[0].content for each in served.models.requests_of("grader"))
     assert [activity.type for activity in activities if nonce in json.dumps(activity.payload)] == ["grade", "grade"]
     assert nonce in checkpoint
     assert seen == ["draft 0t"]
@@ -275,10 +289,10 @@ async def test_the_nonce_shows_in_the_prompt_the_call_and_the_checkpoint_and_now
 
 
 async def test_two_runs_draw_two_nonces(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        await asyncio.gather(desk.run(request("- x")), desk.run(request("- x")))
+    async with serving(client, draft(), grade()) as served:
+        await asyncio.gather(served.run(request("- x")), served.run(request("- x")))
 
-    assert len({each.messages[0].content.splitlines()[0] for each in desk.models.of("grader")}) == 2
+    assert len({each.messages[0].content.splitlines()[0] for each in served.models.requests_of("grader")}) == 2
 
 
 async def test_a_grader_reads_a_record_whole_that_its_prompt_had_to_cut(client: Client) -> None:
@@ -288,12 +302,12 @@ async def test_a_grader_reads_a_record_whole_that_its_prompt_had_to_cut(client: 
         {"name": "read_transcript", "arguments": {"record": 7, "offset": 0}},
         {"name": "read_transcript", "arguments": {"record": "one"}},
     ]
-    async with serving(client, draft(text=long), *reads[:22], wants("grader", *wrong, step=22), grade(step=23)) as desk:
-        thread = await desk.start(request("- x"))
+    async with serving(client, draft(text=long), *reads[:22], wants("grader", *wrong, step=22), grade(step=23)) as served:
+        thread = await served.start(request("- x"))
         result = await thread.result()
         activities = await story(thread)
 
-    calls = desk.models.of("grader")
+    calls = served.models.requests_of("grader")
     assert result.status == "satisfied"
     assert [tool.name for tool in calls[0].tools] == ["read_transcript"]
     assert "characters left out …]" in calls[0].messages[0].content
@@ -318,7 +332,7 @@ class Script:
     async def make_paid(self, _activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn:
         """Read the next reply as `grade` does."""
         text, asked = next(self._replies, "nothing more"), call()
-        reading = read(text, call_groups(self._rubric)[asked.step.group], asked.pending or None)
+        reading = parse_verdict(text, call_groups(self._rubric)[asked.step.group], asked.pending or None)
         verdict = reading if isinstance(reading, Verdict) else None
         malformed = None if isinstance(reading, Verdict) else reading
         said = Message(role="assistant", content=text)

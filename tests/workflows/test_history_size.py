@@ -6,7 +6,7 @@ from typing import Any
 from temporalio.api.history.v1 import History
 from temporalio.client import Client
 
-from tests.rig.turns import a_thread, failing_until, serving, start
+from tests.rig.threads import a_thread, answering, failing_until, serving, start
 
 ITERATIONS = 20
 DRAFT_BYTES = 8 * 1024
@@ -19,7 +19,7 @@ EVENLY = 1.02
 
 async def test_an_iteration_adds_the_same_bytes_however_long_the_thread_is(client: Client) -> None:
     thread = a_thread()
-    async with serving(client) as served:
+    async with serving(client, models=answering()) as served:
         served.models.answers = {
             "generator": lambda _, number: f"{number:04}".ljust(DRAFT_BYTES, "x"),
             "grader": failing_until(ITERATIONS - 1),

@@ -12,10 +12,10 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Evaluation, Malformed
 from gradeloop.contract.messages import Message, ToolCall
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.prompts import JudgedDraft, feedback, grader_prompt
+from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, feedback_message
 from gradeloop.grading.scoring import call_groups
 from gradeloop.grading.templates import fill
-from gradeloop.grading.verdicts import read
+from gradeloop.grading.verdicts import parse_verdict
 from tests.rig.threads import draft, grade, request, row, serving, until
 
 NONCE = "0123456789abcdef0123456789abcdef"
@@ -147,7 +147,7 @@ def whole(rubric: Rubric, payload: str) -> str:
     """Return all the messages of a grader's prompt about a thread of the payload."""
     checks = {"c9": CheckOutcome(passed=False, gap=payload)}
     judged = JudgedDraft(thread_of(payload), 0, 4, checks, NONCE)
-    given = grader_prompt(rubric, call_groups(rubric)[0], judged)
+    given = build_grader_prompt(rubric, call_groups(rubric)[0], judged)
     assert NONCE not in given.system
     return "\n".join(message.content for message in given.messages)
 
@@ -191,7 +191,7 @@ def test_a_variable_stays_in_its_criterion(payload: str) -> None:
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_rubric_from_a_signal_has_a_line_a_criterion(payload: str) -> None:
     rubric = Rubric.model_validate({"criteria": [payload, "spring"]})
-    given = grader_prompt(rubric, call_groups(rubric)[0], JudgedDraft(thread_of("x"), 0, 4, {}, NONCE))
+    given = build_grader_prompt(rubric, call_groups(rubric)[0], JudgedDraft(thread_of("x"), 0, 4, {}, NONCE))
 
     _, _, told = given.system.rpartition("# Rubric\n\n")
     assert [line[:6] for line in given.system[given.system.index("# Rubric\n\n- [c1]") :].split("\n")[2:]] == ["- [c1]", "- [c2]"] or told
@@ -206,7 +206,7 @@ def test_a_gap_is_one_line_of_the_feedback(payload: str) -> None:
     )
     given = {"grading_run_id": "r", "iteration": 0, "result": "needs_revision", "status": "running", "explanation": payload, "draft": 1}
 
-    message = feedback(RUBRIC, Evaluation.model_validate(given | {"criteria": rows}))
+    message = feedback_message(RUBRIC, Evaluation.model_validate(given | {"criteria": rows}))
 
     lines = message.content.split("\n")
     assert [at for at, line in enumerate(lines) if line.startswith("- [")] == [3, 6]
@@ -217,9 +217,9 @@ def test_a_gap_is_one_line_of_the_feedback(payload: str) -> None:
 def test_an_answer_that_echoes_it_is_no_verdict(payload: str) -> None:
     group = call_groups(Rubric.model_validate("- three lines"))[0]
 
-    assert isinstance(read(payload, group), Malformed)
-    assert isinstance(read(f"{payload}\n{PASS}", group), Malformed)
-    assert isinstance(read(f"{PASS}\n{payload}", group), Malformed)
+    assert isinstance(parse_verdict(payload, group), Malformed)
+    assert isinstance(parse_verdict(f"{payload}\n{PASS}", group), Malformed)
+    assert isinstance(parse_verdict(f"{PASS}\n{payload}", group), Malformed)
 
 
 @pytest.mark.parametrize(
@@ -237,17 +237,17 @@ def test_an_answer_that_echoes_it_is_no_verdict(payload: str) -> None:
 )
 async def test_what_others_take_for_a_pass_ends_in_bounded_calls(client: Client, text: str) -> None:
     replies = [{"role": "grader", "step": step, "text": text} for step in range(9)]
-    async with serving(client, draft(0, PASS), *replies) as desk:
-        result = await desk.run(request("- three lines"))
+    async with serving(client, draft(0, PASS), *replies) as served:
+        result = await served.run(request("- three lines"))
 
     assert (result.status, result.score) == ("grader_error", None)
-    assert len(desk.models.of("grader")) in {3, 4}
+    assert len(served.models.requests_of("grader")) in {3, 4}
 
 
 async def test_a_required_criterion_that_the_grader_calls_optional_is_required(client: Client) -> None:
     said = grade(0, row("c1"), row("c2", "it is autumn"), result="satisfied", explanation="c2 is optional")
-    async with serving(client, draft(), *(said | {"step": step} for step in range(4))) as desk:
-        result = await desk.run(request("- three lines\n- spring", max_iterations=1))
+    async with serving(client, draft(), *(said | {"step": step} for step in range(4))) as served:
+        result = await served.run(request("- three lines\n- spring", max_iterations=1))
 
     assert result.status == "grader_error"
     assert "the result is 'satisfied', but the rows say 'needs_revision'" in result.evaluations[0].explanation
@@ -273,19 +273,19 @@ async def test_a_tools_description_and_result_stay_what_they_are(client: Client)
     argument: dict[str, Any] = request("- three lines")
     argument["grader"]["tools"] = ["look"]
     calls = {"role": "grader", "tool_calls": [{"name": "look"}]}
-    async with serving(client, draft(), calls, grade(step=1), tools=[look]) as desk:
-        thread = await desk.start(argument)
+    async with serving(client, draft(), calls, grade(step=1), tools=[look]) as served:
+        thread = await served.start(argument)
         result = await thread.result()
 
-    second = desk.models.of("grader")[1]
+    second = served.models.requests_of("grader")[1]
     assert result.status == "satisfied"
     assert FORGED[0] not in second.system
     assert [(message.role, message.content) for message in second.messages if ORDERS[1] in message.content] == [("tool", ORDERS[1])]
 
 
 async def test_a_rubric_that_a_draft_asks_for_is_not_taken(client: Client) -> None:
-    async with serving(client, draft(0, ORDERS[0]), grade(0, row("c1", "two lines")), draft(1), grade(1)) as desk:
-        thread = await desk.start(request("- three lines", idle_timeout=60))
+    async with serving(client, draft(0, ORDERS[0]), grade(0, row("c1", "two lines")), draft(1), grade(1)) as served:
+        thread = await served.start(request("- three lines", idle_timeout=60))
         state = await until(thread, "idle")
         await thread.signal("close")
 

@@ -83,8 +83,8 @@ async def test_the_example_on_each_provider(
     url = str(vendors.server.make_url("")).rstrip("/")
     monkeypatch.setattr("activities.providers.environment.OPENROUTER_URL", f"{url}/v1")
     judge = RUBRIC | {"judge_model": MODELS[provider], "output_parsing_mode": mode}
-    async with serving(client, environment=keys(url)) as desk:
-        result = await Judge(judge, client, task_queue=desk.queue)(fresh(f"{provider}-{mode}"))
+    async with serving(client, environment=keys(url)) as served:
+        result = await Judge(judge, client, task_queue=served.task_queue)(fresh(f"{provider}-{mode}"))
 
     assert (result.result_type, result.output) == ("DIRECT_RESULT", MATCH), result.result_metadata
     assert result.result_metadata["citation_counts"] == {"cited": 1, "verified": 1}
@@ -95,8 +95,8 @@ async def test_the_example_on_each_provider(
 
 async def test_who_judges_by_default_is_found_once_and_recorded(client: Client, vendors: Vendors) -> None:
     url = str(vendors.server.make_url("")).rstrip("/")
-    async with serving(client, environment=keys(url, "OPENAI")) as desk:
-        result = await Judge(RUBRIC, client, task_queue=desk.queue)(fresh("by-default"))
+    async with serving(client, environment=keys(url, "OPENAI")) as served:
+        result = await Judge(RUBRIC, client, task_queue=served.task_queue)(fresh("by-default"))
 
     assert (result.model, result.output) == ("openai:gpt-5.4-mini", MATCH)
     assert {body["model"] for body in vendors.asked} == {"gpt-5.4-mini"}
@@ -116,7 +116,7 @@ async def test_docents_rubric_is_judged_as_it_is(client: Client, vendors: Vendor
         "judge_model": {"provider": "anthropic", "model_name": "claude-haiku-5-5", "reasoning_effort": None},
     }
     url = str(vendors.server.make_url("")).rstrip("/")
-    async with serving(client, environment=keys(url)) as desk:
-        result = await Judge(docents, client, task_queue=desk.queue)(fresh("docents"))
+    async with serving(client, environment=keys(url)) as served:
+        result = await Judge(docents, client, task_queue=served.task_queue)(fresh("docents"))
 
     assert (result.rubric_id, result.rubric_version, result.output) == ("4f1c", 2, MATCH)

@@ -28,12 +28,12 @@ def peek(at: str) -> str:
 
 
 async def test_without_a_rubric_there_is_one_draft_and_no_grade(client: Client) -> None:
-    async with serving(client, draft(text="a haiku")) as desk:
-        result = await desk.run(request())
+    async with serving(client, draft(text="a haiku")) as served:
+        result = await served.run(request())
 
     assert (result.status, result.grading_run_id, result.score, result.evaluations) == (None, None, None, ())
     assert (result.output, result.last_output, result.best_iteration, result.iterations) == ("a haiku", "a haiku", None, 0)
-    assert desk.models.of("grader") == []
+    assert served.models.requests_of("grader") == []
 
 
 @pytest.mark.parametrize("rubric", ["", {"criteria": []}])
@@ -50,8 +50,8 @@ async def test_a_draft_that_passes_at_once_is_satisfied_after_one_iteration(clie
 
 
 async def test_feedback_goes_back_as_a_message_until_the_draft_passes(client: Client) -> None:
-    async with serving(client, draft(), grade(0, *NO_SPRING), draft(1), grade(1, *BOTH)) as desk:
-        result = await desk.run(request(HAIKU))
+    async with serving(client, draft(), grade(0, *NO_SPRING), draft(1), grade(1, *BOTH)) as served:
+        result = await served.run(request(HAIKU))
 
     assert result.messages is not None
     assert [(message.role, message.source) for message in result.messages] == [
@@ -61,7 +61,9 @@ async def test_feedback_goes_back_as_a_message_until_the_draft_passes(client: Cl
         ("assistant", None),
     ]
     assert "- [c2] spring: it is about winter" in result.messages[2].content
-    assert [message.content for message in desk.models.of("generator")[1].messages] == [message.content for message in result.messages[:3]]
+    assert [message.content for message in served.models.requests_of("generator")[1].messages] == [
+        message.content for message in result.messages[:3]
+    ]
     assert [(evaluation.result, evaluation.status, evaluation.draft, evaluation.score) for evaluation in result.evaluations] == [
         ("needs_revision", "running", 1, 0.5),
         ("satisfied", "satisfied", 3, 1.0),
@@ -72,25 +74,25 @@ async def test_feedback_goes_back_as_a_message_until_the_draft_passes(client: Cl
 async def test_the_generator_sees_system_prompt_and_messages_and_no_rubric(client: Client) -> None:
     argument = request("- SECRET CRITERION")
     argument["generator"]["system_prompt"] = "Be brief."
-    async with serving(client, draft(), grade()) as desk:
-        await desk.run(argument)
+    async with serving(client, draft(), grade()) as served:
+        await served.run(argument)
 
-    asked = desk.models.of("generator")[0]
+    asked = served.models.requests_of("generator")[0]
     assert (asked.system, asked.messages) == ("Be brief.", (Message(role="user", content="Write a haiku about spring."),))
 
 
 async def test_show_rubric_puts_the_rubric_into_the_generators_system_prompt(client: Client) -> None:
     argument = request("- three lines")
     argument["generator"]["show_rubric"] = True
-    async with serving(client, draft(), grade()) as desk:
-        await desk.run(argument)
+    async with serving(client, draft(), grade()) as served:
+        await served.run(argument)
 
-    assert "- [c1] three lines" in desk.models.of("generator")[0].system
+    assert "- [c1] three lines" in served.models.requests_of("generator")[0].system
 
 
 async def test_the_cap_ends_the_run_and_the_last_result_stays_the_graders(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(client, draft(), grade(0, *NO_SPRING), draft(1), grade(1, *NO_SPRING)) as desk:
-        thread = await desk.start(request(HAIKU, max_iterations=2))
+    async with serving(client, draft(), grade(0, *NO_SPRING), draft(1), grade(1, *NO_SPRING)) as served:
+        thread = await served.start(request(HAIKU, max_iterations=2))
         result = await thread.result()
         messages = await page(thread, "messages")
 
@@ -131,14 +133,14 @@ async def test_an_optional_criterion_does_not_hold_the_run_back(client: Client) 
 
 async def test_a_grader_that_breaks_is_an_error_with_its_words_and_no_grade(client: Client) -> None:
     broken = {"role": "grader", "error": {"kind": "quota_exhausted", "message": "out of credit", "status": 402}}
-    async with serving(client, draft(), broken) as desk:
-        result = await desk.run(request(HAIKU))
+    async with serving(client, draft(), broken) as served:
+        result = await served.run(request(HAIKU))
 
     evaluation = result.evaluations[0]
     assert (result.status, evaluation.result, evaluation.status) == ("grader_error", "grader_error", "grader_error")
     assert (evaluation.criteria, evaluation.score, result.score) == ((), None, None)
     assert evaluation.explanation == f"quota_exhausted: HTTP 402, {JUDGE}: out of credit"
-    assert (result.output, len(desk.models.of("grader"))) == ("draft 0", 1)
+    assert (result.output, len(served.models.requests_of("grader"))) == ("draft 0", 1)
 
 
 async def test_an_earlier_grade_stands_where_a_later_pass_breaks(client: Client) -> None:
@@ -149,24 +151,24 @@ async def test_an_earlier_grade_stands_where_a_later_pass_breaks(client: Client)
 
 
 async def test_a_transient_failure_is_retried_and_leaves_no_trace_in_the_result(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        real, failures = desk.models.complete, iter([ConnectionError("dropped")])
+    async with serving(client, draft(), grade()) as served:
+        real, failures = served.models.complete, iter([ConnectionError("dropped")])
 
         async def flaky(asked: object) -> object:
             for error in failures:
                 raise error
             return await real(asked)  # type: ignore[arg-type]  # as it came
 
-        desk.models.complete = flaky  # type: ignore[method-assign, assignment]  # the call fails once
-        result = await desk.run(request("- three lines"))
+        served.models.complete = flaky  # type: ignore[method-assign, assignment]  # the call fails once
+        result = await served.run(request("- three lines"))
 
     assert (result.status, result.usage.calls) == ("satisfied", 2)
 
 
 async def test_a_generator_that_fails_for_good_leaves_the_run_interrupted_with_the_error(client: Client) -> None:
     broken = {"role": "generator", "iteration": 1, "error": {"kind": "auth", "message": "no such key", "status": 401}}
-    async with serving(client, draft(), grade(0, *NO_SPRING), broken) as desk:
-        thread = await desk.start(request(HAIKU))
+    async with serving(client, draft(), grade(0, *NO_SPRING), broken) as served:
+        thread = await served.start(request(HAIKU))
         result = await thread.result()
         state = await thread.query("state", result_type=dict[str, object])
 
@@ -193,8 +195,8 @@ async def test_the_generators_tool_calls_run_in_parallel_and_go_back_to_it(clien
     argument = request("- three lines")
     argument["generator"]["tools"] = ["meet"]
     calls = [{"name": "meet", "arguments": {"name": name}} for name in ("ann", "bob")]
-    async with serving(client, wants("generator", *calls), draft(step=1), grade(), tools=[meet]) as desk:
-        result = await desk.run(argument)
+    async with serving(client, wants("generator", *calls), draft(step=1), grade(), tools=[meet]) as served:
+        result = await served.run(argument)
 
     assert result.messages is not None
     assert [(message.role, message.name, message.content) for message in result.messages] == [
@@ -205,25 +207,25 @@ async def test_the_generators_tool_calls_run_in_parallel_and_go_back_to_it(clien
         ("assistant", None, "draft 0"),
     ]
     assert (result.output, result.evaluations[0].draft) == ("draft 0", 4)
-    assert [tool.name for tool in desk.models.of("generator")[0].tools] == ["meet"]
+    assert [tool.name for tool in served.models.requests_of("generator")[0].tools] == ["meet"]
 
 
 async def test_a_generator_that_only_calls_tools_gets_one_last_turn_and_then_no_draft(client: Client) -> None:
     argument = request()
     argument["generator"]["tools"] = ["look"]
     turns = [wants("generator", "look", step=step) for step in range(27)]
-    async with serving(client, *turns, tools=[look]) as desk:
-        result = await desk.run(argument)
+    async with serving(client, *turns, tools=[look]) as served:
+        result = await served.run(argument)
 
     assert result.error == "the generator still calls tools after its last turn; raise the task's clarity or give it fewer tools"
-    assert [each.tools_allowed for each in desk.models.of("generator")] == [*[True] * 26, False]
-    assert desk.models.of("generator")[-1].messages[-1].content.startswith("No further tool calls are possible.")
+    assert [each.tools_allowed for each in served.models.requests_of("generator")] == [*[True] * 26, False]
+    assert served.models.requests_of("generator")[-1].messages[-1].content.startswith("No further tool calls are possible.")
 
 
 async def test_interrupt_stops_the_call_in_flight_and_resume_goes_on_at_the_same_iteration(client: Client) -> None:
-    async with serving(client, draft(), grade(0, *NO_SPRING), draft(1), grade(1, *BOTH)) as desk:
-        gate = desk.models.gate("generator", 1)
-        thread = await desk.start(request(HAIKU))
+    async with serving(client, draft(), grade(0, *NO_SPRING), draft(1), grade(1, *BOTH)) as served:
+        gate = served.models.gate("generator", 1)
+        thread = await served.start(request(HAIKU))
         await gate.reached.wait()
         before = await thread.query("state", result_type=dict[str, object])
         await thread.signal("interrupt")
@@ -237,7 +239,7 @@ async def test_interrupt_stops_the_call_in_flight_and_resume_goes_on_at_the_same
     assert (stopped["phase"], stopped["iteration"], stopped["grading_run_id"]) == (None, 1, before["grading_run_id"])
     assert result == ended
     assert (result.status, result.grading_run_id, result.iterations) == ("satisfied", before["grading_run_id"], 2)
-    assert [(each.step.role, each.step.iteration) for each in desk.models.asked] == [
+    assert [(each.step.role, each.step.iteration) for each in served.models.requests] == [
         ("generator", 0),
         ("grader", 0),
         ("generator", 1),
@@ -265,8 +267,8 @@ async def test_a_grading_that_was_interrupted_keeps_the_tool_calls_that_had_fini
 
     argument = request("- three lines")
     argument["grader"]["tools"] = ["slow", "fast"]
-    async with serving(client, draft(), wants("grader", "slow", "fast"), grade(step=1), tools=[slow, fast]) as desk:
-        thread = await desk.start(argument)
+    async with serving(client, draft(), wants("grader", "slow", "fast"), grade(step=1), tools=[slow, fast]) as served:
+        thread = await served.start(argument)
         while sorted(looked) != ["fast", "slow"] or not await _returned(thread, "tool.fast"):
             await asyncio.sleep(0.02)
         await thread.signal("interrupt")
@@ -276,16 +278,16 @@ async def test_a_grading_that_was_interrupted_keeps_the_tool_calls_that_had_fini
         result = await thread.execute_update("resume", result_type=RunResult)
 
     assert sorted(looked) == ["fast", "slow", "slow"]
-    assert (result.status, len(desk.models.of("generator")), len(desk.models.of("grader"))) == ("satisfied", 1, 2)
-    assert [message.content for message in desk.models.of("grader")[1].messages[-2:]] == ["at last", "at once"]
+    assert (result.status, len(served.models.requests_of("generator")), len(served.models.requests_of("grader"))) == ("satisfied", 1, 2)
+    assert [message.content for message in served.models.requests_of("grader")[1].messages[-2:]] == ["at last", "at once"]
     conversation = held["thread"]["run"]["grading"]["conversations"]["0/0"]
     assert (conversation["tool_calls"], list(conversation["results"])) == (1, ["1"])
 
 
 async def test_an_interrupt_while_interrupted_does_nothing(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        gate = desk.models.gate("generator")
-        thread = await desk.start(request("- three lines"))
+    async with serving(client, draft(), grade()) as served:
+        gate = served.models.gate("generator")
+        thread = await served.start(request("- three lines"))
         await gate.reached.wait()
         await thread.signal("interrupt")
         await until(thread, "interrupted")
@@ -299,19 +301,19 @@ async def test_an_interrupt_while_interrupted_does_nothing(client: Client) -> No
 
 
 async def test_an_interrupt_that_comes_with_the_start_is_not_lost(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        thread = await desk.start(request("- three lines"), start_signal="interrupt")
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request("- three lines"), start_signal="interrupt")
         state = await until(thread, "interrupted")
         result = await thread.execute_update("resume", result_type=RunResult)
 
     assert state["iteration"] == 0
-    assert (result.status, len(desk.models.asked)) == ("satisfied", 2)
+    assert (result.status, len(served.models.requests)) == ("satisfied", 2)
 
 
 async def test_resume_where_nothing_is_interrupted_is_refused(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        gate = desk.models.gate("generator")
-        thread = await desk.start(request("- three lines"))
+    async with serving(client, draft(), grade()) as served:
+        gate = served.models.gate("generator")
+        thread = await served.start(request("- three lines"))
         await gate.reached.wait()
         with pytest.raises(WorkflowUpdateFailedError) as caught:
             await thread.execute_update("resume", result_type=RunResult)
@@ -322,9 +324,9 @@ async def test_resume_where_nothing_is_interrupted_is_refused(client: Client) ->
 
 
 async def test_a_cancelled_thread_stops_its_call_and_keeps_its_checkpoint(client: Client) -> None:
-    async with serving(client, draft(), grade(0, *NO_SPRING), draft(1)) as desk:
-        gate = desk.models.gate("generator", 1)
-        thread = await desk.start(request(HAIKU))
+    async with serving(client, draft(), grade(0, *NO_SPRING), draft(1)) as served:
+        gate = served.models.gate("generator", 1)
+        thread = await served.start(request(HAIKU))
         await gate.reached.wait()
         await thread.cancel()
         with pytest.raises(WorkflowFailureError) as caught:
@@ -341,8 +343,8 @@ async def test_history_reads_like_the_story_of_the_run(client: Client) -> None:
     argument["grader"]["tools"] = ["peek"]
     asks = wants("grader", {"name": "peek", "arguments": {"at": "x"}})
     readable = grade(0, row("c2", "four lines"), step=1)
-    async with serving(client, draft(), asks, readable, draft(1), grade(1, row("c2")), tools=[peek, run_test_suite]) as desk:
-        thread = await desk.start(argument)
+    async with serving(client, draft(), asks, readable, draft(1), grade(1, row("c2")), tools=[peek, run_test_suite]) as served:
+        thread = await served.start(argument)
         await thread.result()
         activities = await story(thread)
         details = await thread.query("__temporal_workflow_metadata")
@@ -368,8 +370,8 @@ def run_test_suite(draft: str) -> bool:
 
 
 async def test_the_search_attributes_tell_status_run_and_rubric(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        thread = await desk.start(request("- three lines"))
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request("- three lines"))
         result = await thread.result()
         state = await thread.query("state", result_type=dict[str, object])
         attributes = (await thread.describe()).search_attributes
@@ -381,8 +383,8 @@ async def test_the_search_attributes_tell_status_run_and_rubric(client: Client) 
 
 async def test_the_transcript_is_never_repeated_in_what_calls_carry(client: Client) -> None:
     drafts = [draft(number, str(number) * 8000) for number in range(6)]
-    async with serving(client, *drafts, *(grade(number, *(BOTH if number == 5 else NO_SPRING)) for number in range(6))) as desk:
-        thread = await desk.start(request(HAIKU, max_iterations=6))
+    async with serving(client, *drafts, *(grade(number, *(BOTH if number == 5 else NO_SPRING)) for number in range(6))) as served:
+        thread = await served.start(request(HAIKU, max_iterations=6))
         result = await thread.result()
         activities = await story(thread)
 
@@ -390,7 +392,7 @@ async def test_the_transcript_is_never_repeated_in_what_calls_carry(client: Clie
     assert len(activities) == 12
     assert all("0" * 100 not in json.dumps(activity.payload) for activity in activities)
     assert max(activity.size for activity in activities[1:]) < 1500
-    assert sum(len(message.content) for message in desk.models.of("grader")[-1].messages) > 6 * 8000
+    assert sum(len(message.content) for message in served.models.requests_of("grader")[-1].messages) > 6 * 8000
 
 
 async def test_usage_is_summed_over_the_calls_of_the_turn(client: Client) -> None:

@@ -8,12 +8,24 @@ import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from gradeloop.client.client import GradingClient
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
-from tests.rig.threads import Thread, draft, grade, page, request, row, serving, until
-from tests.rig.turns import Models, a_thread, ended, failing_until, replay, start
-from tests.rig.turns import serving as serving_turns
+from tests.rig.threads import (
+    Thread,
+    a_thread,
+    answering,
+    draft,
+    ended,
+    failing_until,
+    grade,
+    page,
+    replay,
+    request,
+    row,
+    serving,
+    start,
+    until,
+)
 
 RUBRIC = {"criteria": ["three lines", {"id": "promise", "description": "Promises nothing", "human": True}]}
 
@@ -33,8 +45,8 @@ async def refused(thread: Thread, update: str, argument: object) -> tuple[str | 
 
 
 async def test_a_person_is_asked_last_and_the_run_goes_on_with_the_answer(client: Client) -> None:
-    async with serving(client, draft(), grade(), draft(1), grade(1)) as desk:
-        thread = await desk.start(request(RUBRIC))
+    async with serving(client, draft(), grade(), draft(1), grade(1)) as served:
+        thread = await served.start(request(RUBRIC))
         asked = await waiting(thread)
         first = await thread.query("result", result_type=RunResult)
         await thread.execute_update("decide", asked | {"passed": False, "gap": "it promises a refund"})
@@ -51,17 +63,17 @@ async def test_a_person_is_asked_last_and_the_run_goes_on_with_the_answer(client
         (False, "human", "decided by ann", "it promises a refund"),
         (True, "human", "decided by ann", None),
     ]
-    assert "- [promise] Promises nothing: it promises a refund" in desk.models.of("generator")[1].messages[-1].content
-    assert len(desk.models.of("grader")) == 2
+    assert "- [promise] Promises nothing: it promises a refund" in served.models.requests_of("generator")[1].messages[-1].content
+    assert len(served.models.requests_of("grader")) == 2
     assert [event for event in events if event in {"waiting", "decided", "resumed"}] == ["waiting", "decided", "resumed"] * 2
 
 
 async def test_nobody_is_asked_while_something_else_fails(client: Client) -> None:
-    async with serving(client, draft(), grade(0, row("c1", "two lines")), draft(1), grade(1)) as desk:
-        thread = await desk.start(request(RUBRIC))
+    async with serving(client, draft(), grade(0, row("c1", "two lines")), draft(1), grade(1)) as served:
+        thread = await served.start(request(RUBRIC))
         asked = await waiting(thread)
         first = (await page(thread, "evaluations"))["items"][0]
-        feedback = desk.models.of("generator")[1].messages[-1].content
+        feedback = served.models.requests_of("generator")[1].messages[-1].content
         await thread.execute_update("decide", asked | {"passed": True})
         result = await thread.result()
 
@@ -80,16 +92,16 @@ async def test_nobody_is_asked_while_something_else_fails(client: Client) -> Non
 
 async def test_a_caller_gets_waiting_and_the_same_key_waits_for_the_end(client: Client) -> None:
     more = [draft(run=1), {"role": "grader", "run": 1, "verdict": grade()["verdict"]}]
-    async with serving(client, draft(), grade(), *more) as desk:
-        served, thread_id = GradingClient(client, task_queue=desk.queue), f"thread-{uuid4()}"
+    async with serving(client, draft(), grade(), *more) as served:
+        thread_id = f"thread-{uuid4()}"
         start = request(RUBRIC)
         start["messages"] = []
-        first = await served.invoke(thread_id, "hello", key="order-1", start=start)
-        second = asyncio.create_task(served.invoke(thread_id, "hello", key="order-1"))
-        queued = asyncio.create_task(served.invoke(thread_id, "another", key="order-2"))
+        first = await served.client.invoke(thread_id, "hello", key="order-1", start=start)
+        second = asyncio.create_task(served.client.invoke(thread_id, "hello", key="order-1"))
+        queued = asyncio.create_task(served.client.invoke(thread_id, "another", key="order-2"))
         await asyncio.sleep(0.3)
         held = second.done()
-        await served.decide(thread_id, "promise", True, by="ann")
+        await served.client.decide(thread_id, "promise", True, by="ann")
         result = await second
         state = await until(client.get_workflow_handle(thread_id), "waiting")
         queued.cancel()
@@ -99,8 +111,8 @@ async def test_a_caller_gets_waiting_and_the_same_key_waits_for_the_end(client: 
 
 
 async def test_a_decision_that_nothing_waits_for_is_refused(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        thread = await desk.start(request(RUBRIC, idle_timeout=60))
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request(RUBRIC, idle_timeout=60))
         asked = await waiting(thread)
         told = [
             await refused(thread, "decide", asked | {"criterion": "c1", "passed": True}),
@@ -120,13 +132,12 @@ async def test_a_decision_that_nothing_waits_for_is_refused(client: Client) -> N
 
 async def test_a_new_rubric_takes_over_from_one_that_waits(client: Client) -> None:
     replies = [draft(), grade(), {"role": "grader", "run": 1, "verdict": grade()["verdict"]}]
-    async with serving(client, *replies) as desk:
-        served = GradingClient(client, task_queue=desk.queue)
-        thread = await desk.start(request(RUBRIC, idle_timeout=60))
+    async with serving(client, *replies) as served:
+        thread = await served.start(request(RUBRIC, idle_timeout=60))
         await waiting(thread)
-        await served.supply_rubric(thread.id, "- three lines, and a joke")
+        await served.client.supply_rubric(thread.id, "- three lines, and a joke")
         await until(thread, "idle")
-        result = await served.last_result(thread.id)
+        result = await served.client.last_result(thread.id)
         await thread.signal("close")
 
     assert result is not None
@@ -135,25 +146,24 @@ async def test_a_new_rubric_takes_over_from_one_that_waits(client: Client) -> No
 
 async def test_who_waits_with_a_key_gets_the_new_rubrics_result(client: Client) -> None:
     more = {"role": "grader", "run": 1, "verdict": grade()["verdict"]}
-    async with serving(client, draft(), grade(), more) as desk:
-        served, thread_id = GradingClient(client, task_queue=desk.queue), f"thread-{uuid4()}"
+    async with serving(client, draft(), grade(), more) as served:
+        thread_id = f"thread-{uuid4()}"
         start = request(RUBRIC, idle_timeout=60) | {"messages": []}
-        await served.invoke(thread_id, "hello", key="order-1", start=start)
-        await served.supply_rubric(thread_id, "- three lines, and a joke")
+        await served.client.invoke(thread_id, "hello", key="order-1", start=start)
+        await served.client.supply_rubric(thread_id, "- three lines, and a joke")
         await until(client.get_workflow_handle(thread_id), "idle")
-        again = await served.invoke(thread_id, "hello", key="order-1")
-        await served.close_thread(thread_id)
+        again = await served.client.invoke(thread_id, "hello", key="order-1")
+        await served.client.close_thread(thread_id)
 
     assert (again.status, again.evaluations[0].criteria[0].name) == ("satisfied", "three lines, and a joke")
 
 
 @pytest.mark.parametrize("how", ["close", "interrupt"])
 async def test_a_turn_that_queued_behind_a_person_is_not_left_hanging(client: Client, how: str) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        served = GradingClient(client, task_queue=desk.queue)
-        thread = await desk.start(request(RUBRIC))
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request(RUBRIC))
         await waiting(thread)
-        queued = asyncio.create_task(served.invoke(thread.id, "another"))
+        queued = asyncio.create_task(served.client.invoke(thread.id, "another"))
         while not (await thread.query("state", result_type=dict[str, Any]))["queued"]:
             await asyncio.sleep(0.02)
         await thread.signal(how)
@@ -167,8 +177,8 @@ async def test_a_turn_that_queued_behind_a_person_is_not_left_hanging(client: Cl
 
 
 async def test_waiting_can_be_interrupted_and_resumed(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        thread = await desk.start(request(RUBRIC))
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request(RUBRIC))
         await waiting(thread)
         await thread.signal("interrupt")
         await until(thread, "interrupted")
@@ -177,30 +187,28 @@ async def test_waiting_can_be_interrupted_and_resumed(client: Client) -> None:
         await thread.execute_update("decide", asked | {"passed": True})
         result = await thread.result()
 
-    assert (resumed.status, result.status, len(desk.models.of("grader"))) == ("waiting", "satisfied", 1)
+    assert (resumed.status, result.status, len(served.models.requests_of("grader"))) == ("waiting", "satisfied", 1)
 
 
 async def test_a_thread_that_waits_goes_on_from_its_checkpoint(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        served = GradingClient(client, task_queue=desk.queue)
-        thread = await desk.start(request(RUBRIC))
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request(RUBRIC))
         await waiting(thread)
         await thread.cancel()
         while (await thread.describe()).status == 1:
             await asyncio.sleep(0.02)
-        await served.decide(thread.id, "promise", True, by="ann")
-        result = await served.result(thread.id)
+        await served.client.decide(thread.id, "promise", True, by="ann")
+        result = await served.client.result(thread.id)
 
-    assert (result.status, len(desk.models.of("grader"))) == ("satisfied", 1)
+    assert (result.status, len(served.models.requests_of("grader"))) == ("satisfied", 1)
 
 
 async def test_an_override_stands_beside_the_verdict_of_a_run_that_has_ended(client: Client) -> None:
-    async with serving(client, draft(), grade(0, row("c1", "two lines"))) as desk:
-        served = GradingClient(client, task_queue=desk.queue)
-        thread = await desk.start(request("- three lines", max_iterations=1))
+    async with serving(client, draft(), grade(0, row("c1", "two lines"))) as served:
+        thread = await served.start(request("- three lines", max_iterations=1))
         before = await thread.result()
-        told = await served.override(thread.id, "c1", True, why="it has three", by="ann")
-        after = await served.result(thread.id)
+        told = await served.client.override(thread.id, "c1", True, why="it has three", by="ann")
+        after = await served.client.result(thread.id)
 
     row_after = after.evaluations[0].criteria[0]
     assert (before.status, before.overridden_result) == ("max_iterations_reached", None)
@@ -211,28 +219,27 @@ async def test_an_override_stands_beside_the_verdict_of_a_run_that_has_ended(cli
 
 
 async def test_an_override_that_meets_the_rubric_ends_a_run_in_flight(client: Client) -> None:
-    async with serving(client, draft(), grade(0, row("c1", "two lines")), draft(1), grade(1)) as desk:
-        served = GradingClient(client, task_queue=desk.queue)
-        held = desk.models.gate("generator", 1)
-        thread = await desk.start(request("- three lines"))
+    async with serving(client, draft(), grade(0, row("c1", "two lines")), draft(1), grade(1)) as served:
+        held = served.models.gate("generator", 1)
+        thread = await served.start(request("- three lines"))
         await held.reached.wait()
-        await served.override(thread.id, "c1", True, why="it has three", by="ann")
+        await served.client.override(thread.id, "c1", True, why="it has three", by="ann")
         held.opened.set()
         result = await thread.result()
         await replay(client, thread.id)
 
     assert (result.status, result.output, result.iterations, result.overridden_result) == ("satisfied", "draft 0", 1, "satisfied")
-    assert desk.models.of("grader")[1:] == []
+    assert served.models.requests_of("grader")[1:] == []
 
 
 async def test_an_override_that_comes_with_the_next_verdict_ends_the_run_all_the_same(client: Client) -> None:
-    models = Models()
+    models = answering()
     models.answers["grader"] = failing_until(1)
     models.hold_second("grader")
-    async with serving_turns(client, models, only="activities") as calls:
+    async with serving(client, models=models, only="activities") as calls:
         thread = a_thread()
         handle = client.get_workflow_handle(thread)
-        async with serving_turns(client, models, task_queue=calls.task_queue, only="workflows") as served:
+        async with serving(client, models=models, task_queue=calls.task_queue, only="workflows") as served:
             turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start()))
             await models.called("grader", 2)
             (judged,) = (await page(handle, "evaluations"))["items"]
@@ -241,7 +248,7 @@ async def test_an_override_that_comes_with_the_next_verdict_ends_the_run_all_the
         await asyncio.sleep(0.5)
         models.release()
         await ended(client, thread)
-        async with serving_turns(client, models, task_queue=calls.task_queue, only="workflows"):
+        async with serving(client, models=models, task_queue=calls.task_queue, only="workflows"):
             told, result = await asyncio.wait_for(asyncio.gather(overriding, turn), 30)
             await replay(client, thread)
 
@@ -250,29 +257,27 @@ async def test_an_override_that_comes_with_the_next_verdict_ends_the_run_all_the
 
 
 async def test_an_override_of_what_is_not_there_is_refused(client: Client) -> None:
-    async with serving(client, draft(), grade()) as desk:
-        served = GradingClient(client, task_queue=desk.queue)
-        thread = await desk.start(request("- three lines", idle_timeout=60))
+    async with serving(client, draft(), grade()) as served:
+        thread = await served.start(request("- three lines", idle_timeout=60))
         await until(thread, "idle")
         with pytest.raises(InvalidRequest) as caught:
-            await served.override(thread.id, "c9", False, why="x", by="ann")
+            await served.client.override(thread.id, "c9", False, why="x", by="ann")
         await thread.signal("close")
 
     assert "there is no verdict on 'c9' at that run and iteration" in str(caught.value)
 
 
 async def test_what_a_grader_was_given_can_be_seen_later_without_the_code_of_its_fence(client: Client) -> None:
-    async with serving(client, draft(), grade(0, row("c1", "two lines")), draft(1), grade(1)) as desk:
-        served = GradingClient(client, task_queue=desk.queue)
-        thread = await desk.start(request("- three lines"))
+    async with serving(client, draft(), grade(0, row("c1", "two lines")), draft(1), grade(1)) as served:
+        thread = await served.start(request("- three lines"))
         result = await thread.result()
-        shown = [await served.prompt(thread.id, at) for at in range(3)]
+        shown = [await served.client.prompt(thread.id, at) for at in range(3)]
 
     first, second, none = shown
     assert first is not None
     assert second is not None
     assert none is None
-    sent = desk.models.of("grader")
+    sent = served.models.requests_of("grader")
     code = sent[0].messages[0].content.split()[2]
     for given, real in zip((first, second), sent, strict=True):
         assert given.system == real.system

@@ -41,10 +41,10 @@ async def scheduled(thread: WorkflowHandle[object, RunResult]) -> list[tuple[int
 
 
 async def test_a_threads_calls_carry_its_priority(client: Client) -> None:
-    async with serving(client, draft()) as desk:
-        thread = await desk.start(request(priority={"level": 5, "tenant": "acme", "weight": 0.5}))
+    async with serving(client, draft()) as served:
+        thread = await served.start(request(priority={"level": 5, "tenant": "acme", "weight": 0.5}))
         await thread.result()
-        plain = await desk.start(request())
+        plain = await served.start(request())
         await plain.result()
 
     assert await scheduled(thread) == [(5, "acme", 0.5)]
@@ -89,7 +89,7 @@ async def test_a_queue_starts_no_more_calls_a_second_than_it_may(client: Client)
         await asyncio.gather(*(thread.result() for thread in threads))
         took = time.monotonic() - began
 
-    assert len(models.asked) == 15
+    assert len(models.requests) == 15
     assert took > 1.5
 
 

@@ -32,7 +32,7 @@ from gradeloop.contract.thread import RunResult
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.server import ServerInfo
-from tests.rig.threads import Desk, Gate, Models, Reply, Thread, draft, grade, page, request, row, says, serving, until, wants
+from tests.rig.threads import Gate, Models, Reply, Served, Thread, draft, grade, page, request, row, says, serving, until, wants
 from worker import build
 from workflows import RUNNER
 from workflows.grading_thread import GradingThreadWorkflow
@@ -60,9 +60,9 @@ def broken_suite(draft: str) -> bool:
     raise ConnectionError("the test database is down")
 
 
-async def interrupted_twice(desk: Desk, thread: Thread) -> None:
+async def interrupted_twice(served: Served, thread: Thread) -> None:
     """Stop a draft and then a grading, and go on each time."""
-    first, second = desk.models.gate("generator", 1), desk.models.gate("grader", 1)
+    first, second = served.models.gate("generator", 1), served.models.gate("grader", 1)
     await _stopped(thread, first)
     resumed = asyncio.create_task(thread.execute_update("resume", result_type=RunResult))
     await _stopped(thread, second)
@@ -77,9 +77,9 @@ async def _stopped(thread: Thread, gate: Gate) -> None:
     gate.opened.set()
 
 
-async def superseded(desk: Desk, thread: Thread) -> None:
+async def superseded(served: Served, thread: Thread) -> None:
     """Supply another rubric while the first draft is graded."""
-    gate = desk.models.gate("grader", 0)
+    gate = served.models.gate("grader", 0)
     await gate.reached.wait()
     await thread.signal("supply_rubric", "- it greets")
     while (await thread.query("state"))["rubric"]["criteria"][0]["description"] != "it greets":
@@ -87,36 +87,36 @@ async def superseded(desk: Desk, thread: Thread) -> None:
     gate.opened.set()
 
 
-async def out_of_budget(desk: Desk, thread: Thread) -> None:
+async def out_of_budget(served: Served, thread: Thread) -> None:
     """Go on with a larger budget."""
     assert (await until(thread, "interrupted"))["reason"] == "budget"
     await thread.execute_update("resume", {"budget": {"max_tokens": 1000}}, result_type=RunResult)
 
 
-async def cut_short(desk: Desk, thread: Thread) -> None:
+async def cut_short(served: Served, thread: Thread) -> None:
     """Cut the first verdict."""
-    desk.models.fail_first("grader", kind="truncated", raisable=True, usage=Usage(output=9, calls=1, attempts=1))
+    served.models.fail_first("grader", kind="truncated", raisable=True, usage=Usage(output=9, calls=1, attempts=1))
 
 
-async def drafted_elsewhere(desk: Desk, thread: Thread) -> None:
+async def drafted_elsewhere(served: Served, thread: Thread) -> None:
     """Serve the drafts of somebody else."""
 
     @activity.defn(name="their_draft")
     async def their_draft(asked: dict[str, Any]) -> str:
         return f"draft {asked['iteration']}"
 
-    async with Worker(desk.client, task_queue=THEIRS, activities=[their_draft]):
+    async with Worker(served.temporal, task_queue=THEIRS, activities=[their_draft]):
         await thread.result()
 
 
-async def decided(desk: Desk, thread: Thread) -> None:
+async def decided(served: Served, thread: Thread) -> None:
     """Say yes, as the person who is waited for."""
     asked = (await until(thread, "waiting"))["waiting_for"]
     place = {"grading_run_id": asked["grading_run_id"], "iteration": asked["iteration"], "criterion": asked["criteria"][0]["id"]}
     await thread.execute_update("decide", place | {"passed": True, "by": "ann"})
 
 
-async def approved(desk: Desk, thread: Thread) -> None:
+async def approved(served: Served, thread: Thread) -> None:
     """Let one call of the generator's go on, and deny one of the grader's."""
     asked = (await until(thread, "waiting"))["waiting_for"]["calls"]
     await thread.execute_update("approve", {"call": asked[0]["call"], "by": "ann"})
@@ -125,25 +125,25 @@ async def approved(desk: Desk, thread: Thread) -> None:
     await thread.execute_update("deny", {"call": now[0]["call"], "by": "ann", "why": "no"})
 
 
-async def looked_up_elsewhere(desk: Desk, thread: Thread) -> None:
+async def looked_up_elsewhere(served: Served, thread: Thread) -> None:
     """Serve somebody else's tool."""
 
     @activity.defn(name="their_tool")
     async def their_tool(asked: dict[str, Any]) -> Any:
         return {"ok": True, "word": asked["arguments"].get("word")}
 
-    async with Worker(desk.client, task_queue=THEIR_TOOLS, activities=[their_tool]):
+    async with Worker(served.temporal, task_queue=THEIR_TOOLS, activities=[their_tool]):
         await thread.result()
 
 
-async def resumed(desk: Desk, thread: Thread) -> None:
+async def resumed(served: Served, thread: Thread) -> None:
     """Go on with a run that a checkpoint left in the middle of its checks."""
     await thread.execute_update("resume", result_type=RunResult)
 
 
-async def overridden(desk: Desk, thread: Thread) -> None:
+async def overridden(served: Served, thread: Thread) -> None:
     """Overrule the first verdict while the second draft is written."""
-    gate = desk.models.gate("generator", 1)
+    gate = served.models.gate("generator", 1)
     await gate.reached.wait()
     (judged,) = (await page(thread, "evaluations"))["items"]
     place = {"grading_run_id": judged["grading_run_id"], "iteration": 0, "criterion": "c1"}
@@ -151,7 +151,7 @@ async def overridden(desk: Desk, thread: Thread) -> None:
     gate.opened.set()
 
 
-async def edited(desk: Desk, thread: Thread) -> None:
+async def edited(served: Served, thread: Thread) -> None:
     """Grade again by the same rubric but for one criterion."""
     await until(thread, "idle")
     rubric = EACH | {"criteria": ["three lines", "{{ season }}, or its end"]}
@@ -159,7 +159,7 @@ async def edited(desk: Desk, thread: Thread) -> None:
     await thread.signal("close")
 
 
-async def graded_again(desk: Desk, thread: Thread) -> None:
+async def graded_again(served: Served, thread: Thread) -> None:
     """Have the last draft graded again, and close; recorded before verdicts were reused, so that it has two calls."""
     await until(thread, "idle")
     await thread.execute_update("invoke", {}, result_type=RunResult)
@@ -173,7 +173,7 @@ class Story:
     argument: dict[str, Any]
     replies: tuple[Reply, ...]
     status: str | None
-    meanwhile: Callable[[Desk, Thread], Awaitable[None]] | None = None
+    meanwhile: Callable[[Served, Thread], Awaitable[None]] | None = None
 
 
 def with_tools(argument: dict[str, Any], *tools: str) -> dict[str, Any]:
@@ -306,10 +306,10 @@ STORIES = {
 async def told(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
     story = STORIES[name]
-    async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite, judge, booked]) as desk:
-        thread = await desk.start(story.argument, id=f"recorded-{name}")
+    async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite, judge, booked]) as served:
+        thread = await served.start(story.argument, id=f"recorded-{name}")
         if story.meanwhile:
-            await story.meanwhile(desk, thread)
+            await story.meanwhile(served, thread)
         await asyncio.wait([asyncio.create_task(thread.result())], timeout=30)
         return await client.get_workflow_handle(thread.id, run_id=thread.first_execution_run_id).fetch_history()
 
@@ -398,9 +398,9 @@ async def test_what_the_stories_do_today_replays_too(client: Client) -> None:
 async def test_a_worker_that_keeps_no_thread_in_memory_replays_at_every_step(client: Client) -> None:
     models = Models(REVISED, {})
     async with build(client, models, ToolRegistry(), WorkerSettings(task_queue="forgetful", max_cached_workflows=0)):
-        result = await Desk(client, models, "forgetful", ToolRegistry()).run(STORIES["satisfied"].argument)
+        result = await Served(client, "forgetful", models).run(STORIES["satisfied"].argument)
 
-    assert (result.status, result.iterations, len(models.asked)) == ("satisfied", 2, 4)
+    assert (result.status, result.iterations, len(models.requests)) == ("satisfied", 2, 4)
 
 
 async def test_two_replays_give_equal_queries_and_byte_equal_prompts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,12 +410,10 @@ async def test_two_replays_give_equal_queries_and_byte_equal_prompts(client: Cli
         models = Models(REVISED, {})
         gate = models.gate("grader", 1)
         async with build(client, models, ToolRegistry(), WorkerSettings(task_queue="handed-over")):
-            thread = thread or await Desk(client, models, "handed-over", ToolRegistry()).start(
-                STORIES["satisfied"].argument, id="handed-over"
-            )
+            thread = thread or await Served(client, "handed-over", models).start(STORIES["satisfied"].argument, id="handed-over")
             await asyncio.wait_for(gate.reached.wait(), 30)
             answers.append([to_json(await thread.query(query)) for query in QUERIES])
-        prompts.append([to_json(asked) for asked in models.of("grader")])
+        prompts.append([to_json(asked) for asked in models.requests_of("grader")])
     await client.get_workflow_handle("handed-over").terminate()
 
     assert answers[1] == answers[0]

@@ -68,7 +68,7 @@ async def told(client: Client, folder: Path, name: str) -> dict[str, WorkflowHis
     story, batch_id = STORIES[name], f"recorded-batch-{name}"
     with pytest.MonkeyPatch.context() as patch:
         if name == "rolled":
-            patch.setattr("gradeloop.batches.store.SHARD", 2)
+            patch.setattr("gradeloop.batches.store.SHARD_CASES", 2)
             patch.setattr(grading_batch, "EVENTS", ROLLED_EVENTS)
         async with batching(client, folder, *story.replies) as batches:
             await batches.upload(batch_id, story.cases)

@@ -86,9 +86,9 @@ STORIES = {
 async def told(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
     story = STORIES[name]
-    async with serving(client, *story.replies, tools=[look, is_short]) as desk:
+    async with serving(client, *story.replies, tools=[look, is_short]) as served:
         argument = {"judge": story.judge, "run": story.run or PARIS}
-        handle = await client.start_workflow("Judging", argument, id=f"recorded-judging-{name}", task_queue=desk.queue)
+        handle = await client.start_workflow("Judging", argument, id=f"recorded-judging-{name}", task_queue=served.task_queue)
         await asyncio.wait([asyncio.create_task(handle.result())], timeout=30)
         return await client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id).fetch_history()
 

@@ -15,7 +15,7 @@ from gradeloop.contract.thread import STATE_BYTES
 from gradeloop.errors import InvalidRequest, ThreadClosed, ThreadTooLarge
 from gradeloop.temporal.connect import Connection, LocalFolder, connect, converter
 from gradeloop.temporal.server import ServerInfo
-from tests.rig.turns import Models, Served, a_thread, replay, serving, start
+from tests.rig.threads import Served, a_thread, answering, replay, serving, start
 
 PART = "x" * (1024 * 1024 - 200)
 """All but a mebibyte, the most that one message may have."""
@@ -50,8 +50,8 @@ async def grown(served: Served, thread: str, parts: int) -> None:
 
 @pytest.mark.slow
 async def test_a_thread_of_ten_mebibytes_is_interrupted_resumed_and_started_again(stored: Client) -> None:
-    models = Models()
-    async with serving(stored, models) as served:
+    models = answering()
+    async with serving(stored, models=models) as served:
         thread = a_thread()
         await grown(served, thread, 10)
         models.hold("grader")
@@ -60,7 +60,7 @@ async def test_a_thread_of_ten_mebibytes_is_interrupted_resumed_and_started_agai
         await served.client.interrupt(thread)
         stopped = await turn
         task_queue = served.task_queue
-    async with serving(stored, models, task_queue=task_queue) as served:
+    async with serving(stored, models=models, task_queue=task_queue) as served:
         models.hold("grader")
         again = asyncio.create_task(served.client.invoke(thread))
         await models.called("grader", 2)
@@ -81,7 +81,7 @@ async def test_a_thread_of_ten_mebibytes_is_interrupted_resumed_and_started_agai
 
 
 async def test_a_large_thread_reaches_the_models_whole(stored: Client) -> None:
-    async with serving(stored) as served:
+    async with serving(stored, models=answering()) as served:
         await grown(served, a_thread(), 3)
         contents = [message.content for message in served.models.requests[-1].messages]
 
@@ -89,7 +89,7 @@ async def test_a_large_thread_reaches_the_models_whole(stored: Client) -> None:
 
 
 async def test_a_conversation_of_many_pages_is_paged_whole(stored: Client) -> None:
-    async with serving(stored) as served:
+    async with serving(stored, models=answering()) as served:
         thread = a_thread()
         await grown(served, thread, 3)
         page = await served.client.messages(thread)
@@ -104,19 +104,19 @@ async def test_a_conversation_of_many_pages_is_paged_whole(stored: Client) -> No
 
 
 async def test_a_result_leaves_out_messages_that_are_too_many(stored: Client) -> None:
-    async with serving(stored) as served:
+    async with serving(stored, models=answering()) as served:
         result = await served.client.invoke(a_thread(), PART, start=start())
 
     assert (result.messages, result.messages_truncated, result.output) == (None, True, "draft 1")
 
 
 async def test_without_storage_a_thread_ends_at_a_mebibyte_and_a_half(bare: Client) -> None:
-    async with serving(bare) as served:
+    async with serving(bare, models=answering()) as served:
         thread = a_thread()
         await grown(served, thread, 1)
         with pytest.raises(ThreadTooLarge, match=rf"the thread would hold \d+ bytes, {STATE_BYTES} at most; start a new thread"):
             await served.client.invoke(thread, PART)
-        said = await served.said(thread)
+        said = await served.contents(thread)
         small = await served.client.invoke(thread, "and a little more", rubric="- it is good")
         await served.client.cancel(thread)
         with pytest.raises(ThreadClosed):
@@ -129,9 +129,9 @@ async def test_without_storage_a_thread_ends_at_a_mebibyte_and_a_half(bare: Clie
 
 
 async def test_without_storage_a_draft_that_the_thread_cannot_hold_interrupts_it(bare: Client) -> None:
-    models = Models()
+    models = answering()
     models.answers["generator"] = lambda _, number: "a draft" if number < 3 else PART
-    async with serving(bare, models) as served:
+    async with serving(bare, models=models) as served:
         thread = a_thread()
         await grown(served, thread, 1)
         result = await served.client.invoke(thread, "more", rubric="- it is good")

@@ -11,13 +11,13 @@ from temporalio.exceptions import ApplicationError
 
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
-from tests.rig.turns import Role, Served, a_thread, failing_until, serving, start
+from tests.rig.threads import Role, Served, a_thread, answering, failing_until, serving, start
 from workflows.thread_state import OUTCOMES_KEPT
 
 
 @pytest.fixture
 async def served(client: Client) -> AsyncIterator[Served]:
-    async with serving(client) as one:
+    async with serving(client, models=answering()) as one:
         yield one
 
 
@@ -39,7 +39,7 @@ async def test_fifty_at_once_with_one_key_get_one_answer_of_one_run(served: Serv
     assert {result.model_dump_json() for result in results} == {results[0].model_dump_json()}
     assert results[0].status == "satisfied"
     assert (served.models.count("generator"), served.models.count("grader")) == (1, 1)
-    assert await served.said(thread) == ["hello", "draft 1"]
+    assert await served.contents(thread) == ["hello", "draft 1"]
 
 
 async def test_the_same_key_later_returns_the_result_without_a_new_run(served: Served) -> None:
@@ -51,7 +51,7 @@ async def test_the_same_key_later_returns_the_result_without_a_new_run(served: S
     again = await served.client.invoke(thread, "hello", key="k")
 
     assert again == first
-    assert len(await served.said(thread)) == 8
+    assert len(await served.contents(thread)) == 8
 
 
 async def test_two_updates_with_one_key_are_one_turn_whatever_their_ids(served: Served) -> None:
@@ -139,7 +139,7 @@ async def test_all_who_wait_for_a_queued_key_are_told_of_an_interrupt(served: Se
     results = await asyncio.gather(turn, *queued)
 
     assert [result.status for result in results] == ["interrupted"] * 4
-    assert await served.said(thread) == ["hello"]
+    assert await served.contents(thread) == ["hello"]
 
 
 async def admitted(served: Served, thread: str, count: int) -> None:
@@ -177,7 +177,7 @@ async def test_the_same_key_after_an_interrupt_or_a_cancel_goes_on(served: Serve
     assert (result.status, result.grading_run_id, result.iterations) == ("satisfied", stopped.grading_run_id, 1)
     assert again == result
     assert served.models.count("generator") == (2 if role == "generator" else 1)
-    assert [said for said in await served.said(thread) if said == "hello"] == ["hello"]
+    assert [said for said in await served.contents(thread) if said == "hello"] == ["hello"]
 
 
 async def test_callers_of_an_interrupted_key_and_of_nothing_said_all_get_its_end(served: Served) -> None:
@@ -260,13 +260,13 @@ async def test_a_queued_key_that_an_interrupt_dropped_can_be_asked_for_again(ser
 
 async def test_a_keyed_turn_waits_for_a_worker_that_is_gone(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradeloop.client.thread.QUERY_SECONDS", 0.3)
-    async with serving(client) as served:
+    async with serving(client, models=answering()) as served:
         thread = a_thread()
         await served.client.invoke(thread, "hello", start=start())
     turn = asyncio.create_task(served.client.invoke(thread, "more", key="k"))
     await asyncio.sleep(0.6)
 
-    async with serving(client, served.models, task_queue=served.task_queue):
+    async with serving(client, models=served.models, task_queue=served.task_queue):
         result = await turn
 
     assert (result.status, result.output) == ("satisfied", "draft 2")

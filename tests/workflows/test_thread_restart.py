@@ -23,7 +23,7 @@ from temporalio.testing import TimeSkipper
 
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import GradeloopError, InvalidRequest, ThreadClosed
-from tests.rig.turns import SECONDS, Models, Role, Served, a_thread, failing_until, replay, scheduled, serving, start
+from tests.rig.threads import SECONDS, Role, Served, a_thread, answering, failing_until, replay, scheduled_types, serving, start
 
 RACES = int(os.environ.get("GRADELOOP_RACES", "100"))
 """Turns that race the close of an idle thread; a thousand by hand now and then."""
@@ -33,7 +33,7 @@ USER = {"role": "user", "content": "hello"}
 
 @pytest.fixture
 async def served(client: Client) -> AsyncIterator[Served]:
-    async with serving(client) as one:
+    async with serving(client, models=answering()) as one:
         yield one
 
 
@@ -87,7 +87,7 @@ async def test_a_run_that_was_ended_from_outside_goes_on_where_it_stood(
     assert [evaluation.iteration for evaluation in result.evaluations] == [0, 1]
     assert paid == (drafts, grades)
     assert other.grading_run_id != before.grading_run_id
-    assert [message for message in await served.said(thread) if message == "hello"] == ["hello"]
+    assert [message for message in await served.contents(thread) if message == "hello"] == ["hello"]
 
 
 async def test_a_turn_that_is_terminated_under_its_caller_raises_and_is_not_begun_again_by_itself(served: Served) -> None:
@@ -118,7 +118,7 @@ async def test_a_raw_restart_that_is_refused_loses_nothing(served: Served) -> No
     second = await once_listed(served, thread)
 
     assert (first.status, second.status) == ("satisfied", "satisfied")
-    assert [message for message in await served.said(thread) if message in {"hello", "more"}] == ["hello", "more"]
+    assert [message for message in await served.contents(thread) if message in {"hello", "more"}] == ["hello", "more"]
 
 
 async def once_listed(served: Served, thread: str) -> RunResult:
@@ -151,7 +151,7 @@ async def test_an_idle_thread_goes_on_after_any_end(served: Served, how: str) ->
     assert status == ENDS[how]
     assert (result.status, result.output, result.iterations) == ("satisfied", "draft 2", 1)
     assert (await served.client.evaluations(thread)).items[:1] == first
-    assert await served.said(thread) == ["hello", "draft 1", "more", "draft 2"]
+    assert await served.contents(thread) == ["hello", "draft 1", "more", "draft 2"]
     after = await served.events(thread)
     assert after[: len(events)] == events
     assert [event.seq for event in after] == list(range(1, len(after) + 1))
@@ -200,7 +200,7 @@ async def test_nothing_but_what_was_in_flight_is_asked_of_the_worker_again(serve
 
     await served.client.invoke(thread)
 
-    assert await scheduled(served.temporal, thread) == {"grade": 1}
+    assert await scheduled_types(served.temporal, thread) == {"grade": 1}
     await replay(served.temporal, thread)
 
 
@@ -235,7 +235,7 @@ async def test_many_who_come_to_a_closed_thread_at_once_open_it_once(served: Ser
 
     results = await asyncio.gather(*(served.client.invoke(thread, f"turn {number}") for number in range(6)))
 
-    said = await served.said(thread)
+    said = await served.contents(thread)
     assert Counter(said)["hello"] == 1
     assert sorted(text for text in said if text.startswith("turn")) == [f"turn {number}" for number in range(6)]
     assert len({result.grading_run_id for result in (first, *results)}) == 7
@@ -249,7 +249,7 @@ async def test_a_start_under_a_taken_id_is_refused(served: Served) -> None:
     with pytest.raises(InvalidRequest, match="exists already; choose another id, or invoke it"):
         await served.client.start(start(messages=[USER]), thread_id=thread)
 
-    assert await served.said(thread) == ["hello", "draft 1"]
+    assert await served.contents(thread) == ["hello", "draft 1"]
 
 
 async def test_a_start_with_another_rubric_reads_a_checkpoint_and_judges_the_draft_by_it(served: Served) -> None:
@@ -275,7 +275,7 @@ async def test_no_turn_is_lost_or_doubled_in_a_race_with_the_thread_closing(serv
     await asyncio.gather(*(race(thread) for thread in threads))
 
     for thread in threads:
-        said = await served.said(thread)
+        said = await served.contents(thread)
         assert said[::2] == [f"turn {number}" for number in range(RACES // len(threads))]
         assert all(text.startswith("draft") for text in said[1::2])
         seqs = [event.seq for event in await served.events(thread)]
@@ -332,7 +332,7 @@ async def test_a_service_in_any_language_goes_on_with_two_calls(served: Served) 
 
     assert isinstance(first, dict)
     assert (second["status"], second["output"], second["thread_id"]) == ("satisfied", "draft 2", thread)
-    assert await served.said(thread) == ["hello", "draft 1", "more", "draft 2"]
+    assert await served.contents(thread) == ["hello", "draft 1", "more", "draft 2"]
 
 
 @pytest.mark.parametrize("checkpoint", [{}, {"thread": {}}, {"thread": {"log": 7}}, {"temporal_run_id": "x", "thread": None}])
@@ -384,14 +384,14 @@ async def test_the_client_refuses_to_start_a_thread_with_nothing_to_do(served: S
 
 @pytest.mark.parametrize("role", ["generator", "grader"])
 async def test_a_run_that_was_left_for_a_day_without_a_worker_goes_on(client: Client, role: Role) -> None:
-    models = Models()
-    async with serving(client, models) as served:
+    models = answering()
+    async with serving(client, models=models) as served:
         thread, queue = a_thread(), served.task_queue
         turn = await served.begun(thread, role, idle_timeout=0)
         await served.client.interrupt(thread)
         stopped = await turn
     await TimeSkipper(client).fast_forward(client.get_workflow_handle(thread), timedelta(days=1))
-    async with serving(client, models, task_queue=queue) as served:
+    async with serving(client, models=models, task_queue=queue) as served:
         result = await served.client.invoke(thread)
         await replay(client, thread)
 

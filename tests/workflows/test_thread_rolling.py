@@ -11,18 +11,20 @@ from temporalio.client import Client
 from gradeloop.contract.evaluation import Event
 from gradeloop.contract.thread import ThreadState
 from gradeloop.errors import InvalidRequest
-from tests.rig.turns import SECONDS, Served, a_thread, failing_until, replay, runs_of, scheduled, serving, start
+from tests.rig.threads import SECONDS, Served, a_thread, answering, failing_until, replay, runs_of, scheduled_types, serving, start
 
 
 @pytest.fixture
 async def served(impatient: Client) -> AsyncIterator[Served]:
-    async with serving(impatient) as one:
+    async with serving(impatient, models=answering()) as one:
         yield one
 
 
 async def calls_of(served: Served, thread: str) -> Counter[str]:
     """Count the activities of all Temporal runs of a thread."""
-    return sum([await scheduled(served.temporal, thread, run_id) for run_id in await runs_of(served.temporal, thread)], Counter[str]())
+    return sum(
+        [await scheduled_types(served.temporal, thread, run_id) for run_id in await runs_of(served.temporal, thread)], Counter[str]()
+    )
 
 
 async def test_one_grading_run_goes_through_several_temporal_runs_while_its_caller_waits(served: Served) -> None:
@@ -45,7 +47,7 @@ async def test_one_grading_run_goes_through_several_temporal_runs_while_its_call
     assert len(await runs_of(served.temporal, thread)) >= 3
     assert await calls_of(served, thread) == {"generate": 20, "grade": 20}
     assert [event.seq for event in watched] == list(range(1, len(watched) + 1))
-    assert len(await served.said(thread)) == 40
+    assert len(await served.contents(thread)) == 40
     await replay(served.temporal, thread)
 
 
@@ -69,7 +71,7 @@ async def test_queued_turns_come_through_and_each_is_done_once(served: Served) -
     assert [result.status for result in results] == ["max_iterations_reached"] * 4
     assert len({result.grading_run_id for result in results}) == 4
     assert [(result.messages or ())[0].content for result in results] == [f"turn {number}" for number in range(4)]
-    said = [text for text in await served.said(thread) if text.startswith("turn")]
+    said = [text for text in await served.contents(thread) if text.startswith("turn")]
     assert said == [f"turn {number}" for number in range(4)]
     assert len(await runs_of(served.temporal, thread)) >= 3
     assert served.models.count("generator") == sum(result.iterations for result in results) == 20
@@ -163,7 +165,7 @@ async def test_the_conversation_reaches_the_models_whole_after_a_roll(served: Se
 
     last = next(request for request in reversed(served.models.requests) if request.step.role == "generator")
     said = [message.name or message.content for message in last.messages]
-    assert said == (await served.said(thread))[:-1]
+    assert said == (await served.contents(thread))[:-1]
     assert len(said) == 25
 
 

@@ -10,12 +10,12 @@ from temporalio.client import Client
 from activities.providers.base import Step
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
-from tests.rig.turns import Models, Role, Served, a_thread, at_once, failing_until, replay, serving, start, verdict
+from tests.rig.threads import Role, Served, a_thread, answering, at_once, failing_until, replay, serving, start, verdict_text
 
 
 @pytest.fixture
 async def served(client: Client) -> AsyncIterator[Served]:
-    async with serving(client) as one:
+    async with serving(client, models=answering()) as one:
         yield one
 
 
@@ -105,7 +105,7 @@ async def test_nothing_said_to_an_idle_thread_grades_the_last_draft_again(served
     assert again.grading_run_id != first.grading_run_id
     assert (served.models.count("generator"), served.models.count("grader")) == (1, 1)
     assert [criterion.by for criterion in again.evaluations[0].criteria] == ["cached"]
-    assert await served.said(thread) == ["hello", "draft 1"]
+    assert await served.contents(thread) == ["hello", "draft 1"]
 
 
 async def test_nothing_said_and_another_rubric_grades_the_last_draft_by_it(served: Served) -> None:
@@ -116,7 +116,7 @@ async def test_nothing_said_and_another_rubric_grades_the_last_draft_by_it(serve
     again = await served.client.invoke(thread, rubric="- it is better")
 
     assert [evaluation.result for evaluation in again.evaluations] == ["needs_revision", "satisfied"]
-    assert await served.said(thread) == ["hello", "draft 1", "rubric_grader", "draft 2"]
+    assert await served.contents(thread) == ["hello", "draft 1", "rubric_grader", "draft 2"]
 
 
 async def test_nothing_said_and_no_rubric_is_refused(served: Served) -> None:
@@ -223,12 +223,12 @@ async def better(served: Served, thread: str) -> None:
 
 def failing_the_first(_: Step, number: int) -> str:
     """Fail the first draft that is ever graded."""
-    return verdict(number > 1)
+    return verdict_text(number > 1)
 
 
 @pytest.mark.parametrize(("passed", "status"), [(True, "satisfied"), (False, "superseded")])
 async def test_a_verdict_in_the_same_task_is_recorded_on_the_old_run_first(client: Client, passed: bool, status: str) -> None:
-    models = Models()
+    models = answering()
     models.answers["grader"] = failing_until(0) if passed else failing_the_first
     async with at_once(client, models, "grader", better) as (served, thread, result):
         old, new = (await served.client.evaluations(thread)).items
@@ -237,7 +237,7 @@ async def test_a_verdict_in_the_same_task_is_recorded_on_the_old_run_first(clien
         assert old.grading_run_id != new.grading_run_id == result.grading_run_id
         assert (result.status, result.iterations, result.output) == ("satisfied", 1, "draft 1")
         assert await statuses(served, thread) == [(old.grading_run_id, status), (new.grading_run_id, "satisfied")]
-        assert await served.said(thread) == ["hello", "draft 1"]
+        assert await served.contents(thread) == ["hello", "draft 1"]
         assert (models.count("generator"), models.count("grader")) == (1, 2)
         await replay(client, thread)
 
@@ -295,14 +295,14 @@ async def test_the_active_rubric_supplied_again_changes_nothing_while_running(se
 
 
 async def test_of_several_rubrics_in_one_task_the_last_wins(client: Client) -> None:
-    models = Models()
-    async with serving(client, models) as served:
+    models = answering()
+    async with serving(client, models=models) as served:
         thread = a_thread()
         await served.client.invoke(thread, "hello", start=start())
         task_queue = served.task_queue
     for name in ("better", "nicer", "best"):
         await served.client.supply_rubric(thread, f"- it is {name}")
-    async with serving(client, models, task_queue=task_queue):
+    async with serving(client, models=models, task_queue=task_queue):
         await models.called("grader", 2)
         await served.until(thread, lambda state: state.status == "idle")
 

@@ -11,12 +11,24 @@ from temporalio.exceptions import ApplicationError
 from gradeloop.contract.messages import ToolCall
 from gradeloop.contract.thread import GradingThread, RunResult
 from gradeloop.errors import InvalidRequest, ThreadNotFound, ThreadTooLarge
-from tests.rig.turns import Models, Role, Served, a_thread, at_once, failing_until, history_length, replay, serving, start, verdict
+from tests.rig.threads import (
+    Role,
+    Served,
+    a_thread,
+    answering,
+    at_once,
+    failing_until,
+    history_length,
+    replay,
+    serving,
+    start,
+    verdict_text,
+)
 
 
 @pytest.fixture
 async def served(client: Client) -> AsyncIterator[Served]:
-    async with serving(client) as one:
+    async with serving(client, models=answering()) as one:
         yield one
 
 
@@ -41,7 +53,7 @@ async def test_a_turn_starts_the_thread_and_further_ones_go_on_with_it(served: S
     assert (first.status, first.output, second.status, second.output) == ("satisfied", "draft 1", "satisfied", "draft 2")
     assert first.grading_run_id != second.grading_run_id
     assert [message.content for message in second.messages or ()] == ["and more", "draft 2"]
-    assert await served.said(thread) == ["hello", "draft 1", "and more", "draft 2"]
+    assert await served.contents(thread) == ["hello", "draft 1", "and more", "draft 2"]
 
 
 async def test_a_start_is_not_used_where_the_thread_exists(served: Served) -> None:
@@ -74,7 +86,7 @@ async def test_two_turns_at_once_are_done_one_after_the_other(served: Served) ->
     one, other = await asyncio.gather(*(served.client.invoke(thread, f"turn {name}", start=start()) for name in "ab"))
 
     assert one.grading_run_id != other.grading_run_id
-    said = await served.said(thread)
+    said = await served.contents(thread)
     assert sorted(said[::2]) == ["turn a", "turn b"]
     assert said[1::2] == ["draft 1", "draft 2"]
     assert {(one.messages or ())[0].content, (other.messages or ())[0].content} == {"turn a", "turn b"}
@@ -93,7 +105,7 @@ async def test_eight_turns_queue_behind_the_one_in_flight_and_the_ninth_is_refus
     assert refused.type == "Backpressure"
     assert "8 turns are queued already" in refused.message
     assert [result.status for result in results] == ["satisfied"] * 9
-    said = await served.said(thread)
+    said = await served.contents(thread)
     assert len(said) == 18
     assert sorted(said[2::2]) == sorted(f"queued {number}" for number in range(8))
 
@@ -189,7 +201,7 @@ async def test_an_interrupted_run_goes_on_with_the_same_id_and_iteration(served:
     assert (state.status, state.phase, state.iteration) == ("interrupted", None, 0)
     assert (resumed.status, resumed.iterations, resumed.grading_run_id) == ("satisfied", 1, stopped.grading_run_id)
     assert (served.models.count("generator"), served.models.count("grader")) == (drafts, grades)
-    assert await served.said(thread) == ["hello", f"draft {drafts}"]
+    assert await served.contents(thread) == ["hello", f"draft {drafts}"]
     assert "interrupted" in await served.types(thread)
     assert "resumed" in await served.types(thread)
 
@@ -223,10 +235,10 @@ async def test_tool_calls_that_had_ended_when_the_run_was_interrupted_are_not_ma
             await slow.wait()
         return f"saw {what}"
 
-    async with serving(client, tools=[look]) as served:
+    async with serving(client, models=answering(), tools=[look]) as served:
         thread = a_thread()
         calls = tuple(ToolCall(id=f"call-{what}", name="look", arguments={"what": what}) for what in ("quickly", "slowly"))
-        served.models.answers["grader"] = lambda step, _: calls if step.step == 0 else verdict()
+        served.models.answers["grader"] = lambda step, _: calls if step.step == 0 else verdict_text()
         grader = {"model": "scripted:judge", "tools": ["look"]}
         turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(grader=grader)))
         await until_kept(served, thread)
@@ -258,7 +270,7 @@ async def interrupt(served: Served, thread: str) -> None:
 
 
 async def test_an_interrupt_that_comes_with_the_end_of_the_run_does_nothing(client: Client) -> None:
-    models = Models()
+    models = answering()
     async with at_once(client, models, "grader", interrupt) as (served, thread, result):
         assert (result.status, result.iterations) == ("satisfied", 1)
         assert models.count("grader") == 1
@@ -268,7 +280,7 @@ async def test_an_interrupt_that_comes_with_the_end_of_the_run_does_nothing(clie
 
 
 async def test_an_interrupt_that_comes_with_a_verdict_keeps_the_verdict(client: Client) -> None:
-    models = Models()
+    models = answering()
     models.answers["grader"] = failing_until(1)
     async with at_once(client, models, "grader", interrupt) as (served, thread, stopped):
         resumed = await served.client.invoke(thread)
@@ -276,12 +288,12 @@ async def test_an_interrupt_that_comes_with_a_verdict_keeps_the_verdict(client: 
         assert (stopped.status, [evaluation.result for evaluation in stopped.evaluations]) == ("interrupted", ["needs_revision"])
         assert (resumed.status, resumed.iterations, resumed.grading_run_id) == ("satisfied", 2, stopped.grading_run_id)
         assert models.steps("grader") == [(0, 0), (0, 1)]
-        assert await served.said(thread) == ["hello", "draft 1", "rubric_grader", "draft 2"]
+        assert await served.contents(thread) == ["hello", "draft 1", "rubric_grader", "draft 2"]
         await replay(client, thread)
 
 
 async def test_an_interrupt_that_comes_with_a_draft_keeps_the_draft(client: Client) -> None:
-    models = Models()
+    models = answering()
     async with at_once(client, models, "generator", interrupt) as (served, thread, stopped):
         resumed = await served.client.invoke(thread)
 
@@ -316,10 +328,10 @@ async def test_queued_turns_return_interrupted_and_leave_nothing_behind(served: 
     assert first.status == "interrupted"
     assert first.grading_run_id is not None
     assert [(other.status, other.grading_run_id, other.messages) for other in others] == [("interrupted", None, ())] * 3
-    assert await served.said(thread) == ["hello"]
+    assert await served.contents(thread) == ["hello"]
     again = await served.client.invoke(thread, "queued 1", key="key 1")
     assert (again.status, again.grading_run_id) == ("satisfied", first.grading_run_id)
-    assert await served.said(thread) == ["hello", "queued 1", "draft 2"]
+    assert await served.contents(thread) == ["hello", "queued 1", "draft 2"]
 
 
 async def test_an_interrupted_run_takes_new_messages_in_at_the_same_iteration(served: Served) -> None:
@@ -340,7 +352,7 @@ async def test_an_interrupted_run_takes_new_messages_in_at_the_same_iteration(se
     assert result.grading_run_id == stopped.grading_run_id
     assert (result.status, [evaluation.iteration for evaluation in result.evaluations]) == ("max_iterations_reached", [0, 1, 2])
     assert served.models.steps("generator") == [(0, 0), (0, 1), (0, 1), (0, 2)]
-    said = await served.said(thread)
+    said = await served.contents(thread)
     assert said == ["hello", "draft 1", "rubric_grader", "mind this too", "draft 3", "rubric_grader", "draft 4"]
 
 
@@ -370,7 +382,7 @@ async def test_a_generator_that_fails_for_good_interrupts_the_run_and_it_goes_on
     assert failed.error is not None
     assert "the model is gone" in failed.error
     assert (result.status, result.error, result.grading_run_id) == ("satisfied", None, failed.grading_run_id)
-    assert await served.said(thread) == ["hello", "draft 2"]
+    assert await served.contents(thread) == ["hello", "draft 2"]
 
 
 def broken(*_: object) -> str:
@@ -432,7 +444,7 @@ async def test_a_closing_thread_serves_its_queue_and_refuses_more(served: Served
     assert refused.type == "ThreadClosing"
     assert [result.status for result in results] == ["satisfied"] * 3
     assert (await served.client.result(thread)).output == "draft 3"
-    assert "late" not in await served.said(thread)
+    assert "late" not in await served.contents(thread)
     await replay(served.temporal, thread)
 
 

@@ -47,14 +47,14 @@ async def heard(client: Client, behaviour: Callable[[dict[str, Any]], Any], **mo
     call = {"name": "look", "arguments": {"word": "spring"}}
     async with (
         Worker(client, task_queue=queue, activities=[look]),
-        serving(client, draft(text="the draft"), wants("grader", call), grade(step=1)) as desk,
+        serving(client, draft(text="the draft"), wants("grader", call), grade(step=1)) as served,
     ):
-        thread = await desk.start(argument)
+        thread = await served.start(argument)
         result = await asyncio.wait_for(thread.result(), 60)
         made = await story(thread)
     assert made[2].type == "look_it_up"
     assert len(given) == (1 if more.get("repeatable") is False else len(given))
-    return desk.models.of("grader")[1].messages[-1].content, given[0] if given else {}, result
+    return served.models.requests_of("grader")[1].messages[-1].content, given[0] if given else {}, result
 
 
 async def test_it_is_given_arguments_draft_and_an_id_and_its_value_is_evidence(client: Client) -> None:
@@ -73,10 +73,10 @@ async def test_it_is_given_arguments_draft_and_an_id_and_its_value_is_evidence(c
 async def test_the_model_is_told_of_it_as_of_any_tool(client: Client) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = [tool("nobody"), "word_count"]
-    async with serving(client, draft(), grade()) as desk:
-        await desk.run(argument)
+    async with serving(client, draft(), grade()) as served:
+        await served.run(argument)
 
-    (asked,) = desk.models.of("grader")
+    (asked,) = served.models.requests_of("grader")
     assert (asked.tools[0].name, asked.tools[0].description) == ("look", "Look.")
     assert [each.name for each in asked.tools] == ["look", "word_count"]
 
@@ -108,10 +108,10 @@ async def test_a_queue_that_nobody_serves_is_told(client: Client, monkeypatch: p
     monkeypatch.setitem(options.REMOTE_TOOL, "schedule_to_start_timeout", timedelta(seconds=1))
     argument = request("- x")
     argument["grader"]["tools"] = [tool(f"nobody-{uuid4()}", repeatable=False)]
-    async with serving(client, draft(), wants("grader", "look"), grade(step=1)) as desk:
-        result = await desk.run(argument)
+    async with serving(client, draft(), wants("grader", "look"), grade(step=1)) as served:
+        result = await served.run(argument)
 
-    told = desk.models.of("grader")[1].messages[-1].content
+    told = served.models.requests_of("grader")[1].messages[-1].content
     assert (told, result.status) == ("no_worker: no worker took the call in time; start one on that task queue", "satisfied")
 
 
@@ -133,8 +133,8 @@ async def test_it_may_be_a_check(client: Client, value: object, status: str) -> 
     queue = f"owner-{uuid4()}"
     rubric = {"criteria": [{"id": "c1", "description": "x", "check": {"tool": "look", "arguments": {"word": "x"}}}]}
     argument = request(rubric, grader={"tools": [tool(queue)]}, max_iterations=1)
-    async with Worker(client, task_queue=queue, activities=[look]), serving(client, draft(text="the draft")) as desk:
-        result = await desk.run(argument)
+    async with Worker(client, task_queue=queue, activities=[look]), serving(client, draft(text="the draft")) as served:
+        result = await served.run(argument)
 
     assert result.status == status
     if status == "grader_error":
@@ -185,7 +185,7 @@ def typescript() -> Path:
 
 
 @pytest.fixture
-def served(typescript: Path, client: Client) -> Iterator[str]:
+def typescript_queue(typescript: Path, client: Client) -> Iterator[str]:
     queue = f"typescript-{uuid4()}"
     environment = {**os.environ, "TEMPORAL_ADDRESS": client.service_client.config.target_host, "TASK_QUEUE": queue}
     process = subprocess.Popen(["node", "dist/worker.js"], cwd=typescript, env=environment, stderr=subprocess.DEVNULL)
@@ -195,20 +195,20 @@ def served(typescript: Path, client: Client) -> Iterator[str]:
 
 
 @pytest.mark.slow
-async def test_the_typescript_example_counts_syllables_for_grader_and_check(client: Client, served: str) -> None:
+async def test_the_typescript_example_counts_syllables_for_grader_and_check(client: Client, typescript_queue: str) -> None:
     task = YAML(typ="safe").load(EXAMPLE / "task.yaml")
     (declared,) = task["grader"]["tools"]
     argument = request(task["rubric"])
-    argument["grader"]["tools"] = [declared | {"task_queue": served}]
+    argument["grader"]["tools"] = [declared | {"task_queue": typescript_queue}]
     wrong, right = "spring\nis\nhere", "the old pond is still\na green frog jumps into it\nthe sound of water"
     replies = [draft(text=wrong), wants("grader", {"name": "count_syllables", "arguments": {"lines": [1, 1, 1]}}), grade(0, step=1)]
     replies[2]["verdict"]["criteria"][0]["id"] = "c2"
     second = grade(1)
     second["verdict"]["criteria"][0]["id"] = "c2"
-    async with serving(client, *replies, draft(1, right), second) as desk:
-        result = await asyncio.wait_for(desk.run(argument), 60)
+    async with serving(client, *replies, draft(1, right), second) as served:
+        result = await asyncio.wait_for(served.run(argument), 60)
 
-    assert desk.models.of("grader")[1].messages[-1].content == '{"ok":true,"counted":[1,1,1]}'
+    assert served.models.requests_of("grader")[1].messages[-1].content == '{"ok":true,"counted":[1,1,1]}'
     assert (result.status, result.iterations) == ("satisfied", 2)
     assert result.evaluations[0].criteria[0].gap == "counted: [1,1,1]"
 

@@ -5,15 +5,15 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from gradeloop.batches.contract import Case, CasePlan, CaseResult, CaseStatus, Kind, ended
+from gradeloop.batches.contract import Case, CaseKind, CasePlan, CaseResult, CaseStatus, build_result
 from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Judgement, Malformed, Verdict
 from gradeloop.contract.messages import Message, Usage, code_of
 from gradeloop.contract.model_spec import RemoteGrader
 from gradeloop.contract.thread import Grader, Priority, RunResult, ThreadRequest
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
-from gradeloop.grading.checks import outcome
+from gradeloop.grading.checks import run_text_check
 from gradeloop.grading.prompts import is_elided
-from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate, call_groups, curtailed, result_of, row_characters, score_of
+from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate, call_groups, result_of, row_characters, score_of, shorten_verdict
 from gradeloop.grading.verdicts import GraderConversation
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest
 from gradeloop.text import shortened
@@ -28,7 +28,7 @@ def plan_of(case: Case) -> CasePlan:
         return CasePlan(kind="thread", drafted=False, units=0)
     if case.generator is not None and (case.generator.model is None or case.generator.tools):
         return CasePlan(kind="thread", drafted=False, units=0)
-    kind: Kind = "judging" if _needs_tools(case) else "calls"
+    kind: CaseKind = "judging" if _needs_tools(case) else "calls"
     return CasePlan(kind=kind, drafted=case.output is None, units=len(units_of(case)))
 
 
@@ -39,7 +39,7 @@ def units_of(case: Case) -> list[tuple[CallGroup, int]]:
 
 def _needs_tools(case: Case) -> bool:
     grader = case.grader or Grader()
-    elsewhere = grader.elsewhere is not None or any(
+    elsewhere = grader.remote is not None or any(
         isinstance(judge, RemoteGrader) for group in call_groups(case.rubric) for judge in group.judges
     )
     tools = bool(grader.tools) or any(each.check and each.check.tool != TEXT_CHECK for each in case.rubric.checked)
@@ -51,7 +51,7 @@ def log_of(case: Case, output: str) -> list[Message]:
     return [*case.messages, Message.model_construct(role="assistant", content=output)]
 
 
-def checks_of(case: Case, output: str) -> dict[str, CheckOutcome]:
+def run_checks(case: Case, output: str) -> dict[str, CheckOutcome]:
     """Return what the checks say of an output.
 
     Raises:
@@ -62,13 +62,13 @@ def checks_of(case: Case, output: str) -> dict[str, CheckOutcome]:
         if criterion.check is not None and criterion.check.tool == TEXT_CHECK:
             text = code_of(output) if criterion.check.extract == "code" else output
             try:
-                found[criterion.id] = outcome(text, criterion.check.arguments)
+                found[criterion.id] = run_text_check(text, criterion.check.arguments)
             except ValueError as error:
                 raise ValueError(f"the check {criterion.check.tool} of {criterion.id} could not decide: {error}") from None
     return found
 
 
-def thread_of(case: Case, priority: Priority) -> ThreadRequest:
+def build_thread_request(case: Case, priority: Priority) -> ThreadRequest:
     """Return what the thread of a case is started with; without a loop it drafts once."""
     if case.generator is None:
         raise ValueError(f"the case {case.id!r} has nobody who drafts")
@@ -82,7 +82,7 @@ def thread_of(case: Case, priority: Priority) -> ThreadRequest:
     )
 
 
-def judging_of(case: Case, output: str, priority: Priority) -> JudgingRequest:
+def build_judging_request(case: Case, output: str, priority: Priority) -> JudgingRequest:
     """Return what the judgement of a case is started with."""
     if not output.strip():
         raise ValueError("the output is empty, and tools have nothing to look at")
@@ -124,18 +124,18 @@ class CaseConversation(GraderConversation):
         following = self.take(reading, group.ids)
         self.scratch = [*self.scratch, message, following] if isinstance(following, Message) else []
         if self.verdict is not None:
-            self.verdict = curtailed(self.verdict, row_characters(rows))
+            self.verdict = shorten_verdict(self.verdict, row_characters(rows))
 
 
 _ROWS = TypeAdapter(tuple[CriterionRow, ...])
 
 
-def judged(case: Case, output: str, units: Sequence[CaseConversation]) -> CaseResult:
+def result_of_answers(case: Case, output: str, units: Sequence[CaseConversation]) -> CaseResult:
     """Return the result of a case all of whose questions are answered, or will never be."""
     try:
-        checks = checks_of(case, output)
+        checks = run_checks(case, output)
     except ValueError as error:
-        return ended(case, "error", output=output, error=str(error))
+        return build_result(case, "error", output=output, error=str(error))
     judgement = aggregate(case.rubric, _found(case, units, checks))
     return _of_judgement(case, output, judgement, units)
 
@@ -150,7 +150,7 @@ def _of_judgement(case: Case, output: str, judgement: Judgement, units: Sequence
     met = result_of(case.rubric, judgement) == "satisfied"
     status: CaseStatus = "error" if judgement.error else "passed" if met else "failed"
     verdicts = [unit for unit in units if unit.verdict is not None]
-    return ended(
+    return build_result(
         case,
         status,
         output=output,
@@ -163,14 +163,14 @@ def _of_judgement(case: Case, output: str, judgement: Judgement, units: Sequence
     )
 
 
-def of_thread(case: Case, result: RunResult) -> CaseResult:
+def result_of_thread(case: Case, result: RunResult) -> CaseResult:
     """Return the result of a case that a thread drafted and judged."""
     last = result.evaluations[-1] if result.evaluations else None
     best = next((evaluation for evaluation in result.evaluations if evaluation.iteration == result.best_iteration), last)
     ends: dict[str | None, CaseStatus] = {"satisfied": "passed", "max_iterations_reached": "failed", "failed": "failed"}
     status = ends.get(result.status, "error")
     told = result.error or (last.explanation if last else f"the thread ended as {result.status}")
-    return ended(
+    return build_result(
         case,
         status,
         output=result.output,
@@ -185,12 +185,12 @@ def of_thread(case: Case, result: RunResult) -> CaseResult:
     )
 
 
-def of_judging(case: Case, output: str, result: JudgeResult) -> CaseResult:
+def result_of_judging(case: Case, output: str, result: JudgeResult) -> CaseResult:
     """Return the result of a case that a judgement of its own judged."""
     told: dict[str, Any] = result.output
     passed = told.get("result") == "satisfied"
     reason = str(result.result_metadata.get("reason") or "the judge gave no verdict")
-    return ended(
+    return build_result(
         case,
         "error" if result.failed else "passed" if passed else "failed",
         output=output,

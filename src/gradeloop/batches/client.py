@@ -20,7 +20,7 @@ from gradeloop.temporal.worker import keep_worker_alive
 UPLOADS = 4
 """Chunks on their way at once."""
 
-ASKED_SECONDS = 5.0
+QUERY_SECONDS = 5.0
 """How long a query of what is in flight may take."""
 
 
@@ -48,7 +48,7 @@ class BatchClient:
         """
         stored, sending = 0, set[asyncio.Task[int]]()
         try:
-            for chunk in chunks(batch_id, cases):
+            for chunk in split_uploads(batch_id, cases):
                 sending.add(asyncio.create_task(self._send(chunk)))
                 while len(sending) >= UPLOADS:
                     done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
@@ -136,7 +136,7 @@ class BatchClient:
     async def in_flight(self, batch_id: str) -> int | None:
         """Return how many cases are being judged at this moment; None where nobody answers."""
         try:
-            async with asyncio.timeout(ASKED_SECONDS):
+            async with asyncio.timeout(QUERY_SECONDS):
                 progress = await self._client.get_workflow_handle(batch_id).query(GradingBatch.progress)
                 shards = [self._client.get_workflow_handle(name) for name in progress.shards]
                 counts = await asyncio.gather(*(shard.query("in_flight", result_type=int) for shard in shards), return_exceptions=True)
@@ -153,7 +153,7 @@ class BatchClient:
             return []
 
 
-def chunks(batch_id: str, cases: Iterable[Case]) -> Iterator[Upload]:
+def split_uploads(batch_id: str, cases: Iterable[Case]) -> Iterator[Upload]:
     """Yield cases in uploads of at most 1 MiB and 1,000 cases; a single case may be as large."""
     held: list[Case] = []
     first, size = 0, 0
@@ -207,11 +207,13 @@ class SpooledCases:
         self.close()
 
 
-UNHEARD_SECONDS = 10.0
+NO_WORKER_SECONDS = 10.0
 """For a worker to take the first cases before it is said that none does; one that is there takes them in a fraction of that."""
 
 
-async def sent(batches: BatchClient, batch_id: str, cases: Iterable[Case], connection: Connection, tell: Callable[[str], None]) -> None:
+async def upload_cases(
+    batches: BatchClient, batch_id: str, cases: Iterable[Case], connection: Connection, tell: Callable[[str], None]
+) -> None:
     """Send a batch's cases to its worker; where none takes them, tell so in words, and start one again that is ours.
 
     Raises:
@@ -238,6 +240,6 @@ async def sent(batches: BatchClient, batch_id: str, cases: Iterable[Case], conne
 
 async def _unheard(taken: asyncio.Event, task_queue: str, tell: Callable[[str], None]) -> None:
     try:
-        await asyncio.wait_for(taken.wait(), UNHEARD_SECONDS)
+        await asyncio.wait_for(taken.wait(), NO_WORKER_SECONDS)
     except TimeoutError:
         tell(f"no worker has taken the cases so far; start one: gradeloop worker --task-queue {task_queue}")

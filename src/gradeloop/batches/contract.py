@@ -21,32 +21,32 @@ CASE_BYTES = 1024 * 1024
 CaseId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?$")]
 
 CaseStatus = Literal["queued", "waiting", "passed", "failed", "error"]
-"""`queued` is every case without a verdict that may still get one; `waiting` is one for a person."""
+"""`queued`: no verdict yet, or not run; `waiting`: the case waits for a person."""
 
 
 class Case(Strict):
-    """One row of a batch, with everything in it filled in."""
+    """A case of a batch: what is judged, or who drafts it, and by which rubric."""
 
     id: CaseId
     """Unique in its batch; the same from one run of a suite to the next, so that two batches can be compared."""
     description: Sparse[str | None] = None
     vars: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
-    """What the suite filled its texts with; shown, never sent."""
+    """The variables that the suite's texts were filled with; shown, never sent to a model."""
     prompt: Sparse[str | None] = None
     """The label of the suite's prompt."""
     label: Sparse[str | None] = None
     """The column of a matrix: the generator's label; equal for all cases of a generator."""
     messages: Sparse[Messages] = ()
-    """The conversation before the output; its last message is the user's."""
+    """The conversation before the output; its last message is the user's where a generator answers it."""
     output: str | None = None
-    """What is judged; None where `generator` drafts it."""
+    """The output that is judged; None where `generator` drafts it."""
     generator: Sparse[Generator | None] = None
     rubric: Rubric
     grader: Sparse[Grader | None] = None
     repeat: Sparse[Annotated[int, Field(ge=0)]] = 0
-    """Which repetition of the same case, from 0: each has a draft and verdicts of its own."""
+    """The number of the repetition, from 0; every repetition has a draft and verdicts of its own."""
     loop: Sparse[bool] = False
-    """True runs the full loop: draft, judge, revise."""
+    """Whether the case runs the full loop: draft, judge, revise."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = Field(default=3, exclude_if=lambda value: value == 3)  # noqa: PLR2004 - the default
 
     @model_validator(mode="after")
@@ -71,13 +71,16 @@ class Case(Strict):
 
 
 MAX_CASES = 100_000
+"""The most cases of one batch: some hours of judging even with a hundred calls in flight."""
+
 UPLOAD_BYTES = 1024 * 1024
-"""Of the cases in one upload, as JSON; a single case may be as large, and a payload may be twice as large."""
+"""The most bytes of the cases in one upload, as JSON; a single case may be as large, and a payload may be twice as large."""
 
 UPLOAD_CASES = 1_000
+"""The most cases in one upload."""
 
-BEHIND = Priority(level=4)
-"""A batch's calls come after those of threads, which have level 3 by default."""
+BATCH_PRIORITY = Priority(level=4)
+"""The default priority of a batch: its calls come after those of threads, which have level 3."""
 
 Parsed = TypeVar("Parsed", bound=Strict)
 
@@ -89,57 +92,57 @@ class BatchRequest(Strict):
 
     batch_id: BatchId
     total: Annotated[int, Field(ge=1, le=MAX_CASES)]
-    """How many cases were uploaded."""
+    """The number of cases that were uploaded."""
     name: Annotated[str, Field(max_length=200)] | None = None
     at_once: Annotated[int, Field(ge=1, le=1000)] = 50
-    """Calls in flight at most, and never more than 80 % of the worker's slots."""
+    """The most calls in flight; never more than 80 % of the worker's slots."""
     budget: Budget | None = None
-    """Of all attempts together; used up, the batch is paused."""
+    """The budget of all attempts together; the batch pauses when it is used up."""
     max_errors: Annotated[int, Field(ge=1)] | None = None
-    """Cases without a verdict at which the batch is paused."""
+    """The batch pauses when this many cases are errors."""
     max_error_rate: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Their share of the cases that have ended, counted from the 20th on: an outage pauses a batch. 1: never."""
+    """The batch pauses when more than this share of the ended cases are errors, from the 20th case on; 1 never pauses it."""
     pass_rate: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Kept for whoever reads the results; it steers nothing."""
+    """The least share of passed cases, which reports and exit codes use; the workflow does not."""
     retries: Annotated[int, Field(ge=0, le=20)] = 7
-    """Of one call that fails in passing."""
+    """Retries of a call after a transient error."""
     cache: bool = True
-    """False: every verdict is asked for anew."""
+    """Whether verdicts of earlier batches are reused from the cache."""
     again: Literal["errors", "failures"] | None = None
-    """Which cases of an earlier attempt are run again, beside those that never ended; failures are, with the errors, asked anew."""
-    priority: Priority = BEHIND
+    """Which ended cases of a resumed batch run again: the errors, or the failures too, which are then graded without the cache."""
+    priority: Priority = BATCH_PRIORITY
 
 
 class Upload(Strict):
-    """The one argument of the workflow `StoreCases`: a stretch of a batch's cases."""
+    """The one argument of the workflow `StoreCases`: consecutive cases of a batch."""
 
     batch_id: BatchId
     first: Annotated[int, Field(ge=0, lt=MAX_CASES)]
-    """Position of the first of them."""
+    """The position of the first of these cases in the batch."""
     cases: Annotated[tuple[Case, ...], Field(min_length=1, max_length=UPLOAD_CASES), FirstMistakes(UPLOAD_CASES)]
 
 
 def parse_batch(raw: object) -> BatchRequest:
-    """Validate the workflow's raw argument.
+    """Validate the raw argument of `GradingBatch`.
 
     Raises:
         InvalidRequest: With field, value and cure.
     """
-    return _parsed(BatchRequest, raw, "batch_id and total")
+    return _parse(BatchRequest, raw, "batch_id and total")
 
 
 def parse_upload(raw: object) -> Upload:
-    """Validate the upload's raw argument.
+    """Validate the raw argument of `StoreCases`.
 
     Raises:
         InvalidRequest: With field, value and cure.
     """
-    return _parsed(Upload, raw, "batch_id, first and cases")
+    return _parse(Upload, raw, "batch_id, first and cases")
 
 
-def _parsed(model: type[Parsed], raw: object, keys: str) -> Parsed:
+def _parse(model: type[Parsed], raw: object, keys: str) -> Parsed:
     if not isinstance(raw, dict):
-        raise InvalidRequest(f"the request is no object; send one JSON object with {keys}")
+        raise InvalidRequest(f"the request is not an object; send one JSON object with {keys}")
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -147,67 +150,67 @@ def _parsed(model: type[Parsed], raw: object, keys: str) -> Parsed:
 
 
 BatchStatus = Literal["running", "paused", "finished", "stopped"]
-"""`paused` by a limit or a person; `stopped` by a cancel, a termination or a failure of the batch itself."""
+"""`paused`: by a limit or a person; `stopped`: by a cancel, a termination or a failure of the batch itself."""
 
 SCHEMA = "gradeloop.batch/1"
-"""Of every file that results are written to."""
+"""The schema that every file of results names."""
 
 
 class CaseResult(Strict):
-    """What a case came to. An error is never a verdict: neither passed nor failed."""
+    """The result of a case; an error is never a verdict, neither passed nor failed."""
 
     index: int
-    """Position in the batch, from 0."""
+    """The case's position in the batch, from 0."""
     id: str
-    """The case's."""
+    """The case's id."""
     repeat: Sparse[int] = 0
-    """Which repetition of the same case, from 0."""
+    """The number of the repetition, from 0."""
     description: Sparse[str | None] = None
     prompt: Sparse[str | None] = None
     label: Sparse[str | None] = None
     vars: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     status: CaseStatus
     score: float | None = None
-    """0 to 1, by the rubric's own scoring; None without a verdict."""
+    """The score by the rubric's own scoring, 0 to 1; None without a verdict."""
     output: str | None = None
-    """What was judged: of a case with `loop` the best draft; None where none was written."""
+    """The output that was judged, the best draft where the case loops; None where no draft was written."""
     explanation: str = ""
     criteria: tuple[CriterionRow, ...] = ()
     error: str | None = None
-    """Why there is no verdict; for a `queued` case, why it was not run."""
+    """Why there is no verdict, or why a `queued` case was not run."""
     usage: Usage = Usage()
-    """Of its drafting and judging in this attempt; what came from the cache costs nothing."""
+    """The usage of drafting and judging in this attempt; a cached verdict costs nothing."""
     cached: bool = False
     """True where every verdict came from the cache."""
     grader: str | None = None
     """The model that judged; None where checks alone decided."""
     attempt: int = 0
-    """How often the case was run again before."""
+    """How many times the case was run again before."""
     iterations: Sparse[int | None] = None
-    """Of a case with `loop`."""
+    """The number of drafts of a case that loops."""
     thread_id: Sparse[str | None] = None
-    """The workflow that holds the whole story, where the case has one of its own."""
+    """The workflow that graded the case, where the case has a workflow of its own."""
     finished: str | None = None
-    """When, ISO 8601, UTC."""
+    """The time when the case ended, ISO 8601, UTC."""
 
     @property
     def worst(self) -> CriterionRow | None:
-        """The criterion that went worst: the first that is not passed, the one with the lowest score first."""
+        """The criterion that did not pass with the lowest score, the first of several; None where all passed."""
         failing = [row for row in self.criteria if not row.passed]
         return min(failing, key=lambda row: 0.0 if row.score is None else row.score, default=None)
 
 
 class BatchSummary(Strict):
-    """Where a batch stands."""
+    """The status, counts and usage of a batch."""
 
     batch_id: str
     name: str | None = None
-    """The suite's."""
+    """The name of the suite."""
     created: str
     """ISO 8601, UTC."""
     status: BatchStatus
     reason: str | None = None
-    """Why it is paused or stopped."""
+    """Why the batch is paused or stopped."""
     total: int
     passed: int = 0
     failed: int = 0
@@ -216,57 +219,56 @@ class BatchSummary(Strict):
     cached: int = 0
     """Cases all of whose verdicts came from the cache."""
     usage: Usage = Usage()
-    """Of all attempts of all cases."""
+    """The usage of all attempts of all cases."""
     budget: Budget | None = None
     pass_rate: float = 1.0
-    """Below which share of passed cases the batch counts as failed."""
+    """The share of judged cases, 0 to 1, that must pass."""
     throttled: int = 0
-    """How often a provider refused a call for its rate."""
+    """The number of calls that a provider refused for their rate."""
     throttled_by: str | None = None
-    """By whom last."""
+    """The model that refused the last of them."""
 
     @property
     def done(self) -> int:
-        """Cases that have ended: with a verdict, or with an error."""
+        """The number of cases that ended with a verdict or an error."""
         return self.passed + self.failed + self.errors
 
     @property
     def open(self) -> int:
-        """Cases without an end, those that wait for a person left out."""
+        """The number of cases that have not ended, without those that wait for a person."""
         return self.total - self.done - self.waiting
 
 
-def ended(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
-    """Return a result with what is known of its case."""
-    told = {"repeat": case.repeat, "description": case.description, "prompt": case.prompt, "label": case.label, "vars": case.vars}
-    more = {"usage": Usage()} | more
+def build_result(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
+    """Return the result of a case that ends now; its position in the batch is filled in by the store."""
+    known = {"repeat": case.repeat, "description": case.description, "prompt": case.prompt, "label": case.label, "vars": case.vars}
     finished = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return CaseResult(index=0, id=case.id, status=status, finished=finished, **told, **more)
+    return CaseResult(index=0, id=case.id, status=status, finished=finished, **known, **more)
 
 
 NO_OUTPUT = "no_output"
-"""The type of the failure of a call about a case that has nothing to judge."""
+"""The error type of a call about a case that has no output to judge."""
 
 
 def _absent(value: object) -> bool:
     return value is None or value is False
 
 
-Kind = Literal["calls", "thread", "judging"]
+CaseKind = Literal["calls", "thread", "judging"]
 
 
 class CasePlan(Recorded):
-    """How a case is run."""
+    """How a case is run: by calls of the batch, or by a workflow of its own."""
 
-    kind: Kind
+    kind: CaseKind
     drafted: bool
-    """True where a model drafts it first, by a call of its own."""
+    """Whether a call of the batch drafts the output first."""
     units: int
-    """Questions to graders: one for each call group and vote."""
+    """The number of questions to graders: one for each call group and vote."""
 
 
 class DueCase(Recorded):
-    """A case that has not ended, as its shard must know it."""
+    """A case that has not ended, with what its shard needs to run it."""
 
     position: int
     id: str
@@ -275,34 +277,34 @@ class DueCase(Recorded):
 
 
 class CaseCall(Strict):
-    """A case, and which of its questions."""
+    """The argument of a call about a case: the case, its attempt, and the number of the question."""
 
     batch_id: str
     position: int
     attempt: int
     nonce: str
-    """The case's random code, which marks the fence around what is judged."""
+    """The random code in the fence around the judged output."""
     unit: int = Field(default=0, exclude_if=lambda value: value == 0)
     cache: bool = Field(default=True, exclude_if=lambda value: value is True)
     raised: bool = Field(default=False, exclude_if=_absent)
-    """True where a reply was cut before: this one gets a larger completion."""
+    """Whether an earlier reply was cut off, so that this one gets a larger completion."""
     carried: Usage = Field(default=Usage(), exclude_if=lambda value: not value.attempts)
-    """What the reply that was cut cost."""
+    """The usage of the reply that was cut off."""
 
 
 class CaseAnswer(Recorded):
-    """What came of a call."""
+    """The answer of a call about a case."""
 
     status: Literal["queued", "waiting", "passed", "failed", "error"] | None = Field(default=None, exclude_if=_absent)
-    """The case's, where the call ended it, or found it ended."""
+    """The status of the case where it has ended; None where it goes on."""
     again: bool = Field(default=False, exclude_if=_absent)
-    """True where the answer was no verdict and is to be asked for again."""
+    """Whether the grader's answer was no verdict, so that it is asked again."""
     held: str | None = Field(default=None, exclude_if=_absent)
-    """Why nobody was asked: a limit of the batch."""
+    """The limit of the batch for which no model was asked; None where none is reached."""
 
 
 class CaseRange(Strict):
-    """Cases of a batch, from `first` to before `last`."""
+    """The cases of a batch from position `first` to before `last`."""
 
     batch_id: str
     first: int
@@ -310,16 +312,16 @@ class CaseRange(Strict):
 
 
 class OpenedBatch(Recorded):
-    """What a batch must know before its shards are opened."""
+    """The answer of the activity that opens a batch."""
 
     stretches: tuple[tuple[int, int], ...]
-    """Those that have cases to be run."""
+    """The ranges of positions that have cases to run."""
     slots: int
-    """Calls that the worker makes at once."""
+    """The number of calls that the worker makes at once."""
 
 
 class ShardOpened(Recorded):
-    """The cases of a shard."""
+    """The cases of a shard that have not ended."""
 
     due: tuple[DueCase, ...]
 
@@ -333,22 +335,22 @@ class BatchClosing(Strict):
 
 
 class ChildRequest(Recorded):
-    """What the workflow of a case is started with."""
+    """The argument of the workflow that grades a case."""
 
     type: Literal["GradingThread", "Judging"] | None = None
     argument: dict[str, Any] = Field(default_factory=dict)
     known: CaseAnswer | None = Field(default=None, exclude_if=_absent)
-    """Why none is started: a limit holds the batch, or the case has ended."""
+    """The answer where no workflow is started: the batch has reached a limit, or the case has ended."""
 
 
 class FailedCall(Strict):
-    """A case's question, or its draft, that failed for good."""
+    """A question about a case, or its draft, that failed for good."""
 
     call: CaseCall
     what: Literal["draft", "unit", "case"]
     error: str
     usage: Usage = Usage()
-    """What the failed attempts cost."""
+    """The usage of the failed attempts."""
 
 
 class ChildEnded(Strict):
@@ -360,7 +362,7 @@ class ChildEnded(Strict):
     run_id: str
 
 
-WORKFLOW = "GradingBatch"
+BATCH_WORKFLOW = "GradingBatch"
 UPLOAD_WORKFLOW = "StoreCases"
 
 
@@ -368,38 +370,38 @@ class BatchProgress(Strict):
     """The answer of the query `progress`."""
 
     held: str | None
-    """Why no further case is begun; None while cases are."""
+    """Why no further case is begun; None while cases are begun."""
     shards: tuple[str, ...]
-    """Ids of the shards that are open; each answers `in_flight` with a number."""
+    """The workflow ids of the open shards; each answers the query `in_flight` with a number."""
     passed: int
     failed: int
     errors: int
-    """Of the shards that have ended in this Temporal run."""
+    """The number of errors; like the other counts, of the shards that have ended in this Temporal run."""
 
 
 @workflow.defn(name=UPLOAD_WORKFLOW)
 class StoreCases:
-    """Writes a stretch of cases into the store of the worker. The worker's own class answers."""
+    """Typed door to the workflow that writes cases into the worker's store."""
 
     @workflow.run
     async def run(self, request: Upload) -> int:
         """Store the cases and return how many the batch has then; the same upload again changes nothing.
 
         Raises:
-            ApplicationError: `InvalidRequest`: an id is there twice, a position holds another case, the worker cannot serve one.
+            ApplicationError: `InvalidRequest`: an id is there twice, a position holds another case, or the worker cannot serve a case.
         """
         raise NotImplementedError
 
 
-@workflow.defn(name=WORKFLOW)
+@workflow.defn(name=BATCH_WORKFLOW)
 class GradingBatch:
-    """Many cases, graded to the last. The worker's own class answers."""
+    """Typed door to the workflow that grades all cases of a batch."""
 
     @workflow.run
     async def run(self, request: BatchRequest) -> BatchSummary:
-        """Run every case of the batch that has not ended, and return where it stands then.
+        """Run every case of the batch that has not ended, and return the batch's summary.
 
-        A batch that was paused, cancelled or lost goes on where it stood when it is started again under the same id.
+        A batch that was paused, cancelled or lost resumes when it is started again under the same id.
 
         Raises:
             ApplicationError: `InvalidRequest` before any paid call.
@@ -408,10 +410,10 @@ class GradingBatch:
 
     @workflow.signal
     async def pause(self) -> None:
-        """Begin no further case; those in flight end."""
+        """Begin no further case; the cases in flight end."""
         raise NotImplementedError
 
     @workflow.query
     def progress(self) -> BatchProgress:
-        """Return what the workflow itself knows; the store knows more."""
+        """Return the progress that the workflow itself knows; the store knows more."""
         raise NotImplementedError

@@ -51,7 +51,7 @@ class ResultsOverview:
         return cls(statuses, tuple(names), seconds)
 
 
-VERDICTS: dict[CaseStatus, tuple[str, str]] = {
+STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
     "passed": ("passed", "green"),
     "failed": ("failed", "red"),
     "error": ("error", "bold yellow"),
@@ -61,9 +61,9 @@ VERDICTS: dict[CaseStatus, tuple[str, str]] = {
 """The word for each status, and its style on a terminal."""
 
 
-def tally(numbers: Mapping[CaseStatus, int]) -> list[str]:
+def status_counts(numbers: Mapping[CaseStatus, int]) -> list[str]:
     """Return how many cases have each status; a status that no case has is left out."""
-    words = {status: "errors" if status == "error" and numbers.get(status) != 1 else word for status, (word, _) in VERDICTS.items()}
+    words = {status: "errors" if status == "error" and numbers.get(status) != 1 else word for status, (word, _) in STATUS_LABELS.items()}
     return [f"{numbers[status]:,} {word}" for status, word in words.items() if numbers.get(status)]
 
 
@@ -72,7 +72,7 @@ def gap_of(row: CriterionRow) -> str:
     return row.gap or row.reason
 
 
-def why(result: CaseResult) -> str:
+def failure_reason(result: CaseResult) -> str:
     """Return in one line why a case did not pass: its error, its worst criterion, or the grader's explanation."""
     worst = result.worst
     if result.error is not None:
@@ -82,7 +82,7 @@ def why(result: CaseResult) -> str:
     return "" if result.status == "passed" else one_line(result.explanation)
 
 
-def score(result: CaseResult) -> str:
+def score_text(result: CaseResult) -> str:
     """Return the score with two decimals; nothing if there is none."""
     return "" if result.score is None else f"{result.score:.2f}"
 
@@ -96,7 +96,7 @@ DETAIL_CHARACTERS = 16_000
 _UNSAYABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def sayable(text: str) -> str:
+def xml_text(text: str) -> str:
     """Return the text with every character that XML 1.0 cannot hold replaced."""
     return _UNSAYABLE.sub("\ufffd", text)
 
@@ -124,7 +124,7 @@ class JunitFile:
             if result.status == "failed":
                 self._against("failure", result, _failing(result))
             elif result.status != "passed":
-                self._against("error", result, result.error or why(result) or VERDICTS[result.status][0])
+                self._against("error", result, result.error or failure_reason(result) or STATUS_LABELS[result.status][0])
             if result.output is not None:
                 self._element("system-out", {}, shortened(result.output, OUTPUT_CHARACTERS[result.status == "passed"]))
 
@@ -136,12 +136,12 @@ class JunitFile:
         self._xml.endDocument()
 
     def _against(self, name: str, result: CaseResult, detail: str) -> None:
-        message = shortened(why(result) or VERDICTS[result.status][0], MESSAGE_CHARACTERS)
+        message = shortened(failure_reason(result) or STATUS_LABELS[result.status][0], MESSAGE_CHARACTERS)
         self._element(name, {"message": message, "type": result.status}, shortened(detail, DETAIL_CHARACTERS))
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
         self._xml.ignorableWhitespace("\n")
-        self._xml.startElement(name, {key: sayable(value) for key, value in attributes.items()})  # type: ignore[arg-type]  # a mapping will do
+        self._xml.startElement(name, {key: xml_text(value) for key, value in attributes.items()})  # type: ignore[arg-type]  # a mapping will do
 
     @contextmanager
     def _inside(self, name: str, attributes: Mapping[str, str]) -> Iterator[None]:
@@ -152,7 +152,7 @@ class JunitFile:
     def _element(self, name: str, attributes: Mapping[str, str], text: str = "") -> None:
         with self._inside(name, attributes):
             if text:
-                self._xml.characters(sayable(text))
+                self._xml.characters(xml_text(text))
 
 
 def _failing(result: CaseResult) -> str:
@@ -182,7 +182,7 @@ _MOST_DECIMALS = 6
 """The most decimals of a percentage: enough to tell one case in a hundred thousand from its limit."""
 
 
-def code_of(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> int:
+def gate_exit_code(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> int:
     """Return the exit code of a batch: 3 where it is not judged as a whole, else 1 where too few cases pass, else 0.
 
     Args:
@@ -203,13 +203,13 @@ def rate_of(summary: BatchSummary) -> float | None:
     return summary.passed / judged if judged else None
 
 
-def counts(summary: BatchSummary) -> list[str]:
+def summary_counts(summary: BatchSummary) -> list[str]:
     """Return how many cases have each status; a status that no case has is left out."""
     ended: dict[CaseStatus, int] = {"passed": summary.passed, "failed": summary.failed, "error": summary.errors}
-    return tally(ended | {"waiting": summary.waiting, "queued": summary.open})
+    return status_counts(ended | {"waiting": summary.waiting, "queued": summary.open})
 
 
-def spent(summary: BatchSummary) -> list[str]:
+def spending(summary: BatchSummary) -> list[str]:
     """Return the tokens that the batch used, and its cost if that is known."""
     tokens, cost = summary.usage.tokens, summary.usage.cost_usd
     return [*([counted(tokens, "token")] if tokens else []), *([f"${cost:.4f}"] if cost else [])]
@@ -217,9 +217,9 @@ def spent(summary: BatchSummary) -> list[str]:
 
 def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> str:
     """Return the result of the batch in one line; `pass_rate` as for `code_of`."""
-    parts = [f"Results: {', '.join(counts(summary)) or 'none'} of {summary.total:,}{_rate_words(summary, pass_rate)}"]
+    parts = [f"Results: {', '.join(summary_counts(summary)) or 'none'} of {summary.total:,}{_rate_words(summary, pass_rate)}"]
     parts += [f"{summary.cached:,} cached"] if summary.cached else []
-    parts += [", ".join(spent(summary))] if spent(summary) else []
+    parts += [", ".join(spending(summary))] if spending(summary) else []
     if summary.status in {"paused", "stopped"}:
         parts.append(f"{summary.status}{': ' if summary.reason else ''}{one_line(summary.reason or '')}")
     return "; ".join(parts)
@@ -312,12 +312,12 @@ _FORMULA = re.compile(r"'*([\s\x00-\x1f\ufeff\u200b-\u200f\u2060]*[=+\-@\uff1d\u
 """How a text begins that a spreadsheet may take for a formula, or that `inert` has quoted already."""
 
 
-def inert(text: str) -> str:
+def escape_formula(text: str) -> str:
     """Return a text that no spreadsheet reads as a formula: one that may be is given a quote in front, which `as_said` takes away."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
-def as_said(cell: str) -> str:
+def unescape_cell(cell: str) -> str:
     """Return the text that `inert` was given."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
@@ -364,7 +364,7 @@ def _value(value: JsonValue) -> str:
 
 
 def _text(text: str | None) -> str:
-    return "" if text is None else inert(shortened(encodable(text), CELL_CHARACTERS))
+    return "" if text is None else escape_formula(shortened(encodable(text), CELL_CHARACTERS))
 
 
 LINES = ".jsonl"

@@ -1,26 +1,31 @@
-"""What the command reads of batches in the store: where each stands, and what its cases came to."""
+"""The batches of a store as commands and pages read them: summaries, cases and results."""
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gradeloop.batches.contract import BatchSummary, Case, CaseResult, ended
-from gradeloop.batches.store import summary_of
+from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult, build_result
+from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
-from gradeloop.store.tables import table
+from gradeloop.store.tables import USAGE_COUNTS, table
 from gradeloop.text import clip, did_you_mean
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where a statement is built: `gradeloop diff` of two files does without a store
     from sqlalchemy import Connection, RowMapping, Select
 
 
 PAGE = 500
+"""Rows that one query returns at most: a batch of 100,000 cases is never in memory as a whole."""
+
 LATEST = "latest"
+"""The name under which commands accept the newest batch."""
 
 
 class BatchReader:
-    """The batches of a store."""
+    """Reads the batches of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -29,128 +34,163 @@ class BatchReader:
         """Open the store.
 
         Raises:
-            StoreUnavailable: It cannot be used.
+            StoreUnavailable: The store cannot be used.
         """
         await self._store.read(lambda _: None)
 
     async def summary(self, batch_id: str) -> BatchSummary:
-        """Return where a batch stands; `latest` is the newest one.
+        """Return the summary of a batch; `latest` is the newest one.
 
         Raises:
-            InvalidRequest: There is none.
+            InvalidRequest: The store has no such batch.
         """
-        from sqlalchemy import select
+        statement = _select_newest(1)
+        if batch_id != LATEST:
+            statement = statement.where(table("batches").c.id == batch_id)
+        rows = await self._store.read(_fetch(statement))
+        if rows:
+            return summary_of(rows[0])
+        known = [summary.batch_id for summary in await self.summaries(20)]
+        hint = did_you_mean(batch_id, known) if known else " The store has none yet."
+        raise InvalidRequest(f"there is no batch {clip(batch_id)} in the store.{hint}")
 
-        batches = table("batches")
-        asked = select(batches).order_by(batches.c.created.desc(), batches.c.id.desc()).limit(1)
-        asked = asked if batch_id == LATEST else asked.where(batches.c.id == batch_id)
-        row = await self._store.read(lambda connection: connection.execute(asked).mappings().first())
-        if row is None:
-            known = [summary.batch_id for summary in await self.summaries(20)]
-            hint = did_you_mean(batch_id, known) if known else " The store has none yet."
-            raise InvalidRequest(f"there is no batch {clip(batch_id)} in the store.{hint}")
-        return summary_of(dict(row))
+    async def summaries(self, limit: int) -> list[BatchSummary]:
+        """Return the summaries of the newest batches, the newest first."""
+        return [summary_of(row) for row in await self._store.read(_fetch(_select_newest(limit)))]
 
     async def has(self, batch_id: str) -> bool:
-        """Tell whether a batch stands in the store."""
+        """Tell whether a batch has begun."""
         from sqlalchemy import select
 
         batches = table("batches")
-        asked = select(batches.c.id).where(batches.c.id == batch_id)
-        return await self._store.read(lambda connection: connection.execute(asked).first() is not None)
+        statement = select(batches.c.id).where(batches.c.id == batch_id)
+        return await self._store.read(lambda connection: connection.execute(statement).first() is not None)
 
-    async def stored(self, batch_id: str) -> int:
+    async def request(self, batch_id: str) -> str:
+        """Return the request that a batch was last started with, as JSON."""
+        from sqlalchemy import select
+
+        batches = table("batches")
+        statement = select(batches.c.request).where(batches.c.id == batch_id)
+        return await self._store.read(lambda connection: connection.execute(statement).scalar_one())
+
+    async def count_cases(self, batch_id: str) -> int:
         """Return how many cases of a batch are in the store."""
         from sqlalchemy import func, select
 
         cases = table("cases")
-        asked = select(func.count()).select_from(cases).where(cases.c.batch_id == batch_id)
-        return int(await self._store.read(lambda connection: connection.execute(asked).scalar_one()))
-
-    async def summaries(self, most: int) -> list[BatchSummary]:
-        """Return where the newest batches stand."""
-        from sqlalchemy import select
-
-        batches = table("batches")
-        asked = select(batches).order_by(batches.c.created.desc(), batches.c.id.desc()).limit(most)
-        rows = await self._store.read(lambda connection: connection.execute(asked).mappings().all())
-        return [summary_of(dict(row)) for row in rows]
-
-    async def request(self, batch_id: str) -> str:
-        """Return the request that a batch was started with last, as JSON."""
-        from sqlalchemy import select
-
-        batches = table("batches")
-        asked = select(batches.c.request).where(batches.c.id == batch_id)
-        return await self._store.read(lambda connection: connection.execute(asked).scalar_one())
+        statement = select(func.count()).select_from(cases).where(cases.c.batch_id == batch_id)
+        return int(await self._store.read(lambda connection: connection.execute(statement).scalar_one()))
 
     async def ended_since(self, batch_id: str, after: int) -> tuple[list[CaseResult], int]:
-        """Return results in the order in which they came, and how far they go: 500 at most, from behind `after`."""
+        """Return at most 500 results that came after position `after`, in the order in which they came, and the position of the last."""
         from sqlalchemy import select
 
         cases = table("cases")
-        asked = select(cases.c.result, cases.c.settled).where(cases.c.batch_id == batch_id, cases.c.settled > after)
-        asked = asked.order_by(cases.c.settled).limit(PAGE)
-        rows = await self._store.read(lambda connection: connection.execute(asked).all())
-        return [CaseResult.model_validate_json(row.result) for row in rows], rows[-1].settled if rows else after
+        statement = select(cases.c.result, cases.c.settled).where(cases.c.batch_id == batch_id, cases.c.settled > after)
+        rows = await self._store.read(_fetch(statement.order_by(cases.c.settled).limit(PAGE)))
+        return [CaseResult.model_validate_json(row["result"]) for row in rows], rows[-1]["settled"] if rows else after
 
     def results(self, batch_id: str, why: str = "not run") -> Iterator[CaseResult]:
-        """Yield every case in its order, read from this thread; one that has not ended is `queued`, with why as its error."""
-        for row in self._paged(batch_id):
+        """Yield the result of every case in order, read from this thread; an unfinished case is `queued`, with `why` as its error."""
+        for row in self._pages(batch_id):
             yield _result(row, why)
 
-    def told(self, batch_id: str) -> Iterator[tuple[Case, CaseResult]]:
-        """Yield every case in its order, as it was sent and what it came to, read from this thread."""
-        for row in self._paged(batch_id):
-            yield Case.model_validate_json(row["spec"]), _result(row, "not run")
+    def cases(self, batch_id: str) -> Iterator[tuple[Case, CaseResult]]:
+        """Yield every case in order with its result, read from this thread."""
+        for row in self._pages(batch_id):
+            yield Case.model_validate_json(row["spec"]), _result(row)
 
-    def _paged(self, batch_id: str) -> Iterator["RowMapping"]:
-        """Yield the rows of a batch's cases, in order."""
+    async def result(self, batch_id: str, case_id: str) -> CaseResult:
+        """Return the result of one case.
+
+        Raises:
+            InvalidRequest: The batch has no case with this id.
+        """
+        return (await self.case(batch_id, case_id))[1]
+
+    async def case(self, batch_id: str, case_id: str) -> tuple[Case, CaseResult]:
+        """Return one case with its result.
+
+        Raises:
+            InvalidRequest: The batch has no case with this id.
+        """
+        from sqlalchemy import select
+
+        cases = table("cases")
+        rows = await self._store.read(_fetch(select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id == case_id)))
+        if rows:
+            return Case.model_validate_json(rows[0]["spec"]), _result(rows[0])
+        statement = select(cases.c.case_id).where(cases.c.batch_id == batch_id).order_by(cases.c.position).limit(20)
+        known = await self._store.read(lambda connection: list(connection.execute(statement).scalars()))
+        raise InvalidRequest(f"the batch {batch_id!r} has no case {clip(case_id)}.{did_you_mean(case_id, known)}")
+
+    def _pages(self, batch_id: str) -> Iterator["RowMapping"]:
+        """Yield the rows of a batch's cases in order, read a page at a time."""
         from sqlalchemy import select
 
         cases, after = table("cases"), -1
         while True:
-            asked = select(cases).where(cases.c.batch_id == batch_id, cases.c.position > after).order_by(cases.c.position).limit(PAGE)
-            rows = self._store.do(_rows(asked))
+            statement = select(cases).where(cases.c.batch_id == batch_id, cases.c.position > after).order_by(cases.c.position).limit(PAGE)
+            rows = self._store.do(_fetch(statement))
             yield from rows
             if len(rows) < PAGE:
                 return
             after = rows[-1]["position"]
 
-    async def case(self, batch_id: str, name: str) -> CaseResult:
-        """Return a case's result by its id.
 
-        Raises:
-            InvalidRequest: There is none of that id.
-        """
-        return (await self.told_case(batch_id, name))[1]
+def _select_newest(limit: int) -> "Select[Any]":
+    from sqlalchemy import select
 
-    async def told_case(self, batch_id: str, name: str) -> tuple[Case, CaseResult]:
-        """Return a case by its id, as it was sent and what it came to.
-
-        Raises:
-            InvalidRequest: There is none of that id.
-        """
-        from sqlalchemy import select
-
-        cases = table("cases")
-        rows = await self._store.read(_rows(select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id == name)))
-        if rows:
-            return Case.model_validate_json(rows[0]["spec"]), _result(rows[0], "not run")
-        asked = select(cases.c.case_id).where(cases.c.batch_id == batch_id).order_by(cases.c.position).limit(PAGE)
-        known = await self._store.read(lambda connection: list(connection.execute(asked).scalars()))
-        raise InvalidRequest(f"the batch {batch_id!r} has no case {clip(name)}.{did_you_mean(name, known[:20])}")
+    batches = table("batches")
+    return select(batches).order_by(batches.c.created.desc(), batches.c.id.desc()).limit(limit)
 
 
-def _rows(asked: "Select[Any]") -> "Callable[[Connection], list[RowMapping]]":
-    return lambda connection: list(connection.execute(asked).mappings())
+def _fetch(statement: "Select[Any]") -> "Callable[[Connection], list[RowMapping]]":
+    return lambda connection: list(connection.execute(statement).mappings())
 
 
-def _result(row: "RowMapping", why: str) -> CaseResult:
-    """Return what a case came to, or what is known of it."""
+def _result(row: "RowMapping", why: str = "not run") -> CaseResult:
+    """Return the result of a case, or what is known of a case that has not ended."""
     if row["result"] is not None:
         return CaseResult.model_validate_json(row["result"])
     case = Case.model_validate_json(row["spec"])
     draft = None if row["draft"] is None else json.loads(row["draft"])
-    known = ended(case, row["status"], output=case.output if draft is None else draft, error=why)
-    return known.model_copy(update={"index": row["position"], "attempt": row["attempt"], "finished": None})
+    unfinished = build_result(case, row["status"], output=case.output if draft is None else draft, error=why)
+    return unfinished.model_copy(update={"index": row["position"], "attempt": row["attempt"], "finished": None})
+
+
+def summary_of(row: "RowMapping") -> BatchSummary:
+    """Return the summary of a batch from its row."""
+    request, created = parse_request(row["request"]), row["created"]
+    aware = created if created.tzinfo else created.replace(tzinfo=UTC)
+    return BatchSummary(
+        batch_id=row["id"],
+        name=request.name,
+        created=aware.astimezone(UTC).isoformat(timespec="seconds"),
+        status=row["status"],
+        reason=row["reason"],
+        total=row["total"],
+        passed=row["passed"],
+        failed=row["failed"],
+        errors=row["errors"],
+        cached=row["reused"],
+        usage=usage_of(row),
+        budget=request.budget,
+        pass_rate=request.pass_rate,
+        throttled=row["throttled"],
+        throttled_by=row["throttled_by"],
+    )
+
+
+@lru_cache(maxsize=64)
+def parse_request(text: str) -> BatchRequest:
+    """Return a batch's request from its JSON in the store."""
+    return BatchRequest.model_validate_json(text)
+
+
+def usage_of(row: "RowMapping") -> Usage:
+    """Return the usage of a batch from its row; the cost is None where the price of some call is unknown."""
+    counts = {name: row[name] for name in USAGE_COUNTS}
+    priced = row["calls"] and not row["unpriced"]
+    return Usage(**counts, seconds=round(row["seconds"], 3), cost_usd=round(row["cost_usd"], 10) if priced else None)

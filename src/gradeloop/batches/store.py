@@ -1,473 +1,188 @@
-"""Batches in the store: what was opened, what is paid for, what has ended."""
+"""The batches of a store as a worker writes them: their cases, what was paid for, what has ended."""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
+
+from sqlalchemy import Connection, RowMapping, bindparam, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
 
 from gradeloop.batches.cases import CaseConversation, plan_of
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
+from gradeloop.batches.reader import parse_request, summary_of, usage_of
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import USAGE_COUNTS, table
 from gradeloop.text import clip, one_line
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, Insert, RowMapping, Select, Update
+SHARD_CASES = 250
+"""Cases of one shard at most."""
 
-
-ENDS = ("passed", "failed", "errors", "reused", "settled")
-"""Counters of a batch that a case's end adds to."""
-
-_COST = (*USAGE_COUNTS, "unpriced", "seconds", "cost_usd")
-
-
-def spending_columns(usage: Usage) -> dict[str, Any]:
-    """Return the values that `count` adds for a usage."""
-    told: dict[str, Any] = {f"add_{name}": getattr(usage, name) for name in USAGE_COUNTS}
-    told |= {"add_seconds": usage.seconds, "add_cost_usd": usage.cost_usd or 0.0}
-    return told | {"add_unpriced": int(bool(usage.calls) and usage.cost_usd is None)}
-
-
-@cache
-def count_statement() -> "Update":
-    """Add to a batch's counters, which `add_<name>` name, and return how many cases have ended."""
-    from sqlalchemy import bindparam
-
-    batches = table("batches")
-    added = {name: batches.c[name] + bindparam(f"add_{name}") for name in (*_COST, *ENDS)}
-    return batches.update().where(batches.c.id == bindparam("batch")).values(**added).returning(batches.c.settled)
-
-
-@cache
-def end_case_statement() -> "Update":
-    """Write down how a case ended that is queued in this attempt."""
-    from sqlalchemy import bindparam
-
-    cases = table("cases")
-    mine = (cases.c.batch_id == bindparam("batch"), cases.c.position == bindparam("at"), cases.c.attempt == bindparam("in_attempt"))
-    told: dict[str, Any] = {name: bindparam(f"to_{name}") for name in ("status", "result", "settled", "reused")}
-    return cases.update().where(*mine, cases.c.status == "queued").values(**told)
-
-
-@cache
-def select_batch() -> "Select[Any]":
-    """Read a batch's row."""
-    from sqlalchemy import bindparam, select
-
-    batches = table("batches")
-    return select(batches).where(batches.c.id == bindparam("batch"))
-
-
-@cache
-def select_conversation() -> "Select[Any]":
-    """Read a conversation."""
-    from sqlalchemy import bindparam, select
-
-    units = table("case_units")
-    places = (("batch_id", "batch"), ("position", "at"), ("attempt", "in_attempt"), ("unit", "number"))
-    return select(units.c.held).where(*(units.c[column] == bindparam(name) for column, name in places))
-
-
-@cache
-def select_verdict() -> "Select[Any]":
-    """Read a verdict of the cache."""
-    from sqlalchemy import bindparam, select
-
-    verdicts = table("verdicts")
-    return select(verdicts.c.verdict).where(verdicts.c.key == bindparam("named"))
-
-
-@cache
-def insert_verdict(dialect: str) -> "Insert":
-    """Write a verdict into the cache, unless one is there."""
-    from sqlalchemy import bindparam
-    from sqlalchemy.dialects import postgresql, sqlite
-
-    insert: Any = (postgresql if dialect == "postgresql" else sqlite).insert(table("verdicts"))
-    made: Insert = insert.values(key=bindparam("named"), verdict=bindparam("told")).on_conflict_do_nothing()
-    return made
-
-
-COUNTED_FROM = 20
+ERROR_RATE_FROM = 20
 """Cases that must have ended before their error rate counts."""
 
-
-@lru_cache(maxsize=64)
-def request_of(text: str) -> BatchRequest:
-    """Return a batch's request, as the store keeps it."""
-    return BatchRequest.model_validate_json(text)
-
-
-def usage_of(row: Mapping[str, Any]) -> Usage:
-    """Return what a batch has cost; where the price of some call is unknown, so is the cost."""
-    counts = {name: row[name] for name in USAGE_COUNTS}
-    known = row["calls"] and not row["unpriced"]
-    return Usage(**counts, seconds=round(row["seconds"], 3), cost_usd=round(row["cost_usd"], 10) if known else None)
-
-
-def held(row: Mapping[str, Any]) -> str | None:
-    """Say which limit a batch has reached, in words; None where it may go on."""
-    request = request_of(row["request"])
-    if row["status"] == "paused":
-        return str(row["reason"])
-    if request.budget is not None and (told := request.budget.overrun(usage_of(row))):
-        return f"the budget is used up: {told}"
-    errors, done = row["errors"], row["passed"] + row["failed"] + row["errors"]
-    if request.max_errors is not None and errors >= request.max_errors:
-        return f"{errors} cases ended in an error, {request.max_errors} is the most that is borne (max_errors)"
-    rate = request.max_error_rate
-    if done >= COUNTED_FROM and errors > rate * done:
-        return f"{errors} of {done} cases ended in an error, a share of {rate:g} is the most that is borne (max_error_rate)"
-    return None
-
-
-PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds between tries: half a minute in all, before the call is given up and its activity tried again."""
+RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Seconds between tries of a write: half a minute in all, before the call fails and its activity is retried."""
 
 T = TypeVar("T")
 
-
-async def insist(write: Callable[[], Awaitable[T]]) -> T:
-    """Do a write, again and again where the store cannot be had.
-
-    Raises:
-        StoreUnavailable: It was away for half a minute.
-    """
-    for seconds in PAUSES:
-        try:
-            return await write()
-        except StoreUnavailable:
-            await asyncio.sleep(seconds)
-    return await write()
-
-
-def summary_of(row: Mapping[str, Any]) -> BatchSummary:
-    """Return where a batch stands."""
-    request, created = request_of(row["request"]), row["created"]
-    aware = created if created.tzinfo else created.replace(tzinfo=UTC)
-    return BatchSummary(
-        batch_id=row["id"],
-        name=request.name,
-        created=aware.astimezone(UTC).isoformat(timespec="seconds"),
-        status=row["status"],
-        reason=row["reason"],
-        total=row["total"],
-        passed=row["passed"],
-        failed=row["failed"],
-        errors=row["errors"],
-        cached=row["reused"],
-        usage=usage_of(row),
-        budget=request.budget,
-        pass_rate=request.pass_rate,
-        throttled=row["throttled"],
-        throttled_by=row["throttled_by"],
-    )
-
-
-SHARD = 250
-"""Cases of one shard at most."""
-
-Place = tuple[int, int, int]
-"""Position of a case, its attempt, and which of its questions."""
-
-
-@dataclass(frozen=True)
-class CaseLookup:
-    """What is known before a question is asked."""
-
-    request: BatchRequest
-    held: str | None
-    """Why no further question may be asked."""
-    unit: CaseConversation
-    verdict: str | None
-    """Of the cache."""
-
-
-class AlreadyEndedError(Exception):
-    """The case has ended, or another attempt is under way; nothing was written."""
-
-
-def row_of(batch_id: str, position: int, case: Case) -> dict[str, Any]:
-    """Return a case as its row."""
-    spec, plan = case.model_dump_json(), plan_of(case).model_dump_json()
-    return {"batch_id": batch_id, "position": position, "case_id": case.id, "spec": spec, "plan": plan, "status": "queued"}
-
-
-def insert_cases(connection: "Connection", batch_id: str, rows: Sequence[dict[str, Any]]) -> int:
-    """Write rows down that are not there yet, and return how many cases the batch has.
-
-    Raises:
-        InvalidRequest: A position holds another case.
-    """
-    from sqlalchemy import func, select
-
-    cases = table("cases")
-    places = [row["position"] for row in rows]
-    asked = select(cases.c.position, cases.c.spec).where(cases.c.batch_id == batch_id, cases.c.position.in_(places))
-    there = dict(connection.execute(asked).all())
-    for row in rows:
-        if there.get(row["position"], row["spec"]) != row["spec"]:
-            words = f"position {row['position']} holds another case than {clip(row['case_id'])}; choose another batch_id"
-            raise InvalidRequest(f"the batch {batch_id!r}: {words}")
-    if new := [row for row in rows if row["position"] not in there]:
-        connection.execute(cases.insert(), new)
-    counted = select(func.count()).select_from(cases).where(cases.c.batch_id == batch_id)
-    return int(connection.execute(counted).scalar_one())
-
-
-def begin_batch(connection: "Connection", request: BatchRequest) -> list[tuple[int, int]]:
-    """Make the batch's row, or take up the one that is there, and return the stretches that have cases to be run.
-
-    Raises:
-        InvalidRequest: Not all of its cases are there.
-    """
-    from sqlalchemy import func, select
-
-    batches, cases = table("batches"), table("cases")
-    mine = cases.c.batch_id == request.batch_id
-    there = int(connection.execute(select(func.count()).select_from(cases).where(mine)).scalar_one())
-    if there != request.total:
-        words = f"{there} of its {request.total} cases are in the store; upload the others first, each once"
-        raise InvalidRequest(f"the batch {request.batch_id!r}: {words}")
-    told = {"request": request.model_dump_json(), "status": "running", "reason": None, "total": request.total}
-    changed = connection.execute(batches.update().where(batches.c.id == request.batch_id).values(**told))
-    if not changed.rowcount:
-        connection.execute(batches.insert().values(id=request.batch_id, created=datetime.now(UTC), **told))
-    if request.again:
-        _queue_again(connection, request)
-    due = select(func.distinct(cases.c.position // SHARD)).where(mine, cases.c.status == "queued")
-    return [(at * SHARD, min((at + 1) * SHARD, request.total)) for at in sorted(connection.execute(due).scalars())]
-
-
-def _queue_again(connection: "Connection", request: BatchRequest) -> None:
-    """Have errors, or what failed too, run again; what they cost stays counted."""
-    from sqlalchemy import func, select
-
-    batches, cases = table("batches"), table("cases")
-    mine = cases.c.batch_id == request.batch_id
-    bare = {"status": "queued", "attempt": cases.c.attempt + 1, "settled": None, "result": None, "reused": 0}
-    connection.execute(cases.update().where(mine, cases.c.status == "error").values(**bare))
-    if request.again == "failures":
-        anew = bare | {"fresh": cases.c.fresh + 1, "draft": None, "spent": None}
-        connection.execute(cases.update().where(mine, cases.c.status == "failed").values(**anew))
-    counted = select(cases.c.status, func.count()).where(mine).group_by(cases.c.status)
-    counts: dict[str, int] = dict(connection.execute(counted).all())
-    told = {"passed": counts.get("passed", 0), "failed": counts.get("failed", 0), "errors": counts.get("error", 0)}
-    told["reused"] = connection.execute(select(func.coalesce(func.sum(cases.c.reused), 0)).where(mine)).scalar_one()
-    connection.execute(batches.update().where(batches.c.id == request.batch_id).values(**told))
-
-
-def case_row(connection: "Connection", batch_id: str, position: int) -> "RowMapping":
-    """Return a case's row.
-
-    Raises:
-        LookupError: There is none.
-    """
-    from sqlalchemy import select
-
-    cases = table("cases")
-    asked = select(cases).where(cases.c.batch_id == batch_id, cases.c.position == position)
-    row = connection.execute(asked).mappings().first()
-    if row is None:
-        raise LookupError(f"the batch {batch_id!r} has no case at position {position}")
-    return row
-
-
-def look_up_case(connection: "Connection", batch_id: str, place: Place, key: str | None) -> CaseLookup:
-    """Return what is known before a question is asked."""
-    position, attempt, number = place
-    row = dict(connection.execute(select_batch(), {"batch": batch_id}).mappings().one())
-    where = {"batch": batch_id, "at": position, "in_attempt": attempt, "number": number}
-    kept = connection.execute(select_conversation(), where).scalar()
-    known = None if key is None else connection.execute(select_verdict(), {"named": key}).scalar()
-    unit = CaseConversation.model_validate_json(kept) if kept else CaseConversation()
-    return CaseLookup(request_of(row["request"]), held(row), unit, known)
-
-
-def keep_conversation(
-    connection: "Connection", batch_id: str, place: Place, unit: CaseConversation, spent: Usage
-) -> list[CaseConversation]:
-    """Write a conversation down, and return all of the case's, by their number."""
-    from sqlalchemy import select
-
-    units, cases = table("case_units"), table("cases")
-    position, attempt, number = place
-    count_spending(connection, batch_id, spent)  # which takes the lock under which the others are read
-    connection.execute(select(cases.c.position).where(cases.c.batch_id == batch_id, cases.c.position == position).with_for_update())
-    told = unit.model_dump_json()
-    mine = (units.c.batch_id == batch_id, units.c.position == position, units.c.attempt == attempt)
-    changed = connection.execute(units.update().where(*mine, units.c.unit == number).values(held=told))
-    if not changed.rowcount:
-        connection.execute(units.insert().values(batch_id=batch_id, position=position, attempt=attempt, unit=number, held=told))
-    asked = select(units.c.held).where(*mine).order_by(units.c.unit)
-    return [CaseConversation.model_validate_json(each) for each in connection.execute(asked).scalars()]
-
-
-def remember_verdict(connection: "Connection", key: str, verdict: str) -> None:
-    """Keep a verdict for whoever asks the same; one that is there stays."""
-    connection.execute(insert_verdict(connection.dialect.name), {"named": key, "told": verdict})
-
-
-def count_spending(connection: "Connection", batch_id: str, usage: Usage) -> None:
-    """Count what a call cost."""
-    if usage.attempts or usage.calls:
-        _count(connection, batch_id, usage)
-
-
-def _count(connection: "Connection", batch_id: str, usage: Usage, **ends: int) -> int:
-    added = {f"add_{name}": ends.get(name, 0) for name in ENDS}
-    found = connection.execute(count_statement(), {"batch": batch_id} | spending_columns(usage) | added).scalar()
-    return int(found or 0)
-
-
-def end_case(connection: "Connection", batch_id: str, position: int, result: CaseResult, spent: Usage) -> str:
-    """Write down what a case came to, and return its status.
-
-    Raises:
-        AlreadyEndedError: Somebody else did.
-    """
-    counter = {"passed": "passed", "failed": "failed", "error": "errors"}[result.status]
-    settled = _count(connection, batch_id, spent, settled=1, reused=int(result.cached), **{counter: 1})
-    kept = result.model_copy(update={"index": position}).model_dump_json()
-    told = {"to_status": result.status, "to_result": kept, "to_settled": settled, "to_reused": int(result.cached)}
-    where = {"batch": batch_id, "at": position, "in_attempt": result.attempt}
-    if not connection.execute(end_case_statement(), told | where).rowcount:
-        raise AlreadyEndedError
-    return result.status
-
-
-def close_batch(connection: "Connection", batch_id: str, why: str | None, *, stopped: bool) -> BatchSummary:
-    """Say how a batch ended, and return where it stands."""
-    from sqlalchemy import func, select
-
-    batches, cases = table("batches"), table("cases")
-    due = select(func.count()).select_from(cases).where(cases.c.batch_id == batch_id, cases.c.status == "queued")
-    left = connection.execute(due).scalar_one()
-    status = "stopped" if stopped else "paused" if left else "finished"
-    told = {"status": status, "reason": one_line(why) if why and left else None}
-    connection.execute(batches.update().where(batches.c.id == batch_id).values(**told))
-    return summary_of(dict(connection.execute(select(batches).where(batches.c.id == batch_id)).mappings().one()))
+Question = tuple[int, int, int]
+"""Position of a case, its attempt, and the number of the question to a grader."""
 
 
 @dataclass(frozen=True)
 class StoredCase:
-    """A case as it stands in the store."""
+    """A case as it is in the store."""
 
     case: Case
     plan: CasePlan
     attempt: int
     fresh: int
-    """How often it was asked for anew, past the cache."""
+    """How many times the case was graded anew, without the cache."""
     status: str
     draft: str | None
     spent: Usage
-    """For its draft, and for questions that failed for good."""
+    """Usage of its draft, and of questions that failed for good."""
 
     @property
     def output(self) -> str | None:
-        """What is judged; None where it is not drafted yet."""
+        """What is judged; None until it is drafted."""
         return self.case.output if self.case.output is not None else self.draft
 
 
+@dataclass(frozen=True)
+class CaseLookup:
+    """What the store knows before a question is asked."""
+
+    request: BatchRequest
+    pause_reason: str | None
+    """The limit for which no further question may be asked; None where questions may be."""
+    conversation: CaseConversation
+    verdict: str | None
+    """The verdict that the cache has for the same question, as JSON."""
+
+
 class BatchStore:
-    """The batches of a store."""
+    """Writes the batches of a store; each method is one transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def add(self, upload: Upload) -> int:
-        """Write a stretch of cases down and return how many the batch has then; what is there already stays.
+        """Store a range of cases and return how many the batch has then; cases that are stored already stay as they are.
 
         Raises:
-            InvalidRequest: An id is there twice, or a position holds another case.
+            InvalidRequest: An id is there twice, or a position has another case.
         """
-        from sqlalchemy.exc import IntegrityError
-
-        rows = [row_of(upload.batch_id, upload.first + at, case) for at, case in enumerate(upload.cases)]
         try:
-            return await self._store.write(lambda connection: insert_cases(connection, upload.batch_id, rows))
+            return await self._store.write(lambda connection: _insert_cases(connection, upload))
         except IntegrityError:
-            raise InvalidRequest(f"the batch {upload.batch_id!r}: {await self._double(upload)}") from None
-
-    async def _double(self, upload: Upload) -> str:
-        """Say which id of an upload is there twice."""
-        from sqlalchemy import select
-
-        ids, cases = [case.id for case in upload.cases], table("cases")
-        asked = select(cases.c.case_id, cases.c.position).where(cases.c.batch_id == upload.batch_id, cases.c.case_id.in_(ids))
-        there = await self._store.read(lambda connection: dict(connection.execute(asked).all()))
-        places = {case.id: upload.first + at for at, case in enumerate(upload.cases)}
-        double = next((name for name in ids if ids.count(name) > 1 or there.get(name, places[name]) != places[name]), ids[0])
-        return f"two cases have the id {clip(double)}; give each its own"
+            ids = [case.id for case in upload.cases]
+            statement = select(_CASES.c.case_id, _CASES.c.position).where(_CASES.c.batch_id == upload.batch_id, _CASES.c.case_id.in_(ids))
+            stored = await self._store.read(lambda connection: dict(connection.execute(statement).all()))
+            positions = {case.id: upload.first + at for at, case in enumerate(upload.cases)}
+            twice = next((name for name in ids if ids.count(name) > 1 or stored.get(name, positions[name]) != positions[name]), ids[0])
+            problem = f"two cases have the id {clip(twice)}; give each its own"
+            raise InvalidRequest(f"the batch {upload.batch_id!r}: {problem}") from None
 
     async def open(self, request: BatchRequest) -> list[tuple[int, int]]:
-        """Begin a batch, or go on with it, and return the stretches that have cases to be run.
+        """Begin or resume a batch, and return the ranges of positions that have cases to run.
 
         Raises:
-            InvalidRequest: Not all of its cases are there.
+            InvalidRequest: Some of its cases are not stored.
         """
-        return await self._store.write(lambda connection: begin_batch(connection, request))
+        return await self._store.write(lambda connection: _open_batch(connection, request))
+
+    async def close(self, batch_id: str, why: str | None, *, stopped: bool = False) -> BatchSummary:
+        """Record how a batch ended, and return its summary: finished where no case is left, else paused or stopped, and why."""
+
+        def write(connection: Connection) -> BatchSummary:
+            queued = select(func.count()).select_from(_CASES).where(_CASES.c.batch_id == batch_id, _CASES.c.status == "queued")
+            left = connection.execute(queued).scalar_one()
+            status = "stopped" if stopped else "paused" if left else "finished"
+            reason = one_line(why) if why and left else None
+            connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(status=status, reason=reason))
+            return summary_of(connection.execute(_SELECT_BATCH, {"batch": batch_id}).mappings().one())
+
+        return await self._store.write(write)
 
     async def due(self, batch_id: str, first: int, last: int) -> list[tuple[DueCase, StoredCase]]:
         """Return the cases from `first` to before `last` that have not ended."""
-        from sqlalchemy import select
-
-        cases = table("cases")
-        mine = (cases.c.batch_id == batch_id, cases.c.position >= first, cases.c.position < last, cases.c.status == "queued")
-        asked = select(cases).where(*mine).order_by(cases.c.position)
-        rows = await self._store.read(lambda connection: connection.execute(asked).mappings().all())
-        found = [(row["position"], _held_case(row)) for row in rows]
-        return [(DueCase(position=at, id=held.case.id, attempt=held.attempt, plan=held.plan), held) for at, held in found]
+        mine = (_CASES.c.batch_id == batch_id, _CASES.c.position >= first, _CASES.c.position < last, _CASES.c.status == "queued")
+        statement = select(_CASES).where(*mine).order_by(_CASES.c.position)
+        rows = await self._store.read(lambda connection: connection.execute(statement).mappings().all())
+        found = [(row["position"], _stored_case(row)) for row in rows]
+        return [
+            (DueCase(position=position, id=stored.case.id, attempt=stored.attempt, plan=stored.plan), stored) for position, stored in found
+        ]
 
     async def case(self, batch_id: str, position: int) -> StoredCase:
         """Return a case.
 
         Raises:
-            LookupError: There is none.
+            LookupError: The batch has no case at this position.
         """
-        return _held_case(await self._store.read(lambda connection: case_row(connection, batch_id, position)))
+        statement = select(_CASES).where(_CASES.c.batch_id == batch_id, _CASES.c.position == position)
+        row = await self._store.read(lambda connection: connection.execute(statement).mappings().first())
+        if row is None:
+            raise LookupError(f"the batch {batch_id!r} has no case at position {position}")
+        return _stored_case(row)
 
-    async def standing(self, batch_id: str, place: Place, key: str | None = None) -> CaseLookup:
-        """Return what is known before a question is asked: of the batch, of the conversation, and of the same question before."""
-        return await self._store.read(lambda connection: look_up_case(connection, batch_id, place, key))
+    async def look_up(self, batch_id: str, question: Question, key: str | None = None) -> CaseLookup:
+        """Return the batch's limits, the conversation about a question, and the cached verdict under `key`."""
 
-    async def drafted(self, batch_id: str, position: int, attempt: int, draft: str, usage: Usage) -> None:
-        """Keep a case's draft."""
-        cases = table("cases")
+        def read(connection: Connection) -> CaseLookup:
+            position, attempt, number = question
+            row = connection.execute(_SELECT_BATCH, {"batch": batch_id}).mappings().one()
+            names = {"batch": batch_id, "at": position, "in_attempt": attempt, "number": number}
+            conversation = connection.execute(_SELECT_CONVERSATION, names).scalar()
+            verdict = None if key is None else connection.execute(_SELECT_VERDICT, {"named": key}).scalar()
+            return CaseLookup(
+                request=parse_request(row["request"]),
+                pause_reason=pause_reason(row),
+                conversation=CaseConversation.model_validate_json(conversation) if conversation else CaseConversation(),
+                verdict=verdict,
+            )
 
-        def write(connection: "Connection") -> None:
-            count_spending(connection, batch_id, usage)
-            mine = (cases.c.batch_id == batch_id, cases.c.position == position, cases.c.attempt == attempt, cases.c.status == "queued")
-            connection.execute(cases.update().where(*mine).values(draft=json.dumps(draft), spent=usage.model_dump_json()))
+        return await self._store.read(read)
 
-        await insist(lambda: self._store.write(write))
+    async def keep_draft(self, batch_id: str, position: int, attempt: int, draft: str, usage: Usage) -> None:
+        """Store a case's draft."""
 
-    async def keep(
-        self, batch_id: str, place: Place, unit: CaseConversation, spent: Usage, key: str | None = None
+        def write(connection: Connection) -> None:
+            _count_spending(connection, batch_id, usage)
+            mine = (_CASES.c.batch_id == batch_id, _CASES.c.position == position, _CASES.c.attempt == attempt)
+            values = {"draft": json.dumps(draft), "spent": usage.model_dump_json()}
+            connection.execute(_CASES.update().where(*mine, _CASES.c.status == "queued").values(**values))
+
+        await self._write(write)
+
+    async def keep_conversation(
+        self, batch_id: str, question: Question, conversation: CaseConversation, spent: Usage, key: str | None = None
     ) -> list[CaseConversation]:
-        """Keep a conversation, and its verdict for whoever asks the same; return all conversations of the case, by their number.
+        """Store a conversation, and its verdict in the cache; return all conversations about the case, by their number.
 
         Args:
             batch_id: The batch.
-            place: Position, attempt, and which of the case's questions.
-            unit: The conversation.
-            spent: What the call cost that was made just now.
-            key: Of the verdict; None where it must not stand for another.
+            question: Position and attempt of the case, and the number of the question.
+            conversation: The conversation about the question.
+            spent: The usage of the call that was just made.
+            key: The cache key of the verdict; None where the verdict must not be reused.
         """
 
-        def write(connection: "Connection") -> list[CaseConversation]:
-            kept = keep_conversation(connection, batch_id, place, unit, spent)
-            _remember(connection, key, unit)
-            return kept
+        def write(connection: Connection) -> list[CaseConversation]:
+            conversations = _store_conversation(connection, batch_id, question, conversation, spent)
+            _cache_verdict(connection, key, conversation)
+            return conversations
 
-        return await insist(lambda: self._store.write(write))
+        return await self._write(write)
 
-    async def settle(
+    async def end_case(
         self,
         batch_id: str,
         position: int,
@@ -475,41 +190,175 @@ class BatchStore:
         spent: Usage,
         *,
         key: str | None = None,
-        unit: CaseConversation | None = None,
+        conversation: CaseConversation | None = None,
     ) -> str:
-        """Write down what a case came to, once, and return its status; one that has ended stays as it is.
+        """Store a case's result once, and return its status; a case that has ended keeps the result it has.
 
         Args:
             batch_id: The batch.
-            position: The case's.
-            result: Of the attempt that it names.
-            spent: What is not counted in the batch yet.
-            key: Of the verdict of the case's only question; None where it must not stand for another.
-            unit: That question.
+            position: The case's position in the batch.
+            result: The result of the attempt that it names.
+            spent: The usage that is not counted in the batch yet.
+            key: The cache key of the verdict on the case's only question; None where the verdict must not be reused.
+            conversation: The conversation about that question.
         """
 
-        def write(connection: "Connection") -> str:
-            _remember(connection, key, unit)
-            return end_case(connection, batch_id, position, result, spent)
+        def write(connection: Connection) -> str:
+            _cache_verdict(connection, key, conversation)
+            counter = {"passed": "passed", "failed": "failed", "error": "errors"}[result.status]
+            settled = _count(connection, batch_id, spent, settled=1, reused=int(result.cached), **{counter: 1})
+            stored = result.model_copy(update={"index": position}).model_dump_json()
+            values = {"to_status": result.status, "to_result": stored, "to_settled": settled, "to_reused": int(result.cached)}
+            names = {"batch": batch_id, "at": position, "in_attempt": result.attempt}
+            if not connection.execute(_END_CASE, values | names).rowcount:
+                raise _AlreadyEndedError  # which takes the counters back
+            return result.status
 
         try:
-            return await insist(lambda: self._store.write(write))
-        except AlreadyEndedError:
-            await self._store.write(lambda connection: count_spending(connection, batch_id, spent))
+            return await self._write(write)
+        except _AlreadyEndedError:
+            await self._store.write(lambda connection: _count_spending(connection, batch_id, spent))
             return (await self.case(batch_id, position)).status
 
-    async def throttled(self, batch_id: str, model: str) -> None:
-        """Note that a provider refused a call for its rate."""
-        batches = table("batches")
-        told = {"throttled": batches.c.throttled + 1, "throttled_by": model[:200]}
-        await self._store.write(lambda connection: connection.execute(batches.update().where(batches.c.id == batch_id).values(**told)))
+    async def count_throttling(self, batch_id: str, model: str) -> None:
+        """Count a call that a provider refused for its rate."""
+        values = {"throttled": _BATCHES.c.throttled + 1, "throttled_by": model[:200]}
+        await self._store.write(lambda connection: connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(**values)))
 
-    async def close(self, batch_id: str, why: str | None, *, stopped: bool = False) -> BatchSummary:
-        """Say how a batch ended: finished where nothing is left, else paused or stopped, and why."""
-        return await self._store.write(lambda connection: close_batch(connection, batch_id, why, stopped=stopped))
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        """Write what was paid for, again and again while the store is away, for half a minute."""
+        return await _retry(lambda: self._store.write(work))
 
 
-def _held_case(row: "RowMapping") -> StoredCase:
+class _AlreadyEndedError(Exception):
+    """The case has ended, or another attempt is under way; nothing was written."""
+
+
+async def _retry(write: Callable[[], Awaitable[T]]) -> T:
+    for seconds in RETRY_PAUSES:
+        try:
+            return await write()
+        except StoreUnavailable:
+            await asyncio.sleep(seconds)
+    return await write()
+
+
+def pause_reason(row: RowMapping) -> str | None:
+    """Return which limit a batch has reached, from its row; None where it may go on."""
+    request = parse_request(row["request"])
+    if row["status"] == "paused":
+        return str(row["reason"])
+    if request.budget is not None and (overrun := request.budget.overrun(usage_of(row))):
+        return f"the budget is used up: {overrun}"
+    errors, done = row["errors"], row["passed"] + row["failed"] + row["errors"]
+    if request.max_errors is not None and errors >= request.max_errors:
+        return f"{errors} cases ended in an error; max_errors is {request.max_errors}"
+    if done >= ERROR_RATE_FROM and errors > request.max_error_rate * done:
+        return f"{errors} of {done} cases ended in an error; max_error_rate is {request.max_error_rate:g}"
+    return None
+
+
+_BATCHES, _CASES, _CONVERSATIONS, _VERDICTS = table("batches"), table("cases"), table("case_units"), table("verdicts")
+
+_ENDS = ("passed", "failed", "errors", "reused", "settled")
+"""Counters of a batch that the end of a case adds to."""
+
+_SPENDING = (*USAGE_COUNTS, "unpriced", "seconds", "cost_usd")
+"""Counters of a batch that a call adds to."""
+
+_COUNT = (
+    _BATCHES.update()
+    .where(_BATCHES.c.id == bindparam("batch"))
+    .values(**{name: _BATCHES.c[name] + bindparam(f"add_{name}") for name in (*_SPENDING, *_ENDS)})
+    .returning(_BATCHES.c.settled)
+)
+"""Adds to a batch's counters, and returns how many of its cases have ended."""
+
+_END_CASE = (
+    _CASES.update()
+    .where(
+        _CASES.c.batch_id == bindparam("batch"),
+        _CASES.c.position == bindparam("at"),
+        _CASES.c.attempt == bindparam("in_attempt"),
+        _CASES.c.status == "queued",
+    )
+    .values(**{name: bindparam(f"to_{name}") for name in ("status", "result", "settled", "reused")})
+)
+
+_SELECT_BATCH = select(_BATCHES).where(_BATCHES.c.id == bindparam("batch"))
+
+_SELECT_CONVERSATION = select(_CONVERSATIONS.c.held).where(
+    _CONVERSATIONS.c.batch_id == bindparam("batch"),
+    _CONVERSATIONS.c.position == bindparam("at"),
+    _CONVERSATIONS.c.attempt == bindparam("in_attempt"),
+    _CONVERSATIONS.c.unit == bindparam("number"),
+)
+
+_SELECT_VERDICT = select(_VERDICTS.c.verdict).where(_VERDICTS.c.key == bindparam("named"))
+
+_INSERT_VERDICT = {
+    dialect: insert(_VERDICTS).values(key=bindparam("named"), verdict=bindparam("json")).on_conflict_do_nothing()
+    for dialect, insert in (("postgresql", postgresql.insert), ("sqlite", sqlite.insert))
+}
+
+
+def _insert_cases(connection: Connection, upload: Upload) -> int:
+    rows = [
+        {
+            "batch_id": upload.batch_id,
+            "position": upload.first + at,
+            "case_id": case.id,
+            "spec": case.model_dump_json(),
+            "plan": plan_of(case).model_dump_json(),
+            "status": "queued",
+        }
+        for at, case in enumerate(upload.cases)
+    ]
+    mine = _CASES.c.batch_id == upload.batch_id
+    positions = [row["position"] for row in rows]
+    statement = select(_CASES.c.position, _CASES.c.spec).where(mine, _CASES.c.position.in_(positions))
+    stored = dict(connection.execute(statement).all())
+    for row in rows:
+        if stored.get(row["position"], row["spec"]) != row["spec"]:
+            problem = f"position {row['position']} holds another case than {clip(str(row['case_id']))}; choose another batch_id"
+            raise InvalidRequest(f"the batch {upload.batch_id!r}: {problem}")
+    if new := [row for row in rows if row["position"] not in stored]:
+        connection.execute(_CASES.insert(), new)
+    return int(connection.execute(select(func.count()).select_from(_CASES).where(mine)).scalar_one())
+
+
+def _open_batch(connection: Connection, request: BatchRequest) -> list[tuple[int, int]]:
+    mine = _CASES.c.batch_id == request.batch_id
+    stored = int(connection.execute(select(func.count()).select_from(_CASES).where(mine)).scalar_one())
+    if stored != request.total:
+        problem = f"{stored} of its {request.total} cases are in the store; upload the others first, each once"
+        raise InvalidRequest(f"the batch {request.batch_id!r}: {problem}")
+    values = {"request": request.model_dump_json(), "status": "running", "reason": None, "total": request.total}
+    changed = connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
+    if not changed.rowcount:
+        connection.execute(_BATCHES.insert().values(id=request.batch_id, created=datetime.now(UTC), **values))
+    if request.again:
+        _queue_again(connection, request)
+    shards = select(func.distinct(_CASES.c.position // SHARD_CASES)).where(mine, _CASES.c.status == "queued")
+    return [(shard * SHARD_CASES, min((shard + 1) * SHARD_CASES, request.total)) for shard in sorted(connection.execute(shards).scalars())]
+
+
+def _queue_again(connection: Connection, request: BatchRequest) -> None:
+    """Queue the errors again, or the failures too; what they cost stays counted."""
+    mine = _CASES.c.batch_id == request.batch_id
+    queued = {"status": "queued", "attempt": _CASES.c.attempt + 1, "settled": None, "result": None, "reused": 0}
+    connection.execute(_CASES.update().where(mine, _CASES.c.status == "error").values(**queued))
+    if request.again == "failures":
+        anew = queued | {"fresh": _CASES.c.fresh + 1, "draft": None, "spent": None}
+        connection.execute(_CASES.update().where(mine, _CASES.c.status == "failed").values(**anew))
+    statement = select(_CASES.c.status, func.count()).where(mine).group_by(_CASES.c.status)
+    counts: dict[str, int] = dict(connection.execute(statement).all())
+    reused = connection.execute(select(func.coalesce(func.sum(_CASES.c.reused), 0)).where(mine)).scalar_one()
+    values = {"passed": counts.get("passed", 0), "failed": counts.get("failed", 0), "errors": counts.get("error", 0), "reused": reused}
+    connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
+
+
+def _stored_case(row: RowMapping) -> StoredCase:
     return StoredCase(
         case=Case.model_validate_json(row["spec"]),
         plan=CasePlan.model_validate_json(row["plan"]),
@@ -521,6 +370,38 @@ def _held_case(row: "RowMapping") -> StoredCase:
     )
 
 
-def _remember(connection: "Connection", key: str | None, unit: CaseConversation | None) -> None:
-    if key is not None and unit is not None and unit.verdict is not None and unit.is_clean and not unit.cached:
-        remember_verdict(connection, key, unit.verdict.model_dump_json())
+def _store_conversation(
+    connection: Connection, batch_id: str, question: Question, conversation: CaseConversation, spent: Usage
+) -> list[CaseConversation]:
+    position, attempt, number = question
+    _count_spending(connection, batch_id, spent)  # which takes the lock under which the others are read
+    connection.execute(select(_CASES.c.position).where(_CASES.c.batch_id == batch_id, _CASES.c.position == position).with_for_update())
+    table, text = _CONVERSATIONS, conversation.model_dump_json()
+    mine = (table.c.batch_id == batch_id, table.c.position == position, table.c.attempt == attempt)
+    changed = connection.execute(table.update().where(*mine, table.c.unit == number).values(held=text))
+    if not changed.rowcount:
+        connection.execute(table.insert().values(batch_id=batch_id, position=position, attempt=attempt, unit=number, held=text))
+    rows = connection.execute(select(table.c.held).where(*mine).order_by(table.c.unit)).scalars()
+    return [CaseConversation.model_validate_json(row) for row in rows]
+
+
+def _cache_verdict(connection: Connection, key: str | None, conversation: CaseConversation | None) -> None:
+    """Cache a verdict that may be reused; a verdict that is cached under the key stays."""
+    if key is None or conversation is None or conversation.verdict is None or not conversation.is_clean or conversation.cached:
+        return
+    connection.execute(_INSERT_VERDICT[connection.dialect.name], {"named": key, "json": conversation.verdict.model_dump_json()})
+
+
+def _count_spending(connection: Connection, batch_id: str, usage: Usage) -> None:
+    if usage.attempts or usage.calls:
+        _count(connection, batch_id, usage)
+
+
+def _count(connection: Connection, batch_id: str, usage: Usage, **ends: int) -> int:
+    """Add a usage, and the end of a case, to a batch's counters, and return how many of its cases have ended."""
+    added: dict[str, float] = {f"add_{name}": getattr(usage, name) for name in USAGE_COUNTS}
+    added |= {"add_seconds": usage.seconds, "add_cost_usd": usage.cost_usd or 0.0}
+    added |= {"add_unpriced": int(bool(usage.calls) and usage.cost_usd is None)}
+    added |= {f"add_{name}": ends.get(name, 0) for name in _ENDS}
+    settled = connection.execute(_COUNT, {"batch": batch_id} | added).scalar()
+    return int(settled or 0)

@@ -16,9 +16,9 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from gradeloop.batches.client import BatchClient, SpooledCases, sent
+from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
-from gradeloop.batches.outputs import SUFFIXES, Outputs, code_of, json_line, results_line
+from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_line, results_line
 from gradeloop.batches.reader import PAGE, BatchReader
 from gradeloop.cli.help import CommandWithFormerFlags, codes_help
 from gradeloop.cli.options import Grader, Json, Limit, Scripted, Tools, show_lines
@@ -131,7 +131,7 @@ def show(
     if case is not None:
         from gradeloop.cli.render.batch import case_lines
 
-        found = asyncio.run(reader.case(summary.batch_id, case))
+        found = asyncio.run(reader.result(summary.batch_id, case))
         show_lines(found.model_dump(mode="json"), case_lines(found), as_json=as_json)
         return
     width = shutil.get_terminal_size().columns
@@ -425,9 +425,9 @@ class EvalCommand:
             WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=find_config_file((), os.environ)), connection
         )
         batches = BatchClient(client, task_queue)
-        await sent(batches, request.batch_id, spool, connection, self._tell)
+        await upload_cases(batches, request.batch_id, spool, connection, self._tell)
         spool.close()
-        if await self._reader.stored(request.batch_id) != request.total:
+        if await self._reader.count_cases(request.batch_id) != request.total:
             words = f"its worker uses another store; set {STORE_VARIABLE} here to the worker's value"
             raise InvalidRequest(f"the cases of {request.batch_id!r} were sent but are not in the store: {words}")
         return await self._started(batches, request, outputs, connection, task_queue)
@@ -524,7 +524,7 @@ class EvalCommand:
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
             self._tell(f"resume it with: gradeloop eval --resume {summary.batch_id}")
-        return code_of(summary, allow_errors=self._order.allow_errors, pass_rate=rate)
+        return gate_exit_code(summary, allow_errors=self._order.allow_errors, pass_rate=rate)
 
     def _told_again(self, summary: BatchSummary, outputs: Outputs) -> None:
         for result in self._reader.results(summary.batch_id):

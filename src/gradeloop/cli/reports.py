@@ -14,9 +14,18 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.help import codes_help
 from gradeloop.cli.options import Json, show_lines
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, table
-from gradeloop.compare.compare import CaseComparison, Comparison, ComparisonGate, CriterionTally, Outcome, compared
-from gradeloop.compare.sources import named_batch
-from gradeloop.compare.wording import beside, counts_line, overall_lines, passed_of, result_of, scores, why, word
+from gradeloop.compare.compare import CaseComparison, Comparison, ComparisonGate, CriterionTally, Outcome, compare_batches
+from gradeloop.compare.sources import load_batch
+from gradeloop.compare.wording import (
+    batch_facts,
+    change_reason,
+    counts_line,
+    outcome_label,
+    overall_lines,
+    passed_of,
+    score_change,
+    side_result,
+)
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.store.engine import own_store
 from gradeloop.text import one_line
@@ -77,7 +86,7 @@ def diff(
     else:
         show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns), as_json=False)
     for each in fail_on or ():
-        if found.hits(each):
+        if found.findings(each):
             typer.echo(gate_line(found, each), err=True)
     code = code_of(found, fail_on or ())
     if code == NO_VERDICT:
@@ -97,14 +106,14 @@ def compare_named(a: str, b: str) -> Comparison:
     def reader() -> BatchReader:
         return BatchReader(own_store())
 
-    return compared(named_batch(a, reader), named_batch(b, reader))
+    return compare_batches(load_batch(a, reader), load_batch(b, reader))
 
 
 def code_of(found: Comparison, gates: Sequence[ComparisonGate]) -> int:
     """Return the exit code: 1 if a gate fails, 3 if it had no case to look at."""
-    if gates and found.overall is None and not any(found.hits(gate) for gate in gates):
+    if gates and found.overall is None and not any(found.findings(gate) for gate in gates):
         return NO_VERDICT
-    return CAPPED if any(found.hits(gate) for gate in gates) else SATISFIED
+    return CAPPED if any(found.findings(gate) for gate in gates) else SATISFIED
 
 
 ROWS = 20
@@ -137,7 +146,7 @@ def comparison_lines(found: Comparison, width: int) -> Iterator[Text | Table]:
 
 def _both(found: Comparison, width: int) -> Table:
     """Return a table with a row per batch."""
-    a, b = beside(found.a), beside(found.b)
+    a, b = batch_facts(found.a), batch_facts(found.b)
     facts = (Column(name, [a[name], b[name]], share=3 if name == "batch" else 0, wide=name not in _ALWAYS) for name in a)
     return table([Column("", ["A", "B"], "bold"), *facts], width)
 
@@ -145,14 +154,14 @@ def _both(found: Comparison, width: int) -> Table:
 def _cases(outcome: Outcome, rows: Sequence[CaseComparison], width: int) -> Iterator[Text | Table]:
     if not rows:
         return
-    yield Text(f"\n{len(rows):,} {word(outcome)}", STYLES[outcome])
+    yield Text(f"\n{len(rows):,} {outcome_label(outcome)}", STYLES[outcome])
     shown = rows[:ROWS]
     columns = [
         Column("case", [row.id for row in shown], share=3),
-        Column("A", [result_of(row.a) for row in shown], wide=True),
-        Column("B", [result_of(row.b) for row in shown], STYLES[outcome]),
-        Column("score", [scores(row) for row in shown], wide=True),
-        Column("why", [why(row)[:WHY_CHARACTERS] for row in shown], fills=True),
+        Column("A", [side_result(row.a) for row in shown], wide=True),
+        Column("B", [side_result(row.b) for row in shown], STYLES[outcome]),
+        Column("score", [score_change(row) for row in shown], wide=True),
+        Column("why", [change_reason(row)[:WHY_CHARACTERS] for row in shown], fills=True),
     ]
     yield table(columns, width)
     yield from _more(len(rows) - len(shown))
@@ -161,7 +170,7 @@ def _cases(outcome: Outcome, rows: Sequence[CaseComparison], width: int) -> Iter
 def _names(outcome: Outcome, ids: Sequence[str]) -> Iterator[Text]:
     if ids:
         shown = ", ".join(one_line(name)[:MOST_NAME] for name in ids[:ROWS])
-        yield Text(f"\n{len(ids):,} {word(outcome)}: ", "bold").append(shown, "default")
+        yield Text(f"\n{len(ids):,} {outcome_label(outcome)}: ", "bold").append(shown, "default")
         yield from _more(len(ids) - ROWS)
 
 
@@ -170,12 +179,12 @@ def _same_verdict(rows: Sequence[CaseComparison]) -> Iterator[Text]:
     noise = [row for row in rows if row.noise]
     moved = [row for row in rows if row.outcome == "same" and row.score_change]
     if noise:
-        examples = ", ".join(f"{one_line(row.id)[:MOST_NAME]} {result_of(row.a)} -> {result_of(row.b)}" for row in noise[:_EXAMPLES])
+        examples = ", ".join(f"{one_line(row.id)[:MOST_NAME]} {side_result(row.a)} -> {side_result(row.b)}" for row in noise[:_EXAMPLES])
         more = f", and {len(noise) - _EXAMPLES:,} more" if len(noise) > _EXAMPLES else ""
         yield Text(f"\n{len(noise):,} changed within noise: ", "dim").append(f"{examples}{more}")
     if moved:
         down = [row for row in moved if row.score_change == "down"]
-        largest = f"; largest drop: {one_line(down[0].id)[:MOST_NAME]} {scores(down[0])}" if down else ""
+        largest = f"; largest drop: {one_line(down[0].id)[:MOST_NAME]} {score_change(down[0])}" if down else ""
         yield Text(f"\nscores under the same verdict: {len(down):,} down, {len(moved) - len(down):,} up{largest}", "dim")
 
 

@@ -68,9 +68,9 @@ def convert(
     test: Annotated[int, typer.Option(min=0, metavar="N", help="Convert this test of a configuration, counted from 0.")] = 0,
 ) -> None:
     """Convert promptfoo's assertions or Mastra's scorers to a rubric, and print it."""
-    from gradeloop.suites.convert import as_yaml, converted
+    from gradeloop.suites.convert import as_yaml, convert_file
 
-    typer.echo(as_yaml(converted(file, source, test)), nl=False)
+    typer.echo(as_yaml(convert_file(file, source, test)), nl=False)
 
 
 @app.command()

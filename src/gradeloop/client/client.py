@@ -31,8 +31,8 @@ from gradeloop.contract.thread import (
     RunResult,
     ThreadRequest,
     ThreadState,
-    parse,
     parse_request,
+    parse_update,
     refuse_oversize,
 )
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
@@ -154,7 +154,9 @@ class GradingClient:
             InvalidRequest: The turn is refused.
             ThreadNotFound: There is no such thread, and no `start`.
         """
-        turn = parse(InvokeRequest, _turn(messages, rubric=rubric, max_iterations=max_iterations, budget=budget, vars=variables, key=key))
+        turn = parse_update(
+            InvokeRequest, _turn(messages, rubric=rubric, max_iterations=max_iterations, budget=budget, vars=variables, key=key)
+        )
         request = parse_request(dict(start)) if isinstance(start, Mapping) else start
         if request is not None:
             fill(request.rubric, request.vars)
@@ -172,7 +174,7 @@ class GradingClient:
         Raises:
             InvalidRequest: Nothing is interrupted in this thread, or its budget is used up.
         """
-        return await self._thread(thread_id).resume(parse(ResumeRequest, {"budget": budget}))
+        return await self._thread(thread_id).resume(parse_update(ResumeRequest, {"budget": budget}))
 
     async def result(self, thread_id: str) -> RunResult:
         """Wait for the thread to complete and return the result of its last turn.
@@ -189,7 +191,7 @@ class GradingClient:
         Raises:
             InvalidRequest: The rubric is refused.
         """
-        read = parse(InvokeRequest, {"rubric": rubric}).rubric
+        read = parse_update(InvokeRequest, {"rubric": rubric}).rubric
         await self._thread(thread_id).signal("supply_rubric", read)
 
     async def decide(
@@ -214,7 +216,7 @@ class GradingClient:
                 raise InvalidRequest(f"{thread_id}: nothing waits for a person in this thread")
             grading_run_id, iteration = waiting.grading_run_id, waiting.iteration
         fields = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "gap": gap, "by": by}
-        await self._thread(thread_id).decide(parse(DecideRequest, fields))
+        await self._thread(thread_id).decide(parse_update(DecideRequest, fields))
 
     async def approve(self, thread_id: str, call: str | None = None, *, by: str) -> None:
         """Approve a tool call that waits for a person, by its id in `waiting_for`, or the only one; after the last one the run continues.
@@ -223,7 +225,7 @@ class GradingClient:
             InvalidRequest: No such call waits (any more).
         """
         call = call or await self._thread(thread_id).only_call()
-        await self._thread(thread_id).approve(parse(ApproveRequest, {"call": call, "by": by}))
+        await self._thread(thread_id).approve(parse_update(ApproveRequest, {"call": call, "by": by}))
 
     async def deny(self, thread_id: str, call: str | None = None, *, why: str, by: str) -> None:
         """Deny a tool call that waits for a person, by its id or the only one; the model that made it gets the name and the reason.
@@ -232,7 +234,7 @@ class GradingClient:
             InvalidRequest: No such call waits (any more).
         """
         call = call or await self._thread(thread_id).only_call()
-        await self._thread(thread_id).deny(parse(DenyRequest, {"call": call, "why": why, "by": by}))
+        await self._thread(thread_id).deny(parse_update(DenyRequest, {"call": call, "why": why, "by": by}))
 
     async def override(
         self,
@@ -259,7 +261,7 @@ class GradingClient:
                 raise InvalidRequest(f"{thread_id}: nothing was judged in this thread")
             grading_run_id, iteration = last[0].grading_run_id, last[0].iteration
         fields = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "why": why, "by": by}
-        return await self._thread(thread_id).override(parse(OverrideRequest, fields))
+        return await self._thread(thread_id).override(parse_update(OverrideRequest, fields))
 
     async def interrupt(self, thread_id: str) -> None:
         """Stop the calls in flight; the run can be resumed."""

@@ -12,100 +12,12 @@ from gradeloop.batches.contract import BatchStatus, CaseStatus
 from gradeloop.compare.sources import BatchSource, ComparedCase, ComparedVerdict, Cost
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
-from gradeloop.stats.intervals import Interval, by_chance, difference, mean, paired_difference, wilson
+from gradeloop.stats.intervals import Interval, difference, mcnemar, mean, paired_difference, wilson
 from gradeloop.text import clip, counted
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The runs of one case in both batches; none where a batch lacks it."""
-
-    id: str
-    a: tuple[ComparedCase, ...]
-    b: tuple[ComparedCase, ...]
-
-
-def aligned(a: Sequence[ComparedCase], b: Sequence[ComparedCase]) -> Iterator[Pair]:
-    """Yield every case once: those of A in their order, then those that B alone has."""
-    ours, theirs = grouped(a), grouped(b)
-    for name in dict.fromkeys([*ours, *theirs]):
-        yield Pair(name, ours.get(name, ()), theirs.get(name, ()))
-
-
-def grouped(cases: Sequence[ComparedCase]) -> dict[str, tuple[ComparedCase, ...]]:
-    """Return the runs of each case by its id, in their order.
-
-    A suite that runs each case several times ends their ids with `/1`, `/2`. So a case is a repetition where its id ends with its own
-    number, and one that is not the first has the same beginning; an id that merely looks like that stays as it is.
-    """
-    repeated = {base for case in cases if case.repeat and (base := _base(case)) is not None} - {case.id for case in cases}
-    found: dict[str, list[ComparedCase]] = {}
-    for case in cases:
-        base = _base(case)
-        found.setdefault(base if base is not None and base in repeated else case.id, []).append(case)
-    return {name: tuple(runs) for name, runs in found.items()}
-
-
-def _base(case: ComparedCase) -> str | None:
-    """Return what an id is without the number of its repetition; None where it does not end with it."""
-    base, _, number = case.id.rpartition("/")
-    return base if base and number == str(case.repeat + 1) else None
-
-
-_NAMED = 5
-"""The most criteria that a note names."""
-
-
-def refuse_strangers(a: BatchSource, b: BatchSource, ours: Sequence[str], theirs: Sequence[str]) -> None:
-    """Raise InvalidRequest where no case is in both batches; the ids are those without the numbers of repetitions."""
-    for batch, ids in ((a, ours), (b, theirs)):
-        if not ids:
-            raise InvalidRequest(f"{batch.source} has no cases; there is nothing to compare")
-    if not set(ours) & set(theirs):
-        words = f"{a.source} has {clip(ours[0])}, {b.source} has {clip(theirs[0])}"
-        raise InvalidRequest(f"the two batches have no case in common: {words}; {_why(a, b, ours, theirs)}")
-
-
-def _why(a: BatchSource, b: BatchSource, ours: Sequence[str], theirs: Sequence[str]) -> str:
-    """Return the probable reason, and the cure."""
-    for longer, longs, shorts in ((a, ours, theirs), (b, theirs, ours)):
-        known = set(shorts)
-        if any(name.rpartition("/")[0] in known for name in longs):
-            labels = f"the ids of {longer.source} end in labels, since its suite has several prompts or generators"
-            return f"{labels}; compare batches of suites with the same number of them"
-    if a.suite and b.suite and a.suite != b.suite:
-        return f"they come from different suites, {clip(a.suite)} and {clip(b.suite)}"
-    derived = "the id of a test without an `id` is derived from its description, vars and messages, and changes with them"
-    return f"{derived}; give the tests an `id`"
-
-
-def cautions(a: BatchSource, b: BatchSource, reworded: Mapping[str, int]) -> Iterator[str]:
-    """Yield what the reader should know about the two batches before the numbers."""
-    for batch in (a, b):
-        yield from batch.notes
-        yield from _unfinished(batch)
-    if a.suite and b.suite and a.suite != b.suite:
-        yield f"A and B come from different suites: {clip(a.suite)} and {clip(b.suite)}"
-    changed = [name for name, cases in reworded.items() if cases]
-    if changed:
-        more = f" and {len(changed) - _NAMED:,} more" if len(changed) > _NAMED else ""
-        yield f"criteria with another text in B: {', '.join(changed[:_NAMED])}{more}; their verdicts may not be comparable"
-    for letter, batch in (("A", a), ("B", b)):
-        overridden = sum(mark.overridden for case in batch.cases for mark in case.marks)
-        if overridden:
-            yield f"people overrode {counted(overridden, 'verdict')} on criteria in {letter}; the verdicts on cases stay the grader's"
-
-
-def _unfinished(batch: BatchSource) -> Iterator[str]:
-    statuses = Counter(case.status for case in batch.cases)
-    missing = statuses["queued"] + statuses["waiting"]
-    if missing:
-        status = f"is {batch.status}" if batch.status in {"running", "paused", "stopped"} else "has not ended"
-        yield f"{batch.source} {status}: {missing:,} of {len(batch.cases):,} cases have no verdict yet"
-
-
 class ComparisonGate(StrEnum):
-    """Findings that fail the comparison."""
+    """Findings that make `gradeloop diff --fail-on` exit with 1."""
 
     REGRESSIONS = "regressions"
     """Cases that regressed."""
@@ -123,26 +35,26 @@ Outcome = Literal["regressed", "lost", "improved", "gained", "added", "removed",
 """`lost`: a verdict in A, an error or nothing in B, which is no failure; `gained`: the reverse; `unjudged`: no verdict in either."""
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-"""In the order in which cases are listed."""
+"""The outcomes in the order in which cases are listed."""
 
 
 class PassRate(Strict):
-    """How many of some runs passed."""
+    """The share of some runs that passed."""
 
     rate: float
-    """0 to 1; of cases that were run several times the mean of their rates."""
+    """0 to 1; the mean of the cases' rates where cases were run several times."""
     interval: Interval
     cases: int
-    """Judged ones, each of which counts once."""
+    """Judged cases, each of which counts once."""
 
 
 class BatchFacts(Strict):
     """One of the two batches as a whole."""
 
     source: str
-    """As it was asked for: a batch, or a file."""
+    """The batch or the file, as the user named it."""
     batch_id: str | None = None
-    """None of a file of lines, which has cases alone."""
+    """None for a `.jsonl` file, which has cases alone."""
     suite: str | None = None
     created: str | None = None
     """ISO 8601, UTC."""
@@ -152,11 +64,11 @@ class BatchFacts(Strict):
     statuses: dict[CaseStatus, int]
     """The number of runs per status."""
     pass_rate: PassRate | None = None
-    """Of all its judged cases, those that the other one lacks too; None where none was judged."""
+    """The pass rate over all judged cases, those missing from the other batch included; None where none was judged."""
     score: float | None = None
-    """The mean over judged runs that have one."""
+    """The mean over judged runs that have a score."""
     cost: Cost = Cost()
-    """Of all attempts; of a file of lines, of each case's last one."""
+    """The cost of all attempts; in a `.jsonl` file, of each case's last attempt."""
 
 
 class CriterionSide(Strict):
@@ -165,9 +77,9 @@ class CriterionSide(Strict):
     judged: int
     passed: int
     gap: str = ""
-    """What is said against it in the first run that it failed; its beginning."""
+    """The beginning of the gap in the first run that failed the criterion."""
     overridden: bool = False
-    """True where a person's word counts instead of the machine's."""
+    """True where a person overrode the grader's verdict."""
 
 
 class CriterionChange(Strict):
@@ -177,10 +89,10 @@ class CriterionChange(Strict):
     name: str
     outcome: Outcome
     a: CriterionSide | None = None
-    """None where only B has it."""
+    """None where only B has the criterion."""
     b: CriterionSide | None = None
     reworded: bool = False
-    """True where its text is not the same, so that its verdicts may not be of the same thing."""
+    """True where the criterion's text changed, so that its verdicts may not be comparable."""
 
 
 class CaseSide(Strict):
@@ -190,32 +102,32 @@ class CaseSide(Strict):
     judged: int
     passed: int
     status: CaseStatus | None = None
-    """Of a case that was run once."""
+    """The status of a case that was run once; None for several runs."""
     score: float | None = None
-    """The mean over its judged runs."""
+    """The mean over the judged runs."""
     interval: Interval | None = None
-    """Of its pass rate, where it was run several times."""
+    """The interval of the pass rate of several runs."""
     error: str = ""
-    """Why the first run without a verdict has none; its beginning."""
+    """The beginning of the error of the first run without a verdict."""
 
 
 class CaseComparison(Strict):
     """A case in both batches, or in one of them."""
 
     id: str
-    """Without the number of its repetition."""
+    """The case's id without the number of its repetition."""
     outcome: Outcome
     a: CaseSide | None = None
     b: CaseSide | None = None
     difference: Interval | None = None
-    """Of its pass rate, B's minus A's, where it was run several times: `regressed` is what lies below 0 as a whole."""
+    """The interval of B's pass rate minus A's, for several runs: a case whose whole interval lies below 0 has `regressed`."""
     score_change: Literal["up", "down"] | None = None
     changes: tuple[CriterionChange, ...] = ()
-    """Regressed criteria first."""
+    """Criteria whose verdict changed, regressed ones first."""
 
     @property
     def noise(self) -> bool:
-        """Whether its pass rate is another one, but by no more than chance may do."""
+        """Whether the pass rate changed, but by no more than chance may do."""
         both = self.a and self.b and self.outcome == "same"
         return bool(both) and self.a.passed * self.b.judged != self.b.passed * self.a.judged  # type: ignore[union-attr]  # both are there
 
@@ -230,9 +142,9 @@ class CriterionTally(Strict):
 
     id: str
     name: str
-    """Its text where it is first met."""
+    """The text in the first case that has the criterion."""
     texts: int = 1
-    """How many texts it has: more than one where cases have rubrics of their own, or texts with variables in them."""
+    """The number of different texts: more than one where cases have rubrics of their own, or texts with variables in them."""
     counts: dict[Outcome, int]
     """The number of cases per outcome."""
     a: CriterionSide
@@ -247,16 +159,16 @@ class Overall(Strict):
     difference: float
     """B's rate minus A's."""
     interval: Interval
-    """Of the difference; it knows that the cases are the same."""
+    """The interval of the difference, computed as paired: the cases are the same."""
     fell: int
     """Cases whose pass rate is lower in B, within noise or not."""
     rose: int
     by_chance: float
-    """How often chance alone would be as uneven as that: McNemar's exact test, two-sided."""
+    """The p-value of McNemar's exact test, two-sided: how often chance alone is as uneven."""
 
 
 class Comparison(Strict):
-    """All that two batches differ in."""
+    """All differences of two batches."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
@@ -266,16 +178,16 @@ class Comparison(Strict):
     counts: dict[Outcome, int]
     """The number of cases per outcome; zero is left out."""
     overall: Overall | None = None
-    """None where no case has a verdict in both."""
+    """None where no case has a verdict in both batches."""
     cases: tuple[CaseComparison, ...]
     """Every case of A and of B once, the worst first."""
     criteria: tuple[CriterionTally, ...] = ()
-    """The one that regressed in most cases first."""
+    """The criteria, those that regressed in most cases first."""
     notes: tuple[str, ...] = ()
-    """What may make the comparison mean less than it seems to."""
+    """Reasons why the comparison may mean less than it seems to."""
 
-    def hits(self, gate: ComparisonGate) -> int:
-        """Return how many cases or criteria a gate holds against B."""
+    def findings(self, gate: ComparisonGate) -> int:
+        """Return how many cases or criteria fail a gate."""
         found = {
             ComparisonGate.REGRESSIONS: self.counts.get("regressed", 0),
             ComparisonGate.ERRORS: sum(row.silenced for row in self.cases),
@@ -284,68 +196,15 @@ class Comparison(Strict):
         return sum(found.values()) + self.counts.get("removed", 0) if gate is ComparisonGate.ANY else found[gate]
 
 
-_TEXTS = 1_000
-"""Texts of a criterion that are told apart: with variables in them each case has one of its own."""
-
-
-@dataclass
-class _Sum:
-    name: str
-    texts: set[str] = field(default_factory=set)
-    counts: Counter[Outcome] = field(default_factory=Counter)
-    a: Counter[str] = field(default_factory=Counter)
-    b: Counter[str] = field(default_factory=Counter)
-
-
-class Tallies:
-    """What is added up, case by case, of criteria by their ids."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, _Sum] = {}
-        self.reworded: Counter[str] = Counter()
-        """In how many cases a criterion's text is another one in B."""
-
-    def add(self, name: str, text: str, outcome: Outcome, a: CriterionSide | None, b: CriterionSide | None, *, reworded: bool) -> None:
-        """Count a criterion of one case."""
-        found = self._sums.setdefault(name, _Sum(text))
-        found.counts[outcome] += 1
-        if len(found.texts) < _TEXTS:
-            found.texts.add(text)
-        self.reworded[name] += reworded
-        if a is None or b is None:
-            return
-        for total, side in ((found.a, a), (found.b, b)):
-            total.update(judged=side.judged, passed=side.passed, overridden=int(side.overridden))
-
-    def worst_first(self) -> tuple[CriterionTally, ...]:
-        """Return the criteria, those that regressed in most cases first."""
-        order = sorted(self._sums.items(), key=lambda each: (-each[1].counts["regressed"], each[1].counts["improved"]))
-        return tuple(_tally(name, found) for name, found in order)
-
-
-def _tally(name: str, found: _Sum) -> CriterionTally:
-    counts = {outcome: found.counts[outcome] for outcome in OUTCOMES if found.counts[outcome]}
-    a, b = (
-        CriterionSide(judged=total["judged"], passed=total["passed"], overridden=total["overridden"] > 0) for total in (found.a, found.b)
-    )
-    return CriterionTally(id=name, name=found.name, texts=len(found.texts), counts=counts, a=a, b=b)
-
-
-EPSILON = 1e-9
-"""By which a score must move to count as moved: sums of decimal weights are not exact."""
-
-Side = CaseSide | CriterionSide
-
-
-def compared(a: BatchSource, b: BatchSource) -> Comparison:
-    """Return what two batches differ in, case by case and criterion by criterion.
+def compare_batches(a: BatchSource, b: BatchSource) -> Comparison:
+    """Compare two batches case by case and criterion by criterion.
 
     Raises:
-        InvalidRequest: They have no case in common; the message says why, as far as that can be told.
+        InvalidRequest: They have no case in common; the message gives the probable reason.
     """
-    refuse_strangers(a, b, [*grouped(a.cases)], [*grouped(b.cases)])
-    tallies, rows = Tallies(), []
-    for pair in aligned(a.cases, b.cases):
+    refuse_unrelated(a, b, [*group_runs(a.cases)], [*group_runs(b.cases)])
+    tallies, rows = CriterionTallies(), []
+    for pair in align(a.cases, b.cases):
         changes = _changes(pair, tallies)
         rows.append(_row(pair, tuple(sorted(changes, key=lambda change: OUTCOMES.index(change.outcome)))))
     counts = Counter(row.outcome for row in rows)
@@ -354,14 +213,50 @@ def compared(a: BatchSource, b: BatchSource) -> Comparison:
         b=_facts(b),
         counts={outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]},
         overall=_overall(rows),
-        cases=tuple(sorted(rows, key=lambda row: (OUTCOMES.index(row.outcome), _moved(row)))),
+        cases=tuple(sorted(rows, key=lambda row: (OUTCOMES.index(row.outcome), _improvement(row)))),
         criteria=tallies.worst_first(),
-        notes=tuple(cautions(a, b, tallies.reworded)),
+        notes=tuple(comparison_notes(a, b, tallies.reworded)),
     )
 
 
-def outcome_of(a: Side | None, b: Side | None) -> tuple[Outcome, Interval | None]:
-    """Return what became of a case or a criterion from A to B, and how sure that is where it was judged more than once.
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The runs of one case in both batches; none where a batch lacks it."""
+
+    id: str
+    a: tuple[ComparedCase, ...]
+    b: tuple[ComparedCase, ...]
+
+
+def align(a: Sequence[ComparedCase], b: Sequence[ComparedCase]) -> Iterator[Pair]:
+    """Yield every case once: the cases of A in their order, then those that only B has."""
+    runs_a, runs_b = group_runs(a), group_runs(b)
+    for name in dict.fromkeys([*runs_a, *runs_b]):
+        yield Pair(name, runs_a.get(name, ()), runs_b.get(name, ()))
+
+
+def group_runs(cases: Sequence[ComparedCase]) -> dict[str, tuple[ComparedCase, ...]]:
+    """Return the runs of each case by its id, in their order.
+
+    A suite that runs each case several times ends their ids with `/1`, `/2`. So a case is a repetition where its id ends with its own
+    number, and one that is not the first has the same beginning; an id that merely looks like that stays as it is.
+    """
+    repeated = {base for case in cases if case.repeat and (base := _base(case)) is not None} - {case.id for case in cases}
+    grouped: dict[str, list[ComparedCase]] = {}
+    for case in cases:
+        base = _base(case)
+        grouped.setdefault(base if base is not None and base in repeated else case.id, []).append(case)
+    return {name: tuple(runs) for name, runs in grouped.items()}
+
+
+def _base(case: ComparedCase) -> str | None:
+    """Return an id without the number of its repetition; None where it does not end with one."""
+    base, _, number = case.id.rpartition("/")
+    return base if base and number == str(case.repeat + 1) else None
+
+
+def outcome_of(a: CaseSide | CriterionSide | None, b: CaseSide | CriterionSide | None) -> tuple[Outcome, Interval | None]:
+    """Return the outcome of a case or a criterion from A to B, and the interval of the difference where it was judged more than once.
 
     One run each is compared as it is: a pass that became a fail is a regression. Of several runs a lower rate may be noise, so a row is
     `regressed` only where the whole interval of the difference of the two rates lies below 0, `improved` where it lies above. Then
@@ -373,15 +268,19 @@ def outcome_of(a: Side | None, b: Side | None) -> tuple[Outcome, Interval | None
         return ("gained" if b.judged else "lost" if a.judged else "unjudged"), None
     if a.judged == b.judged == 1:
         return ("same" if a.passed == b.passed else "improved" if b.passed else "regressed"), None
-    found = difference(b.passed, b.judged, a.passed, a.judged)
-    return ("regressed" if found.high < 0 else "improved" if found.low > 0 else "same"), found
+    interval = difference(b.passed, b.judged, a.passed, a.judged)
+    return ("regressed" if interval.high < 0 else "improved" if interval.low > 0 else "same"), interval
+
+
+SCORE_EPSILON = 1e-9
+"""The least change of a score that counts: sums of decimal weights are not exact."""
 
 
 def _row(pair: Pair, changes: tuple[CriterionChange, ...]) -> CaseComparison:
     a, b = _side(pair.a), _side(pair.b)
     outcome, interval = outcome_of(a, b)
     by = 0.0 if a is None or b is None or a.score is None or b.score is None else b.score - a.score
-    moved = None if abs(by) <= EPSILON else "up" if by > 0 else "down"
+    moved = None if abs(by) <= SCORE_EPSILON else "up" if by > 0 else "down"
     return CaseComparison(id=pair.id, outcome=outcome, a=a, b=b, difference=interval, score_change=moved, changes=changes)
 
 
@@ -401,41 +300,8 @@ def _side(runs: Sequence[ComparedCase]) -> CaseSide | None:
     )
 
 
-def _changes(pair: Pair, tallies: Tallies) -> Iterable[CriterionChange]:
-    """Return the criteria that came to something else; of a case without a verdict on either side none is compared."""
-    ours, theirs = _marks(pair.a), _marks(pair.b)
-    if not ours or not theirs:
-        return
-    for name in dict.fromkeys([*ours, *theirs]):
-        a, b = (_criterion(marks.get(name, [])) for marks in (ours, theirs))
-        outcome, _ = outcome_of(a, b)
-        texts = [marks[name][0].name for marks in (ours, theirs) if name in marks]
-        reworded = len(set(texts)) > 1
-        tallies.add(name, texts[0], outcome, a, b, reworded=reworded)
-        if outcome not in {"same", "unjudged"}:
-            yield CriterionChange(id=name, name=texts[-1], outcome=outcome, a=a, b=b, reworded=reworded)
-
-
-def _marks(runs: Sequence[ComparedCase]) -> dict[str, list[ComparedVerdict]]:
-    """Return what was decided about each criterion in the runs that were judged."""
-    found: dict[str, list[ComparedVerdict]] = {}
-    for run in runs:
-        for mark in run.marks if run.judged else ():
-            found.setdefault(mark.id, []).append(mark)
-    return found
-
-
-def _criterion(marks: Sequence[ComparedVerdict]) -> CriterionSide | None:
-    if not marks:
-        return None
-    judged = [mark for mark in marks if mark.passed is not None]
-    gap = next((mark.gap for mark in marks if not mark.passed), "")
-    overridden = any(mark.overridden for mark in marks)
-    return CriterionSide(judged=len(judged), passed=sum(bool(mark.passed) for mark in judged), gap=gap, overridden=overridden)
-
-
-def _moved(row: CaseComparison) -> float:
-    """Return by how much a row got better, so that the worst comes first: its pass rate and its score together."""
+def _improvement(row: CaseComparison) -> float:
+    """Return the change of a case's pass rate and score together, by which the worst comes first."""
     if row.a is None or row.b is None or not row.a.judged or not row.b.judged:
         return 0.0
     scores = 0.0 if row.a.score is None or row.b.score is None else row.b.score - row.a.score
@@ -444,22 +310,22 @@ def _moved(row: CaseComparison) -> float:
 
 def _overall(rows: Iterable[CaseComparison]) -> Overall | None:
     both = [(row.a.passed / row.a.judged, row.b.passed / row.b.judged) for row in rows if row.a and row.b and row.a.judged and row.b.judged]
-    before, now = [one for one, _ in both], [other for _, other in both]
+    before, now = [before for before, _ in both], [now for _, now in both]
     a, b = _rate(before), _rate(now)
     if a is None or b is None:
         return None
-    fell, rose = sum(other < one for one, other in both), sum(other > one for one, other in both)
+    fell, rose = sum(now < before for before, now in both), sum(now > before for before, now in both)
     interval = paired_difference(now, before)
-    return Overall(a=a, b=b, difference=b.rate - a.rate, interval=interval, fell=fell, rose=rose, by_chance=by_chance(fell, rose))
+    return Overall(a=a, b=b, difference=b.rate - a.rate, interval=interval, fell=fell, rose=rose, by_chance=mcnemar(fell, rose))
 
 
 def _rate(rates: Sequence[float]) -> PassRate | None:
-    whole = mean(rates)
-    return None if whole is None else PassRate(rate=whole, interval=wilson(whole * len(rates), len(rates)), cases=len(rates))
+    rate = mean(rates)
+    return None if rate is None else PassRate(rate=rate, interval=wilson(rate * len(rates), len(rates)), cases=len(rates))
 
 
 def _facts(batch: BatchSource) -> BatchFacts:
-    sides = [side for runs in grouped(batch.cases).values() if (side := _side(runs)) and side.judged]
+    sides = [side for runs in group_runs(batch.cases).values() if (side := _side(runs)) and side.judged]
     return BatchFacts(
         source=batch.source,
         batch_id=batch.batch_id,
@@ -472,3 +338,128 @@ def _facts(batch: BatchSource) -> BatchFacts:
         score=mean(case.score for case in batch.cases if case.judged and case.score is not None),
         cost=batch.cost,
     )
+
+
+_MAX_TEXTS = 1_000
+"""The most texts of a criterion that are told apart: with variables in them each case has one of its own."""
+
+
+@dataclass
+class _Counts:
+    name: str
+    texts: set[str] = field(default_factory=set)
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    a: Counter[str] = field(default_factory=Counter)
+    b: Counter[str] = field(default_factory=Counter)
+
+
+class CriterionTallies:
+    """Counts, case by case, what became of each criterion."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, _Counts] = {}
+        self.reworded: Counter[str] = Counter()
+        """The number of cases in which a criterion's text changed, by its id."""
+
+    def add(self, name: str, text: str, outcome: Outcome, a: CriterionSide | None, b: CriterionSide | None, *, reworded: bool) -> None:
+        """Count a criterion of one case."""
+        counts = self._counts.setdefault(name, _Counts(text))
+        counts.outcomes[outcome] += 1
+        if len(counts.texts) < _MAX_TEXTS:
+            counts.texts.add(text)
+        self.reworded[name] += reworded
+        if a is None or b is None:
+            return
+        for total, side in ((counts.a, a), (counts.b, b)):
+            total.update(judged=side.judged, passed=side.passed, overridden=int(side.overridden))
+
+    def worst_first(self) -> tuple[CriterionTally, ...]:
+        """Return the criteria, those that regressed in most cases first."""
+        order = sorted(self._counts.items(), key=lambda item: (-item[1].outcomes["regressed"], item[1].outcomes["improved"]))
+        return tuple(_tally(name, counts) for name, counts in order)
+
+
+def _tally(name: str, counts: _Counts) -> CriterionTally:
+    a, b = (
+        CriterionSide(judged=total["judged"], passed=total["passed"], overridden=total["overridden"] > 0) for total in (counts.a, counts.b)
+    )
+    outcomes = {outcome: counts.outcomes[outcome] for outcome in OUTCOMES if counts.outcomes[outcome]}
+    return CriterionTally(id=name, name=counts.name, texts=len(counts.texts), counts=outcomes, a=a, b=b)
+
+
+def _changes(pair: Pair, tallies: CriterionTallies) -> Iterable[CriterionChange]:
+    """Yield the criteria whose verdict changed; none of a case that has no verdict in one of the batches."""
+    before, now = _verdicts(pair.a), _verdicts(pair.b)
+    if not before or not now:
+        return
+    for name in dict.fromkeys([*before, *now]):
+        a, b = (_criterion_side(verdicts.get(name, [])) for verdicts in (before, now))
+        outcome, _ = outcome_of(a, b)
+        texts = [verdicts[name][0].name for verdicts in (before, now) if name in verdicts]
+        reworded = len(set(texts)) > 1
+        tallies.add(name, texts[0], outcome, a, b, reworded=reworded)
+        if outcome not in {"same", "unjudged"}:
+            yield CriterionChange(id=name, name=texts[-1], outcome=outcome, a=a, b=b, reworded=reworded)
+
+
+def _verdicts(runs: Sequence[ComparedCase]) -> dict[str, list[ComparedVerdict]]:
+    """Return the verdicts on each criterion in the runs that were judged."""
+    found: dict[str, list[ComparedVerdict]] = {}
+    for run in runs:
+        for verdict in run.verdicts if run.judged else ():
+            found.setdefault(verdict.id, []).append(verdict)
+    return found
+
+
+def _criterion_side(verdicts: Sequence[ComparedVerdict]) -> CriterionSide | None:
+    if not verdicts:
+        return None
+    judged = [verdict for verdict in verdicts if verdict.passed is not None]
+    gap = next((verdict.gap for verdict in verdicts if not verdict.passed), "")
+    overridden = any(verdict.overridden for verdict in verdicts)
+    return CriterionSide(judged=len(judged), passed=sum(bool(verdict.passed) for verdict in judged), gap=gap, overridden=overridden)
+
+
+def refuse_unrelated(a: BatchSource, b: BatchSource, ids_a: Sequence[str], ids_b: Sequence[str]) -> None:
+    """Raise InvalidRequest where no case is in both batches; the ids are those without the numbers of repetitions."""
+    for batch, ids in ((a, ids_a), (b, ids_b)):
+        if not ids:
+            raise InvalidRequest(f"{batch.source} has no cases; there is nothing to compare")
+    if not set(ids_a) & set(ids_b):
+        examples = f"{a.source} has {clip(ids_a[0])}, {b.source} has {clip(ids_b[0])}"
+        raise InvalidRequest(f"the two batches have no case in common: {examples}; {_probable_reason(a, b, ids_a, ids_b)}")
+
+
+def _probable_reason(a: BatchSource, b: BatchSource, ids_a: Sequence[str], ids_b: Sequence[str]) -> str:
+    """Return why two batches have no case in common, and the cure."""
+    for longer, long_ids, short_ids in ((a, ids_a, ids_b), (b, ids_b, ids_a)):
+        known = set(short_ids)
+        if any(name.rpartition("/")[0] in known for name in long_ids):
+            labels = f"the ids of {longer.source} end in labels, since its suite has several prompts or generators"
+            return f"{labels}; compare batches of suites with the same number of them"
+    if a.suite and b.suite and a.suite != b.suite:
+        return f"they come from different suites, {clip(a.suite)} and {clip(b.suite)}"
+    derived = "the id of a test without an `id` is derived from its description, vars and messages, and changes with them"
+    return f"{derived}; give the tests an `id`"
+
+
+_MAX_NAMES = 5
+"""The most criteria that a note names."""
+
+
+def comparison_notes(a: BatchSource, b: BatchSource, reworded: Mapping[str, int]) -> Iterator[str]:
+    """Yield what the reader should know about the two batches before the numbers."""
+    for batch in (a, b):
+        yield from batch.notes
+        statuses = Counter(case.status for case in batch.cases)
+        if missing := statuses["queued"] + statuses["waiting"]:
+            status = f"is {batch.status}" if batch.status in {"running", "paused", "stopped"} else "has not ended"
+            yield f"{batch.source} {status}: {missing:,} of {len(batch.cases):,} cases have no verdict yet"
+    if a.suite and b.suite and a.suite != b.suite:
+        yield f"A and B come from different suites: {clip(a.suite)} and {clip(b.suite)}"
+    if changed := [name for name, cases in reworded.items() if cases]:
+        more = f" and {len(changed) - _MAX_NAMES:,} more" if len(changed) > _MAX_NAMES else ""
+        yield f"criteria with another text in B: {', '.join(changed[:_MAX_NAMES])}{more}; their verdicts may not be comparable"
+    for letter, batch in (("A", a), ("B", b)):
+        if overridden := sum(verdict.overridden for case in batch.cases for verdict in case.verdicts):
+            yield f"people overrode {counted(overridden, 'verdict')} on criteria in {letter}; the verdicts on cases stay the grader's"

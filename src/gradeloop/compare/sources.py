@@ -194,7 +194,7 @@ class ComparedCase:
     repeat: int
     status: CaseStatus
     score: float | None
-    marks: tuple[ComparedVerdict, ...]
+    verdicts: tuple[ComparedVerdict, ...]
     error: str = ""
 
     @property
@@ -205,11 +205,11 @@ class ComparedCase:
 
 def compared_case(result: CaseResult) -> ComparedCase:
     """Return what a comparison keeps of a result."""
-    marks = tuple(_mark(row) for row in result.criteria)
-    return ComparedCase(result.id, result.repeat, result.status, result.score, marks, _cut(result.error))
+    verdicts = tuple(_verdict(row) for row in result.criteria)
+    return ComparedCase(result.id, result.repeat, result.status, result.score, verdicts, _cut(result.error))
 
 
-def _mark(row: CriterionRow) -> ComparedVerdict:
+def _verdict(row: CriterionRow) -> ComparedVerdict:
     said = row.override
     if said is not None:
         return ComparedVerdict(intern(row.id), intern(row.name), said.passed, overridden=True, gap="" if said.passed else _cut(said.why))
@@ -271,7 +271,7 @@ _OTHERS = (".csv", ".xml", ".html")
 _NEWEST = re.compile(r"latest(?:~(\d{1,4}))?")
 
 
-def named_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
+def load_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
     """Return a batch by its id, as `latest` or `latest~N`, the Nth before the newest, or from a file.
 
     A name with a slash or with a file's suffix is a file's: ids have no slash.
@@ -286,14 +286,14 @@ def named_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
     """
     suffix = Path(named).suffix.lower()
     if suffix in SUFFIXES or "/" in named:
-        return batch_of_file(Path(named))
+        return read_batch_file(Path(named))
     if suffix in _OTHERS:
         hint = "write its results to a .json or .jsonl file: gradeloop batches export BATCH -o results.json"
         raise InvalidRequest(f"{clip(named)}: a {suffix} file has no results by criterion; {hint}")
     return _stored(named, reader())
 
 
-def batch_of_file(path: Path) -> BatchSource:
+def read_batch_file(path: Path) -> BatchSource:
     """Return the batch of a file that `gradeloop eval -o` wrote.
 
     Raises:

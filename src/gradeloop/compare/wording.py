@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-from gradeloop.batches.outputs import VERDICTS
+from gradeloop.batches.outputs import STATUS_LABELS
 from gradeloop.compare.compare import BatchFacts, CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome
 from gradeloop.stats.intervals import Interval
 from gradeloop.text import counted, money, one_line, percent
 
-WORDS: dict[Outcome, str] = {
+OUTCOME_LABELS: dict[Outcome, str] = {
     "gained": "error -> verdict",
     "lost": "verdict -> error",
     "added": "only in B",
@@ -30,14 +30,14 @@ _GATES: dict[ComparisonGate, tuple[str, str, str]] = {
 }
 
 
-def word(outcome: Outcome) -> str:
+def outcome_label(outcome: Outcome) -> str:
     """Return the words for an outcome."""
-    return WORDS.get(outcome, outcome)
+    return OUTCOME_LABELS.get(outcome, outcome)
 
 
 def counts_line(counts: Mapping[Outcome, int], total: int) -> str:
     """Return in one line how many cases have each outcome."""
-    return f"{', '.join(f'{number:,} {word(outcome)}' for outcome, number in counts.items())} of {counted(total, 'case')}"
+    return f"{', '.join(f'{number:,} {outcome_label(outcome)}' for outcome, number in counts.items())} of {counted(total, 'case')}"
 
 
 def points(value: float) -> str:
@@ -68,17 +68,17 @@ def p_value(value: float) -> str:
     return f"p < {LEAST_P:g}" if value < LEAST_P else f"p = {float(f'{value:.2g}'):g}"
 
 
-def result_of(side: CaseSide | None) -> str:
+def side_result(side: CaseSide | None) -> str:
     """Return a case's result in one batch: its verdict, or how many of its several runs passed."""
     if side is None:
         return ""
     if side.status is not None:
-        return VERDICTS[side.status][0]
+        return STATUS_LABELS[side.status][0]
     rest = f", {side.runs - side.judged} without a verdict" if side.runs > side.judged else ""
     return f"{side.passed}/{side.judged} passed{rest}"
 
 
-def scores(row: CaseComparison) -> str:
+def score_change(row: CaseComparison) -> str:
     """Return a case's scores in A and in B, or the only one."""
     before, now = ("-" if side is None or side.score is None else f"{side.score:.2f}" for side in (row.a, row.b))
     if before == now == "-":
@@ -86,7 +86,7 @@ def scores(row: CaseComparison) -> str:
     return f"{before} -> {now}" if row.a and row.b else now if row.b else before
 
 
-def why(row: CaseComparison) -> str:
+def change_reason(row: CaseComparison) -> str:
     """Return in one line why a case changed: its error, or the criterion that changed most with its gap in B."""
     if row.outcome == "lost" and row.b is not None:
         return one_line(row.b.error)
@@ -95,7 +95,7 @@ def why(row: CaseComparison) -> str:
         return ""
     gap = (worst.b.gap if worst.b else "") or ("" if row.outcome == "improved" else worst.name)
     more = f" (and {len(row.changes) - 1} more)" if len(row.changes) > 1 else ""
-    return one_line(f"{worst.id} {word(worst.outcome)}{f': {gap}' if gap else ''}{more}")
+    return one_line(f"{worst.id} {outcome_label(worst.outcome)}{f': {gap}' if gap else ''}{more}")
 
 
 def passed_of(side: CriterionSide | None) -> str:
@@ -103,7 +103,7 @@ def passed_of(side: CriterionSide | None) -> str:
     return "" if side is None else f"{side.passed:,}/{side.judged:,}"
 
 
-def beside(facts: BatchFacts) -> dict[str, str]:
+def batch_facts(facts: BatchFacts) -> dict[str, str]:
     """Return the facts about a batch as a whole, by heading."""
     rate = facts.pass_rate
     return {
@@ -123,6 +123,6 @@ def _bounds(found: Interval) -> str:
 
 def gate_line(found: Comparison, gate: ComparisonGate) -> str:
     """Return why the exit code is 1."""
-    number = found.hits(gate)
+    number = found.findings(gate)
     one, many, words = _GATES[gate]
     return f"--fail-on {gate}: {number:,} {one if number == 1 else many} {words}"

@@ -1,4 +1,4 @@
-"""Frozen models that refuse unknown keys with a sentence, and pages of long lists."""
+"""The base classes of all models on the wire, bounded lists, and pages of long lists."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ FieldT = TypeVar("FieldT")
 
 
 def without_nulls(model: type[BaseModel], value: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out fields that are null and may be absent: most languages' typed clients send null for a field that was never set."""
+    """Return the mapping without nulls of optional fields: most languages' typed clients send null for a field that was never set."""
     required = _json_keys(model)
     return {key: item for key, item in value.items() if item is not None or required.get(key, True)}
 
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 else:
 
     class Sparse:
-        """The annotation of a field that is left out of the JSON where it says nothing.
+        """The annotation of a field that is left out of the JSON where it is empty.
 
         `Sparse[bool]` is left out where it is False, `Sparse[int]` where it is 0, texts, tuples and dictionaries where they are empty, and
         any other, `Sparse[str | None]` say, where it is None: the field's default in all cases.
         """
 
         def __class_getitem__(cls, kind: object) -> object:
-            """Return the type with the condition beside it."""
+            """Return the annotated type, which is left out of the JSON where it is empty."""
             bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
             has_empty_value = bare in {bool, int, str} or get_origin(bare) in {tuple, dict}
             return Annotated[kind, Field(exclude_if=operator.not_ if has_empty_value else _is_none)]
 
 
 RECORDED = {"recorded": True}
-"""The validation context of what a later version may have written: every model in it ignores unknown keys, as `Recorded` does."""
+"""The validation context for data of a later version: every model ignores unknown keys, as `Recorded` does."""
 
 
 def _is_none(value: object) -> bool:
@@ -65,7 +65,7 @@ def _is_none(value: object) -> bool:
 
 
 class Strict(BaseModel):
-    """A frozen model that refuses unknown keys and says which ones it knows."""
+    """A frozen model that refuses unknown keys and names the known ones."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -86,17 +86,17 @@ class Strict(BaseModel):
 
 
 class Recorded(BaseModel):
-    """A frozen model of what histories hold: a later version's extra keys are passed over, so that old and new workers replay it."""
+    """A frozen model of recorded data, which ignores a later version's keys so that old and new workers replay it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class OrText(Strict):
-    """A model that may also be written as one string; its JSON Schema says so for input."""
+    """A model that may also be written as one string, as its JSON Schema for input says."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the schema of the object, or of a string and the other ways to write it where it describes input."""
+        """Return the schema of the object; for input, also of a string and of the other forms."""
         whole = handler(schema)
         if handler.mode == "serialization":
             return whole
@@ -105,12 +105,12 @@ class OrText(Strict):
 
     @classmethod
     def other_forms(cls) -> list[JsonSchemaValue]:
-        """Return the schemas of what it may be written as, beside a string and the object."""
+        """Return the schemas of its other forms, beside a string and the object."""
         return []
 
     @classmethod
     def widen(cls, schema: JsonSchemaValue) -> None:
-        """Add to the object's schema what its fields may be written as, where pydantic does not see it."""
+        """Add to the object's schema those forms of its fields that pydantic does not know."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class FirstMistakes:
     """The largest number of items."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the schema of the list or mapping, with the validation around it."""
+        """Return the schema of the list or mapping, wrapped in the bounded validation."""
         return core_schema.no_info_wrap_validator_function(self._validated, handler(source))
 
     def _validated(self, value: Any, validate: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - raw input of any shape
@@ -138,7 +138,7 @@ class FirstMistakes:
 
 
 def _validated_in_parts(value: Any, validate: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a list, a tuple or a dict
-    """Validate some items at a time, and raise once more than the listed mistakes were found."""
+    """Validate the items in parts, and stop once there are more mistakes than a message lists."""
     parts: list[Any] = []
     mistakes: list[InitErrorDetails] = []
     for start in range(0, len(value), MISTAKES):
@@ -158,48 +158,49 @@ def _validated_in_parts(value: Any, validate: Callable[[Any], Any]) -> Any:  # n
 
 
 def _moved(detail: ErrorDetails, by: int) -> InitErrorDetails:
-    """Return a mistake of a part of a list at its place in the whole."""
+    """Return a mistake of a part with its position in the whole list."""
     first, *rest = detail["loc"] or (0,)
-    place = (first + by if isinstance(first, int) else first, *rest)
+    location = (first + by if isinstance(first, int) else first, *rest)
     message = PydanticCustomError(detail["type"], "{message}", {"message": detail["msg"]})
-    return InitErrorDetails(type=message, loc=place, input=detail["input"])
+    return InitErrorDetails(type=message, loc=location, input=detail["input"])
 
 
 Item = TypeVar("Item")
 
 Items = Annotated[tuple[Item, ...], FirstMistakes()]
-"""A tuple of any length that a caller sends."""
+"""A tuple of any length that a caller sends; its validation stops at 20 mistakes."""
 
-Table = Annotated[dict[str, Item], FirstMistakes()]
-"""A mapping of any length that a caller sends."""
+BoundedDict = Annotated[dict[str, Item], FirstMistakes()]
+"""A mapping of any length that a caller sends; its validation stops at 20 mistakes."""
 
 
 PAGE_BYTES = 1024 * 1024
-"""Half of what one Temporal payload may have."""
+"""The largest page as JSON: half of the 2 MiB that one Temporal payload may have."""
 
 PageItem = TypeVar("PageItem")
 
 
 class Page(Strict, Generic[PageItem]):
-    """A stretch of a list: `items` from `after` on, at most 1 MiB of them."""
+    """A page of a list: the items from `after` on, at most 1 MiB of them."""
 
     items: tuple[PageItem, ...]
     next: int | None
-    """What to pass as `after` for the next page; None at the end."""
+    """The value of `after` for the next page; None on the last one."""
     total: int
+    """The number of items that the list has had, dropped ones included."""
     first: int = 0
-    """Where the list still begins; earlier items were dropped."""
+    """The position at which the list begins; earlier items were dropped."""
 
 
 def page_of(items: Sequence[Any], after: int, limit: int, *, first: int = 0) -> dict[str, Any]:
     """Return the page of `items`, whose positions start at `first`, from position `after`."""
     start = min(max(after - first, 0), len(items))
-    taken: list[Any] = []
+    page: list[Any] = []
     size = 0
     for item in items[start : start + max(1, min(limit, 1000))]:
         size += len(to_json(item))
-        if taken and size > PAGE_BYTES:
+        if page and size > PAGE_BYTES:
             break
-        taken.append(item)
-    stop = start + len(taken)
-    return {"items": taken, "next": first + stop if stop < len(items) else None, "total": first + len(items), "first": first}
+        page.append(item)
+    stop = start + len(page)
+    return {"items": page, "next": first + stop if stop < len(items) else None, "total": first + len(items), "first": first}

@@ -1,4 +1,4 @@
-"""Criteria and groups of criteria: how each is judged, by whom, and how much it counts."""
+"""Criteria and groups of criteria: who judges them, by what prompt, and how much they count."""
 
 import json
 import re
@@ -11,76 +11,100 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError
 
 from gradeloop.contract.base import Items, OrText, Sparse, Strict
-from gradeloop.contract.model_spec import GraderSpec, judge_of
+from gradeloop.contract.model_spec import GraderSpec, parse_grader_spec
 from gradeloop.errors import InvalidRequest
-from gradeloop.text import clip, close_to
+from gradeloop.text import clip, closest
 
-
-def places(criteria: Any) -> Iterator[tuple[tuple[int | str, ...], Any, str | None]]:  # noqa: ANN401 - raw input of any shape
-    """Yield each criterion of a raw list with its path and its group's name, the members of groups one by one."""
-    for at, each in enumerate(criteria):
-        if isinstance(each, dict) and "group" in each and "criteria" in each and isinstance(each["criteria"], list):
-            for inner, member in enumerate(each["criteria"]):
-                yield (at, "criteria", inner), member, str(each["group"])
-        else:
-            yield (at,), each, None
-
-
-def flat(raw: dict[str, Any] | list[Any]) -> dict[str, Any]:
-    """Put the members of groups in line with the other criteria, each with the name of its group.
-
-    Raises:
-        ValueError: The rubric is no object, its criteria are no list, or a group holds none, or a group.
-    """
-    if isinstance(raw, list):
-        raise ValueError("the rubric is a list; write 'criteria:' above it")  # noqa: TRY004 - pydantic tells no other
-    criteria = raw.get("criteria")
-    if criteria is None:
-        return raw
-    if not isinstance(criteria, list | tuple):
-        raise ValueError(f"criteria: {clip(str(criteria))} is no list; write each criterion after '- '")  # noqa: TRY004 - the same
-    nested = [criterion for criterion in criteria if isinstance(criterion, dict) and "group" in criterion and "criteria" in criterion]
-    for each in nested:
-        if not each["criteria"] or not isinstance(each["criteria"], list):
-            raise ValueError(f"the group {clip(str(each['group']))} has no criteria; give it a list of them, or leave it out")
-        if any(isinstance(member, dict) and "criteria" in member for member in each["criteria"]):
-            raise ValueError(f"the group {clip(str(each['group']))} has a group in it; groups are one level deep")
-    groups = [*(raw.get("groups") or ()), *({key: value for key, value in each.items() if key != "criteria"} for each in nested)]
-    flat = [_member(each, name) for _, each, name in places(criteria)]
-    named = {group.get("group") if isinstance(group, dict) else group.group for group in groups}
-    used = dict.fromkeys(each["group"] for each in flat if isinstance(each, dict) and isinstance(each.get("group"), str))
-    groups += [{"group": name} for name in used if name not in named]
-    return raw | {"criteria": flat} | ({"groups": groups} if groups else {})
-
-
-def _member(raw: Any, group: str | None) -> Any:  # noqa: ANN401 - raw input of any shape
-    if group is None:
-        return raw
-    if isinstance(raw, str):
-        return {"description": raw, "group": group}
-    return raw | {"group": group} if isinstance(raw, dict) and not (len(raw) == 1 and "description" not in raw) else raw
+VOTES = 99
+"""The most samples of one grader; a pass has at most 500 conversations."""
 
 
 PROMPT_CHARACTERS = 65_536
+"""The longest prompt of an author's own, slots not counted: it is sent with every call of its criteria."""
 
-_PLACE = re.compile(r"\{\{\s*(rubric|output|transcript)((?:\.\w+)*)\s*\}\}")
+
+TOLERANCE = 1e-9
+"""The shortfall at which a score still reaches its threshold: sums of decimal weights are not exact."""
+
+
+_ID = re.compile(r"[A-Za-z][\w.-]{0,63}")
+
+
+_SLOT = re.compile(r"\{\{\s*(rubric|output|transcript)((?:\.\w+)*)\s*\}\}")
+
+
+_TRUTHS = {"yes", "no", "on", "off", "true", "false", "null", "none", "~"}
+"""Words that YAML 1.1 reads as a truth value or as null; none of them is a criterion."""
+
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class Check(OrText):
+    """The tool that decides a criterion without a model."""
+
+    tool: str = Field(min_length=1)
+    extract: Literal["text", "code"] = "text"
+    """What the tool is given: the whole draft, or its last fenced code block (the whole draft where it has none)."""
+    arguments: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
+    """Arguments that the tool is given beside the draft."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        return {"tool": value} if isinstance(value, str) else value
+
+
+class Scale(Strict):
+    """The range of the number that a grader gives beside its verdict."""
+
+    min: Number
+    max: Number
+    threshold: Sparse[Number | None] = None
+    """The lowest score that passes; a lower one fails the criterion whatever the grader says."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_an_object(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        if isinstance(value, bool | int | float | str | list):
+            raise _misread_by_yaml(f"{clip(str(value))} is no scale; write {{min: 1, max: 5}}, with a threshold where one is needed")
+        return value
+
+    @model_validator(mode="after")
+    def _rises(self) -> "Scale":
+        if self.min >= self.max:
+            raise ValueError(f"min {self.min:g} is not below max {self.max:g}; give the worst score as min, the best as max")
+        if self.threshold is not None and not self.min <= self.threshold <= self.max:
+            raise ValueError(f"threshold {self.threshold:g} is outside of {self.min:g} to {self.max:g}; give a score that can be reached")
+        return self
+
+    def share(self, score: float) -> float:
+        """Return where a score lies between the worst and the best, 0 to 1."""
+        return (score - self.min) / (self.max - self.min)
+
+
+UNIT = Scale(min=0, max=1)
+"""The scale of the form `pass_score`."""
 
 
 class PromptSlot(Strict):
-    """Where something is put in."""
+    """A place in a prompt that is filled when the prompt is sent."""
 
     of: Literal["rubric", "output", "transcript"]
     path: Sparse[tuple[str, ...]] = ()
-    """Keys into a JSON draft, or into the object that describes the criterion."""
+    """Keys into a JSON draft, or into the object that describes the criterion; empty for the whole."""
 
     @property
     def written(self) -> str:
-        """The place as its author wrote it."""
+        """The slot as its author wrote it."""
         return "{{ " + ".".join((self.of, *self.path)) + " }}"
 
 
 class PromptMessage(Strict):
-    """A message of the prompt, cut at its places; on the wire also `{role, content}`."""
+    """A message of the prompt, split at its slots; on the wire also `{role, content}`."""
 
     role: Literal["system", "user", "assistant"] = "user"
     parts: tuple[str | PromptSlot, ...]
@@ -90,12 +114,12 @@ class PromptMessage(Strict):
     def _from_content(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if isinstance(value, dict) and isinstance(value.get("content"), str) and "parts" not in value:
             rest = {key: item for key, item in value.items() if key != "content"}
-            return rest | {"parts": cut(value["content"])}
+            return rest | {"parts": split_at_slots(value["content"])}
         return value
 
 
 class OwnPrompt(OrText):
-    """Messages for the grader, in which the rubric and the output have their places."""
+    """The author's own prompt: messages for the grader with slots for the rubric and the output."""
 
     messages: Items[PromptMessage]
 
@@ -103,8 +127,8 @@ class OwnPrompt(OrText):
     def other_forms(cls) -> list[JsonSchemaValue]:
         """Return the form of a chat: `[{role, content}]`."""
         text = {"type": "string"}
-        said = {"role": {"enum": ["system", "user", "assistant"]}, "content": text}
-        message = {"type": "object", "properties": said, "required": ["content"], "additionalProperties": False}
+        properties = {"role": {"enum": ["system", "user", "assistant"]}, "content": text}
+        message = {"type": "object", "properties": properties, "required": ["content"], "additionalProperties": False}
         return [{"type": "array", "items": message}]
 
     @model_validator(mode="before")
@@ -118,12 +142,12 @@ class OwnPrompt(OrText):
 
     @property
     def reaches(self) -> tuple[PromptSlot, ...]:
-        """The places that reach into a criterion's description: such a prompt is about one criterion."""
+        """The slots that read a key of a criterion's description; a prompt with one is about one criterion."""
         parts = [part for message in self.messages for part in message.parts]
         return tuple(part for part in parts if isinstance(part, PromptSlot) and part.of == "rubric" and part.path)
 
     @model_validator(mode="after")
-    def _has_its_places(self) -> "OwnPrompt":
+    def _has_its_slots(self) -> "OwnPrompt":
         places = [part.of for message in self.messages for part in message.parts if isinstance(part, PromptSlot)]
         if not {"output", "transcript"} & set(places):
             raise ValueError("the prompt has no {{ output }}; write where the draft is put in")
@@ -137,130 +161,74 @@ class OwnPrompt(OrText):
         return self
 
 
-def reached(value: Any, place: PromptSlot) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Return what a place reaches in a value.
-
-    Raises:
-        InvalidRequest: It is not there; the message names the place.
-    """
-    for at, key in enumerate(place.path):
-        inside = value.get(key, _ABSENT) if isinstance(value, dict) else _item(value, key)
-        if inside is _ABSENT:
-            where = ".".join((place.of, *place.path[:at]))
-            raise InvalidRequest(f"prompt: {place.written}: there is no {clip(key)} in {where}; correct the place, or what it reaches into")
-        value = inside
-    return value
-
-
-_ABSENT = object()
-
-
-def _item(value: Any, key: str) -> Any:  # noqa: ANN401 - JSON of any shape
-    return value[int(key)] if isinstance(value, list) and key.isdecimal() and int(key) < len(value) else _ABSENT
-
-
-def cut(text: str) -> tuple[str | PromptSlot, ...]:
-    """Cut a text at its places."""
+def split_at_slots(text: str) -> tuple[str | PromptSlot, ...]:
+    """Split a text at its slots."""
     parts: list[str | PromptSlot] = []
     start = 0
-    for found in _PLACE.finditer(text):
-        parts += [text[start : found.start()], PromptSlot.model_validate({"of": found[1], "path": tuple(found[2].split(".")[1:])})]
-        start = found.end()
+    for slot in _SLOT.finditer(text):
+        parts += [text[start : slot.start()], PromptSlot.model_validate({"of": slot[1], "path": tuple(slot[2].split(".")[1:])})]
+        start = slot.end()
     return tuple(part for part in (*parts, text[start:]) if part != "")
 
 
-VOTES = 99
-"""Samples of one grader at most; a pass has at most 500 conversations."""
+def resolve_slot(value: Any, slot: PromptSlot) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return the value at a slot's path.
 
-_ID = re.compile(r"[A-Za-z][\w.-]{0,63}")
-
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-
-
-class Check(OrText):
-    """A tool that decides a criterion alone, without a model."""
-
-    tool: str = Field(min_length=1)
-    extract: Literal["text", "code"] = "text"
-    """What the tool is given: the whole draft, or its last fenced code block (the whole draft where it has none)."""
-    arguments: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
-    """What it is given beside the draft."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return {"tool": value} if isinstance(value, str) else value
-
-
-class Scale(Strict):
-    """A number that the grader gives beside its verdict."""
-
-    min: Number
-    max: Number
-    threshold: Sparse[Number | None] = None
-    """A lower score is no pass, whatever the grader says."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_an_object(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        if isinstance(value, bool | int | float | str | list):
-            raise _read_by_yaml(f"{clip(str(value))} is no scale; write {{min: 1, max: 5}}, with a threshold where one is needed")
-        return value
-
-    @model_validator(mode="after")
-    def _rises(self) -> "Scale":
-        if self.min >= self.max:
-            raise ValueError(f"min {self.min:g} is not below max {self.max:g}; give the worst score as min, the best as max")
-        if self.threshold is not None and not self.min <= self.threshold <= self.max:
-            raise ValueError(f"threshold {self.threshold:g} is outside of {self.min:g} to {self.max:g}; give a score that can be reached")
-        return self
-
-    def share(self, score: float) -> float:
-        """Return how far a score stands between the worst and the best, 0 to 1."""
-        return (score - self.min) / (self.max - self.min)
+    Raises:
+        InvalidRequest: The path leads to nothing; the message names the slot.
+    """
+    for position, key in enumerate(slot.path):
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            where = ".".join((slot.of, *slot.path[:position]))
+            raise InvalidRequest(f"prompt: {slot.written}: there is no {clip(key)} in {where}; correct the place, or what it reaches into")
+    return value
 
 
 class Criterion(OrText):
-    """One thing that must hold."""
+    """One requirement of a rubric: what must hold, who decides it, and how much it counts."""
 
     id: str = ""
     description: str | dict[str, JsonValue]
-    """What must hold; an object where a prompt of one's own reaches into it."""
+    """What must hold; an object where the author's own prompt reads its keys."""
     required: bool = True
+    """Whether the rubric is met only if this criterion passes."""
     weight: Weight = Field(default=1.0, exclude_if=lambda value: value == 1.0)
-    """In the score."""
+    """The weight in the score."""
     negate: Sparse[bool] = False
-    """True: it must *not* hold. It is put to the grader as written, and its verdict is turned round."""
+    """Whether it must *not* hold: the grader is asked as written, and its verdict is inverted."""
     score: Sparse[Scale | None] = None
     check: Sparse[Check | None] = None
     human: Sparse[bool] = False
-    """True: a person decides, once everything else passes."""
+    """Whether a person decides it, once everything else passes."""
     grader: Sparse[GraderSpec | None] = None
-    """Who judges this one, instead of the thread's grader."""
+    """The grader of this criterion; the thread's grader by default."""
     votes: Annotated[int, Field(ge=1, le=VOTES, exclude_if=lambda value: value == 1)] = 1
-    """Samples of the grader; a majority of them decides."""
+    """Samples of the grader, whose majority decides."""
     panel: Sparse[Items[GraderSpec]] = ()
-    """Several graders, one vote each."""
+    """Graders that judge together, with one vote each."""
     quotes: Sparse[bool] = False
-    """True: the grader quotes what it judges by, and the quotes are looked up in the conversation."""
+    """Whether the grader quotes its evidence; the quotes are looked up in the conversation."""
     require_quotes: Sparse[bool] = False
-    """True: a pass needs a quote that was found."""
+    """Whether a pass needs a quote that was found."""
     prompt: Sparse[OwnPrompt | None] = None
-    """Instead of the rubric's and ours."""
+    """The prompt for this criterion; the rubric's, or gradeloop's, by default."""
     form: Literal["row", "pass_score"] = Field(default="row", exclude_if=lambda value: value == "row")
-    """`pass_score`: the grader answers `{reason, pass, score: 0..1}`, as promptfoo's do, in a call of its own."""
+    """The form of the answer: a row of the verdict, or `{reason, pass, score: 0..1}`, as in promptfoo, in a call of its own."""
     group: Sparse[str | None] = None
-    """The name of its group."""
+    """The name of the group that it belongs to."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if isinstance(value, bool | int | float):
-            raise _read_by_yaml(f"YAML reads this as {str(value).lower()}; put the criterion in quotes")
-        if isinstance(value, dict) and len(value) == 1 and not close_to(str(next(iter(value))), list(cls.model_fields)):
+            raise _misread_by_yaml(f"YAML reads this as {str(value).lower()}; put the criterion in quotes")
+        if isinstance(value, dict) and len(value) == 1 and not closest(str(next(iter(value))), list(cls.model_fields)):
             key, rest = next(iter(value.items()))
-            raise _read_by_yaml(f"YAML reads {clip(f'{key}: {rest}')} as a mapping; put the criterion in quotes")
+            raise _misread_by_yaml(f"YAML reads {clip(f'{key}: {rest}')} as a mapping; put the criterion in quotes")
         return {"description": value} if isinstance(value, str) else value
 
     @field_validator("id")
@@ -272,28 +240,28 @@ class Criterion(OrText):
 
     @field_validator("description", mode="before")
     @classmethod
-    def _says_something(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+    def _is_not_empty(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if not isinstance(value, str | dict):
-            raise _read_by_yaml(f"{clip(str(value))} is no text; put the description in quotes")
+            raise _misread_by_yaml(f"{clip(str(value))} is no text; put the description in quotes")
         if not (value.strip() if isinstance(value, str) else value):
             raise ValueError("the description is empty; say what must hold")
         if isinstance(value, str) and value.strip().lower() in _TRUTHS:
-            raise _read_by_yaml(f"{clip(value)} is no criterion, and some readers of YAML take it for a truth value; write a sentence")
+            raise _misread_by_yaml(f"{clip(value)} is no criterion, and some readers of YAML take it for a truth value; write a sentence")
         return value.strip() if isinstance(value, str) else value
 
     @field_validator("grader", mode="before")
     @classmethod
-    def _reads_grader(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return judge_of(value)
+    def _read_grader(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        return parse_grader_spec(value)
 
     @field_validator("panel", mode="before")
     @classmethod
-    def _reads_panel(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return tuple(judge_of(each) for each in value) if isinstance(value, list | tuple) else value
+    def _read_panel(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        return tuple(parse_grader_spec(grader) for grader in value) if isinstance(value, list | tuple) else value
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "Criterion":
-        judged = [name for name, default in _OF_A_MODEL.items() if getattr(self, name) != default]
+        judged = [name for name, default in _GRADER_FIELDS.items() if getattr(self, name) != default]
         if (self.check or self.human) and judged:
             who = "a check is decided by its tool" if self.check else "a person decides this one"
             raise ValueError(f"{who}; leave {', '.join(judged)} out")
@@ -310,31 +278,27 @@ class Criterion(OrText):
     @property
     def text(self) -> str:
         """The description as text; an object as JSON."""
-        told = self.description
-        return told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+        if isinstance(self.description, str):
+            return self.description
+        return json.dumps(self.description, ensure_ascii=False)
 
     @property
     def scale(self) -> Scale | None:
-        """What the grader's number means: the criterion's own scale, 0 to 1 for the form `pass_score`."""
+        """The scale of the grader's number: the criterion's own, 0 to 1 for the form `pass_score`, None without a number."""
         return self.score or (UNIT if self.form == "pass_score" else None)
 
     @property
     def quoted(self) -> bool:
-        """True where the grader is asked for quotes."""
+        """Whether the grader is asked for quotes."""
         return self.quotes or self.require_quotes
 
     @property
     def judges(self) -> tuple[GraderSpec | None, ...]:
-        """Who judges, one a vote; None is the thread's own grader."""
+        """The graders, one for each vote; None is the thread's own grader."""
         return self.panel or (self.grader,) * self.votes
 
 
-_TRUTHS = {"yes", "no", "on", "off", "true", "false", "null", "none", "~"}
-"""What YAML 1.1 reads as a truth value or as nothing, and no sentence in any case."""
-
-UNIT = Scale(min=0, max=1)
-
-_OF_A_MODEL = {
+_GRADER_FIELDS = {
     "negate": False,
     "score": None,
     "grader": None,
@@ -345,52 +309,48 @@ _OF_A_MODEL = {
     "prompt": None,
     "form": "row",
 }
-"""Fields that mean something only where a grader judges, and their defaults."""
+"""The fields that need a grader, with their defaults."""
 
 
-def _read_by_yaml(words: str) -> PydanticCustomError:
-    """Return the refusal of a line that YAML does not read as its author meant it; the value is in the words already."""
-    return PydanticCustomError("unknown_key", "{words}", {"words": words})
+def _misread_by_yaml(message: str) -> PydanticCustomError:
+    """Return the error for a line that YAML does not read as its author meant it; the message has the value already."""
+    return PydanticCustomError("unknown_key", "{message}", {"message": message})
 
 
-TOLERANCE = 1e-9
-"""By which a score may miss its threshold: sums of decimal weights are not exact."""
-
-
-def _of_a_score(value: float) -> float:
+def _refuse_threshold(value: float) -> float:
     if not 0 <= value <= 1:
         hint = f"; write {value / 100:g}" if 1 < value <= 100 else ""  # noqa: PLR2004 - per cent
         raise ValueError(f"{value:g} is outside of 0 to 1, between which the score runs{hint}")
     return value
 
 
-Threshold = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_of_a_score)]
+Threshold = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_refuse_threshold)]
 
 
 class Group(Strict):
-    """Criteria that count as one."""
+    """A group of criteria that counts as one."""
 
     group: Annotated[str, Field(min_length=1, max_length=200)]
-    """Its name."""
+    """The name that its criteria refer to."""
     required: bool = True
     weight: Weight = Field(default=1.0, exclude_if=lambda value: value == 1.0)
-    """In the rubric's score, in which the group's mean counts as one."""
+    """The group's weight in the rubric's score, to which its mean contributes."""
     threshold: Sparse[Threshold | None] = None
-    """With it the group's mean alone decides, instead of its required criteria."""
+    """The mean at which the group passes; without it, its required criteria decide."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a criterion came to, turned round already where it is negated."""
+    """The outcome of a criterion, already inverted where it is negated."""
 
     passed: bool
     share: float
-    """Of the score, 0 to 1."""
+    """The share of the full score that it reached, 0 to 1."""
 
 
 @dataclass(frozen=True)
 class ScoringUnit:
-    """What counts as one: a criterion, or a group with its name."""
+    """A criterion or a named group, which counts as one in gate and score."""
 
     members: tuple[Criterion, ...]
     required: bool
@@ -398,39 +358,85 @@ class ScoringUnit:
     threshold: float | None = None
     name: str | None = None
 
-    def share(self, marks: Mapping[str, Score]) -> float | None:
-        """Return its part of the score; None where none of it was graded."""
-        return mean((1.0 if self.name is None else member.weight, marks[member.id].share) for member in self.members if member.id in marks)
+    def share(self, scores: Mapping[str, Score]) -> float | None:
+        """Return the share of its score, 0 to 1; None where none of its criteria was graded."""
+        graded = (member for member in self.members if member.id in scores)
+        return weighted_mean((1.0 if self.name is None else member.weight, scores[member.id].share) for member in graded)
 
-    def holds(self, marks: Mapping[str, Score]) -> bool:
-        """Return whether it passes: by its mean where it has a threshold, else by its required criteria."""
+    def passes(self, scores: Mapping[str, Score]) -> bool:
+        """Tell whether it passes: its mean decides where it has a threshold, else its required criteria do."""
         if self.threshold is not None:
-            share = self.share(marks)
+            share = self.share(scores)
             return share is not None and share >= self.threshold - TOLERANCE
-        return all(each.id in marks and marks[each.id].passed for each in self.deciding)
+        return all(member.id in scores and scores[member.id].passed for member in self.deciding)
 
     @property
     def deciding(self) -> tuple[Criterion, ...]:
-        """The criteria that must pass for it to pass: the required ones, or all where none is."""
+        """The criteria that must all pass: the required ones, or all of them where none is required."""
         return tuple(member for member in self.members if member.required) or self.members
 
 
-def units(criteria: Sequence[Criterion], groups: Sequence[Group]) -> tuple[ScoringUnit, ...]:
-    """Return what counts as one, in the order of the criteria."""
+def build_units(criteria: Sequence[Criterion], groups: Sequence[Group]) -> tuple[ScoringUnit, ...]:
+    """Return the units of a rubric, in the order of its criteria."""
     named = {group.group: group for group in groups}
-    found: dict[tuple[str, str], ScoringUnit] = {}
+    units: dict[tuple[str, str], ScoringUnit] = {}
     for criterion in criteria:
         group = named.get(criterion.group or "")
         if group is None:
-            found["criterion", criterion.id] = ScoringUnit((criterion,), criterion.required, criterion.weight)
-        elif ("group", group.group) not in found:
+            units["criterion", criterion.id] = ScoringUnit((criterion,), criterion.required, criterion.weight)
+        elif ("group", group.group) not in units:
             members = tuple(criterion for criterion in criteria if criterion.group == group.group)
-            found["group", group.group] = ScoringUnit(members, group.required, group.weight, group.threshold, group.group)
-    return tuple(found.values())
+            units["group", group.group] = ScoringUnit(members, group.required, group.weight, group.threshold, group.group)
+    return tuple(units.values())
 
 
-def mean(shares: Iterable[tuple[float, float]]) -> float | None:
+def weighted_mean(shares: Iterable[tuple[float, float]]) -> float | None:
     """Return the mean of (weight, share) pairs; None where nothing has weight."""
     weighed = list(shares)
     total = sum(weight for weight, _ in weighed)
     return sum(weight * share for weight, share in weighed) / total if total else None
+
+
+def flatten_groups(raw: dict[str, Any] | list[Any]) -> dict[str, Any]:
+    """Return a raw rubric whose groups' members stand in line with the other criteria, with the names of their groups.
+
+    Raises:
+        ValueError: The rubric is no object, its criteria are no list, or a group is empty or nested.
+    """
+    if isinstance(raw, list):
+        raise ValueError("the rubric is a list; write 'criteria:' above it")  # noqa: TRY004 - pydantic tells no other
+    criteria = raw.get("criteria")
+    if criteria is None:
+        return raw
+    if not isinstance(criteria, list | tuple):
+        raise ValueError(f"criteria: {clip(str(criteria))} is no list; write each criterion after '- '")  # noqa: TRY004 - the same
+    nested = [criterion for criterion in criteria if isinstance(criterion, dict) and "group" in criterion and "criteria" in criterion]
+    for group in nested:
+        if not group["criteria"] or not isinstance(group["criteria"], list):
+            raise ValueError(f"the group {clip(str(group['group']))} has no criteria; give it a list of them, or leave it out")
+        if any(isinstance(member, dict) and "criteria" in member for member in group["criteria"]):
+            raise ValueError(f"the group {clip(str(group['group']))} has a group in it; groups are one level deep")
+    groups = [*(raw.get("groups") or ()), *({key: value for key, value in group.items() if key != "criteria"} for group in nested)]
+    flat = [_member(criterion, name) for _, criterion, name in criterion_paths(criteria)]
+    named = {group.get("group") if isinstance(group, dict) else group.group for group in groups}
+    used = dict.fromkeys(member["group"] for member in flat if isinstance(member, dict) and isinstance(member.get("group"), str))
+    groups += [{"group": name} for name in used if name not in named]
+    return raw | {"criteria": flat} | ({"groups": groups} if groups else {})
+
+
+def criterion_paths(criteria: Any) -> Iterator[tuple[tuple[int | str, ...], Any, str | None]]:  # noqa: ANN401 - raw input of any shape
+    """Yield the path, the raw value and the group's name of each criterion in a raw list, members of groups included."""
+    for position, criterion in enumerate(criteria):
+        if isinstance(criterion, dict) and "group" in criterion and isinstance(criterion.get("criteria"), list):
+            for inner, member in enumerate(criterion["criteria"]):
+                yield (position, "criteria", inner), member, str(criterion["group"])
+        else:
+            yield (position,), criterion, None
+
+
+def _member(raw: Any, group: str | None) -> Any:  # noqa: ANN401 - raw input of any shape
+    if group is None:
+        return raw
+    if isinstance(raw, str):
+        return {"description": raw, "group": group}
+    return raw | {"group": group} if isinstance(raw, dict) and not (len(raw) == 1 and "description" not in raw) else raw

@@ -1,4 +1,4 @@
-"""What a grader may answer and what gradeloop records: verdicts, evaluations, events, evidence, and what a person is asked."""
+"""What graders may answer and what gradeloop records: verdicts, evaluations, events, tool evidence, and what waits for a person."""
 
 import hashlib
 from typing import Annotated, Any, Literal
@@ -13,31 +13,61 @@ from gradeloop.text import clip, shortened
 VerdictResult = Literal["satisfied", "needs_revision", "failed"]
 
 
+EvaluationResult = Literal[VerdictResult, "grader_error"]
+
+
+RunStatus = Literal["running", "waiting", "interrupted", "satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"]
+
+
+InterruptReason = Literal["person", "budget", "failure"]
+"""Why a run was interrupted: a person stopped it, the budget is used up, or the generator failed."""
+
+
+TERMINAL: frozenset[RunStatus] = frozenset({"satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"})
+"""The statuses of a run that has ended."""
+
+
+CURTAILED_CHARACTERS = 200
+"""The characters that a full thread keeps of a gap or an explanation."""
+
+
+EVIDENCE_BYTES = 64 * 1024
+"""The bytes that are kept of a tool's output, head and tail: 25 such results stay below one 2 MiB payload."""
+
+
+GRADED_BYTES = 1024 * 1024
+"""The largest value, as JSON, that a grader's function may return: half of the 2 MiB that one Temporal payload may have."""
+
+
+CHECK_FALSE = "the check returned false"
+"""The gap of a check that returns no more than `false`."""
+
+
 class Quote(Strict):
-    """What a grader judges by, in the words of the conversation."""
+    """A passage of the conversation that a grader gives as evidence."""
 
     record: int
     quote: str
     quote_verified: Sparse[bool | None] = None
-    """Whether it was found there; nothing a grader may say."""
+    """Whether gradeloop found the quote in its record; a grader may not set it."""
 
 
 class VerdictRow(Strict):
-    """The grader's word on one criterion."""
+    """A grader's verdict on one criterion."""
 
     id: str
     reason: str
     passed: bool
     gap: str | None
     score: Sparse[Annotated[float, Field(allow_inf_nan=False)] | None] = None
-    """On the criterion's own scale."""
+    """The number on the criterion's own scale."""
     quotes: Sparse[tuple[Quote, ...] | None] = None
     metadata: Sparse[dict[str, JsonValue] | None] = None
-    """Of a grader that is not ours."""
+    """Data that a remote grader returned beside its verdict."""
 
 
 class Verdict(Strict):
-    """The grader's whole answer."""
+    """A grader's whole answer."""
 
     criteria: tuple[VerdictRow, ...]
     explanation: str
@@ -45,18 +75,18 @@ class Verdict(Strict):
 
 
 class Malformed(Strict):
-    """An answer that is no verdict: never a grade."""
+    """An answer that is not a verdict, and therefore never a grade."""
 
     problems: tuple[str, ...]
     missing: tuple[str, ...] = ()
-    """Ids without a row, where that is all that is wrong."""
+    """Ids without a row, where nothing else is wrong."""
     rows: tuple[VerdictRow, ...] = ()
-    """The well-formed rows, where missing ids are all that is wrong."""
+    """The well-formed rows, where nothing but missing ids is wrong."""
     explanation: str = ""
 
 
 def verdict_schema(*, scored: bool = False, quoted: bool = False) -> dict[str, Any]:
-    """Return the JSON Schema of a verdict, in the dialect that all providers take."""
+    """Return the JSON Schema of a verdict, in the dialect that all providers accept."""
     text: dict[str, Any] = {"type": "string"}
     null = {"type": "null"}
     quotes: dict[str, Any] = {"type": "array", "items": _closed({"record": {"type": "integer"}, "quote": text})}
@@ -80,48 +110,8 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-class WaitingCriterion(Strict):
-    """A criterion that waits for a person."""
-
-    id: str
-    name: str
-    """Its description."""
-
-
-class PendingCall(Strict):
-    """A tool call that waits for a person."""
-
-    call: str
-    """Its id, which `approve` and `deny` name."""
-    tool: str
-    arguments: dict[str, JsonValue]
-    role: Literal["generator", "grader", "check"]
-    """Who wants it."""
-
-
-class WaitingFor(Strict):
-    """What a person is asked: criteria, which `decide` names, or tool calls, which `approve` and `deny` name."""
-
-    grading_run_id: str | None
-    """None where a generator without a rubric wants a tool."""
-    iteration: int | None
-    criteria: tuple[WaitingCriterion, ...]
-    calls: Sparse[tuple[PendingCall, ...]] = ()
-
-
-Result = Literal[VerdictResult, "grader_error"]
-Status = Literal["running", "waiting", "interrupted", "satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"]
-InterruptReason = Literal["person", "budget", "failure"]
-"""Why a run is interrupted: somebody stopped it, the budget is used up, or the generator failed."""
-
-TERMINAL: frozenset[Status] = frozenset({"satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"})
-
-CURTAILED_CHARACTERS = 200
-"""What a full thread keeps of a gap or an explanation."""
-
-
 class Decision(Strict):
-    """A person's word on a criterion."""
+    """A person's verdict on a criterion that waited for it."""
 
     passed: bool
     gap: Sparse[str | None] = None
@@ -129,102 +119,132 @@ class Decision(Strict):
 
 
 class Override(Strict):
-    """A person's verdict beside the machine's."""
+    """A person's verdict that counts instead of the grader's, which stays beside it."""
 
     passed: bool
     why: str
     by: str
     time: str
-    """ISO 8601, UTC."""
+    """When it was recorded, in ISO 8601, UTC."""
 
 
 class Vote(Strict):
-    """How one of several graders voted."""
+    """The vote of one of several graders."""
 
     grader: str
     passed: bool | None
-    """None where it gave no verdict."""
+    """The vote; None where the grader gave no verdict."""
 
 
 class CriterionRow(Strict):
-    """What was decided about one criterion, by whom, and why."""
+    """The verdict on one criterion: who decided, and why."""
 
     id: str
     name: str
-    """The criterion's description."""
+    """The criterion's description, as text."""
     passed: bool
     reason: str
     gap: Sparse[str | None] = None
     unverified: Sparse[bool] = False
-    """True where nobody gave a verdict: neither a pass nor a confirmed fail."""
+    """Whether no verdict was given: the row is neither a pass nor a confirmed fail."""
     by: Literal["model", "tool", "human", "cached"] = "model"
-    """`cached`: by a model, which had answered the very same question before."""
+    """Who decided; `cached` is a model that had answered the identical question before."""
     score: Sparse[float | None] = None
-    """The grader's number on the criterion's scale, as it gave it; the median of several."""
+    """The grader's number on the criterion's scale, as it was given; the median of several."""
     contested: Sparse[bool] = False
-    """True where several graders were split."""
+    """Whether several graders disagreed."""
     votes: Sparse[tuple[Vote, ...]] = ()
     quotes: Sparse[tuple[Quote, ...]] = ()
     metadata: Sparse[dict[str, JsonValue] | None] = None
-    """Whatever a grader that is not ours returned beside its verdict."""
+    """Data that a remote grader returned beside its verdict."""
     grader: Sparse[str | None] = None
-    """Who judged, where the criterion names its own grader."""
+    """The grader, where the criterion names its own."""
     override: Sparse[Override | None] = None
 
 
 class Evaluation(Strict):
-    """One grading pass: the result, the rows, what it cost, and which draft it judged."""
+    """One grading pass: the result, the rows, the usage, and which draft was judged."""
 
     grading_run_id: str
     iteration: int
-    result: Result
-    """The grader's, computed from its rows."""
-    status: Status
-    """The run's, after this pass."""
+    result: EvaluationResult
+    """The result of the pass, computed from its rows."""
+    status: RunStatus
+    """The status of the run after this pass."""
     explanation: str
     criteria: tuple[CriterionRow, ...] = ()
     score: float | None = None
-    """By the rubric's own scoring, 0 to 1; None where nothing could be graded."""
+    """The score by the rubric's own scoring, 0 to 1; None where nothing could be graded."""
     unverified: bool = False
+    """Whether some row has no verdict."""
     usage: Usage = Usage()
     draft: int
     """Index of the judged message in the thread."""
     grader: str | None = None
     """The grader's model; None where checks alone decided."""
     rubric_sha256: Sparse[str | None] = None
-    """Of the rubric that it was judged by, in its canonical form."""
+    """The sha256 of the rubric's canonical form."""
     prompt_version: Sparse[str | None] = None
-    """Of the texts around it that the grader was given."""
+    """The version of the grading prompts."""
     overridden_result: Sparse[VerdictResult | None] = None
-    """What it comes to with what people overrode."""
+    """The result with people's overrides; None where there are none."""
 
     def size(self) -> int:
         """Return the bytes of the evaluation as JSON."""
         return len(to_json(self))
 
     def curtailed(self) -> "Evaluation":
-        """Return the evaluation without reasons and quotes, and gaps and explanation cut: what a full thread still holds."""
+        """Return the evaluation as a full thread keeps it: without reasons and quotes, with shortened gaps and explanation."""
         bare = {"reason": "", "quotes": (), "metadata": None}
         rows = tuple(row.model_copy(update=bare | {"gap": row.gap and shortened(row.gap, CURTAILED_CHARACTERS)}) for row in self.criteria)
         return self.model_copy(update={"criteria": rows, "explanation": shortened(self.explanation, CURTAILED_CHARACTERS)})
 
 
 class CheckOutcome(Strict):
-    """A check's word on its criterion."""
+    """A check's verdict on its criterion."""
 
     passed: bool
     gap: str | None = None
 
 
 class Judgement(Strict):
-    """A pass before it is placed in its run: the rows, and the grader's own summary."""
+    """The findings of a pass before its run's status is known: the rows, and the grader's own summary."""
 
     rows: tuple[CriterionRow, ...] = ()
     explanation: str
     impossible: bool = False
-    """True where the grader says that the rubric cannot be judged."""
+    """Whether the grader answered that the rubric cannot be judged."""
     error: str | None = None
-    """The machinery's failure, if the pass has no verdict."""
+    """Why the pass has no verdict; None where it has one."""
+
+
+class WaitingCriterion(Strict):
+    """A criterion that waits for a person."""
+
+    id: str
+    name: str
+    """The criterion's description, as text."""
+
+
+class PendingCall(Strict):
+    """A tool call that waits for a person."""
+
+    call: str
+    """The id of the call, by which `approve` and `deny` name it."""
+    tool: str
+    arguments: dict[str, JsonValue]
+    role: Literal["generator", "grader", "check"]
+    """Who made the call."""
+
+
+class WaitingFor(Strict):
+    """What waits for a person: criteria for `decide`, or tool calls for `approve` and `deny`."""
+
+    grading_run_id: str | None
+    """The grading run; None where a generator without a rubric made the call."""
+    iteration: int | None
+    criteria: tuple[WaitingCriterion, ...]
+    calls: Sparse[tuple[PendingCall, ...]] = ()
 
 
 EventType = Literal[
@@ -247,41 +267,29 @@ EventType = Literal[
 
 
 class Event(Strict):
-    """Something that happened to a thread; references, never text."""
+    """Something that happened in a thread, with references instead of texts."""
 
     seq: int
-    """From 1, without gaps."""
+    """The event's number in the thread, from 1 without gaps."""
     type: EventType
     time: str
-    """ISO 8601, UTC."""
+    """When it happened, in ISO 8601, UTC."""
     grading_run_id: str | None = None
     iteration: int | None = None
     index: Sparse[int | None] = None
-    """Of the message or evaluation that is told of."""
+    """Index of the message or evaluation that the event is about."""
     criterion: Sparse[str | None] = None
-    """That a person decided."""
+    """The id of the criterion that a person decided or overrode."""
     call: Sparse[str | None] = None
     """The id of a tool call that a person approved or denied."""
     tool: Sparse[str | None] = None
     role: Sparse[Literal["generator", "grader", "check"] | None] = None
     why: Sparse[str | None] = None
-    """Of a refusal: what is wrong with the rubric that was supplied."""
+    """What is wrong with a supplied rubric that was rejected."""
     reason: Sparse[InterruptReason | None] = None
-    """Of an interruption."""
+    """Why the run was interrupted."""
     result: Sparse[str | None] = None
-    status: Sparse[Status | None] = None
-
-
-EVIDENCE_BYTES = 64 * 1024
-"""What is kept of a tool's output: head and tail; 25 such results stay below one 2 MiB payload."""
-
-
-CHECK_FALSE = "the check returned false"
-"""The gap of a check that says no more than that."""
-
-
-GRADED_BYTES = 1024 * 1024
-"""Of what a grader's function returns: half of the 2 MiB that one Temporal payload may have."""
+    status: Sparse[RunStatus | None] = None
 
 
 class Evidence(Recorded):
@@ -291,49 +299,69 @@ class Evidence(Recorded):
     """The id of the tool call that it answers."""
     text: str
     failed: bool = False
-    """True where the tool raised or timed out: the text is then the error."""
+    """Whether the tool raised or timed out; the text is then the error."""
     bytes: Sparse[int | None] = None
-    """Size of the whole output, where only head and tail were kept."""
+    """Size of the whole output, where only its head and tail were kept."""
     sha256: Sparse[str | None] = None
-    """Of the whole output, where only head and tail were kept."""
-
+    """The sha256 of the whole output, where only its head and tail were kept."""
     outcome: Sparse[CheckOutcome | None] = None
-    """Where the tool served as a check."""
+    """The verdict of a tool that served as a check."""
     value: Sparse[JsonValue] = None
-    """Where the tool served as a grader: what it returned."""
+    """The value that a tool returned as a grader."""
 
     def message(self, tool: str) -> Message:
-        """Return the message that gives the result back to the model."""
+        """Return the message that gives the model this result."""
         return Message(role="tool", name=tool, tool_call_id=self.call, content=self.text)
 
 
-def evidence_of(call: str, value: Any, *, failed: bool = False) -> Evidence:  # noqa: ANN401 - whatever a tool returns
-    """Return a tool's value as evidence: text as it is, all else as JSON, head and tail where it is too large."""
+def build_evidence(call: str, value: Any, *, failed: bool = False) -> Evidence:  # noqa: ANN401 - whatever a tool returns
+    """Return a tool's value as evidence: text as it is, anything else as JSON, and only head and tail where it is too large."""
     text = value if isinstance(value, str) else _json(value)
     raw = text.encode(errors="replace")
     if len(raw) <= EVIDENCE_BYTES:
         return Evidence(call=call, text=raw.decode(), failed=failed)
     half = EVIDENCE_BYTES // 2 - 100
     head, tail = raw[:half].decode(errors="ignore"), raw[-half:].decode(errors="ignore")
-    cut = f"{head}\n[… the middle of {len(raw)} bytes left out …]\n{tail}"
-    return Evidence(call=call, text=cut, failed=failed, bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest())
+    shown = f"{head}\n[… the middle of {len(raw)} bytes left out …]\n{tail}"
+    return Evidence(call=call, text=shown, failed=failed, bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest())
 
 
-def uncertain(tool: str, operation: str) -> str:
-    """Say that nobody knows whether a tool ran that must not run twice."""
-    return f"uncertain: {tool} was begun and its end is not known; it may have had its effect, and is not run again ({operation})"
-
-
-def graded(call: str, value: Any) -> Evidence:  # noqa: ANN401 - whatever a grader's function returns
-    """Return what a function that judges returned, whole.
+def build_grader_evidence(call: str, value: Any) -> Evidence:  # noqa: ANN401 - whatever a grader's function returns
+    """Return the whole value that a grading function returned, as evidence.
 
     Raises:
-        TypeError: It is no JSON, or more than a mebibyte of it.
+        TypeError: The value is not JSON, or more than a mebibyte of it.
     """
     text = _json(value)
     if len(text) > GRADED_BYTES:
         raise TypeError(f"the function returned {len(text)} bytes as JSON, {GRADED_BYTES} at most")
     return Evidence(call=call, text="", value=from_json(text))
+
+
+def describe_uncertain_call(tool: str, operation: str) -> str:
+    """Return the message for a call whose effect is unknown, of a tool that must not run twice."""
+    return f"uncertain: {tool} was begun and its end is not known; it may have had its effect, and is not run again ({operation})"
+
+
+def parse_check_outcome(value: Any) -> CheckOutcome:  # noqa: ANN401 - whatever a check returns
+    """Parse a check's value: `true`, `false`, or an object with `ok`, whose other keys are the gap.
+
+    Raises:
+        TypeError: The value is none of these; that is the checker's error, never a grade.
+    """
+    if isinstance(value, bool):
+        return CheckOutcome(passed=value, gap=None if value else CHECK_FALSE)
+    if isinstance(value, dict) and isinstance(value.get("ok"), bool):
+        rest = {key: item for key, item in value.items() if key != "ok"}
+        if value["ok"]:
+            return CheckOutcome(passed=True)
+        return CheckOutcome(passed=False, gap=shortened(_describe_failure(rest)) or CHECK_FALSE)
+    raise TypeError(f"a check returns true, false or an object with 'ok': true or false; this one returned {clip(repr(value))}")
+
+
+def _describe_failure(rest: dict[str, Any]) -> str:
+    """Return the other keys of a failing check as `key: value`, without the JSON around them."""
+    return "; ".join(f"{key}: {item if isinstance(item, str) else _json(item)}" for key, item in rest.items())
 
 
 def _json(value: Any) -> str:  # noqa: ANN401 - whatever a tool returns
@@ -345,29 +373,8 @@ def _json(value: Any) -> str:  # noqa: ANN401 - whatever a tool returns
 
 
 def _refuse_bytes(value: Any) -> None:  # noqa: ANN401 - whatever a tool returns
-    """Raise where a tool returned bytes, which are no evidence that a model reads, or a container of them, one deep."""
+    """Raise TypeError where a tool returned bytes, which no model reads, or a container of them, one level deep."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     for part in (value, *parts):
         if isinstance(part, bytes | bytearray | memoryview):
             raise TypeError(f"the tool returned {len(part)} bytes of binary data; return text, or JSON")
-
-
-def check_outcome(value: Any) -> CheckOutcome:  # noqa: ANN401 - whatever a check returns
-    """Read a check's value: `true`, `false`, or an object with `ok`, the rest of which is the gap.
-
-    Raises:
-        TypeError: It is neither; that is the checker's error, never a grade.
-    """
-    if isinstance(value, bool):
-        return CheckOutcome(passed=value, gap=None if value else CHECK_FALSE)
-    if isinstance(value, dict) and isinstance(value.get("ok"), bool):
-        rest = {key: item for key, item in value.items() if key != "ok"}
-        if value["ok"]:
-            return CheckOutcome(passed=True)
-        return CheckOutcome(passed=False, gap=shortened(_told(rest)) or CHECK_FALSE)
-    raise TypeError(f"a check returns true, false or an object with 'ok': true or false; this one returned {clip(repr(value))}")
-
-
-def _told(rest: dict[str, Any]) -> str:
-    """Return the rest of a failing check in words: `key: value`, without the JSON around it."""
-    return "; ".join(f"{key}: {item if isinstance(item, str) else _json(item)}" for key, item in rest.items())

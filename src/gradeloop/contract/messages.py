@@ -1,4 +1,4 @@
-"""Messages, the running sha256 over them, and what model calls cost."""
+"""Messages, the log that holds them with a running sha256, and the usage of model calls."""
 
 import hashlib
 import re
@@ -10,80 +10,40 @@ from pydantic_core import core_schema, to_json
 
 from gradeloop.contract.base import FirstMistakes, Items, Sparse, Strict
 
+MESSAGE_BYTES = 1024 * 1024
+"""The largest message, measured as JSON: half of the 2 MiB that one Temporal payload may have."""
+
+
+MAX_MESSAGES = 10_000
+"""The most messages that a caller sends at once: a workflow reads them in one task."""
+
+
+FEEDBACK_SOURCE = "rubric_grader"
+"""The `name` and `source` of a message that gives the grader's feedback to the generator."""
+
+
+EMPTY_SHA = hashlib.sha256(b"").hexdigest()
+"""The sha256 of an empty log."""
+
+
 _DECIMALS = 10
-"""Of a cost in US dollars: sums of floats stay short, and a tenth of a nanodollar is below every price of a token."""
-
-
-class Usage(Strict):
-    """Tokens, calls, seconds and cost, summed over the model calls that were recorded."""
-
-    input: NonNegativeInt = 0
-    """Prompt tokens, the cached and the cache-written ones included."""
-    cached: NonNegativeInt = 0
-    """Prompt tokens that the provider read from its cache."""
-    cache_written: NonNegativeInt = 0
-    """Prompt tokens that the provider wrote to its cache, where it says so."""
-    output: NonNegativeInt = 0
-    """Completion tokens, reasoning included."""
-    reasoning: NonNegativeInt = 0
-    """Completion tokens spent on reasoning."""
-    calls: NonNegativeInt = 0
-    """Model calls that returned, malformed and refused replies included."""
-    attempts: NonNegativeInt = 0
-    """Requests that were sent, the failed ones included."""
-    seconds: NonNegativeFloat = 0
-    """Time in which a request was in flight, summed."""
-    cost_usd: Annotated[float, Field(ge=0)] | None = None
-    """US dollars by the worker's price table; None where nothing was called, or the price of some call is unknown."""
-
-    def __add__(self, other: "Usage") -> "Usage":
-        """Return the sum, field by field; an unknown cost makes the sum's cost unknown."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
-        return Usage(**sums, seconds=round(self.seconds + other.seconds, 3), cost_usd=_cost(self, other))
-
-    def minus(self, earlier: "Usage") -> "Usage":
-        """Return what was added since `earlier`."""
-        differences = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTS}
-        since = earlier.cost_usd or 0.0 if earlier.cost_usd is not None or not earlier.calls else None
-        known = self.cost_usd is not None and since is not None
-        cost = round(max(self.cost_usd - since, 0.0), _DECIMALS) if known and differences["calls"] else None  # type: ignore[operator]  # known
-        return Usage(**differences, seconds=round(max(self.seconds - earlier.seconds, 0.0), 3), cost_usd=cost)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in and out."""
-        return self.input + self.output
+"""The decimals of a cost in US dollars: sums of floats stay short, and a tenth of a nanodollar is below every price of a token."""
 
 
 _COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "attempts")
 
 
-def _cost(one: Usage, other: Usage) -> float | None:
-    """Add two costs; a part without calls adds nothing, and makes nothing unknown."""
-    costs = [each.cost_usd for each in (one, other) if each.calls]
-    known = [cost for cost in costs if cost is not None]
-    return round(sum(known), _DECIMALS) if costs and len(known) == len(costs) else None
-
-
-MESSAGE_BYTES = 1024 * 1024
-"""The largest message, measured as JSON: half of the 2 MiB that one Temporal payload may have."""
-
-FEEDBACK_SOURCE = "rubric_grader"
-"""`name` and `source` of a message in which the grader's feedback goes back to the generator."""
-
-EMPTY_SHA = hashlib.sha256(b"").hexdigest()
-
 _FENCE = re.compile(r"(?P<indent> {0,3})(?P<mark>`{3,}|~{3,})(?P<rest>.*)")
 
 
 class ToolCall(Strict):
-    """A model's wish to call a tool."""
+    """A tool call that a model asks for."""
 
     id: str
     name: str
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     invalid: Sparse[str | None] = None
-    """The arguments as the model wrote them, where they are not a JSON object."""
+    """The arguments as the model wrote them, where they are no JSON object."""
 
 
 class Message(Strict):
@@ -96,7 +56,7 @@ class Message(Strict):
     tool_calls: Sparse[Items[ToolCall]] = ()
     tool_call_id: Sparse[str | None] = None
     vendor: Sparse[dict[str, JsonValue] | None] = None
-    """Parts that only the provider understands (signatures, encrypted reasoning), given back to it unread."""
+    """Parts that only the provider understands, such as signatures and encrypted reasoning; they are sent back to it unread."""
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "Message":
@@ -113,15 +73,12 @@ class Message(Strict):
         return len(to_json(self))
 
 
-MAX_MESSAGES = 10_000
-"""Messages that a caller sends at once: a workflow reads them in one task."""
-
 Messages = Annotated[tuple[Message, ...], FirstMistakes(MAX_MESSAGES)]
 """The messages that a caller sends."""
 
 
 class Log:
-    """Messages in order, with a running sha256 over them: the key by which a worker knows its copy is right."""
+    """Messages in order with a running sha256, by which a worker knows that its cached copy is right."""
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._messages: list[Message] = []
@@ -132,7 +89,7 @@ class Log:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Read and write a log as the list of its messages."""
+        """Return the schema by which a log is read and written as the list of its messages."""
         from_json = core_schema.no_info_after_validator_function(cls, handler(Annotated[list[Message], FirstMistakes()]))
         return core_schema.json_or_python_schema(
             json_schema=from_json,
@@ -141,7 +98,7 @@ class Log:
         )
 
     def append(self, message: Message) -> None:
-        """Add a message to the end."""
+        """Append a message."""
         line = to_json(message)
         self._messages.append(message)
         self._shas.append(hashlib.sha256(self.sha256().encode() + line).hexdigest())
@@ -163,23 +120,71 @@ class Log:
         return self._messages[start:stop]
 
 
+def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Return the tool calls of the last message, which still wait for their results."""
+    return messages[-1].tool_calls if messages else ()
+
+
 def code_of(text: str) -> str:
-    """Return the last fenced code block of `text`, or the whole text if it has none; a fence is CommonMark's, and closed."""
-    found: str | None = None
-    opened: re.Match[str] | None = None
+    """Return the last fenced code block of `text`, or the whole text where it has none; fences are CommonMark's, and closed."""
+    code: str | None = None
+    opening: re.Match[str] | None = None
     block: list[str] = []
     for line in text.splitlines(keepends=True):
         fence = _FENCE.fullmatch(line.rstrip())
-        if opened is None:
-            opened = fence if fence and not (fence["mark"][0] == "`" and "`" in fence["rest"]) else None
+        if opening is None:
+            opening = fence if fence and not (fence["mark"][0] == "`" and "`" in fence["rest"]) else None
             block = []
-        elif fence and fence["mark"].startswith(opened["mark"]) and not fence["rest"]:
-            found, opened = "".join(block), None
+        elif fence and fence["mark"].startswith(opening["mark"]) and not fence["rest"]:
+            code, opening = "".join(block), None
         else:
-            block.append(line.removeprefix(opened["indent"]))
-    return text if found is None else found
+            block.append(line.removeprefix(opening["indent"]))
+    return text if code is None else code
 
 
-def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """Return the tool calls of the last message that still wait for their results."""
-    return messages[-1].tool_calls if messages else ()
+class Usage(Strict):
+    """Tokens, calls, seconds and cost, summed over the model calls that were recorded."""
+
+    input: NonNegativeInt = 0
+    """Prompt tokens, the cached and the cache-written ones included."""
+    cached: NonNegativeInt = 0
+    """Prompt tokens that the provider read from its cache."""
+    cache_written: NonNegativeInt = 0
+    """Prompt tokens that the provider wrote to its cache, where it says so."""
+    output: NonNegativeInt = 0
+    """Completion tokens, reasoning included."""
+    reasoning: NonNegativeInt = 0
+    """Completion tokens spent on reasoning."""
+    calls: NonNegativeInt = 0
+    """Model calls that returned, malformed and refused replies included."""
+    attempts: NonNegativeInt = 0
+    """Requests that were sent, the failed ones included."""
+    seconds: NonNegativeFloat = 0
+    """The summed time in which a request was in flight."""
+    cost_usd: Annotated[float, Field(ge=0)] | None = None
+    """US dollars by the worker's price table; None where no call was made, or the price of some call is unknown."""
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """Return the sum, field by field; an unknown cost makes the sum's cost unknown."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        return Usage(**sums, seconds=round(self.seconds + other.seconds, 3), cost_usd=_cost(self, other))
+
+    def minus(self, earlier: "Usage") -> "Usage":
+        """Return the usage since `earlier`."""
+        differences = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTS}
+        since = earlier.cost_usd or 0.0 if earlier.cost_usd is not None or not earlier.calls else None
+        known = self.cost_usd is not None and since is not None
+        cost = round(max(self.cost_usd - since, 0.0), _DECIMALS) if known and differences["calls"] else None  # type: ignore[operator]  # known
+        return Usage(**differences, seconds=round(max(self.seconds - earlier.seconds, 0.0), 3), cost_usd=cost)
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.input + self.output
+
+
+def _cost(one: Usage, other: Usage) -> float | None:
+    """Return the sum of two costs; a usage without calls adds nothing, and makes nothing unknown."""
+    costs = [usage.cost_usd for usage in (one, other) if usage.calls]
+    known = [cost for cost in costs if cost is not None]
+    return round(sum(known), _DECIMALS) if costs and len(known) == len(costs) else None

@@ -1,4 +1,4 @@
-"""Who is called: models with their settings, graders and tools of other workers, and the budget for all of it."""
+"""Models with their settings, remote graders and tools, and the budget of a thread."""
 
 import json
 import re
@@ -10,28 +10,28 @@ from gradeloop.contract.base import OrText, Sparse, Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.text import clip, did_you_mean
 
-Provider = Literal["anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted"]
-PROVIDERS: tuple[str, ...] = get_args(Provider)
+ProviderName = Literal["anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted"]
+PROVIDERS: tuple[str, ...] = get_args(ProviderName)
 ALIASES = {"google": "google_genai", "gemini": "google_genai"}
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ModelConfig(Strict):
-    """Settings of a model call; what is absent is left to the provider."""
+    """The settings of a model call; the provider's defaults hold for absent ones."""
 
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     reasoning_effort: Effort | None = None
     thinking: Literal["adaptive", "disabled"] | Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """How a model that thinks before it answers does so; a number is its budget in tokens, where it takes one."""
+    """How a reasoning model thinks; a number is its budget in tokens, where the model accepts one."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     structured_output: bool | None = None
-    """Whether the server keeps a JSON Schema; by default as the worker's table of models says."""
+    """Whether the server enforces a JSON Schema; by default as the worker's table of models says."""
     extra: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
-    """What is added to the request's body as it is, for settings that have no name here."""
+    """Keys that are added to the request's body unchanged, for settings that have no field here."""
     base_url: str | None = None
-    """Where an OpenAI-compatible server listens; must be on the worker's allow-list."""
+    """The base URL of an OpenAI-compatible server, which must be on the worker's allow-list."""
 
     @field_validator("base_url")
     @classmethod
@@ -42,7 +42,7 @@ class ModelConfig(Strict):
 
 
 class ModelSpec(OrText):
-    """A provider's model and its settings."""
+    """A provider's model with its settings."""
 
     id: str
     config: ModelConfig = ModelConfig()
@@ -64,7 +64,7 @@ class ModelSpec(OrText):
         return f"{provider}:{model}"
 
     @property
-    def provider(self) -> Provider:
+    def provider(self) -> ProviderName:
         """The provider's name."""
         return _split(self.id)[0]  # type: ignore[return-value]  # the validator admits no other
 
@@ -75,17 +75,17 @@ class ModelSpec(OrText):
 
 
 def _split(value: str) -> tuple[str, str, str]:
-    """Split at the first `:`, or at the first `/` where it comes earlier (`openrouter/mistralai/m:free`)."""
-    found = re.search(r"[:/]", value)
-    at = found.start() if found else len(value)
-    return value[:at].strip(), value[at : at + 1], value[at + 1 :].strip()
+    """Split a model's id at the first `:`, or at the first `/` where it comes earlier (`openrouter/mistralai/m:free`)."""
+    separator = re.search(r"[:/]", value)
+    end = separator.start() if separator else len(value)
+    return value[:end].strip(), value[end : end + 1], value[end + 1 :].strip()
 
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class RemoteGrader(Strict):
-    """A grader that is not ours: an activity on somebody else's worker, in any language, or a function in our worker's tools."""
+    """A remote grader: an activity of another worker, in any language, or a function in the worker's tools."""
 
     activity: Sparse[Name | None] = None
     task_queue: Sparse[Name | None] = None
@@ -99,22 +99,23 @@ class RemoteGrader(Strict):
 
     @property
     def id(self) -> str:
-        """The name by which rows and evaluations tell who judged."""
+        """The name of the grader in rows and evaluations."""
         return f"function:{self.function}" if self.function else f"activity:{self.activity}"
 
 
 GraderSpec = ModelSpec | RemoteGrader
 
 
-def judge_of(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-    """Read who judges: a model as text or object, or somebody else, told by its keys, so that a mistake is told of one of them."""
+def parse_grader_spec(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+    """Parse a grader, a model or a remote grader by its keys, so that an error message is about one of the two."""
     if isinstance(value, ModelSpec | RemoteGrader):
         return value
-    elsewhere = isinstance(value, dict) and not {"activity", "task_queue", "function"}.isdisjoint(value)
-    return RemoteGrader.model_validate(value) if elsewhere else ModelSpec.model_validate(value)
+    is_remote = isinstance(value, dict) and not {"activity", "task_queue", "function"}.isdisjoint(value)
+    return RemoteGrader.model_validate(value) if is_remote else ModelSpec.model_validate(value)
 
 
 PARAMETERS_BYTES = 16 * 1024
+"""The largest JSON Schema of a remote tool: every call of the model has it in its prompt."""
 
 _NO_PARAMETERS: dict[str, JsonValue] = {"type": "object", "properties": {}}
 
@@ -122,22 +123,22 @@ ToolName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 
 
 class RemoteTool(Strict):
-    """What a model is told of the tool, and where it is served.
+    """A tool of another worker: its description for the model, and the task queue on which it is served.
 
-    The activity is given `{call, operation_id, arguments, draft}` and returns text or any JSON.
+    The activity takes `{call, operation_id, arguments, draft}` and returns text or any JSON.
     """
 
     name: ToolName
     description: Annotated[str, Field(min_length=1, max_length=4_000)]
     parameters: dict[str, JsonValue] = Field(default_factory=lambda: dict(_NO_PARAMETERS))
-    """A JSON Schema of type `object`."""
+    """The JSON Schema of the arguments, of type `object`."""
     activity: Annotated[str, Field(min_length=1, max_length=200)]
-    """The activity's type."""
+    """The type of the activity."""
     task_queue: Annotated[str, Field(min_length=1, max_length=200)]
     needs_approval: Sparse[bool] = False
-    """True: a person approves each call."""
+    """Whether a person approves every call."""
     repeatable: bool = Field(default=True, exclude_if=lambda value: value is True)
-    """False: it runs at most once a call, and where nobody knows whether it ran, the model is told so."""
+    """Whether a call may be retried; without that it runs at most once, and the model is told where its outcome is unknown."""
 
     @model_validator(mode="after")
     def _takes_an_object(self) -> Self:
@@ -148,43 +149,43 @@ class RemoteTool(Strict):
         return self
 
 
-def _kind(value: Any) -> str:  # noqa: ANN401 - raw input of any shape
-    return "<elsewhere>" if isinstance(value, dict | RemoteTool) else "<name>"
+def _tool_form(value: Any) -> str:  # noqa: ANN401 - raw input of any shape
+    return "<remote>" if isinstance(value, dict | RemoteTool) else "<name>"
 
 
-OfferedTool = Annotated[Annotated[ToolName, Tag("<name>")] | Annotated[RemoteTool, Tag("<elsewhere>")], Discriminator(_kind)]
-"""The name of a tool that the worker has, or a tool elsewhere."""
+OfferedTool = Annotated[Annotated[ToolName, Tag("<name>")] | Annotated[RemoteTool, Tag("<remote>")], Discriminator(_tool_form)]
+"""The name of one of the worker's tools, or the definition of a remote tool."""
 
 
-def names_of(tools: tuple[OfferedTool, ...]) -> tuple[str, ...]:
+def tool_names(tools: tuple[OfferedTool, ...]) -> tuple[str, ...]:
     """Return the names of all tools."""
     return tuple(tool if isinstance(tool, str) else tool.name for tool in tools)
 
 
-def ours(tools: tuple[OfferedTool, ...]) -> tuple[str, ...]:
-    """Return the names of those that the worker has."""
+def worker_tools(tools: tuple[OfferedTool, ...]) -> tuple[str, ...]:
+    """Return the names of the worker's own tools."""
     return tuple(tool for tool in tools if isinstance(tool, str))
 
 
-def elsewhere(tools: tuple[OfferedTool, ...]) -> dict[str, RemoteTool]:
-    """Return the others by name."""
+def remote_tools(tools: tuple[OfferedTool, ...]) -> dict[str, RemoteTool]:
+    """Return the remote tools by name."""
     return {tool.name: tool for tool in tools if not isinstance(tool, str)}
 
 
-def refuse_twins(tools: tuple[OfferedTool, ...]) -> None:
-    """Raise where two tools have one name."""
-    names = names_of(tools)
+def refuse_duplicate_tools(tools: tuple[OfferedTool, ...]) -> None:
+    """Raise ValueError where two tools have the same name."""
+    names = tool_names(tools)
     if twins := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"tools: {twins[0]!r} is there twice; give each tool a name of its own")
 
 
 class Budget(Strict):
-    """What a thread's model calls may cost in all; checked before each call."""
+    """The limits of a thread's model calls in total, checked before every call."""
 
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Tokens in and out."""
+    """The limit of prompt and completion tokens together."""
     max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """US dollars by the worker's price table; refused where the price of a model is not known."""
+    """The limit in US dollars by the worker's price table; refused where the price of a model is unknown."""
 
     @model_validator(mode="after")
     def _limits_something(self) -> "Budget":
@@ -193,7 +194,7 @@ class Budget(Strict):
         return self
 
     def overrun(self, usage: Usage) -> str | None:
-        """Say what is used up, or None where another call may be made."""
+        """Return which limit is used up; None where another call may be made."""
         if self.max_tokens is not None and usage.tokens >= self.max_tokens:
             return f"{usage.tokens} of {self.max_tokens} tokens are used"
         if self.max_cost_usd is not None and (usage.cost_usd or 0) >= self.max_cost_usd:

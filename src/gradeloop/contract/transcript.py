@@ -1,4 +1,4 @@
-"""Finished runs of agents: transcripts, their messages and metadata."""
+"""Finished runs of agents: transcripts with their messages and metadata."""
 
 import hashlib
 from typing import Annotated, Literal
@@ -10,27 +10,34 @@ from gradeloop.contract.base import FirstMistakes, Items, Sparse, Strict
 from gradeloop.contract.messages import Message, ToolCall
 
 RUN_BYTES = 3 * 512 * 1024
-"""A run as JSON, 1.5 MiB: it enters a history whole, in one payload of 2 MiB."""
+"""The largest run as JSON: it enters a history whole, in one payload of 2 MiB."""
+
 
 STORED_RUN_BYTES = 32 * 1024 * 1024
-"""The same where payloads are kept outside of Temporal."""
+"""The largest run where payloads are stored outside of Temporal."""
+
 
 TRANSCRIPTS = 100
+"""The most transcripts of one run."""
+
 
 RUN_MESSAGES = 100_000
-"""Messages of one transcript."""
+"""The most messages of one transcript."""
 
-Role = Literal["system", "user", "assistant", "tool"]
+
+RunRole = Literal["system", "user", "assistant", "tool"]
+
+
 RunId = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class RunMessage(Strict):
-    """One message; absent fields stay out of its JSON."""
+    """A message of a run; absent fields stay out of its JSON."""
 
-    role: Role
+    role: RunRole
     content: str = ""
     reasoning: Sparse[str | None] = None
-    """What the model thought before it spoke, where that was kept."""
+    """The model's reasoning before its answer, where it was recorded."""
     name: Sparse[str | None] = None
     tool_calls: Sparse[Items[ToolCall]] = ()
     tool_call_id: Sparse[str | None] = None
@@ -44,7 +51,7 @@ class RunMessage(Strict):
 
 
 class RunTranscript(Strict):
-    """One conversation of the run."""
+    """One conversation of a run."""
 
     id: str = ""
     name: Sparse[str | None] = None
@@ -53,19 +60,19 @@ class RunTranscript(Strict):
 
 
 class AgentRun(Strict):
-    """What an agent did, in one conversation or several."""
+    """A finished run of an agent, in one conversation or several."""
 
     id: RunId
     transcripts: Annotated[tuple[RunTranscript, ...], FirstMistakes(TRANSCRIPTS)] = Field(min_length=1, max_length=TRANSCRIPTS)
     metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
-    """Shown to a judge only where the judge asks for it: it may hold the answer."""
+    """Data about the run, shown to a judge only where the judge's configuration asks for it: it may hold the answer."""
 
     @model_validator(mode="after")
     def _names_its_transcripts(self) -> "AgentRun":
-        ids = [each.id or f"t{at}" for at, each in enumerate(self.transcripts)]
+        ids = [transcript.id or f"t{number}" for number, transcript in enumerate(self.transcripts)]
         if double := next((name for name in ids if ids.count(name) > 1), None):
             raise ValueError(f"two transcripts have the id {double!r}; give each its own")
-        named = tuple(each.model_copy(update={"id": name}) for each, name in zip(self.transcripts, ids, strict=True))
+        named = tuple(transcript.model_copy(update={"id": name}) for transcript, name in zip(self.transcripts, ids, strict=True))
         object.__setattr__(self, "transcripts", named)
         return self
 
@@ -78,33 +85,33 @@ class AgentRun(Strict):
         return hashlib.sha256(self.json_bytes()).hexdigest()
 
 
-def as_log(run: AgentRun) -> list[Message]:
-    """Return the run as the messages of one thread, to which criteria are put; of several transcripts, each message names its own."""
+def run_as_messages(run: AgentRun) -> list[Message]:
+    """Return the run as the messages of one thread for judging by criteria; with several transcripts, every message names its own."""
     several = len(run.transcripts) > 1
     return [
-        _message(message, f"{at} {transcript.name or transcript.id}" if several else message.name)
-        for at, transcript in enumerate(run.transcripts)
+        _message(message, f"{number} {transcript.name or transcript.id}" if several else message.name)
+        for number, transcript in enumerate(run.transcripts)
         for message in transcript.messages
         if message.content.strip() or message.reasoning or message.tool_calls or message.role == "tool"
     ]
 
 
-def _message(message: RunMessage, name: str | None) -> Message:
-    told = message.content if not message.reasoning else f"[reasoning]\n{message.reasoning}\n[end of reasoning]\n{message.content}"
-    if message.role == "tool":
-        return Message(role="tool", content=told, name=name, tool_call_id=message.tool_call_id or "unknown")
-    if message.role == "system":
-        return Message(role="user", content=told, name=name, source="system")
-    return Message(role=message.role, content=told, name=name, tool_calls=message.tool_calls)
-
-
-def answer_of(log: list[Message]) -> int:
-    """Return the index of what is judged as the draft: the last answer in words, else the last message."""
-    answers = [at for at, each in enumerate(log) if each.role == "assistant" and not each.tool_calls and each.content.strip()]
+def draft_index(log: list[Message]) -> int:
+    """Return the index of the message that is judged as the draft: the last answer with text, else the last message."""
+    answers = [at for at, message in enumerate(log) if message.role == "assistant" and not message.tool_calls and message.content.strip()]
     return answers[-1] if answers else len(log) - 1
 
 
-def request_of(log: list[Message], draft: int) -> int:
+def request_index(log: list[Message], draft: int) -> int:
     """Return the index of the request that the draft answers: the last message of the user before it, else the first message."""
-    asked = (at for at in range(draft, -1, -1) if log[at].role == "user" and log[at].source is None)
-    return next(asked, 0)
+    requests = (at for at in range(draft, -1, -1) if log[at].role == "user" and log[at].source is None)
+    return next(requests, 0)
+
+
+def _message(message: RunMessage, name: str | None) -> Message:
+    content = message.content if not message.reasoning else f"[reasoning]\n{message.reasoning}\n[end of reasoning]\n{message.content}"
+    if message.role == "tool":
+        return Message(role="tool", content=content, name=name, tool_call_id=message.tool_call_id or "unknown")
+    if message.role == "system":
+        return Message(role="user", content=content, name=name, source="system")
+    return Message(role=message.role, content=content, name=name, tool_calls=message.tool_calls)

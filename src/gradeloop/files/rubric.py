@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.contract.criterion import PROMPT_CHARACTERS, places
+from gradeloop.contract.criterion import PROMPT_CHARACTERS, criterion_paths
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import Places, read_placed, read_yaml
@@ -104,7 +104,7 @@ def refuse_bad_rubric(value: JsonValue, placed: Places, prefix: tuple[int | str,
 def _path_in_file(value: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:  # noqa: ANN401 - JSON of any shape
     """Return the path in the file of a location in the rubric, which numbers nested criteria in one line."""
     if len(location) > 1 and location[0] == "criteria" and isinstance(value, dict) and isinstance(location[1], int):
-        written = [path for path, _, _ in places(value.get("criteria") or ())]
+        written = [path for path, _, _ in criterion_paths(value.get("criteria") or ())]
         if location[1] < len(written):
             return ("criteria", *written[location[1]], *location[2:])
     return location

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.prompts import VERSION, rubric_text
+from gradeloop.grading.prompts import PROMPT_VERSION, render_rubric
 from gradeloop.grading.scoring import CallGroup
 
 KEPT = 500
@@ -41,13 +41,13 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
     """
     asked = {
         "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
-        "text": rubric_text(rubric, None if group.alone else group.criteria),
+        "text": render_rubric(rubric, None if group.alone else group.criteria),
         "form": [group.pass_score, group.scored, group.quoted, group.alone],
         "instructions": [rubric.instructions, instructions],
         "prompt": group.prompt.model_dump(mode="json") if group.prompt else None,
         "language": rubric.language,
         "judge": judge.model_dump(mode="json"),
-        "version": VERSION,
+        "version": PROMPT_VERSION,
         "tools": tools,
         "records": records,
         "request": request,

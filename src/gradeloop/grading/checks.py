@@ -19,7 +19,7 @@ PATTERN_CHARACTERS = 10_000
 
 
 @functools.lru_cache(maxsize=512)
-def compiled(pattern: str) -> Any:  # noqa: ANN401 - RE2's own type, which its package does not export
+def compile_pattern(pattern: str) -> Any:  # noqa: ANN401 - RE2's own type, which its package does not export
     """Return the pattern, ready to use.
 
     Raises:
@@ -90,7 +90,7 @@ def depth(value: object) -> int:
     return deepest
 
 
-def no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object; json's hook.
 
     Raises:
@@ -104,7 +104,7 @@ def no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return read
 
 
-def no_constant(name: str) -> Any:  # noqa: ANN401 - json's hook
+def refuse_constant(name: str) -> Any:  # noqa: ANN401 - json's hook
     """Refuse NaN and Infinity; json's hook."""
     raise ValueError(f"{name} is not JSON")
 
@@ -116,7 +116,7 @@ def _finite(text: str) -> float:
     return number
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=no_doubles, parse_constant=no_constant, parse_float=_finite)
+_DECODER = json.JSONDecoder(object_pairs_hook=refuse_duplicate_keys, parse_constant=refuse_constant, parse_float=_finite)
 
 
 STEPS = 200_000
@@ -136,7 +136,7 @@ def read_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
     if len(text.encode(errors="replace")) > JSON_BYTES:
         raise ValueError(f"the JSON has more than {JSON_BYTES} bytes")
     try:
-        value = json.loads(text, parse_constant=no_constant)
+        value = json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON: {str(error)[:200]}") from None
     if (deep := depth(value)) > DEPTH:
@@ -144,7 +144,7 @@ def read_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
     return value
 
 
-def refuse_unfit(schema: dict[str, Any]) -> None:
+def validate_schema(schema: dict[str, Any]) -> None:
     """Raise ValueError where a schema is none, or none that is checked in bounded time."""
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
     from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped]
@@ -210,7 +210,7 @@ def _bounded() -> Any:  # noqa: ANN401 - a class that the library makes
 def _pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
     from jsonschema.exceptions import ValidationError
 
-    if validator.is_type(instance, "string") and not compiled(pattern).search(instance):
+    if validator.is_type(instance, "string") and not compile_pattern(pattern).search(instance):
         yield ValidationError(f"{instance[:100]!r} does not match {pattern[:100]!r}")
 
 
@@ -219,7 +219,7 @@ def _pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any,
         return
     for pattern, subschema in patterns.items():
         for key, value in instance.items():
-            if compiled(pattern).search(key):
+            if compile_pattern(pattern).search(key):
                 yield from validator.descend(value, subschema, path=key, schema_path=pattern)
 
 
@@ -228,7 +228,7 @@ def _additional(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iter
 
     if not validator.is_type(instance, "object"):
         return
-    patterns = [compiled(pattern) for pattern in schema.get("patternProperties", {})]
+    patterns = [compile_pattern(pattern) for pattern in schema.get("patternProperties", {})]
     known = schema.get("properties", {})
     for key, value in instance.items():
         if key in known or any(pattern.search(key) for pattern in patterns):
@@ -248,7 +248,7 @@ def _unique(validator: Any, wanted: bool, instance: Any, _: Any) -> Iterator[Any
             yield ValidationError("the array has the same item twice")
 
 
-Kind = Literal[
+TextCheckKind = Literal[
     "equals",
     "contains",
     "icontains",
@@ -261,7 +261,7 @@ Kind = Literal[
     "is-json",
     "contains-json",
 ]
-KINDS: tuple[str, ...] = get_args(Kind)
+KINDS: tuple[str, ...] = get_args(TextCheckKind)
 
 SHOWN = 200
 """Characters of what was found or wanted that is told."""
@@ -281,7 +281,7 @@ _SENTENCES = {
 }
 
 
-def refuse_unusable(arguments: Mapping[str, JsonValue]) -> None:
+def validate_text_check(arguments: Mapping[str, JsonValue]) -> None:
     """Raise ValueError where arguments are missing, odd, or of a kind that takes others."""
     if odd := sorted(set(arguments) - {"kind", "value", "negate"}):
         raise ValueError(f"unknown argument {odd[0]!r}; give kind, value and negate")
@@ -296,29 +296,29 @@ def refuse_unusable(arguments: Mapping[str, JsonValue]) -> None:
 def _refuse_value(kind: str, value: JsonValue) -> None:
     if kind.endswith("-json"):
         if value is not None:
-            refuse_unfit(schema_of(value))
+            validate_schema(schema_of(value))
     elif value is None:
         raise ValueError(f"{kind} has no value; write what is looked for")
     elif kind.endswith(("-all", "-any")):
-        words_of(value)
+        texts_of(value)
     elif kind != "equals":
-        text = word_of(value, kind)
+        text = text_of(value, kind)
         if not text:
             raise ValueError(f"the value of {kind} is empty, which every text has in it; write what is looked for")
         if kind == "regex":
-            compiled(text)
+            compile_pattern(text)
 
 
-def described(arguments: Mapping[str, JsonValue]) -> str:
+def describe_text_check(arguments: Mapping[str, JsonValue]) -> str:
     """Return what a text has to be, as a sentence: `it contains '5 days'`."""
     kind, value = str(arguments["kind"]), arguments.get("value")
     words = _SENTENCES[kind][bool(arguments.get("negate"))]
     if kind.endswith("-json"):
         return f"{words} that fits the schema" if value is not None else words
-    return f"{words} {shown(value)}"
+    return f"{words} {show_value(value)}"
 
 
-def shown(value: JsonValue) -> str:
+def show_value(value: JsonValue) -> str:
     """Return a value for a message, cut."""
     return clip(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), SHOWN)
 
@@ -330,14 +330,14 @@ def schema_of(value: JsonValue) -> dict[str, Any]:
     return value
 
 
-def word_of(value: JsonValue, kind: str) -> str:
+def text_of(value: JsonValue, kind: str) -> str:
     """Return a text, or a number or truth value as JSON writes it; raise ValueError for anything else."""
     if isinstance(value, dict | list) or value is None:
         raise ValueError(f"the value of {kind} is {clip(str(value))}; write a text")
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def words_of(value: JsonValue) -> list[str]:
+def texts_of(value: JsonValue) -> list[str]:
     """Return the texts of a list, or of one text with commas between them, quoted where a comma is meant.
 
     Raises:
@@ -348,10 +348,8 @@ def words_of(value: JsonValue) -> list[str]:
         value = [row.strip() for row in (rows[0] if rows else []) if row.strip()]
     if not isinstance(value, list) or not value:
         raise ValueError(f"{clip(str(value))} is no list of texts; write one, or texts with commas between them")
-    return [word_of(each, "an item") for each in value]
+    return [text_of(each, "an item") for each in value]
 
-
-__all__ = ["BEGINNINGS", "KINDS", "outcome"]
 
 BEGINNINGS = 1000
 """Of JSON in a text: every `{` and `[` may be one, and each is read to where it breaks off."""
@@ -359,7 +357,7 @@ BEGINNINGS = 1000
 Gap = str | None
 
 
-def outcome(draft: str, arguments: Mapping[str, JsonValue]) -> CheckOutcome:
+def run_text_check(draft: str, arguments: Mapping[str, JsonValue]) -> CheckOutcome:
     """Say whether a text passes, and if not what was wanted and what was found.
 
     Args:
@@ -369,11 +367,13 @@ def outcome(draft: str, arguments: Mapping[str, JsonValue]) -> CheckOutcome:
     Raises:
         ValueError: The arguments cannot be used; that is no word on the text.
     """
-    refuse_unusable(arguments)
+    validate_text_check(arguments)
     gap = _CHECKS[str(arguments["kind"])](draft, arguments.get("value"))
     if not arguments.get("negate"):
         return CheckOutcome(passed=gap is None, gap=None if gap is None else shortened(gap))
-    return CheckOutcome(passed=gap is not None, gap=None if gap else shortened(f"{described(arguments)}; found {clip(draft, SHOWN)}"))
+    return CheckOutcome(
+        passed=gap is not None, gap=None if gap else shortened(f"{describe_text_check(arguments)}; found {clip(draft, SHOWN)}")
+    )
 
 
 def _equals(draft: str, value: JsonValue) -> Gap:
@@ -383,8 +383,8 @@ def _equals(draft: str, value: JsonValue) -> Gap:
         except ValueError:
             same = False
     else:
-        same = draft == word_of(value, "equals")
-    return None if same else f"wanted {shown(value)}, found {clip(draft, SHOWN)}"
+        same = draft == text_of(value, "equals")
+    return None if same else f"wanted {show_value(value)}, found {clip(draft, SHOWN)}"
 
 
 def _comparable(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
@@ -397,17 +397,17 @@ def _comparable(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
 
 
 def _contains(draft: str, value: JsonValue, *, fold: bool = False) -> Gap:
-    missing = _missing(draft, [word_of(value, "contains")], fold=fold)
+    missing = _missing(draft, [text_of(value, "contains")], fold=fold)
     return f"{clip(missing[0], SHOWN)} is not in it; found {clip(draft, SHOWN)}" if missing else None
 
 
 def _contains_all(draft: str, value: JsonValue, *, fold: bool = False) -> Gap:
-    missing = _missing(draft, words_of(value), fold=fold)
+    missing = _missing(draft, texts_of(value), fold=fold)
     return f"not in it: {', '.join(clip(each) for each in missing)}; found {clip(draft, SHOWN)}" if missing else None
 
 
 def _contains_any(draft: str, value: JsonValue, *, fold: bool = False) -> Gap:
-    words = words_of(value)
+    words = texts_of(value)
     none = len(_missing(draft, words, fold=fold)) == len(words)
     return f"none of these is in it: {', '.join(clip(word) for word in words)}; found {clip(draft, SHOWN)}" if none else None
 
@@ -418,12 +418,16 @@ def _missing(draft: str, words: list[str], *, fold: bool) -> list[str]:
 
 
 def _starts_with(draft: str, value: JsonValue) -> Gap:
-    text = word_of(value, "starts-with")
-    return None if draft.startswith(text) else f"wanted {shown(value)} at the beginning, found {clip(draft[: len(text) + 40], SHOWN)}"
+    text = text_of(value, "starts-with")
+    return None if draft.startswith(text) else f"wanted {show_value(value)} at the beginning, found {clip(draft[: len(text) + 40], SHOWN)}"
 
 
 def _regex(draft: str, value: JsonValue) -> Gap:
-    return None if compiled(word_of(value, "regex")).search(draft) else f"nothing matches {shown(value)}; found {clip(draft, SHOWN)}"
+    return (
+        None
+        if compile_pattern(text_of(value, "regex")).search(draft)
+        else f"nothing matches {show_value(value)}; found {clip(draft, SHOWN)}"
+    )
 
 
 def _is_json(draft: str, value: JsonValue) -> Gap:

@@ -7,15 +7,15 @@ from itertools import accumulate
 
 from gradeloop.contract.evaluation import Quote, Verdict
 from gradeloop.contract.messages import Message
-from gradeloop.grading.prompts import records, visible
+from gradeloop.grading.prompts import escape_invisible, records
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """Return the text with every run of white space as one blank."""
     return " ".join(text.split())
 
 
-class Folded:
+class FoldedText:
     """A folded text that remembers where its characters stood."""
 
     def __init__(self, text: str) -> None:
@@ -26,7 +26,7 @@ class Folded:
 
     def span(self, wanted: str) -> tuple[int, int] | None:
         """Return where a quote stands, in characters of the text as it is; None where it does not."""
-        needle = folded(wanted)
+        needle = fold(wanted)
         at = self.text.find(needle) if needle else -1
         return None if at < 0 else self.unfolded(at, at + len(needle))
 
@@ -51,9 +51,9 @@ SIMILARITY = 95.0
 _DIGITS = re.compile(r"\d+")
 
 
-def verified(verdict: Verdict, messages: Sequence[Message]) -> Verdict:
+def verify_quotes(verdict: Verdict, messages: Sequence[Message]) -> Verdict:
     """Return the verdict with each quote marked as found in the record that it names, or not."""
-    texts = [folded(str(record["text"])) for record in records(messages)]
+    texts = [fold(str(record["text"])) for record in records(messages)]
     rows = []
     for row in verdict.criteria:
         quotes = [quote.model_copy(update={"quote_verified": _stands(quote, texts)}) for quote in row.quotes or ()]
@@ -64,19 +64,19 @@ def verified(verdict: Verdict, messages: Sequence[Message]) -> Verdict:
 def _stands(quote: Quote, texts: Sequence[str]) -> bool:
     if not 0 <= quote.record < len(texts):
         return False
-    wanted, text = folded(quote.quote), texts[quote.record]
+    wanted, text = fold(quote.quote), texts[quote.record]
     if not wanted:
         return False
-    return wanted in text or wanted in visible(text) or _nearly(wanted, text)
+    return wanted in text or wanted in escape_invisible(text) or _nearly(wanted, text)
 
 
 def _nearly(wanted: str, text: str) -> bool:
     """True where a long quote stands there with small differences, and with the same numbers."""
-    span = nearest(wanted, text)
+    span = nearest_passage(wanted, text)
     return span is not None and _DIGITS.findall(wanted) == _DIGITS.findall(_widened(text, *span))
 
 
-def nearest(wanted: str, text: str) -> tuple[int, int] | None:
+def nearest_passage(wanted: str, text: str) -> tuple[int, int] | None:
     """Return where the passage stands that a long quote is close to; both with white space folded."""
     if not FUZZY_CHARACTERS <= len(wanted) <= LONGEST_FUZZY:
         return None

@@ -38,15 +38,15 @@ def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Ru
     if variables is None:
         return rubric
     try:
-        refuse_large(variables)
-        return None if rubric is None else filled(rubric, variables)
+        refuse_large_vars(variables)
+        return None if rubric is None else fill_rubric(rubric, variables)
     except ValidationError as error:
         raise InvalidRequest(f"with its variables filled in, the rubric is none: {explain(error)}") from None
     except RecursionError:
         raise InvalidRequest("vars: nested too deeply; flatten them") from None
 
 
-def filled(rubric: Rubric, variables: Mapping[str, JsonValue]) -> Rubric:
+def fill_rubric(rubric: Rubric, variables: Mapping[str, JsonValue]) -> Rubric:
     """Return the rubric with the variables in its texts.
 
     Raises:
@@ -69,7 +69,7 @@ def filled(rubric: Rubric, variables: Mapping[str, JsonValue]) -> Rubric:
     return told.model_copy(update={"prompt": prompt, "criteria": criteria})
 
 
-def refuse_large(variables: Mapping[str, JsonValue]) -> None:
+def refuse_large_vars(variables: Mapping[str, JsonValue]) -> None:
     """Raise InvalidRequest where the variables are too large."""
     size = len(json.dumps(dict(variables), ensure_ascii=False).encode(errors="replace"))
     if size > VARS_BYTES:

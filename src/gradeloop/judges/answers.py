@@ -14,7 +14,7 @@ from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import leading_json, strict_json
-from gradeloop.grading.quotes import Folded
+from gradeloop.grading.quotes import FoldedText
 from gradeloop.judges.contract import REASONING, SchemaJudge
 from gradeloop.judges.prompt import Block, blocks_of
 from gradeloop.judges.schema import OutputKey, citing_texts, keys_of, problems_of, value_at, with_value, without_nulls
@@ -271,7 +271,7 @@ class CitedBlock:
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self._folded: Folded | None = None
+        self._folded: FoldedText | None = None
 
     def find(self, quote: str) -> tuple[int, int] | None:
         """Return where a quote stands in the block, white space folded; one copied with JSON's escapes is tried without them too."""
@@ -280,7 +280,7 @@ class CitedBlock:
             at = text.find(wanted) if wanted.strip() else -1
             if at >= 0:
                 return at, at + len(wanted)
-            self._folded = self._folded or Folded(text)
+            self._folded = self._folded or FoldedText(text)
             if span := self._folded.span(wanted):
                 return span
         return None

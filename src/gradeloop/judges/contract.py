@@ -16,10 +16,10 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import RUBRIC_BYTES, Rubric
 from gradeloop.contract.thread import Grader, Priority
-from gradeloop.contract.transcript import RUN_BYTES, STORED_RUN_BYTES, AgentRun, as_log
+from gradeloop.contract.transcript import RUN_BYTES, STORED_RUN_BYTES, AgentRun, run_as_messages
 from gradeloop.errors import InvalidRequest, RunTooLarge, explain
 from gradeloop.grading import prompts
-from gradeloop.grading.prompts import prompt_text
+from gradeloop.grading.prompts import read_prompt_text
 from gradeloop.judges.schema import refuse_schema
 from gradeloop.text import clip, did_you_mean
 
@@ -174,7 +174,7 @@ _DOCENT_NOTES = ("context_window", "uses_byok")
 def default_templates(mode: ParsingMode, key: str) -> tuple[PromptTemplate, ...]:
     """Return the templates of a judge without its own: one message."""
     form = "constrained" if mode == "CONSTRAINED_DECODING" else "tagged"
-    return (PromptTemplate(role="user", content=prompt_text(f"judge_{form}").replace("@key@", key)),)
+    return (PromptTemplate(role="user", content=read_prompt_text(f"judge_{form}").replace("@key@", key)),)
 
 
 class SchemaJudge(Strict):
@@ -390,7 +390,7 @@ class JudgingRequest(Strict):
 
     @model_validator(mode="after")
     def _has_messages(self) -> "JudgingRequest":
-        if isinstance(self.judge, CriteriaJudge) and not as_log(self.run):
+        if isinstance(self.judge, CriteriaJudge) and not run_as_messages(self.run):
             raise ValueError(f"run: no message of {self.run.id!r} says anything; there is nothing to judge")
         return self
 
@@ -430,7 +430,7 @@ def judging_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0) -> str:
 
     An earlier version of gradeloop gives the same id as long as its prompts have the same version.
     """
-    prompt_version = prompts.VERSION if isinstance(judge, CriteriaJudge) else JUDGE_PROMPT_VERSION
+    prompt_version = prompts.PROMPT_VERSION if isinstance(judge, CriteriaJudge) else JUDGE_PROMPT_VERSION
     identity = f"{judge.sha256()} {prompt_version} {run_sha256} {repeat}"
     return f"judging-{hashlib.sha256(identity.encode()).hexdigest()}"
 

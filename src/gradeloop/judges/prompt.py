@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.messages import Message
 from gradeloop.contract.transcript import AgentRun, RunMessage
-from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, caps, elided, line, prompt_text
+from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, elide, longest_shown, read_prompt_text, record_line
 from gradeloop.judges.contract import SchemaJudge, fill_template
 from gradeloop.judges.schema import wants_citations
 
@@ -59,7 +59,7 @@ def render_run(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int
         metadata: Whether the run's metadata is shown too.
         budget: Characters of text shown in all.
     """
-    records = (line(record, nonce) for record in _records(run, budget, metadata=metadata))
+    records = (record_line(record, nonce) for record in _records(run, budget, metadata=metadata))
     return "\n".join([f"=== agent run {nonce} ===", *records, f"=== end of agent run {nonce} ==="])
 
 
@@ -70,7 +70,7 @@ def is_cut(run: AgentRun, budget: int = TRANSCRIPT_BUDGET) -> bool:
 
 def _records(run: AgentRun, budget: int, *, metadata: bool) -> Iterator[dict[str, object]]:
     shown = blocks_of(run)
-    cap = caps([len(block.text) for block in shown], budget)
+    cap = longest_shown([len(block.text) for block in shown], budget)
     if metadata and run.metadata:
         yield {"metadata": "R0M", "value": run.metadata}
     for at, transcript in enumerate(run.transcripts):
@@ -79,7 +79,7 @@ def _records(run: AgentRun, budget: int, *, metadata: bool) -> Iterator[dict[str
             yield {"metadata": f"T{at}M", "value": transcript.metadata}
         for block in (block for block in shown if block.transcript == at):
             name = {"name": block.name} if block.name else {}
-            yield {"block": block.label, "role": block.role, **name, "text": elided(block.text, cap)}
+            yield {"block": block.label, "role": block.role, **name, "text": elide(block.text, cap)}
             message_metadata = transcript.messages[block.index].metadata
             if metadata and message_metadata:
                 yield {"metadata": f"{block.label}M", "value": message_metadata}
@@ -95,7 +95,7 @@ SHOWN_ITEMS = 50
 """Items that are left of a list that is cut."""
 
 _TEXTS = {
-    name: prompt_text(f"judge_{name}")
+    name: read_prompt_text(f"judge_{name}")
     for name in ("boundary", "citations", "citations_metadata", "form_json", "form_yaml", "repair", "reflect")
 }
 
@@ -143,7 +143,7 @@ def repair_message(judge: SchemaJudge, problems: Sequence[str]) -> Message:
 def reflection_message(judge: SchemaJudge, answers: Sequence[dict[str, JsonValue]], nonce: str) -> Message:
     """Build the message that asks to weigh several answers to the same question."""
     whole = sum(len(json.dumps(answer)) for answer in answers) <= REFLECTED_CHARACTERS
-    shown = [line({"answer": at + 1, "output": answer if whole else _shortened(answer)}, nonce) for at, answer in enumerate(answers)]
+    shown = [record_line({"answer": at + 1, "output": answer if whole else _shortened(answer)}, nonce) for at, answer in enumerate(answers)]
     fenced = "\n".join([f"=== answers {nonce} ===", *shown, f"=== end of answers {nonce} ==="])
     return Message(role="user", content=_TEXTS["reflect"].format(count=len(answers), answers=fenced, tags=_tags(judge)))
 

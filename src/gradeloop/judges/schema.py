@@ -13,7 +13,7 @@ from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped
 from pydantic import JsonValue
 
 from gradeloop.errors import MISTAKES
-from gradeloop.grading.checks import compiled
+from gradeloop.grading.checks import compile_pattern
 from gradeloop.text import clip, did_you_mean
 
 Path = tuple[str, ...]
@@ -194,7 +194,7 @@ def _bound_problems(schema: Schema, at: str) -> Iterator[str]:
         yield f"{at}.format is {clip(json.dumps(schema['format']))}.{did_you_mean(str(schema['format']), list(FORMATS))}"
     if "pattern" in schema:
         try:
-            compiled(schema["pattern"])
+            compile_pattern(schema["pattern"])
         except ValueError as error:
             yield f"{at}.pattern: {error}"
     if "multipleOf" in schema and schema["multipleOf"] <= 0:
@@ -269,7 +269,7 @@ def _validator() -> Any:  # noqa: ANN401 - a class that the library makes
 
 
 def _check_pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
-    if validator.is_type(instance, "string") and not compiled(pattern).search(instance):
+    if validator.is_type(instance, "string") and not compile_pattern(pattern).search(instance):
         yield ValidationError(f"{instance[:100]!r} does not match {pattern[:100]!r}")
 
 

@@ -142,7 +142,7 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool) -> tupl
         return judge, None
     named = judge.judge_model if not isinstance(judge, CriteriaJudge) else judge.grader.model if judge.grader else None
     needs_model = not isinstance(judge, CriteriaJudge) or any(None in criterion.judges for criterion in judge.rubric.judged)
-    is_remote = isinstance(judge, CriteriaJudge) and judge.grader is not None and judge.grader.elsewhere is not None
+    is_remote = isinstance(judge, CriteriaJudge) and judge.grader is not None and judge.grader.remote is not None
     if named is None and needs_model and not is_remote:
         chosen = require_default_model(os.environ, "grader")
         return _with_grader_model(judge, chosen.spec), f"judge: {chosen.spec.id}, because {chosen.variable} is set"

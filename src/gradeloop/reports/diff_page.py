@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradeloop.compare.compare import CaseComparison, CaseSide, Comparison, CriterionChange, CriterionSide, Outcome
-from gradeloop.compare.wording import beside, counts_line, overall_lines, passed_of, result_of, scores, why, word
+from gradeloop.compare.wording import (
+    batch_facts,
+    change_reason,
+    counts_line,
+    outcome_label,
+    overall_lines,
+    passed_of,
+    score_change,
+    side_result,
+)
 from gradeloop.reports.html import document
 
 MOST_SAME = 5_000
@@ -69,7 +78,7 @@ def comparison_page(found: Comparison) -> str:
         found=found,
         sum_line=counts_line(found.counts, len(found.cases)),
         overall=list(overall_lines(found)),
-        tiles=[(number, word(outcome), _TILES.get(outcome, "")) for outcome, number in found.counts.items()],
+        tiles=[(number, outcome_label(outcome), _TILES.get(outcome, "")) for outcome, number in found.counts.items()],
         batches=_batches(found),
         filters=_filters(rows),
         rows=rows,
@@ -84,7 +93,7 @@ def comparison_page(found: Comparison) -> str:
 
 def _batches(found: Comparison) -> list[tuple[str, dict[str, str]]]:
     """Return the facts about each batch, without those that neither has."""
-    a, b = beside(found.a), beside(found.b)
+    a, b = batch_facts(found.a), batch_facts(found.b)
     shown = [name for name in a if a[name] or b[name]]
     return [(letter, {name: facts[name] for name in shown}) for letter, facts in (("A", a), ("B", b))]
 
@@ -100,14 +109,16 @@ def _row(number: int, row: CaseComparison) -> DiffRow:
     return DiffRow(
         number=number,
         row=row,
-        word=word(row.outcome),
+        word=outcome_label(row.outcome),
         flags=tuple(flags),
         a=_badge(row.a),
         b=_badge(row.b),
-        scores=scores(row),
+        scores=score_change(row),
         moved=moved,
-        why=why(row),
-        changes=tuple(ChangeView(change, word(change.outcome), _side_text(change.a), _side_text(change.b)) for change in row.changes),
+        why=change_reason(row),
+        changes=tuple(
+            ChangeView(change, outcome_label(change.outcome), _side_text(change.a), _side_text(change.b)) for change in row.changes
+        ),
     )
 
 
@@ -115,7 +126,7 @@ def _badge(side: CaseSide | None) -> Badge | None:
     if side is None:
         return None
     kinds = {"passed": "passed", "failed": "failed", "error": "error", "waiting": "waiting", None: _kind(side)}
-    return Badge(kinds.get(side.status, "none"), result_of(side))
+    return Badge(kinds.get(side.status, "none"), side_result(side))
 
 
 def _kind(side: CaseSide) -> str:

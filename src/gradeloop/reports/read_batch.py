@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchStatus, BatchSummary, Case, CaseResult, CaseStatus
-from gradeloop.batches.outputs import VERDICTS
+from gradeloop.batches.outputs import STATUS_LABELS
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.compare.sources import read_export
@@ -45,7 +45,7 @@ def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
         name=result.id,
         kind="case",
         verdict=COLOURS[result.status],
-        word=VERDICTS[result.status][0],
+        word=STATUS_LABELS[result.status][0],
         thread_id=thread_of(result, None),
         about=about(result),
         score=result.score,
@@ -67,7 +67,7 @@ def with_thread(result: CaseResult, thread: RunReport) -> RunReport:
     """
     now = {"thread now": thread.word.replace("_", " ")} if thread.verdict != COLOURS[result.status] else {}
     told = {"kind": "case", "name": result.id, "about": about(result) | now | thread.about}
-    counted = {} if result.status in OPEN else {"verdict": COLOURS[result.status], "word": VERDICTS[result.status][0]}
+    counted = {} if result.status in OPEN else {"verdict": COLOURS[result.status], "word": STATUS_LABELS[result.status][0]}
     return thread.model_copy(update=told | counted)
 
 
@@ -254,14 +254,14 @@ class _Told:
         self._batch_id = batch_id
 
     def __iter__(self) -> Iterator[tuple[Case | None, CaseResult]]:
-        return iter(self._reader.told(self._batch_id))
+        return iter(self._reader.cases(self._batch_id))
 
 
 def _threads(reader: BatchReader, batch_id: str) -> tuple[list[str], bool]:
     """Return the threads of a batch's cases, those that did not pass first, and whether cases are repeated."""
     found: list[tuple[bool, str]] = []
     repeated = False
-    for case, result in reader.told(batch_id):
+    for case, result in reader.cases(batch_id):
         repeated |= case.repeat > 0
         if (name := thread_of(result, batch_id)) is not None:
             found.append((result.status == "passed", name))

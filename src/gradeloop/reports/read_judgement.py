@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.contract.transcript import AgentRun, answer_of, as_log
+from gradeloop.contract.transcript import AgentRun, draft_index, run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import status_of
 from gradeloop.judges.answers import Citation
@@ -198,7 +198,7 @@ def _story(telling: _Telling) -> RunReport:
 
 
 def _by_criteria(telling: _Telling) -> RunReport:
-    log = as_log(telling.run) if telling.run else []
+    log = run_as_messages(telling.run) if telling.run else []
     evaluation = _evaluation(telling, log)
     passed = evaluation.result == "satisfied"
     update = {
@@ -243,7 +243,7 @@ def _draft(result: JudgeResult, log: list[Message]) -> int:
     said = result.result_metadata.get("draft")
     if isinstance(said, int) and said >= 0 and (not log or said < len(log)):
         return said
-    return max(answer_of(log), 0)
+    return max(draft_index(log), 0)
 
 
 def _by_schema(telling: _Telling) -> RunReport:

@@ -18,12 +18,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from gradeloop.client.client import GradingClient
 from gradeloop.client.thread import ThreadHandle, error_of_rpc
 from gradeloop.contract.base import Page
-from gradeloop.contract.evaluation import CheckOutcome, Evaluation, Event, Evidence, check_outcome, evidence_of
+from gradeloop.contract.evaluation import CheckOutcome, Evaluation, Event, Evidence, build_evidence, parse_check_outcome
 from gradeloop.contract.messages import Message
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import TASK_QUEUE, RunResult, ThreadState
 from gradeloop.errors import InvalidRequest, ServerUnreachable
-from gradeloop.grading.scoring import best_of
+from gradeloop.grading.scoring import best_evaluation
 from gradeloop.reports.model import RunReport, ToolEvidence, Verdict
 from gradeloop.text import clip
 
@@ -436,7 +436,7 @@ class _Reading:
         """Return what a call found, or its error; empty where it has not ended."""
         call = str(asked.get("call") or "")
         if (trouble := await activity.trouble(self._temporal)) is not None:
-            return evidence_of(call, trouble, failed=True)
+            return build_evidence(call, trouble, failed=True)
         if activity.ended is None:
             return Evidence(call=call, text="")
         value = await self._value(activity.output)
@@ -452,11 +452,11 @@ class _Reading:
 
 def _foreign(call: str, value: JsonValue, *, is_check: bool) -> Evidence:
     if not is_check:
-        return evidence_of(call, value)
+        return build_evidence(call, value)
     try:
-        return Evidence(call=call, text=_decided(check_outcome(value)))
+        return Evidence(call=call, text=_decided(parse_check_outcome(value)))
     except TypeError as error:
-        return evidence_of(call, f"checker_error: {error}", failed=True)
+        return build_evidence(call, f"checker_error: {error}", failed=True)
 
 
 def _decided(outcome: CheckOutcome) -> str:
@@ -546,7 +546,7 @@ def _best(record: ThreadRecord, rubric: Rubric | None) -> Evaluation | None:
         chosen = [each for each in record.own if each.iteration == record.settled.best_iteration]
         if chosen:
             return chosen[-1]
-    return best_of(rubric, record.own) if rubric is not None else None
+    return best_evaluation(rubric, record.own) if rubric is not None else None
 
 
 def _ungraded(record: ThreadRecord) -> int | None:

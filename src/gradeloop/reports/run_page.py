@@ -12,8 +12,8 @@ from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CriterionRow, Evaluation, Quote
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.prompts import record_starts, visible
-from gradeloop.grading.quotes import Folded
+from gradeloop.grading.prompts import escape_invisible, record_starts
+from gradeloop.grading.quotes import FoldedText
 from gradeloop.judges.answers import Citation
 from gradeloop.reports.html import Live, as_json, document, part
 from gradeloop.reports.model import RunReport, SchemaVerdict, ToolEvidence
@@ -277,7 +277,7 @@ class Quoted:
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
         self._starts = record_starts(messages)
-        self._folded: dict[int, Folded] = {}
+        self._folded: dict[int, FoldedText] = {}
 
     def place(self, record: int, quote: str) -> QuotePlace | None:
         """Return where a quote stands; None where there is no such record."""
@@ -289,30 +289,30 @@ class Quoted:
 
     def _span(self, message: int, quote: str) -> tuple[int, int] | None:
         text = self._messages[message].content
-        folded = self._folded.setdefault(message, Folded(text))
+        folded = self._folded.setdefault(message, FoldedText(text))
         return folded.span(quote) or _seen(text, quote) or _nearest(folded, quote)
 
 
 def _seen(text: str, quote: str) -> tuple[int, int] | None:
     """Return where a quote stands that shows hidden characters as escapes, as the grader saw them."""
-    if visible(text) == text:
+    if escape_invisible(text) == text:
         return None
     shown, starts = [], [0]
     for character in text:
-        shown.append(visible(character))
+        shown.append(escape_invisible(character))
         starts.append(starts[-1] + len(shown[-1]))
-    span = Folded("".join(shown)).span(quote)
+    span = FoldedText("".join(shown)).span(quote)
     if span is None:
         return None
     inside = [at for at in range(len(text)) if starts[at] < span[1] and starts[at + 1] > span[0]]
     return (inside[0], inside[-1] + 1) if inside else None
 
 
-def _nearest(folded: Folded, quote: str) -> tuple[int, int] | None:
+def _nearest(folded: FoldedText, quote: str) -> tuple[int, int] | None:
     """Return where the words stand that come closest to a long quote, as it was verified."""
-    from gradeloop.grading.quotes import nearest
+    from gradeloop.grading.quotes import nearest_passage
 
-    span = nearest(" ".join(quote.split()), folded.text)
+    span = nearest_passage(" ".join(quote.split()), folded.text)
     if span is None:
         return None
     cut = folded.text[span[0] : span[1]]

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from gradeloop.sandbox import Execution, Limits, SandboxError
-from gradeloop.sandbox.programs import LAUNCHER, THREADS, Launch, asked_of, nobody, readable, supervise
+from gradeloop.sandbox.execution import Execution, Limits, SandboxError
+from gradeloop.sandbox.programs import LAUNCHER, THREADS, Launch, build_launch_request, nobody, readable, supervise
 from gradeloop.sandbox.seccomp import Policy
 
 FOLDER = "/sandbox"
@@ -28,7 +28,7 @@ class Bubblewrap:
             raise SandboxError("bwrap is not installed; Debian and Ubuntu have it as the package bubblewrap")
         limits = limits or Limits()
         policy = Policy(processes=limits.processes > 1, signals=True)
-        asked = asked_of(program, files, limits, policy, FOLDER)
+        asked = build_launch_request(program, files, limits, policy, FOLDER)
         asked["limits"]["NPROC"] = limits.processes + THREADS
         user = nobody([sys.executable, sys.base_prefix, str(LAUNCHER)], bounded=True) if policy.processes else None
         return supervise(Launch(self.name, _prefix(found, self._read_only, limits), asked, user=user), limits)

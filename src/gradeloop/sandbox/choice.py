@@ -10,27 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gradeloop.sandbox import Execution, Limits, Sandbox, SandboxError, SandboxName
 from gradeloop.sandbox.bubblewrap import Bubblewrap
+from gradeloop.sandbox.execution import Limits, Sandbox, SandboxError, SandboxName
 from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
 
-__all__ = ["Execution", "Limits", "Sandbox", "SandboxError", "run"]
-
-_SNIPPETS = Monty()
-PRINTED_BYTES = 64 * 1024
-
-
-def run(code: str, *, seconds: float = 5.0) -> Execution:
-    """Run a snippet of Python in monty and return its end; at most `seconds` of its own time, and no more asleep.
-
-    Raises:
-        SandboxError: The sandbox itself failed.
-    """
-    return _SNIPPETS.run(code, limits=Limits(seconds=seconds, output_bytes=PRINTED_BYTES))
-
-
-Use = Literal["auto", "monty", "bubblewrap", "landlock"]
+SandboxMode = Literal["auto", "monty", "bubblewrap", "landlock"]
 
 SELF_TEST_SECONDS = 10.0
 """Far above what it takes, 50 ms: a slow machine is no reason to refuse a sandbox that holds."""
@@ -124,7 +109,7 @@ class SandboxChoice:
         return "; ".join(f"{each.name}: {each.why}" for each in self.tried if each.why) or "none was tried"
 
 
-def choose(use: Use = "auto", read_only: Sequence[str] = (), *, all_of_them: bool = False) -> SandboxChoice:
+def choose_sandboxes(use: SandboxMode = "auto", read_only: Sequence[str] = (), *, all_of_them: bool = False) -> SandboxChoice:
     """Return the first sandboxes that hold, of all or of the one that is wanted.
 
     Args:
@@ -141,7 +126,7 @@ def choose(use: Use = "auto", read_only: Sequence[str] = (), *, all_of_them: boo
     for box in wanted:
         if programs is not None and commands is not None and not all_of_them:
             break
-        found = examine(box)
+        found = self_test(box)
         tried.append(found)
         if found.held:
             snippets = snippets or box
@@ -161,7 +146,7 @@ def bounds_processes(box: Sandbox) -> bool:
     return ended.status == "raised"
 
 
-def examine(box: Sandbox) -> SelfTest:
+def self_test(box: Sandbox) -> SelfTest:
     """Attack a sandbox with canaries: a secret file, a folder, a listening socket, the worker's own environment."""
     with tempfile.TemporaryDirectory(prefix="gradeloop-canary-") as folder, socket.socket() as listener:
         Path(folder, "canary").write_text(secrets.token_hex())

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from gradeloop.sandbox import Execution, Limits, SandboxError
 from gradeloop.sandbox import programs as disk
-from gradeloop.sandbox.programs import THREADS, Launch, argv_of, asked_of, nobody, readable, supervise
+from gradeloop.sandbox.execution import Execution, Limits, SandboxError
+from gradeloop.sandbox.programs import THREADS, Launch, argv_of, build_launch_request, nobody, readable, supervise
 from gradeloop.sandbox.seccomp import Policy
 
 _CREATE_RULESET, _VERSION_ASKED = 444, 1
@@ -46,7 +46,7 @@ class Landlock:
         policy = Policy(processes=limits.processes > 1, signals=self._version >= _SIGNALS_SCOPED)
         read = readable(self._read_only)
         with disk.run_folder() as folder:
-            asked = asked_of(program, files, limits, policy, str(folder))
+            asked = build_launch_request(program, files, limits, policy, str(folder))
             needed = [argv_of(program)[0], str(folder), *(read if isinstance(program, str) else ())]
             uid = nobody(needed, bounded=policy.processes)
             if uid is not None:

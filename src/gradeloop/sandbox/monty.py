@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from gradeloop.sandbox import ERROR_CHARACTERS, Execution, Limits, SandboxError, Status
+from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError
 
 if TYPE_CHECKING:
     import pydantic_monty
@@ -102,7 +102,7 @@ def _run(code: str, limits: Limits) -> Execution:
 
 def _stopped(error: "pydantic_monty.MontyRuntimeError | pydantic_monty.MontySyntaxError") -> Execution:
     kind, message = type(error.exception()).__name__, error.display("msg")
-    status: Status = "limit" if kind in _LIMITS else "unsupported" if _is_lacking(kind, message) else "raised"
+    status: ExecutionStatus = "limit" if kind in _LIMITS else "unsupported" if _is_lacking(kind, message) else "raised"
     return Execution(status, error=f"{kind}: {message}"[:ERROR_CHARACTERS])
 
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradeloop.sandbox import ERROR_CHARACTERS, Execution, Limits, SandboxError, SandboxName, Status, seccomp
+from gradeloop.sandbox import seccomp
+from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError, SandboxName
 
 BLOCK_BYTES = 4096
 """An empty file counts as one."""
@@ -237,7 +238,7 @@ def _execution(sandbox: SandboxName, watched: _Watched, report: int) -> Executio
     return Execution(status, stdout, stderr, wall, watched.truncated, sandbox, error[:ERROR_CHARACTERS], own)
 
 
-def _judged(code: int, stopped: str, stderr: str) -> tuple[Status, str]:
+def _judged(code: int, stopped: str, stderr: str) -> tuple[ExecutionStatus, str]:
     if stopped:
         return "limit", stopped
     if code == 0:
@@ -305,7 +306,7 @@ def argv_of(program: str | Sequence[str]) -> list[str]:
     return argv
 
 
-def asked_of(
+def build_launch_request(
     program: str | Sequence[str], files: Mapping[str, str] | None, limits: Limits, policy: seccomp.Policy, folder: str
 ) -> dict[str, Any]:
     """Return what the launcher is told, but for its confinement on files."""

@@ -67,7 +67,7 @@ def _joined(one: float, other: float, correlation: float) -> float:
     return math.sqrt(max(one * one - 2 * correlation * one * other + other * other, 0.0))
 
 
-def by_chance(fell: int, rose: int) -> float:
+def mcnemar(fell: int, rose: int) -> float:
     """Return how often chance alone would be as uneven as this, 0 to 1: McNemar's exact test, two-sided, of the cases that changed.
 
     Source: McNemar 1947, https://doi.org/10.1007/BF02295996; exact as in https://doi.org/10.1186/1471-2288-13-91.

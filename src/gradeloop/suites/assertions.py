@@ -10,8 +10,8 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, located_error, read_yaml
-from gradeloop.grading.checks import KINDS, described, refuse_unusable
-from gradeloop.grading.templates import fill_value, filled
+from gradeloop.grading.checks import KINDS, describe_text_check, validate_text_check
+from gradeloop.grading.templates import fill_rubric, fill_value
 from gradeloop.settings.default_model import MISTRAL_URL
 from gradeloop.text import clip, did_you_mean
 
@@ -34,7 +34,7 @@ _SETTINGS = {"temperature": "temperature", "max_tokens": "max_tokens", "reasonin
 _WITHOUT_EFFECT = {"showThinking"}
 
 
-def model_of(provider: JsonValue, where: str | Location) -> dict[str, Any]:
+def parse_provider(provider: JsonValue, where: str | Location) -> dict[str, Any]:
     """Return a provider as promptfoo names it, `"openai:chat:gpt-5-mini"` or `{id, config}`, as a model.
 
     Raises:
@@ -96,16 +96,16 @@ def refuse_others(told: Mapping[str, JsonValue], known: set[str], where: Locatio
         raise InvalidRequest(f"{where.describe(odd[0])}: {clip(odd[0])} has no counterpart; leave it out. Known: {names}.")
 
 
-JUDGED = {"llm-rubric": False, "not-llm-rubric": True}
+JUDGED_TYPES = {"llm-rubric": False, "not-llm-rubric": True}
 
 BY_PROMPT = "What the rubricPrompt asks for"
 """The criterion of an assertion that has a prompt, and no value."""
 
-_NAMES = (*JUDGED, "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS))
+_NAMES = (*JUDGED_TYPES, "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS))
 
 
 @dataclass(frozen=True)
-class Asserted:
+class AssertionList:
     """A test's assertions, with what holds for all of them."""
 
     assertions: tuple[tuple[JsonValue, Location], ...]
@@ -127,12 +127,12 @@ class Asserted:
         raw |= {"name": self.name} if self.name else {}
         raw |= {"gate": "none", "threshold": self.threshold} if self.threshold is not None else {}
         try:
-            return filled(Rubric.model_validate(raw), variables)
+            return fill_rubric(Rubric.model_validate(raw), variables)
         except ValidationError as error:
             raise located_error(error, where) from None
 
 
-def spotted(values: Sequence[JsonValue], where: Location) -> tuple[tuple[JsonValue, Location], ...]:
+def located(values: Sequence[JsonValue], where: Location) -> tuple[tuple[JsonValue, Location], ...]:
     """Return each assertion of a list with its place."""
     return tuple((each, where.at(at)) for at, each in enumerate(values))
 
@@ -147,7 +147,7 @@ def _criterion(value: JsonValue, where: Location, options: Mapping[str, JsonValu
             f"{where}: the type {clip(str(kind))} has no counterpart; write it as a check, a function of the worker's tools."
             f"{did_you_mean(str(kind).removeprefix('not-'), ['llm-rubric', 'assert-set', *KINDS])}"
         )
-    criterion = _judged(told, kind, where, options) if kind in JUDGED else _checked(told, kind, where, variables)
+    criterion = _judged(told, kind, where, options) if kind in JUDGED_TYPES else _checked(told, kind, where, variables)
     weight = told.get("weight", 1)
     criterion |= {"weight": weight} if weight != 1 else {}
     criterion |= {"required": False} if weight == 0 else {}
@@ -161,9 +161,9 @@ def _judged(told: Mapping[str, JsonValue], kind: str, where: Location, options: 
         raise InvalidRequest(f"{where}: the assertion has no value; write what must hold")
     scale: dict[str, Any] = {"min": 0, "max": 1} | ({"threshold": told["threshold"]} if "threshold" in told else {})
     criterion: dict[str, Any] = {"description": told.get("value", BY_PROMPT), "form": "pass_score", "score": scale}
-    criterion |= {"negate": True} if JUDGED[kind] else {}
+    criterion |= {"negate": True} if JUDGED_TYPES[kind] else {}
     provider = told.get("provider", options.get("provider"))
-    criterion |= {"grader": model_of(provider, where)} if provider is not None else {}
+    criterion |= {"grader": parse_provider(provider, where)} if provider is not None else {}
     return criterion | ({"prompt": asked} if asked is not None else {})
 
 
@@ -176,10 +176,10 @@ def _checked(told: Mapping[str, JsonValue], kind: str, where: Location, variable
     if plain.endswith("-json") and isinstance(arguments.get("value"), str):
         arguments["value"] = read_yaml(str(arguments["value"]), f"{where}: the schema")
     try:
-        refuse_unusable(arguments)
+        validate_text_check(arguments)
     except ValueError as error:
         raise InvalidRequest(f"{where.at('value')}: {error}") from None
-    return {"description": described(arguments), "check": {"tool": "text_check", "arguments": arguments}}
+    return {"description": describe_text_check(arguments), "check": {"tool": "text_check", "arguments": arguments}}
 
 
 def _group(
@@ -187,7 +187,7 @@ def _group(
 ) -> dict[str, Any]:
     refuse_others(told, {"type", "assert", "threshold", "weight", "metric"}, where)
     inner = where.at("assert")
-    members = [_criterion(each, spot, options, variables) for each, spot in spotted(as_list(told.get("assert"), inner), inner)]
+    members = [_criterion(each, spot, options, variables) for each, spot in located(as_list(told.get("assert"), inner), inner)]
     group: dict[str, Any] = {"group": told.get("metric", f"assert[{where.path[-1]}]"), "criteria": members}
     group |= {name: told[name] for name in ("threshold", "weight") if name in told}
     return group | ({"required": False} if told.get("weight") == 0 else {})

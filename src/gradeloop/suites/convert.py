@@ -12,7 +12,7 @@ from gradeloop.contract.rubric import Rubric, without_marker
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.rubric import inline_files
 from gradeloop.files.yaml import Location, read_yaml
-from gradeloop.suites.assertions import Asserted, as_list, as_object, refuse_others, spotted
+from gradeloop.suites.assertions import AssertionList, as_list, as_object, located, refuse_others
 from gradeloop.text import clip
 
 _TEST = {"assert", "vars", "options", "threshold", "description"}
@@ -39,7 +39,7 @@ def from_promptfoo(value: JsonValue, *, test: int = 0) -> Rubric:
         raise InvalidRequest(f"threshold is {threshold!r}; write a number from 0 to 1")
     variables = {**as_object(default.get("vars"), "defaultTest.vars"), **as_object(whole.get("vars"), "vars")}
     name = whole.get("description")
-    asserted = Asserted(spotted(told, Location(path=("assert",))), options, threshold, name if isinstance(name, str) else None)
+    asserted = AssertionList(located(told, Location(path=("assert",))), options, threshold, name if isinstance(name, str) else None)
     try:
         return asserted.rubric(variables, Location())
     except InvalidRequest as error:
@@ -135,7 +135,7 @@ def _refuse_others(told: dict[str, JsonValue], known: set[str], where: str) -> N
 Source = Literal["promptfoo", "mastra"]
 
 
-def converted(path: Path, source: Source | None, test: int) -> Rubric:
+def convert_file(path: Path, source: Source | None, test: int) -> Rubric:
     """Return the rubric that a file of somebody else's makes.
 
     Raises:

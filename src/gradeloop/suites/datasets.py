@@ -19,7 +19,7 @@ from gradeloop.text import clip, did_you_mean
 _OTHER_SEPARATORS = (";", "\t", "|")
 
 
-def csv_rows(path: Path, where: str) -> Iterator[tuple[int, dict[str, str]]]:
+def read_csv(path: Path, where: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield each row with its line, from 1, and its cells by column; lines without anything on them are passed over.
 
     Raises:
@@ -47,7 +47,7 @@ def _records(path: Path, where: str) -> Iterator[tuple[int, list[str]]]:
                     yield line, cells
                 line = reader.line_num + 1
     except UnicodeDecodeError:
-        raise foreign(path, where) from None
+        raise encoding_error(path, where) from None
     except csv.Error as error:
         cure = "close the quote that opens there, and double every quote inside of a quoted cell"
         raise InvalidRequest(f"{where}, line {line}: {error}; {cure}") from None
@@ -62,7 +62,7 @@ def _without_nul(lines: Iterator[str], where: str) -> Iterator[str]:
         yield line
 
 
-def foreign(path: Path, where: str) -> InvalidRequest:
+def encoding_error(path: Path, where: str) -> InvalidRequest:
     """Return the refusal of a file that is no UTF-8, with the line and the byte."""
     with path.open("rb") as file:
         start = file.read(2)
@@ -101,7 +101,7 @@ OUTPUTS = ("output", "providerOutput")
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def jsonl_rows(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue]]]:
+def read_jsonl(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue]]]:
     """Yield each line's object with its number, from 1; blank lines are passed over.
 
     Raises:
@@ -109,16 +109,16 @@ def jsonl_rows(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValu
     """
     for number, line in enumerate(_lines(path, where), 1):
         if number == 1 and line[:2] in {b"\xff\xfe", b"\xfe\xff"}:
-            raise foreign(path, where)
+            raise encoding_error(path, where)
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError:
-            raise foreign(path, where) from None
+            raise encoding_error(path, where) from None
         if text.strip():
             yield number, _row(text, f"{where}, line {number}")
 
 
-def json_rows(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue]]]:
+def read_json(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue]]]:
     """Yield the objects of a JSON list, each with the line on which it begins.
 
     Raises:
@@ -165,7 +165,7 @@ def _whole(path: Path, where: str) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise foreign(path, where) from None
+        raise encoding_error(path, where) from None
 
 
 def _row(text: str, where: str) -> dict[str, JsonValue]:
@@ -239,7 +239,7 @@ class LocatedTest:
     """True for a row of a dataset: its messages are data, no templates."""
 
 
-def files_of(name: str, folder: Path, where: Location) -> list[Path]:
+def find_files(name: str, folder: Path, where: Location) -> list[Path]:
     """Return the files that a name in a suite means: one, or those that a pattern with `*` matches, in order.
 
     Raises:
@@ -271,17 +271,17 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
 
 
 def _csv(path: Path, where: str) -> Iterator[DatasetRow]:
-    for line, cells in csv_rows(path, where):
+    for line, cells in read_csv(path, where):
         yield DatasetRow(dict(cells), Location(f"{where}, line {line}"), table=True)
 
 
 def _jsonl(path: Path, where: str) -> Iterator[DatasetRow]:
-    for line, value in jsonl_rows(path, where):
+    for line, value in read_jsonl(path, where):
         yield DatasetRow(value, Location(f"{where}, line {line}"))
 
 
 def _json(path: Path, where: str) -> Iterator[DatasetRow]:
-    for line, value in json_rows(path, where):
+    for line, value in read_json(path, where):
         yield DatasetRow(value, Location(f"{where}, line {line}"))
 
 
@@ -305,7 +305,7 @@ _READERS: dict[str, Callable[[Path, str], Iterator[DatasetRow]]] = {
 }
 
 
-def tested(row: DatasetRow) -> LocatedTest:
+def parse_row(row: DatasetRow) -> LocatedTest:
     """Return a row as a test: a row with `vars` says what a test says, any other is variables beside the special names.
 
     Raises:
@@ -337,11 +337,11 @@ def _of_cells(row: DatasetRow) -> dict[str, JsonValue]:
         raise InvalidRequest(f"{row.spot}: the column {clip(odd)} is promptfoo's and read in a promptfooconfig.yaml alone; rename it")
     raw = {name: row.value[name] for name in SPECIAL if row.value.get(name) or (name == "output" and name in row.value)}
     if "threshold" in raw:
-        raw["threshold"] = number_of(str(raw["threshold"]), row.spot.at("threshold"))
+        raw["threshold"] = parse_number(str(raw["threshold"]), row.spot.at("threshold"))
     return raw | {"vars": {name: value for name, value in row.value.items() if name not in SPECIAL}}
 
 
-def number_of(cell: str, spot: Location) -> float:
+def parse_number(cell: str, spot: Location) -> float:
     """Return the number in a cell.
 
     Raises:

@@ -8,10 +8,20 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.rubric import require_files
 from gradeloop.files.yaml import Location, located_error, read_placed
-from gradeloop.suites.datasets import LocatedTest, files_of, read_rows, refuse_number, tested
-from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteFlags, SuiteGenerator, SuiteModels, grader_of, refuse_twins
-from gradeloop.suites.promptfoo import is_promptfoos, promptfoo_suite
-from gradeloop.suites.suite import SuiteFile, SuiteSettings, SuiteTest, followed_test, prompts_of, with_rubric
+from gradeloop.suites.datasets import LocatedTest, find_files, parse_row, read_rows, refuse_number
+from gradeloop.suites.plan import (
+    CaseRubrics,
+    NamedPrompt,
+    Plan,
+    Suite,
+    SuiteFlags,
+    SuiteGenerator,
+    SuiteModels,
+    parse_grader,
+    refuse_duplicates,
+)
+from gradeloop.suites.promptfoo import build_promptfoo_suite, is_promptfoo
+from gradeloop.suites.suite import SuiteFile, SuiteSettings, SuiteTest, resolve_prompts, resolve_rubric, resolve_test
 
 _YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -28,8 +38,8 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: 
     spot = Location(f"the suite {str(path)!r}", (), placed)
     if not isinstance(value, dict):
         raise InvalidRequest(f"{spot}: it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")
-    if is_promptfoos(path, value):
-        return promptfoo_suite(path, value, spot, flags)
+    if is_promptfoo(path, value):
+        return build_promptfoo_suite(path, value, spot, flags)
     told = _suite(value, path.parent, spot)
     tools = require_files((*(path.parent / name for name in told.tools), *flags.tools), "tools")
     scripted = flags.scripted or (path.parent / told.scripted if told.scripted else None)
@@ -49,11 +59,11 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: 
 
 
 def _suite(value: dict[str, JsonValue], folder: Path, spot: Location) -> SuiteFile:
-    raw = value | with_rubric(value, folder, spot)
+    raw = value | resolve_rubric(value, folder, spot)
     if "prompts" in raw:
-        raw["prompts"] = list(prompts_of(raw["prompts"], folder, spot.at("prompts")))
+        raw["prompts"] = list(resolve_prompts(raw["prompts"], folder, spot.at("prompts")))
     if "defaults" in raw:
-        raw["defaults"] = followed_test(raw["defaults"], folder, spot.at("defaults"))
+        raw["defaults"] = resolve_test(raw["defaults"], folder, spot.at("defaults"))
     if isinstance(tests := raw.get("tests"), list):
         raw["tests"] = [_test(each, folder, spot.at("tests", at)) for at, each in enumerate(tests)]
     try:
@@ -68,7 +78,7 @@ def _suite(value: dict[str, JsonValue], folder: Path, spot: Location) -> SuiteFi
 def _test(value: JsonValue, folder: Path, spot: Location) -> JsonValue:
     if isinstance(value, dict):
         refuse_number(value.get("output"), spot)
-    return followed_test(value, folder, spot)
+    return resolve_test(value, folder, spot)
 
 
 def _plan(told: SuiteFile, folder: Path, spot: Location, flags: SuiteFlags, roles: SuiteModels) -> Plan:
@@ -88,7 +98,7 @@ def _plan(told: SuiteFile, folder: Path, spot: Location, flags: SuiteFlags, role
         tests=_Tests(told, folder, spot),
         roles=roles,
         repeat=flags.repeat or told.repeat,
-        grader=grader_of(flags.grader),
+        grader=parse_grader(flags.grader),
         loop=flags.loop,
     )
 
@@ -99,23 +109,23 @@ class _Tests:
     def __init__(self, told: SuiteFile, folder: Path, spot: Location) -> None:
         self._tests = told.tests
         self._spot = spot.at("tests")
-        self._files = {at: files_of(each, folder, self._spot.at(at)) for at, each in enumerate(told.tests) if isinstance(each, str)}
+        self._files = {at: find_files(each, folder, self._spot.at(at)) for at, each in enumerate(told.tests) if isinstance(each, str)}
 
     def __call__(self) -> Iterator[LocatedTest]:
         for at, each in enumerate(self._tests):
             if isinstance(each, SuiteTest):
                 yield LocatedTest(each, self._spot.at(at))
             else:
-                yield from (tested(row) for path in self._files[at] for row in read_rows(path))
+                yield from (parse_row(row) for path in self._files[at] for row in read_rows(path))
 
 
 def _prompts(told: SuiteFile, spot: Location) -> tuple[NamedPrompt, ...]:
     found = tuple(NamedPrompt(each.label or f"p{at}", each) for at, each in enumerate(told.prompts, 1))
-    refuse_twins([each.label for each in found], spot.at("prompts"))
+    refuse_duplicates([each.label for each in found], spot.at("prompts"))
     return found
 
 
 def _drafters(told: SuiteFile, spot: Location) -> tuple[SuiteGenerator, ...]:
     found = tuple(SuiteGenerator(generator.named, generator.plain()) for generator in told.generators)
-    refuse_twins([each.label for each in found], spot.at("generators"))
+    refuse_duplicates([each.label for each in found], spot.at("generators"))
     return found

@@ -21,9 +21,9 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import Location, located_error
-from gradeloop.grading.templates import fill_text, filled, is_template
+from gradeloop.grading.templates import fill_rubric, fill_text, is_template
 from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
-from gradeloop.suites.assertions import Asserted, spotted
+from gradeloop.suites.assertions import AssertionList, located
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings, SuiteTest
 from gradeloop.text import clip
@@ -43,7 +43,7 @@ class CaseIds:
         """Return a test's own id, or one made of it; where others say the same, `-2`, `-3` is added in the order of the file."""
         if test.id is not None:
             return test.id
-        made = made_id(test)
+        made = make_id(test)
         self._made[made] += 1
         return made if self._made[made] == 1 else f"{made}-{self._made[made]}"
 
@@ -58,7 +58,7 @@ class CaseIds:
             raise InvalidRequest(f"{spot}: the id {clip(name)} is that of {first}, too; give each test an id of its own")
 
 
-def made_id(test: SuiteTest) -> str:
+def make_id(test: SuiteTest) -> str:
     """Return an id made of a test's description, variables and messages, or of all of it where it has none of them.
 
     So it stays when prompts, rubric or output change, and two batches can be compared.
@@ -99,7 +99,7 @@ class CaseRubrics:
 
     def _asserted(self, tested: LocatedTest, variables: dict[str, JsonValue]) -> Rubric:
         test = tested.test
-        told = (*spotted(self.defaults.assertions, self.spot.at("assert")), *spotted(test.assertions, tested.spot.at("assert")))
+        told = (*located(self.defaults.assertions, self.spot.at("assert")), *located(test.assertions, tested.spot.at("assert")))
         if not told:
             raise InvalidRequest(f"{tested.spot}: there is nothing to judge by; give the test a rubric or assert, or the suite's defaults")
         threshold = test.threshold if test.threshold is not None else self.defaults.threshold
@@ -107,7 +107,7 @@ class CaseRubrics:
         key = json.dumps([[value for value, _ in told], options, threshold])
         if key in self._made:
             return self._made[key]
-        rubric = Asserted(told, options, threshold).rubric(variables, tested.spot)
+        rubric = AssertionList(told, options, threshold).rubric(variables, tested.spot)
         if not is_template(key) and len(self._made) < _KEPT:
             self._made[key] = rubric
         return rubric
@@ -125,7 +125,7 @@ def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Location) ->
     if not is_template(rubric.model_dump_json()):
         return rubric
     try:
-        return filled(rubric, variables)
+        return fill_rubric(rubric, variables)
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {error}") from None
     except ValidationError as error:
@@ -159,13 +159,13 @@ class CasePrompt:
         return generator.model_copy(update={"system_prompt": whole})
 
 
-def of_prompt(prompt: Prompt, variables: Mapping[str, JsonValue], where: Location, name: str) -> CasePrompt:
+def fill_prompt(prompt: Prompt, variables: Mapping[str, JsonValue], where: Location, name: str) -> CasePrompt:
     """Return a prompt with the variables in it; a text is one message of the user's."""
     said = prompt.messages or (SuiteMessage(role="user", content=prompt.text or ""),)
-    return of_messages(said, variables, where, f"prompt {name}")
+    return fill_messages(said, variables, where, f"prompt {name}")
 
 
-def of_messages(
+def fill_messages(
     said: Sequence[SuiteMessage], variables: Mapping[str, JsonValue] | None, where: Location, what: str = "messages"
 ) -> CasePrompt:
     """Return messages, with the variables in them where there are any: those that were recorded are literal.
@@ -332,10 +332,10 @@ class Plan:
     def _conversation(self, tested: LocatedTest, asked: NamedPrompt | None, variables: dict[str, JsonValue]) -> CasePrompt:
         test = tested.test
         if asked is not None:
-            return of_prompt(asked.prompt, variables, tested.spot, clip(asked.label))
+            return fill_prompt(asked.prompt, variables, tested.spot, clip(asked.label))
         if not test.messages:
-            return of_messages(self.defaults.messages, variables, tested.spot)
-        return of_messages(test.messages, None if tested.recorded else variables, tested.spot)
+            return fill_messages(self.defaults.messages, variables, tested.spot)
+        return fill_messages(test.messages, None if tested.recorded else variables, tested.spot)
 
     def _drafted(self, tested: LocatedTest, drafter: SuiteGenerator | None, said: CasePrompt) -> dict[str, object]:
         """Return what is judged, or who drafts it and how often."""
@@ -368,7 +368,7 @@ class Plan:
         return case
 
 
-def refuse_twins(labels: list[str], spot: Location) -> None:
+def refuse_duplicates(labels: list[str], spot: Location) -> None:
     """Raise InvalidRequest where two prompts or generators have one label."""
     for at, label in enumerate(labels):
         if label in labels[:at]:
@@ -453,7 +453,7 @@ def _means(pattern: str, name: str) -> bool:
     return pattern in name or fnmatchcase(name, pattern)
 
 
-def grader_of(flag: str | None) -> Grader | None:
+def parse_grader(flag: str | None) -> Grader | None:
     """Return the grader that a flag names.
 
     Raises:

@@ -14,10 +14,31 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.rubric import require_files
 from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import is_template
-from gradeloop.suites.assertions import as_list, as_object, model_of, refuse_others
-from gradeloop.suites.datasets import DatasetRow, LocatedTest, files_of, number_of, read_rows, refuse_number
-from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteFlags, SuiteGenerator, SuiteModels, grader_of, refuse_twins
-from gradeloop.suites.suite import FILE, Defaults, NamedGenerator, Prompt, SuiteSettings, SuiteTest, followed, is_file, path_of, text_at
+from gradeloop.suites.assertions import as_list, as_object, parse_provider, refuse_others
+from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, parse_number, read_rows, refuse_number
+from gradeloop.suites.plan import (
+    CaseRubrics,
+    NamedPrompt,
+    Plan,
+    Suite,
+    SuiteFlags,
+    SuiteGenerator,
+    SuiteModels,
+    parse_grader,
+    refuse_duplicates,
+)
+from gradeloop.suites.suite import (
+    FILE,
+    Defaults,
+    NamedGenerator,
+    Prompt,
+    SuiteSettings,
+    SuiteTest,
+    file_path,
+    is_file,
+    read_text,
+    resolve_files,
+)
 from gradeloop.text import clip
 
 _SEPARATOR = "---"
@@ -26,7 +47,7 @@ _SEPARATOR = "---"
 _PROMPT_SUFFIXES = (".txt", ".md", ".j2", ".json", ".jsonl")
 
 
-def prompts_in(value: JsonValue, folder: Path, where: Location) -> tuple[NamedPrompt, ...]:
+def parse_prompts(value: JsonValue, folder: Path, where: Location) -> tuple[NamedPrompt, ...]:
     """Return the prompts of a configuration; without any, the variable `prompt` is the prompt, as in promptfoo.
 
     Raises:
@@ -37,7 +58,7 @@ def prompts_in(value: JsonValue, folder: Path, where: Location) -> tuple[NamedPr
     for at, each in enumerate(listed):
         for label, text, spot in _texts(each, folder, where.at(at)):
             found.append(NamedPrompt(label or f"p{len(found) + 1}", _prompt(label, text, spot)))
-    refuse_twins([each.label for each in found], where)
+    refuse_duplicates([each.label for each in found], where)
     return tuple(found)
 
 
@@ -49,13 +70,13 @@ def _texts(value: JsonValue, folder: Path, where: Location) -> Iterator[tuple[st
     if not isinstance(text, str):
         raise InvalidRequest(f"{where}: it has no text; write it as raw, or name a file as id")
     label = told["label"] if isinstance(told.get("label"), str) else None
-    path = path_of(text, folder)
+    path = file_path(text, folder)
     if not is_file(text) and not _names_file(text, path):
         yield str(label) if label else None, text, where
         return
     if path.suffix not in _PROMPT_SUFFIXES:
         raise InvalidRequest(f"{where}: {clip(text)} has no counterpart; a prompt's file ends with {', '.join(_PROMPT_SUFFIXES)}")
-    parts = _parts(path, text_at(path, where))
+    parts = _parts(path, read_text(path, where))
     for number, part in enumerate(parts, 1):
         name = str(label or path.stem)
         yield (name if len(parts) == 1 else f"{name}-{number}"), part, where
@@ -93,7 +114,7 @@ def _prompt(label: str | None, text: str, where: Location) -> Prompt:
         raise located_error(error, where) from None
 
 
-def drafters_in(value: JsonValue, where: Location) -> tuple[SuiteGenerator, ...]:
+def parse_generators(value: JsonValue, where: Location) -> tuple[SuiteGenerator, ...]:
     """Return the providers of a configuration; `echo` is the one that gives the prompt back.
 
     Raises:
@@ -101,7 +122,7 @@ def drafters_in(value: JsonValue, where: Location) -> tuple[SuiteGenerator, ...]
     """
     listed = as_list([value] if isinstance(value, str) else value, where)
     found = tuple(_drafter(each, where.at(at)) for at, each in enumerate(listed))
-    refuse_twins([each.label for each in found], where)
+    refuse_duplicates([each.label for each in found], where)
     return found
 
 
@@ -116,7 +137,7 @@ def _drafter(value: JsonValue, where: Location) -> SuiteGenerator:
         raise InvalidRequest(f"{where}: {clip(name)} is a provider of one's own; serve it as an activity, and name it in a suite of ours")
     if name == "echo":
         return SuiteGenerator(str(label or name), None)
-    raw: dict[str, JsonValue] = {"label": label or name, "model": model_of({"id": name, "config": told.get("config")}, where)}
+    raw: dict[str, JsonValue] = {"label": label or name, "model": parse_provider({"id": name, "config": told.get("config")}, where)}
     try:
         generator = NamedGenerator.model_validate(raw)
     except ValidationError as error:
@@ -141,7 +162,7 @@ _TYPES = {
 """What a cell may begin with; each of those that have no counterpart is refused by its name."""
 
 
-def test_of_cells(row: DatasetRow) -> dict[str, JsonValue]:
+def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
     """Return a CSV row as a raw test.
 
     Raises:
@@ -158,11 +179,11 @@ def test_of_cells(row: DatasetRow) -> dict[str, JsonValue]:
         elif _EXPECTED.fullmatch(name):
             asserted |= {name: _assertion(cell.strip(), row.spot.at(name))} if cell.strip() else {}
         elif found := _CONFIG.fullmatch(name):
-            thresholds |= {found["column"]: number_of(cell, row.spot.at(name))} if cell.strip() else {}
+            thresholds |= {found["column"]: parse_number(cell, row.spot.at(name))} if cell.strip() else {}
         elif name in {"__description", "__providerOutput"}:
             told |= {name.removeprefix("__"): cell} if cell else {}
         elif name == "__threshold":
-            told |= {"threshold": number_of(cell, row.spot.at(name))} if cell.strip() else {}
+            told |= {"threshold": parse_number(cell, row.spot.at(name))} if cell.strip() else {}
         elif name == "__metric":
             metric = {"metric": cell} if cell else {}
         elif not name.startswith("__metadata"):
@@ -189,7 +210,7 @@ def _assertion(text: str, where: Location) -> dict[str, JsonValue]:
     if found is None or kind.removeprefix("not-") not in _TYPES:
         return {"type": "equals", "value": text}
     value = (found["value"] or "").strip()
-    threshold = {} if found["threshold"] is None else {"threshold": number_of(found["threshold"], where)}
+    threshold = {} if found["threshold"] is None else {"threshold": parse_number(found["threshold"], where)}
     return {"type": kind, **({"value": value} if value else {}), **threshold}
 
 
@@ -217,7 +238,7 @@ class PromptfooTests:
         Raises:
             InvalidRequest: Something in it has no counterpart.
         """
-        told = self._followed(as_object(followed(value, self.folder, where) if is_file(value) else value, where), _DEFAULTS, where)
+        told = self._followed(as_object(resolve_files(value, self.folder, where) if is_file(value) else value, where), _DEFAULTS, where)
         try:
             return Defaults.model_validate(told)
         except ValidationError as error:
@@ -232,9 +253,9 @@ class PromptfooTests:
         for at, each in enumerate(value if isinstance(value, list) else [value]):
             spot = where.at(at) if isinstance(value, list) else where
             if isinstance(each, str):
-                for path in files_of(each, self.folder, spot):
+                for path in find_files(each, self.folder, spot):
                     for row in read_rows(path):
-                        yield from self._tested(test_of_cells(row) if row.table else row.value, row.spot, recorded=row.table)
+                        yield from self._tested(parse_cells(row) if row.table else row.value, row.spot, recorded=row.table)
             else:
                 yield from self._tested(as_object(each, spot), spot)
 
@@ -255,7 +276,9 @@ class PromptfooTests:
         options = as_object(told.get("options"), where.at("options"))
         refuse_others(options, _TEST_OPTIONS, where.at("options"))
         _refuse_code(told, where)
-        read = {key: followed(told[key], self.folder, where.at(key)) for key in ("vars", "assert", "options") if told.get(key) is not None}
+        read = {
+            key: resolve_files(told[key], self.folder, where.at(key)) for key in ("vars", "assert", "options") if told.get(key) is not None
+        }
         if isinstance(read.get("options"), dict):
             read["options"] = {key: item for key, item in as_object(read["options"], where).items() if key != "disableVarExpansion"}
         _refuse_templates(as_object(read.get("vars"), where.at("vars")), where.at("vars"))
@@ -327,12 +350,12 @@ class _Config:
         return self.value.get(key), self.spot.at(key)
 
 
-def is_promptfoos(path: Path, value: Mapping[str, JsonValue]) -> bool:
+def is_promptfoo(path: Path, value: Mapping[str, JsonValue]) -> bool:
     """Tell whether a file is promptfoo's, by its name or its keys."""
     return path.stem.startswith("promptfooconfig") or (not _OWN.isdisjoint(value) and _OURS.isdisjoint(value))
 
 
-def promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Location, flags: SuiteFlags) -> Suite:
+def build_promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Location, flags: SuiteFlags) -> Suite:
     """Return a configuration as a suite.
 
     Raises:
@@ -367,14 +390,14 @@ def _plan(config: _Config, flags: SuiteFlags, repeat: int) -> Plan:
     providers = "targets" if "targets" in config.value else "providers"
     given: JsonValue = [{}] if tests is None else tests
     return Plan(
-        prompts=prompts_in(config.value.get("prompts"), folder, config.spot.at("prompts")),
-        drafters=drafters_in(*config.at(providers)),
+        prompts=parse_prompts(config.value.get("prompts"), folder, config.spot.at("prompts")),
+        drafters=parse_generators(*config.at(providers)),
         defaults=defaults,
         rubrics=CaseRubrics(defaults, place, grader_given=flags.grader is not None),
         tests=lambda: reader.tests(given, where),
         roles=SuiteModels(scripted=flags.scripted is not None),
         repeat=flags.repeat or repeat,
-        grader=grader_of(flags.grader),
+        grader=parse_grader(flags.grader),
         loop=flags.loop,
     )
 

@@ -24,7 +24,7 @@ def _grader(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
     return {"model": value} if isinstance(value, str) or (isinstance(value, dict) and "id" in value) else value
 
 
-def one_line(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+def refuse_unclear_name(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
     """Refuse a name that could not be told from another one, or not be typed."""
     if isinstance(value, str) and (not value or value != value.strip() or len(value.splitlines()) > 1):
         raise ValueError(f"{clip(value)} is no name; write one line without white space around it")
@@ -121,7 +121,7 @@ class Defaults(Strict):
 class SuiteTest(Defaults):
     """A test: a question or a finished output, and how it is judged."""
 
-    id: Annotated[CaseId | None, BeforeValidator(one_line, json_schema_input_type=CaseId | None)] = None
+    id: Annotated[CaseId | None, BeforeValidator(refuse_unclear_name, json_schema_input_type=CaseId | None)] = None
     """The case's name; made from description, vars and messages by default."""
     description: Annotated[str, Field(max_length=1000)] | None = None
     """Shown beside the id."""
@@ -135,7 +135,7 @@ RETRIES = 7
 FORMER_CONCURRENCY = "at_once"
 """The former name of `concurrency`, which suites of earlier versions use."""
 
-Label = Annotated[str, Field(max_length=100), BeforeValidator(one_line, json_schema_input_type=str)]
+Label = Annotated[str, Field(max_length=100), BeforeValidator(refuse_unclear_name, json_schema_input_type=str)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
@@ -272,12 +272,12 @@ def is_file(value: JsonValue) -> bool:
     return isinstance(value, str) and value.startswith(FILE)
 
 
-def path_of(value: JsonValue, folder: Path) -> Path:
+def file_path(value: JsonValue, folder: Path) -> Path:
     """Return the path that a `file://` text names."""
     return folder / str(value).removeprefix(FILE)
 
 
-def text_at(path: Path, where: Location) -> str:
+def read_text(path: Path, where: Location) -> str:
     """Return a file's text.
 
     Raises:
@@ -295,23 +295,23 @@ def text_at(path: Path, where: Location) -> str:
     raise InvalidRequest(f"{where}: the file {str(path)!r} has more than {MESSAGE_BYTES} bytes; shorten it")
 
 
-def followed(value: JsonValue, folder: Path, where: Location) -> JsonValue:
+def resolve_files(value: JsonValue, folder: Path, where: Location) -> JsonValue:
     """Return JSON with what stands in the files that its texts name.
 
     Raises:
         InvalidRequest: A file cannot be read.
     """
     if isinstance(value, dict):
-        return {key: followed(item, folder, where.at(key)) for key, item in value.items()}
+        return {key: resolve_files(item, folder, where.at(key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [followed(item, folder, where.at(at)) for at, item in enumerate(value)]
+        return [resolve_files(item, folder, where.at(at)) for at, item in enumerate(value)]
     if not is_file(value):
         return value
-    path = path_of(value, folder)
-    return read_yaml(path, "the file") if path.suffix in YAML_SUFFIXES else text_at(path, where)
+    path = file_path(value, folder)
+    return read_yaml(path, "the file") if path.suffix in YAML_SUFFIXES else read_text(path, where)
 
 
-def followed_test(value: JsonValue, folder: Path, where: Location) -> JsonValue:
+def resolve_test(value: JsonValue, folder: Path, where: Location) -> JsonValue:
     """Return a raw test, or defaults, with what stands in the files that it names; its output is data.
 
     Raises:
@@ -319,11 +319,13 @@ def followed_test(value: JsonValue, folder: Path, where: Location) -> JsonValue:
     """
     if not isinstance(value, dict):
         return value
-    told = {key: followed(item, folder, where.at(key)) if key in {"assert", "options", "vars"} else item for key, item in value.items()}
-    return told | with_rubric(told, folder, where)
+    told = {
+        key: resolve_files(item, folder, where.at(key)) if key in {"assert", "options", "vars"} else item for key, item in value.items()
+    }
+    return told | resolve_rubric(told, folder, where)
 
 
-def with_rubric(told: dict[str, JsonValue], folder: Path, where: Location) -> dict[str, JsonValue]:
+def resolve_rubric(told: dict[str, JsonValue], folder: Path, where: Location) -> dict[str, JsonValue]:
     """Return the rubric of an object that has one, read from its file where it names one.
 
     Raises:
@@ -333,13 +335,13 @@ def with_rubric(told: dict[str, JsonValue], folder: Path, where: Location) -> di
     if rubric is None:
         return {}
     if is_file(rubric):
-        return {"rubric": load_rubric(path_of(rubric, folder))}
+        return {"rubric": load_rubric(file_path(rubric, folder))}
     rubric = inline_prompts(rubric, folder)
     refuse_bad_rubric(rubric, where.placed, (*where.path, "rubric"), where.file)
     return {"rubric": rubric}
 
 
-def prompts_of(value: JsonValue, folder: Path, where: Location) -> Iterator[JsonValue]:
+def resolve_prompts(value: JsonValue, folder: Path, where: Location) -> Iterator[JsonValue]:
     """Yield raw prompts, those in files read: JSON and YAML as messages, all else as text; each has its file's name as label.
 
     Raises:
@@ -351,8 +353,8 @@ def prompts_of(value: JsonValue, folder: Path, where: Location) -> Iterator[Json
         if not is_file(inside):
             yield each
             continue
-        path = path_of(inside, folder)
-        read = read_yaml(path, "the prompt") if path.suffix in YAML_SUFFIXES else text_at(path, where.at(at))
+        path = file_path(inside, folder)
+        read = read_yaml(path, "the prompt") if path.suffix in YAML_SUFFIXES else read_text(path, where.at(at))
         if not isinstance(read, str | list):
             raise InvalidRequest(f"{where.at(at)}: the prompt {clip(str(path))} is no list of messages; write [{{role, content}}]")
         yield {"label": path.stem, "text" if isinstance(read, str) else "messages": read, **label}

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.base import Strict
-from gradeloop.contract.thread import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest, ResumeRequest, parse
+from gradeloop.contract.thread import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest, ResumeRequest, parse_update
 from gradeloop.errors import GradeloopError, InvalidRequest, explain
 from gradeloop.files.rubric import refuse_bad_rubric
 from gradeloop.files.yaml import read_placed
@@ -54,7 +54,7 @@ async def _close(site: Site, thread_id: str, _body: Body) -> None:
 
 async def _resume(site: Site, thread_id: str, body: Body) -> None:
     """Have the run go on, and return once it does; its end is nobody's to wait for here."""
-    budget = parse(ResumeRequest, body).budget
+    budget = parse_update(ResumeRequest, body).budget
     seen = (await site.client.events(thread_id, after=10**9)).total
     going_on = site.begin(site.client.resume(thread_id, budget=budget))
     try:
@@ -86,24 +86,24 @@ async def _rubric(site: Site, thread_id: str, body: Body) -> None:
 
 
 async def _decide(site: Site, thread_id: str, body: Body) -> None:
-    said = parse(DecideRequest, body)
+    said = parse_update(DecideRequest, body)
     run, iteration = said.grading_run_id, said.iteration
     await site.client.decide(thread_id, said.criterion, said.passed, by=said.by, gap=said.gap, grading_run_id=run, iteration=iteration)
 
 
 async def _override(site: Site, thread_id: str, body: Body) -> None:
-    said = parse(OverrideRequest, body)
+    said = parse_update(OverrideRequest, body)
     run, iteration = said.grading_run_id, said.iteration
     await site.client.override(thread_id, said.criterion, said.passed, why=said.why, by=said.by, grading_run_id=run, iteration=iteration)
 
 
 async def _approve(site: Site, thread_id: str, body: Body) -> None:
-    said = parse(ApproveRequest, body)
+    said = parse_update(ApproveRequest, body)
     await site.client.approve(thread_id, said.call, by=said.by)
 
 
 async def _deny(site: Site, thread_id: str, body: Body) -> None:
-    said = parse(DenyRequest, body)
+    said = parse_update(DenyRequest, body)
     await site.client.deny(thread_id, said.call, why=said.why, by=said.by)
 
 

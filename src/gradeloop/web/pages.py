@@ -221,7 +221,7 @@ class BatchPages:
     async def show_case(self, request: Request) -> Response:
         """Answer with the page of a case; of one that is a thread of its own, with the thread's story."""
         batch_id, case_id = read_id(request.path_params["batch"]), read_id(request.path_params["case"])
-        case, result = await self._site.batches.told_case(batch_id, case_id)
+        case, result = await self._site.batches.case(batch_id, case_id)
         tag = tag_of(result.model_dump_json())
         own = thread_of(result, batch_id)
         path, thread = case_path(batch_id, case_id), thread_path(own) if own else None

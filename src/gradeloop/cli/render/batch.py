@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradeloop.batches.contract import BatchStatus, BatchSummary, CaseResult, CaseStatus
-from gradeloop.batches.outputs import VERDICTS, counts, encodable, score, tally, why
+from gradeloop.batches.outputs import STATUS_LABELS, encodable, failure_reason, score_text, status_counts, summary_counts
 from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, WIDE, Column, case_line, mark, table, usage_line
 from gradeloop.contract.evaluation import CriterionRow
@@ -66,7 +66,7 @@ def result_lines(results: Iterable[CaseResult], width: int) -> Iterator[Table | 
     if rows:
         yield _table(rows, seen, width)
     if total > len(rows):
-        rest = ", ".join(tally(seen.statuses - Counter(row.status for row in rows)))
+        rest = ", ".join(status_counts(seen.statuses - Counter(row.status for row in rows)))
         yield Text(f"and {total - len(rows):,} more: {rest}" if rows else rest, "dim")
 
 
@@ -75,9 +75,9 @@ def _table(rows: Sequence[_Row], seen: _Seen, width: int) -> Table:
         Column("case", [row.case for row in rows], share=5),
         *([Column("prompt", [row.prompt for row in rows], share=5, wide=True)] if seen.several_prompts else []),
         *([Column("generator", [row.generator for row in rows], share=5)] if seen.several_generators else []),
-        Column("verdict", [Text(*VERDICTS[row.status]) for row in rows]),
+        Column("verdict", [Text(*STATUS_LABELS[row.status]) for row in rows]),
         Column("score", [row.score for row in rows], right=True, wide=seen.several_generators),
-        Column("why", [Text(row.why, VERDICTS[row.status][1] if row.status in _BAD else "dim") for row in rows], fills=True),
+        Column("why", [Text(row.why, STATUS_LABELS[row.status][1] if row.status in _BAD else "dim") for row in rows], fills=True),
         Column("cost", [row.cost for row in rows], "dim", right=True, wide=True),
     ]
     return table(columns, width)
@@ -85,7 +85,9 @@ def _table(rows: Sequence[_Row], seen: _Seen, width: int) -> Table:
 
 def _row(result: CaseResult) -> _Row:
     case, prompt, generator = ((name or "")[: 2 * MOST_NAME] for name in (result.id, result.prompt, result.label))
-    return _Row(case, prompt, generator, result.status, score(result), why(result)[:WHY_CHARACTERS], money(result.usage.cost_usd))
+    return _Row(
+        case, prompt, generator, result.status, score_text(result), failure_reason(result)[:WHY_CHARACTERS], money(result.usage.cost_usd)
+    )
 
 
 WINDOW_SECONDS = 60.0
@@ -249,7 +251,7 @@ class BatchProgressView:
 
 
 def _ended(summary: BatchSummary) -> list[str]:
-    return [count for count in counts(summary) if not count.endswith(" not run")]
+    return [count for count in summary_counts(summary) if not count.endswith(" not run")]
 
 
 def _spending(summary: BatchSummary) -> Iterator[str]:
@@ -296,7 +298,7 @@ def case_lines(result: CaseResult) -> Iterator[Text | Rule]:
 
 
 def _verdict(result: CaseResult) -> Text:
-    word, style = VERDICTS[result.status]
+    word, style = STATUS_LABELS[result.status]
     facts = {
         f"score {result.score:.3f}" if result.score is not None else "": result.score is not None,
         "from the cache": result.cached,
@@ -369,7 +371,7 @@ def batch_table(summaries: Sequence[BatchSummary], width: int) -> Table:
         Column("suite", [batch.name or "" for batch in summaries], wraps=True, wide=True),
         Column("created", [_local_time(batch.created) for batch in summaries], wide=True),
         Column("status", [Text(batch.status, _STYLES[batch.status]) for batch in summaries]),
-        Column("cases", [f"{', '.join(counts(batch)) or 'none'} of {batch.total:,}" for batch in summaries], wraps=True),
+        Column("cases", [f"{', '.join(summary_counts(batch)) or 'none'} of {batch.total:,}" for batch in summaries], wraps=True),
         Column("cost", [money(batch.usage.cost_usd) for batch in summaries], "dim", wide=True),
     ]
     return table([column for column in columns if width >= WIDE or not column.wide])

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradeloop.batches.contract import CaseResult
-from gradeloop.batches.outputs import VERDICTS, why
+from gradeloop.batches.outputs import STATUS_LABELS, failure_reason
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
 from gradeloop.text import counted, money, one_line
@@ -110,8 +110,8 @@ def criterion_line(row: CriterionRow, width: int = 0) -> Line:
 
 def case_line(result: CaseResult) -> Text:
     """Return a case's status, id and the reason why it did not pass as a line."""
-    word, style = VERDICTS[result.status]
-    reason = why(result)[:WHY_CHARACTERS]
+    word, style = STATUS_LABELS[result.status]
+    reason = failure_reason(result)[:WHY_CHARACTERS]
     return Text().append(word, style).append(f"  {one_line(result.id)}", "bold").append(f"  {reason}" if reason else "")
 
 
