@@ -12,7 +12,7 @@ from gradeloop.reports import collection_page as table
 from gradeloop.reports import read_batch as batch_report
 from gradeloop.reports.html import FOLDER
 from gradeloop.reports.run_page import MARKS
-from gradeloop.web.app import DEFAULT, VARIABLE
+from gradeloop.web.guard import DEFAULT, VARIABLE
 from tests.docs.test_docs import rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
