@@ -1,12 +1,12 @@
-"""Commands that judge finished runs."""
+"""Commands that judge finished runs, measure agreement with people, and keep judges in the registry."""
 
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import JsonValue
@@ -79,21 +79,18 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per result, and nothing else on stdout.")] = False,
 ) -> None:
     """Judge finished runs; stored judgements are not paid for twice."""
-    order = JudgeOptions(
+    options = JudgeOptions(
         judge, tuple(runs), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json
     )
-    outcome = asyncio.run(judge_runs(order, needs_rule=pass_rate is not None))
+    outcome = asyncio.run(judge_runs(options, needs_rule=pass_rate is not None))
     if outcome.stopped:
-        typer.echo(_stopped_message(order), err=True)
+        rest = f"Run the same command again to read them and judge the rest with {judge}"
+        typer.echo(f"stopped; judgements in flight continue. {rest}", err=True)
         raise typer.Exit(STOPPED)
     if outcome.failures > allow_errors * outcome.total:
         raise typer.Exit(NO_VERDICT)
     if pass_rate is not None and outcome.judged and outcome.passed < pass_rate * outcome.judged:
         raise typer.Exit(CAPPED)
-
-
-def _stopped_message(order: "JudgeOptions") -> str:
-    return f"stopped; judgements in flight continue. Run the same command again to read them and judge the rest with {order.judge}"
 
 
 @app.command()
@@ -141,8 +138,8 @@ def list_rubrics(collection: Collection, *, as_json: Json = False) -> None:
 
     async def work(registry: "Registry") -> None:
         found = await registry.list_rubrics(collection)
-        lines = [f"{each.rubric_id}@{each.version}  {each.kind}  {each.sha256[:12]}  {each.changed:%Y-%m-%d %H:%M}" for each in found]
-        show_lines([each.model_dump(mode="json") for each in found], lines or [f"no rubrics in {collection!r}"], as_json=as_json)
+        lines = [f"{row.rubric_id}@{row.version}  {row.kind}  {row.sha256[:12]}  {row.changed:%Y-%m-%d %H:%M}" for row in found]
+        show_lines([row.model_dump(mode="json") for row in found], lines or [f"no rubrics in {collection!r}"], as_json=as_json)
 
     asyncio.run(_with_registry(work))
 
@@ -163,7 +160,8 @@ def show(
     asyncio.run(_with_registry(work))
 
 
-async def _with_registry(work: Callable[["Registry"], Awaitable[None]]) -> None:
+async def _with_registry(work: Callable[["Registry"], Coroutine[Any, Any, None]]) -> None:
+
     await work(_open_registry())
 
 
@@ -173,7 +171,116 @@ def _open_registry() -> "Registry":
     return Registry(own_store())
 
 
+@dataclass(frozen=True)
+class JudgeOptions:
+    """The arguments and flags of one `gradeloop judge`."""
+
+    judge: str
+    runs: tuple[str, ...]
+    grader: str | None
+    repeat: int
+    concurrency: int
+    passes: tuple[str, ...]
+    tools: tuple[Path, ...]
+    scripted: Path | None
+    output: Path | None
+    store: bool
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class JudgeOutcome:
+    """How many judgements there are, and how many were judged, passed and failed."""
+
+    total: int
+    judged: int
+    passed: int
+    failures: int
+    stopped: bool = False
+
+
+async def judge_runs(options: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
+    """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker."""
+    console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
+    registry = _open_registry() if options.store or not names_file(options.judge) else None
+    config = await load_judge(options.judge, registry)
+    if registry is not None:
+        await registry.open()
+    require_files(options.tools, "--tools")
+    require_files((options.scripted,) if options.scripted else (), "--scripted")
+    config, note = with_model(config, options.grader, scripted=options.scripted is not None)
+    rule = PassRule(config, options.passes)
+    if needs_rule and not rule.stated:
+        raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
+    early = None if any(source.startswith(THREAD) for source in options.runs) else await load_runs(options.runs, None)
+    if note and not options.as_json:
+        console.print(note, style="dim", soft_wrap=True)
+    connection = await find()
+    client = await connect(connection)
+    runs = early if early is not None else await load_runs(options.runs, GradingClient(client))
+    task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
+        WorkerSpec(tools=options.tools, scripted=options.scripted, config=find_config_file((), os.environ)), connection
+    )
+    judge = Judge(config, client, task_queue=task_queue)
+    for run in runs:  # before the first of them is paid for
+        await judge.request(run)
+    finished = await _judge_all(judge, runs, task_queue, connection, options, console)
+    results = [(row.result, row.repeat) for row in finished]
+    if not options.as_json and results:
+        console.print(result_table(config, results, rule))
+    console.print(results_line([result for result, _ in results], rule), soft_wrap=True)
+    if registry is not None and options.store:
+        await registry.save(config, [(result, repeat) for result, repeat in results if not result.result_metadata.get("again")])
+    failures = sum(result.failed for result, _ in results)
+    passed = sum(bool(rule.passed(result)) for result, _ in results)
+    total = len(runs) * options.repeat
+    return JudgeOutcome(total, len(results) - failures, passed, failures, stopped=len(results) < total)
+
+
+async def _judge_all(
+    judge: Judge, runs: Sequence[AgentRun], task_queue: str, connection: Connection, options: JudgeOptions, console: Console
+) -> list[Judged]:
+    """Judge all runs behind a progress bar, with an eye on the worker, and return the results in order; Ctrl-C leaves some out."""
+    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    lines = options.output.open("w", encoding="utf-8") if options.output else None
+    finished: list[Judged] = []
+    failures = 0
+    try:
+        with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            bar = progress.add_task("judging", total=len(runs) * options.repeat, note="")
+
+            def report(row: Judged) -> None:
+                nonlocal failures
+                finished.append(row)
+                failures += row.result.failed
+                progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
+                line = row.result.model_dump_json() + "\n"
+                if options.as_json:
+                    print(line, end="", flush=True)  # noqa: T201 - the command's output
+                if lines:
+                    lines.write(line)
+                    lines.flush()
+
+            judging = judge_many(judge, runs, report, repeats=options.repeat, concurrency=options.concurrency)
+            await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
+    finally:
+        if lines:
+            lines.close()
+    return sorted(finished)
+
+
+async def measure_named_agreement(judge: str, labels: Path, results: Path | None) -> Agreement:
+    """Measure how well a judge agrees with labels, by the results of a file or of the store."""
+    registry = _open_registry() if results is None or not names_file(judge) else None
+    config = await load_judge(judge, registry)
+    parsed_labels = read_labels(labels, config)
+    judgements = read_results(results) if results is not None else await (registry or _open_registry()).judgements(config)
+    return measure_agreement(config, parsed_labels, judgements)
+
+
 CELL = 60
+"""The most characters of a value in a table."""
+
 KEYS = 6
 """The most output keys that a table shows; `--json` has every key."""
 
@@ -182,10 +289,10 @@ DISAGREEMENTS = 20
 
 
 class PassRule:
-    """When a judgement passes: if a criteria judge says `satisfied`, or if the output has every `--pass KEY=VALUE`."""
+    """The rule that passes a judgement: a criteria judge says `satisfied`, or the output has every `--pass KEY=VALUE`."""
 
     def __init__(self, judge: JudgeConfig, wanted: Sequence[str]) -> None:
-        self._wanted = [self._read(judge, text) for text in wanted]
+        self._wanted = [self._parse(judge, text) for text in wanted]
         if isinstance(judge, CriteriaJudge) and not self._wanted:
             self._wanted = [(("result",), "satisfied")]
 
@@ -201,18 +308,18 @@ class PassRule:
         return all(json.dumps(value_at(result.output, path)) == json.dumps(value) for path, value in self._wanted)
 
     @staticmethod
-    def _read(judge: JudgeConfig, text: str) -> tuple[tuple[str, ...], JsonValue]:
+    def _parse(judge: JudgeConfig, text: str) -> tuple[tuple[str, ...], JsonValue]:
         name, found, value = text.partition("=")
         keys = {key.name: key for key in keys_of(judge.output_schema)}
         if not found or name.strip() not in keys:
             hint = did_you_mean(name.strip(), list(keys)) if keys else ""
             raise InvalidRequest(f"--pass {clip(text)} names no key of the judge's output; write KEY=VALUE.{hint}")
         path = keys[name.strip()].path
-        return path, _value(judge, path, value.strip(), text)
+        return path, _parse_value(judge, path, value.strip(), text)
 
 
-def _value(judge: JudgeConfig, path: tuple[str, ...], value: str, text: str) -> JsonValue:
-    """Return the value in the type that the key has."""
+def _parse_value(judge: JudgeConfig, path: tuple[str, ...], value: str, text: str) -> JsonValue:
+    """Parse a value as the type that the judge's schema gives its key."""
     schema = judge.output_schema
     for name in path:
         schema = schema["properties"][name]
@@ -234,16 +341,16 @@ def _value(judge: JudgeConfig, path: tuple[str, ...], value: str, text: str) -> 
 def result_table(judge: JudgeConfig, results: Sequence[tuple[JudgeResult, int]], rule: PassRule) -> Table:
     """Return a row per judgement: its verdict, its output, its citations and its doubts."""
     keys = keys_of(judge.output_schema)[:KEYS]
-    all_of = [result for result, _ in results]
+    judged = [result for result, _ in results]
     repeats = [Column("repeat", [str(repeat) for _, repeat in results])] if any(repeat for _, repeat in results) else []
     return table(
         [
-            Column("run", [result.agent_run_id for result in all_of], wraps=True),
+            Column("run", [result.agent_run_id for result in judged], wraps=True),
             *repeats,
-            Column("verdict", [_verdict(result, rule) for result in all_of], wraps=True),
-            *(Column(key.name, [_value_text(value_at(result.output, key.path)) for result in all_of], wraps=True) for key in keys),
-            Column("citations", [_citations(result) for result in all_of], wraps=True),
-            Column("notes", [_notes(result) for result in all_of], wraps=True),
+            Column("verdict", [_verdict(result, rule) for result in judged], wraps=True),
+            *(Column(key.name, [_value_text(value_at(result.output, key.path)) for result in judged], wraps=True) for key in keys),
+            Column("citations", [_citations(result) for result in judged], wraps=True),
+            Column("notes", [_notes(result) for result in judged], wraps=True),
         ]
     )
 
@@ -330,123 +437,3 @@ def _confusion(rows: dict[str, dict[str, int]]) -> Table:
     labels, names = sorted(rows), sorted({name for row in rows.values() for name in row} | set(rows))
     counts = (Column(name, [str(rows[label].get(name, 0)) for label in labels], right=True) for name in names)
     return table([Column("", labels, wraps=True), *counts])
-
-
-@dataclass(frozen=True)
-class JudgeOptions:
-    """The arguments and flags of one `gradeloop judge`."""
-
-    judge: str
-    runs: tuple[str, ...]
-    grader: str | None
-    repeat: int
-    concurrency: int
-    passes: tuple[str, ...]
-    tools: tuple[Path, ...]
-    scripted: Path | None
-    output: Path | None
-    store: bool
-    as_json: bool
-
-
-@dataclass(frozen=True)
-class JudgeOutcome:
-    """How many judgements there are, and how many were judged, passed and failed."""
-
-    total: int
-    judged: int
-    passed: int
-    failures: int
-    stopped: bool = False
-
-
-async def judge_runs(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
-    """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker.
-
-    Raises:
-        GradeloopError: With one sentence for the user.
-    """
-    console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
-    registry = _open_registry() if order.store or not names_file(order.judge) else None
-    config = await load_judge(order.judge, registry)
-    if registry is not None:
-        await registry.open()
-    require_files(order.tools, "--tools")
-    require_files((order.scripted,) if order.scripted else (), "--scripted")
-    config, note = with_model(config, order.grader, scripted=order.scripted is not None)
-    rule = PassRule(config, order.passes)
-    if needs_rule and not rule.stated:
-        raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
-    early = None if any(source.startswith(THREAD) for source in order.runs) else await load_runs(order.runs, None)
-    if note and not order.as_json:
-        console.print(note, style="dim", soft_wrap=True)
-    connection = await find()
-    client = await connect(connection)
-    runs = early if early is not None else await load_runs(order.runs, GradingClient(client))
-    task_queue = await _served(order, connection)
-    judge = Judge(config, client, task_queue=task_queue)
-    for run in runs:  # before the first of them is paid for
-        await judge.request(run)
-    finished = await _judge_all(judge, runs, task_queue, connection, order, console)
-    results = [(row.result, row.repeat) for row in finished]
-    if results and not order.as_json:
-        console.print(result_table(config, results, rule))
-    console.print(results_line([result for result, _ in results], rule), soft_wrap=True)
-    if registry is not None and order.store:
-        await registry.save(config, [(result, repeat) for result, repeat in results if not result.result_metadata.get("again")])
-    failures = sum(result.failed for result, _ in results)
-    passed = sum(bool(rule.passed(result)) for result, _ in results)
-    total = len(runs) * order.repeat
-    return JudgeOutcome(total, len(results) - failures, passed, failures, stopped=len(results) < total)
-
-
-async def _served(order: JudgeOptions, connection: Connection) -> str:
-    """Return the task queue: the one that the environment names, else that of a worker that is started here."""
-    if named := os.environ.get("GRADELOOP_TASK_QUEUE"):
-        return named
-    return await ensure_worker(WorkerSpec(tools=order.tools, scripted=order.scripted, config=find_config_file((), os.environ)), connection)
-
-
-async def _judge_all(
-    judge: Judge, runs: Sequence[AgentRun], task_queue: str, connection: Connection, order: JudgeOptions, console: Console
-) -> list[Judged]:
-    """Judge all runs behind a progress bar, with an eye on the worker, and return the results in order; Ctrl-C leaves some out."""
-    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
-    lines = order.output.open("w", encoding="utf-8") if order.output else None
-    finished: list[Judged] = []
-    failures = 0
-    try:
-        with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            bar = progress.add_task("judging", total=len(runs) * order.repeat, note="")
-
-            def show(row: Judged) -> None:
-                nonlocal failures
-                finished.append(row)
-                failures += row.result.failed
-                progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
-                line = row.result.model_dump_json() + "\n"
-                if order.as_json:
-                    print(line, end="", flush=True)  # noqa: T201 - what was asked for
-                if lines:
-                    lines.write(line)
-                    lines.flush()
-
-            judging = judge_many(judge, runs, show, repeats=order.repeat, concurrency=order.concurrency)
-            await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
-    finally:
-        if lines:
-            lines.close()
-    return sorted(finished)
-
-
-async def measure_named_agreement(judge: str, labels: Path, results: Path | None) -> Agreement:
-    """Return how well a judge agrees with labels, by the results of a file or of the store.
-
-    Raises:
-        InvalidRequest: Judge, labels or results cannot be read, or have nothing in common.
-    """
-    registry = _open_registry() if results is None or not names_file(judge) else None
-    config = await load_judge(judge, registry)
-    label_set = read_labels(labels, config)
-    judgements = read_results(results) if results is not None else await (registry or _open_registry()).judgements(config)
-    return measure_agreement(config, label_set, judgements)
