@@ -56,7 +56,7 @@ from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.judges.contract import JudgeResult
-from gradeloop.store.engine import CURE, Store
+from gradeloop.store.engine import STORE_CURE, Store
 
 NOBODY = Generator(activity="given", task_queue="given")
 """The generator of an output that was given: nobody asks it for anything."""
@@ -65,7 +65,7 @@ NOBODY = Generator(activity="given", task_queue="given")
 def batch_activities(services: WorkerServices, store: Store | None, slots: int) -> list[Callable[..., Any]]:
     """Return the activities of batches; on a worker without a store, two that refuse every batch with the cure."""
     if store is None:
-        return _refusing_activities(f"this worker has no store, in which a batch's cases are kept; {CURE}, for the worker too")
+        return _refusing_activities(f"this worker has no store, in which a batch's cases are kept; {STORE_CURE}, for the worker too")
     batches = BatchActivities(services, BatchStore(store), slots)
     return [
         batches.store_cases,

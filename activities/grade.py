@@ -25,7 +25,7 @@ from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, is_elide
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup, call_groups
 from gradeloop.grading.verdicts import parse_verdict
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 
 class GradeCall(Strict):
@@ -123,7 +123,7 @@ class GraderActivities:
         judge, grader = group.judges[call.step.sample], settings.grader or Grader()
         model = seeded(judge if isinstance(judge, ModelSpec) else self._services.grader_of(settings), call.step.sample)
         judged = JudgedDraft(messages, call.request, call.draft, call.checks, call.nonce)
-        takes_both = capability(model).schema_with_tools
+        takes_both = capability_of(model).schema_with_tools
         question = GraderQuestion(
             rubric=rubric,
             group=group,
@@ -178,7 +178,7 @@ def grader_request(question: GraderQuestion) -> ModelRequest:
         raise ApplicationError(str(error), type="config", non_retryable=True) from None
     messages = (*prompt.messages, *question.scratch)
     shared = () if prompt.shared is None else (prompt.shared,)
-    by_schema = question.tag is None and (capability(model).schema_with_tools or not tools)
+    by_schema = question.tag is None and (capability_of(model).schema_with_tools or not tools)
     return ModelRequest(
         spec=model,
         step=question.step,
@@ -207,7 +207,7 @@ def seeded(model: ModelSpec, sample: int) -> ModelSpec:
 
 def answer_form(model: ModelSpec) -> Literal["schema", "tagged"]:
     """Return how a model's answer is marked: by a schema that its API keeps, or by tags of the call's own."""
-    return capability(model).answer
+    return capability_of(model).answer
 
 
 def answer_tag(nonce: str, conversation: str) -> str:

@@ -16,8 +16,8 @@ from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.grading.prompts import sent_sha256
-from gradeloop.judges.answers import Citation, ValidAnswer, read
-from gradeloop.judges.prompt import judge_prompt
+from gradeloop.judges.answers import Citation, ValidAnswer, parse_answer
+from gradeloop.judges.prompt import build_judge_prompt
 from gradeloop.judges.schema import for_provider
 
 LARGE_BYTES = 64 * 1024
@@ -71,7 +71,7 @@ class JudgeActivities:
             request, sha256 = await asyncio.to_thread(_request, call, subject, scratch) if is_large else _request(call, subject, scratch)
             reply = await paid_call(self._services, request, heartbeat)
         self._services.threads.append(call.scratch, reply.message)
-        answer = await asyncio.to_thread(read, reply.message.content, subject.judge, subject.run)
+        answer = await asyncio.to_thread(parse_answer, reply.message.content, subject.judge, subject.run)
         turn = JudgeTurn(message=reply.message, usage=reply.usage, prompt_sha256=sha256)
         if isinstance(answer, ValidAnswer):
             return turn.model_copy(update={"output": answer.output, "citations": answer.citations})
@@ -98,7 +98,7 @@ def _request(call: JudgeCall, subject: Subject, scratch: list[Message]) -> tuple
             "(config.structured_output: true says that its server does)"
         )
         raise ApplicationError(text, type="config", non_retryable=True)
-    prompt = judge_prompt(judge, subject.run, call.nonce)
+    prompt = build_judge_prompt(judge, subject.run, call.nonce)
     request = ModelRequest(
         spec=model,
         step=call.step,

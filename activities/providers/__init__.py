@@ -18,7 +18,7 @@ from activities.providers.openai_responses import OpenAIResponses
 from activities.providers.scripted import Script, Scripted
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.settings.catalog import prices
+from gradeloop.settings.catalog import load_prices
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.text import clip
 
@@ -42,7 +42,7 @@ class Providers:
     def __init__(self, environment: Environment, script: Script | None = None) -> None:
         self._environment = environment
         self._script = script
-        self._prices = prices(environment.prices)
+        self._prices = load_prices(environment.prices)
         self._adapters: dict[tuple[str, str], Provider] = {}
         self._loaded: set[str] = set()
 

@@ -29,7 +29,7 @@ from activities.providers.base import (
     unknown_end,
 )
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -118,7 +118,7 @@ class AnthropicMessages:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability(request.spec).stream
+        body, streamed = wire_request(request), capability_of(request.spec).stream
         config = request.spec.config
         extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})
         # Only the older protocol takes a temperature, of the older models that have one.

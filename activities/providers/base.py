@@ -11,7 +11,7 @@ from activities.errors import ModelFault, conceal, error_kind
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -108,7 +108,7 @@ class Provider(Protocol):
 
 def completion_cap(request: ModelRequest) -> int:
     """Return the tokens that a completion may have: `RAISE_FACTOR` times as many where one was cut, never more than the model writes."""
-    cap, most = request.spec.config.max_tokens or MAX_TOKENS, capability(request.spec).max_output
+    cap, most = request.spec.config.max_tokens or MAX_TOKENS, capability_of(request.spec).max_output
     cap *= RAISE_FACTOR if request.raised else 1
     return min(cap, most) if most else cap
 
@@ -180,7 +180,7 @@ def refused(why: object, usage: Usage) -> ModelFault:
 
 def truncated(reason: str, request: ModelRequest, usage: Usage, *, at_own_cap: bool = True) -> ModelFault:
     """Return the fault of a reply that was cut; one cut at its own cap may be longer where the model writes more."""
-    most = capability(request.spec).max_output
+    most = capability_of(request.spec).max_output
     raisable = at_own_cap and not request.raised and (most is None or (request.spec.config.max_tokens or MAX_TOKENS) < most)
     text = f"the reply was cut ({reason}) after {usage.output} tokens; raise config.max_tokens or shorten the task"
     return ModelFault("truncated", text, usage=usage, raisable=raisable)

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.catalog import Capability, capability, catalogue
+from gradeloop.settings.catalog import Capability, capability_of, load_catalogue
 from gradeloop.settings.default_model import GITHUB_URL, MISTRAL_URL, default_model
 from gradeloop.text import clip
 
@@ -207,8 +207,8 @@ RESERVED_SETTINGS = frozenset(
 
 def settings_complaint(spec: ModelSpec) -> str | None:
     """Return which setting the model does not take, and what it takes; None where it takes all."""
-    config, takes = spec.config, capability(spec)
-    known = f"by the table of {catalogue().as_of}"
+    config, takes = spec.config, capability_of(spec)
+    known = f"by the table of {load_catalogue().as_of}"
     if config.temperature is not None and not takes.temperature:
         return f"temperature {config.temperature:g} cannot be set for {spec.id!r} ({known}); leave it out"
     if config.seed is not None and not takes.seed:

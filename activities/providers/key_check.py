@@ -8,7 +8,7 @@ from activities.errors import model_fault
 from activities.providers.environment import Endpoint, Environment
 from activities.providers.http import SdkClients
 from gradeloop.contract.base import Strict
-from gradeloop.settings.catalog import catalogue, prices
+from gradeloop.settings.catalog import load_catalogue, load_prices
 
 SECONDS = 15.0
 """How long a provider has to answer."""
@@ -41,7 +41,7 @@ async def examine(environment: Environment) -> WorkerExamination:
     Raises:
         InvalidRequest: The user's own prices cannot be read.
     """
-    clients, table = SdkClients(environment.ambient_headers), prices(environment.prices)
+    clients, table = SdkClients(environment.ambient_headers), load_prices(environment.prices)
     named = {
         "anthropic": (environment.anthropic, _anthropic),
         "openai": (environment.openai, _openai),
@@ -54,10 +54,10 @@ async def examine(environment: Environment) -> WorkerExamination:
         reports = await asyncio.gather(*(_report(name, endpoint, ask, clients, environment) for name, endpoint, ask in usable))
     finally:
         await clients.aclose()
-    shipped = prices(None)
+    shipped = load_prices(None)
     return WorkerExamination(
         keys=tuple(reports),
-        models_as_of=catalogue().as_of,
+        models_as_of=load_catalogue().as_of,
         prices_as_of=table.as_of,
         own_prices=len(table.prices) - len(shipped.prices),
     )

@@ -31,7 +31,7 @@ from activities.providers.base import (
     unknown_end,
 )
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -101,7 +101,7 @@ class OpenAIChat:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability(request.spec).stream
+        body, streamed = wire_request(request), capability_of(request.spec).stream
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
         call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
         async with call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:

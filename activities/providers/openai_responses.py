@@ -28,7 +28,7 @@ from activities.providers.base import (
     unknown_end,
 )
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -45,7 +45,7 @@ class OpenAIResponses:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability(request.spec).stream
+        body, streamed = wire_request(request), capability_of(request.spec).stream
         call, sent = self._client.responses.with_streaming_response.create, request_body(body, request.spec.config.extra)
         async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:
             return model_reply(await reply_body(response.http_response, ResponseAssembly()), request)

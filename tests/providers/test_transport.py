@@ -124,7 +124,7 @@ async def test_a_stream_that_says_nothing_is_hung(ask: Ask, model: str, monkeypa
     monkeypatch.setattr("activities.providers.base.IDLE_TIMEOUT", 0.3)
     monkeypatch.setattr(transport, "IDLE_TIMEOUT", 0.3)
     monkeypatch.setattr("activities.providers.base.DEADLINE", 5.0)
-    monkeypatch.setattr("gradeloop.settings.catalog.capability", lambda _: Capability(stream=True))
+    monkeypatch.setattr("gradeloop.settings.catalog.capability_of", lambda _: Capability(stream=True))
 
     fault = await ask(model, endless(b"data: {}\n\n", "text/event-stream", pause=10))
 

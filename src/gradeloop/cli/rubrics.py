@@ -18,7 +18,7 @@ from gradeloop.cli.threads import with_thread
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.rubric import existing_rubric
+from gradeloop.files.rubric import load_rubric
 from gradeloop.suites.convert import as_yaml, convert_file
 
 
@@ -57,7 +57,7 @@ def supply(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE",
 @rubric_app.command()
 def check(file: RubricFile, *, as_json: Json = False) -> None:
     """Show how a rubric is read, or what is wrong with it."""
-    read = Rubric.model_validate(existing_rubric(file))
+    read = Rubric.model_validate(load_rubric(file))
     lines = [line.head + line.body for line in rubric_lines(read)]
     show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *gate_lines(read)], as_json=as_json)
 
