@@ -47,9 +47,18 @@ from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import usage_of_failure
-from workflows.activity_calls import STORE_CALL, Result, describe_error, kind_of, model_call, repeat_cut_reply, temporal_priority
+from workflows.activity_calls import (
+    STORE_CALL,
+    Result,
+    describe_error,
+    draw_nonce,
+    kind_of,
+    model_call,
+    repeat_cut_reply,
+    temporal_priority,
+)
 from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
-from workflows.thread_rules import NONCE_BITS
+from workflows.thread_state import draw_nonce
 
 Parsed = TypeVar("Parsed")
 
@@ -258,7 +267,7 @@ class BatchShard:
         self._request = request
         self._priority = temporal_priority(request.priority)
         self._calls = CaseCalls(request.lanes, request.retries, self._priority)
-        self._nonce = f"{workflow.random().getrandbits(NONCE_BITS):032x}"
+        self._nonce = draw_nonce()
         self._ended: dict[int, str] = {}
         self._pause_reason: str | None = None
 

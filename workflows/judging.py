@@ -38,8 +38,7 @@ from gradeloop.text import shortened
 from workflows.activity_calls import ADMIT, TAIL_BYTES, WARMED_CHARACTERS, ActivityCalls, WaitingForPerson, describe_error
 from workflows.grading_pass import GradingPass
 from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
-from workflows.thread_rules import NONCE_BITS
-from workflows.thread_state import Conversation, GradingRun, PassState, Thread, page_of_log
+from workflows.thread_state import Conversation, GradingRun, PassState, Thread, draw_nonce, page_of_log
 
 INLINE_BYTES = 8 * 1024
 """The largest subject that every call carries; a larger one is carried once, or fetched."""
@@ -73,7 +72,7 @@ class JudgingWorkflow(Judging):
         except InvalidRequest as error:
             self._refusal = error
             return
-        nonce = f"{workflow.random().getrandbits(NONCE_BITS):032x}"
+        nonce = draw_nonce()
         self._thread = _thread_of(self._request)
         self._calls = ActivityCalls(self._thread)
         judge = self._request.judge

@@ -31,7 +31,7 @@ from gradeloop.grading.scoring import apply_override, best_evaluation, result_of
 from gradeloop.grading.templates import fill
 from gradeloop.text import shortened
 from workflows.raw_arguments import decode, parse_rubric
-from workflows.thread_state import OUTCOMES_KEPT, GradingRun, Invocation, PassState, Thread, TurnOutcome
+from workflows.thread_state import OUTCOMES_KEPT, GradingRun, Invocation, PassState, Thread, TurnOutcome, draw_nonce
 
 START_KEY = "start"
 """The key of the turn that a thread is started with."""
@@ -39,9 +39,6 @@ START_KEY = "start"
 ROLLING = "the thread goes on in a new run of its workflow; send the update again with another update id"
 
 NO_RUBRIC = Rubric(criteria=())
-
-NONCE_BITS = 128
-"""The length of the code that marks the fence around what is judged, which must not be guessed by a text inside of it."""
 
 
 def begin_thread(request: ThreadRequest) -> Thread:
@@ -265,7 +262,7 @@ def open_run(thread: Thread, max_iterations: int | None = None) -> None:
     thread.run = None
     if thread.rubric_in_force is None:
         return
-    nonce = f"{workflow.random().getrandbits(NONCE_BITS):032x}"
+    nonce = draw_nonce()
     limit = max_iterations or thread.max_iterations
     thread.run = GradingRun(grading_run_id=str(workflow.uuid4()), ordinal=thread.runs, nonce=nonce, max_iterations=limit)
     thread.runs += 1

@@ -30,6 +30,9 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import RESULT_MESSAGES_BYTES, STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority, RunResult
 from gradeloop.grading.verdicts import GraderConversation
 
+NONCE_BITS = 128
+"""The length of the code that marks the fence around what is judged, which must not be guessed by a text inside of it."""
+
 
 class State(BaseModel):
     """A mutable part of the thread; no unknown keys, so that a checkpoint is read whole or refused."""
@@ -425,3 +428,8 @@ def page_of_log(thread: Thread, key: str, after: int, limit: int) -> Page[Messag
     conversation = grading.conversations.get("/".join(key.split("/")[-2:])) if grading else None
     log = thread.log if key == MESSAGES else conversation.log if conversation else Log()
     return Page[Message](**page_of(log.slice(0), after, limit))
+
+
+def draw_nonce() -> str:
+    """Return a new secret code for the fence of a prompt, as 32 hexadecimal digits."""
+    return f"{workflow.random().getrandbits(NONCE_BITS):032x}"

@@ -11,8 +11,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.batches.contract import UPLOAD_BYTES, UPLOAD_CASES, BatchRequest, BatchSummary, Case, GradingBatch, StoreCases, Upload
-from gradeloop.client.listing import quoted
-from gradeloop.client.thread import ride_out
+from gradeloop.client.thread import quoted, ride_out
 from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.worker import keep_worker_alive

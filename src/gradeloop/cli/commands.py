@@ -1,5 +1,9 @@
 """What every command shares: the table of commands in groups, common options, exit codes in help, former names refused."""
 
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -129,3 +133,14 @@ def codes_help(command: str) -> str:
     """Return a command's exit codes, as its `--help` ends with them."""
     lines = [f"  {code:<3}  {meaning}" for code, meaning in sorted(CODES[command].items())]
     return "\n".join(["\b", "Exit codes:", *lines])
+
+
+@contextmanager
+def ctrl_c() -> Iterator["asyncio.Queue[None]"]:
+    """Put each Ctrl-C into a queue instead of ending the program."""
+    loop, pressed = asyncio.get_running_loop(), asyncio.Queue[None]()
+    loop.add_signal_handler(signal.SIGINT, pressed.put_nowait, None)
+    try:
+        yield pressed
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

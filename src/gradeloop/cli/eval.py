@@ -20,11 +20,10 @@ from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_line, results_line
 from gradeloop.batches.reader import PAGE, BatchReader
-from gradeloop.cli.commands import CommandWithFormerFlags, Grader, Json, Limit, Scripted, Tools, codes_help
+from gradeloop.cli.commands import CommandWithFormerFlags, Grader, Json, Limit, Scripted, Tools, codes_help, ctrl_c
 from gradeloop.cli.render.batch import BatchProgressView, batch_table, case_lines, result_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
-from gradeloop.cli.threads import ctrl_c
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import BatchLost, InvalidRequest, WorkerFailed, explain
 from gradeloop.exit_codes import STOPPED

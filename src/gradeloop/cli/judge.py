@@ -16,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement, read_labels, read_results
-from gradeloop.cli.commands import CommandWithFormerFlags, Grader, Json, Scripted, Tools, codes_help
+from gradeloop.cli.commands import CommandWithFormerFlags, Grader, Json, Scripted, Tools, codes_help, ctrl_c
 from gradeloop.cli.render.table import Column, show_lines, table
-from gradeloop.cli.threads import ctrl_c
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest

@@ -3,10 +3,9 @@
 import asyncio
 import os
 import shutil
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -15,7 +14,7 @@ from uuid import uuid4
 import typer
 from rich.console import Console
 
-from gradeloop.cli.commands import Grader, Json, Limit, ThreadId, Tools, codes_help
+from gradeloop.cli.commands import Grader, Json, Limit, ThreadId, Tools, codes_help, ctrl_c
 from gradeloop.cli.render.run import (
     JsonScreen,
     LiveScreen,
@@ -305,17 +304,6 @@ async def _first_of(*work: Awaitable[object]) -> None:
     finally:
         for task in tasks[1:]:
             task.cancel()
-
-
-@contextmanager
-def ctrl_c() -> Iterator["asyncio.Queue[None]"]:
-    """Put each Ctrl-C into a queue instead of ending the program."""
-    loop, pressed = asyncio.get_running_loop(), asyncio.Queue[None]()
-    loop.add_signal_handler(signal.SIGINT, pressed.put_nowait, None)
-    try:
-        yield pressed
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
 
 
 def choose_screen(console: Console, rubric: Rubric | None, *, as_json: bool) -> Screen:

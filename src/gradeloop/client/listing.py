@@ -34,11 +34,6 @@ class ListedThread(Strict):
     task_queue: str
 
 
-def quoted(value: str) -> str:
-    """Return a value as a literal of Temporal's list filter."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 async def threads(client: Client, *, status: str | None = None, limit: int = 20) -> AsyncIterator[ListedThread]:
     """Yield the newest threads first.
 

@@ -30,7 +30,6 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from gradeloop.client.listing import quoted
 from gradeloop.contract.evaluation import Evaluation
 from gradeloop.contract.thread import (
     WORKFLOW,
@@ -483,3 +482,8 @@ class Outage:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def quoted(value: str) -> str:
+    """Return a value as a literal of Temporal's list filter."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

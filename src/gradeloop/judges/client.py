@@ -1,7 +1,6 @@
 """Judges made callable on finished runs: one run, or many at once."""
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -249,9 +248,3 @@ async def judge_many(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def parse_reference(text: str) -> tuple[str, str, int | None] | None:
-    """Split `COLLECTION/RUBRIC` or `COLLECTION/RUBRIC@VERSION` into its parts; None for any other text."""
-    found = re.fullmatch(r"([^/@]+)/([^/@]+?)(?:@(\d{1,9}))?", text)
-    return (found[1], found[2], int(found[3]) if found[3] else None) if found else None

@@ -1,6 +1,7 @@
 """Judges and runs as a command names them: judges in files or the registry, runs in files or threads."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from gradeloop.contract.transcript import AgentRun, RunMessage
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric
 from gradeloop.files.yaml import read_placed
-from gradeloop.judges.client import parse_reference
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, parse_judge
 from gradeloop.settings.default_model import KEYS, require_default_model
 from gradeloop.transcripts.readers import read_run_file, refuse_duplicate_ids
@@ -67,6 +67,12 @@ async def load_judge(name: str, registry: "Registry | None") -> JudgeConfig:
     """
     reference = None if names_file(name) else parse_reference(name)
     return await registry.get_rubric(*reference) if registry and reference else read_judge(Path(name))
+
+
+def parse_reference(text: str) -> tuple[str, str, int | None] | None:
+    """Split `COLLECTION/RUBRIC` or `COLLECTION/RUBRIC@VERSION` into its parts; None for any other text."""
+    found = re.fullmatch(r"([^/@]+)/([^/@]+?)(?:@(\d{1,9}))?", text)
+    return (found[1], found[2], int(found[3]) if found[3] else None) if found else None
 
 
 def names_file(name: str) -> bool:

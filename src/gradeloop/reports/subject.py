@@ -15,9 +15,8 @@ from gradeloop.calibration.agreement import read_results
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import LATEST, threads
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
-from gradeloop.judges.client import parse_reference
 from gradeloop.judges.contract import JudgeResult
-from gradeloop.judges.sources import load_runs
+from gradeloop.judges.sources import load_runs, parse_reference
 from gradeloop.reports.read_batch import batch_page, batch_report, report_of_file, threads_of
 from gradeloop.reports.read_judgement import judgement_page, read_judgement_reports, read_stored_judgements
 from gradeloop.reports.read_thread import read_thread_report
