@@ -38,7 +38,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "judging.md"
 
 def block(language: str, about: str = "") -> Block:
     """Return the one block that is meant."""
-    (found,) = (each for each in blocks(PAGE) if (each.language, each.about) == (language, about))
+    (found,) = (block for block in blocks(PAGE) if (block.language, block.about) == (language, about))
     return found
 
 

@@ -34,8 +34,8 @@ async def until_ready(file: Path) -> dict[str, Any]:
     """Return what a worker wrote to its ready file."""
     while not file.exists():
         await asyncio.sleep(0.02)
-    told: dict[str, Any] = json.loads(file.read_text())
-    return told
+    document: dict[str, Any] = json.loads(file.read_text())
+    return document
 
 
 async def test_a_worker_ends_itself_when_idle_but_not_under_an_open_thread(
@@ -86,13 +86,13 @@ async def test_a_worker_that_cannot_serve_says_why_to_whoever_started_it(
     ready = tmp_path / "ready"
     worker = await started(temporal_server, *flags, "--ready-file", str(ready), **variables)
     _, said = await asyncio.wait_for(worker.communicate(), 30)
-    told = json.loads(ready.read_text())
+    document = json.loads(ready.read_text())
 
     assert worker.returncode == code, said.decode()
-    assert told["ok"] is False
-    assert told["kind"] == kind
-    assert words in told["error"]
-    assert said.decode().strip().splitlines()[-1] == told["error"]
+    assert document["ok"] is False
+    assert document["kind"] == kind
+    assert words in document["error"]
+    assert said.decode().strip().splitlines()[-1] == document["error"]
 
 
 def test_settings_come_from_flags_and_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
