@@ -5,18 +5,20 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pydantic import Field
 from temporalio import activity
 
-from gradeloop.batches.store import BatchStore, StoredCase
 from gradeloop.contract.base import Page, Strict
 from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.contract import SchemaJudge
+
+if TYPE_CHECKING:  # workflows import this module, and no database
+    from gradeloop.batches.store import BatchStore, StoredCase
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -293,22 +295,22 @@ OBJECT_OVERHEAD = 4
 class CaseLoader:
     """Cases by batch and position, the least used dropped first."""
 
-    def __init__(self, ledger: BatchStore) -> None:
+    def __init__(self, ledger: "BatchStore") -> None:
         self._ledger = ledger
         self._cases: ByteBoundedCache[tuple[str, int], StoredCase] = ByteBoundedCache(CASE_CACHE_BYTES)
 
-    async def case(self, batch_id: str, position: int, attempt: int) -> StoredCase:
+    async def case(self, batch_id: str, position: int, attempt: int) -> "StoredCase":
         """Return a case as its attempt began; one of another attempt is read anew."""
         found = self._cases.get((batch_id, position))
         return found if found and found.attempt == attempt else await self.again(batch_id, position)
 
-    async def again(self, batch_id: str, position: int) -> StoredCase:
+    async def again(self, batch_id: str, position: int) -> "StoredCase":
         """Return a case as it stands in the store now."""
         found = await self._ledger.case(batch_id, position)
         self.put(batch_id, position, found)
         return found
 
-    def put(self, batch_id: str, position: int, found: StoredCase) -> None:
+    def put(self, batch_id: str, position: int, found: "StoredCase") -> None:
         """Keep a copy of a case."""
         self._cases.put((batch_id, position), found, OBJECT_OVERHEAD * (found.case.size() + len(found.draft or "")))
 

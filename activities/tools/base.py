@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
 
 from activities.providers.base import ToolSpec
 from gradeloop.errors import InvalidRequest
-from gradeloop.sandbox import MIB, Limits, Sandbox
+from gradeloop.sandbox import Limits, Sandbox
 from gradeloop.sandbox.choice import SandboxChoice
+from gradeloop.sandbox.execution import MIB
 from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.worker import WorkerSettings
 

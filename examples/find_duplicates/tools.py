@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from gradeloop.sandbox import SandboxError
-from gradeloop.sandbox.choice import run_snippet
+from gradeloop.sandbox import SandboxError, run
 
 TESTS = {
     "test_simple": "assert find_duplicates([1, 2, 1, 3, 3]) == [1, 3]",
@@ -24,7 +23,7 @@ def run_test_suite(code: str) -> dict[str, Any]:
     """
     failures = {}
     for name, test in TESTS.items():
-        outcome = run_snippet(f"{code}\n\n{test}\n", seconds=2.0)
+        outcome = run(f"{code}\n\n{test}\n", seconds=2.0)
         if outcome.status == "unsupported":
             raise SandboxError(f"the draft uses what the sandbox lacks: {outcome.error}")
         if outcome.status != "ok":

@@ -116,7 +116,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that exists
         from difflib import get_close_matches
 
         close = get_close_matches(name, __all__, n=1)
-        hint = f"; did you weighted_mean {close[0]!r}?" if close else ""
+        hint = f"; did you mean {close[0]!r}?" if close else ""
         raise AttributeError(f"module 'gradeloop' has no attribute {name!r}{hint}")
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gradeloop.sandbox import MIB, Limits, Sandbox, SandboxError
+from gradeloop.sandbox import Limits, Sandbox, SandboxError
 from gradeloop.sandbox.choice import SandboxMode, choose_sandboxes
+from gradeloop.sandbox.execution import MIB
 from tests.rig.attacks import HOSTILE, INTERPRETER
 from tests.rig.container_filter import like_a_container
 

@@ -14,10 +14,11 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from gradeloop.sandbox import MIB, Execution, Limits, Sandbox, SandboxError, SandboxName, choice
+from gradeloop.sandbox import Execution, Limits, Sandbox, SandboxError, choice
 from gradeloop.sandbox import programs as supervisor
 from gradeloop.sandbox.bubblewrap import Bubblewrap
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes, self_test
+from gradeloop.sandbox.execution import MIB, SandboxName
 from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
 from tests.rig.attacks import HOSTILE, INTERPRETER

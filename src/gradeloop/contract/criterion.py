@@ -363,7 +363,7 @@ class ScoringUnit:
         graded = (member for member in self.members if member.id in scores)
         return weighted_mean((1.0 if self.name is None else member.weight, scores[member.id].share) for member in graded)
 
-    def holds(self, scores: Mapping[str, Score]) -> bool:
+    def passes(self, scores: Mapping[str, Score]) -> bool:
         """Tell whether it passes: its mean decides where it has a threshold, else its required criteria do."""
         if self.threshold is not None:
             share = self.share(scores)

@@ -1,4 +1,4 @@
-"""From answers to a result: which criteria one call answers, how votes add up, and what gate and score make of the rows."""
+"""The arithmetic of a grading pass: call groups, votes into rows, rows into gate, score and result."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,6 @@ from gradeloop.contract.evaluation import (
     EvaluationResult,
     Judgement,
     Override,
-    Quote,
     RunStatus,
     Verdict,
     VerdictRow,
@@ -25,25 +24,32 @@ from gradeloop.contract.model_spec import GraderSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.text import ROW_CHARACTERS, shortened
 
+PASS_CHARACTERS = 200_000
+"""The characters of all reasons and gaps that a pass keeps: 1,000 of each with 100 criteria, so that many passes fit into a thread."""
+
+
+BEST = Score(passed=True, share=1.0)
+"""The score of a criterion that passes in full."""
+
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Criteria that are answered together, once by each of their judges."""
+    """Criteria that one call answers, once for each of their graders."""
 
     index: int
     criteria: tuple[Criterion, ...]
     judges: tuple[GraderSpec | None, ...]
-    """One a sample; None is the thread's own grader."""
+    """The graders, one for each sample; None is the thread's own grader."""
     prompt: OwnPrompt | None
     pass_score: bool
     scored: bool
-    """True where a row has a number. Equal for all groups of a rubric, so that its calls share one schema."""
+    """Whether a row has a number; equal for all groups of a rubric, so that its calls share one schema."""
     quoted: bool
-    """True where a row has quotes; equal for all groups too."""
+    """Whether a row has quotes; equal for all groups too."""
     alone: bool
-    """True where it is the rubric's only group."""
+    """Whether it is the rubric's only group."""
     plain: bool
-    """True where the grader's own `result` must agree with its rows: nothing but rows that must all pass counts in this rubric."""
+    """Whether the grader's own `result` must agree with its rows, since in this rubric they must all pass and nothing else counts."""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -52,11 +58,11 @@ class CallGroup:
 
 
 def call_groups(rubric: Rubric) -> tuple[CallGroup, ...]:
-    """Return the groups in the order of their first criteria."""
-    found: dict[str, list[Criterion]] = {}
+    """Return the call groups of a rubric in the order of their first criteria."""
+    groups: dict[str, list[Criterion]] = {}
     for criterion in rubric.judged:
-        found.setdefault(_kind(rubric, criterion), []).append(criterion)
-    rows = [each for each in rubric.judged if each.form == "row"]
+        groups.setdefault(_group_key(rubric, criterion), []).append(criterion)
+    rows = [criterion for criterion in rubric.judged if criterion.form == "row"]
     scored, quoted, plain = any(row.score for row in rows), any(row.quoted for row in rows), _plain(rubric)
     return tuple(
         CallGroup(
@@ -67,15 +73,15 @@ def call_groups(rubric: Rubric) -> tuple[CallGroup, ...]:
             pass_score=criteria[0].form == "pass_score",
             scored=scored,
             quoted=quoted,
-            alone=len(found) == 1,
+            alone=len(groups) == 1,
             plain=plain,
         )
-        for index, criteria in enumerate(found.values())
+        for index, criteria in enumerate(groups.values())
     )
 
 
-def _kind(rubric: Rubric, criterion: Criterion) -> str:
-    """Return what criteria of one call have in common."""
+def _group_key(rubric: Rubric, criterion: Criterion) -> str:
+    """Return the key that criteria of one call share."""
     prompt = criterion.prompt or rubric.prompt
     if rubric.mode == "per_criterion" or criterion.form == "pass_score" or (prompt and prompt.reaches):
         return criterion.id
@@ -85,57 +91,235 @@ def _kind(rubric: Rubric, criterion: Criterion) -> str:
 
 
 def _plain(rubric: Rubric) -> bool:
-    more = any(
-        criterion.check or criterion.human or criterion.negate or criterion.score or criterion.group for criterion in rubric.criteria
+    """Tell whether nothing counts but criteria that a grader decides and that must all pass."""
+    return (
+        rubric.threshold is None
+        and rubric.gate == "required"
+        and all(criterion.required for criterion in rubric.criteria)
+        and not any(
+            criterion.check or criterion.human or criterion.negate or criterion.score or criterion.group for criterion in rubric.criteria
+        )
     )
-    return not more and all(criterion.required for criterion in rubric.criteria) and rubric.threshold is None and rubric.gate == "required"
 
 
-PASS_CHARACTERS = 200_000
-"""What is kept of all reasons and gaps of a pass: with 100 criteria 1,000 of each, so that many passes fit into a thread."""
+@dataclass(frozen=True)
+class GraderAnswer:
+    """The end of one conversation with a grader."""
 
-BEST = Score(passed=True, share=1.0)
+    judge: str
+    """The id of the grader."""
+    verdict: Verdict | None = None
+    missing: tuple[str, ...] = ()
+    """Ids without a row, after all repairs."""
+    error: str | None = None
+    """Why there is no verdict, or rows are missing."""
+    cached: bool = False
+    """Whether the verdict was reused from the same question."""
+
+    def row(self, name: str) -> VerdictRow | None:
+        """Return the row of a criterion; None without one."""
+        return next((row for row in self.verdict.criteria if row.id == name), None) if self.verdict else None
+
+
+@dataclass(frozen=True)
+class PassFindings:
+    """The findings of a pass: answers by group and sample, checks and decisions by criterion."""
+
+    answers: Mapping[tuple[int, int], GraderAnswer] = field(default_factory=dict)
+    checks: Mapping[str, CheckOutcome] = field(default_factory=dict)
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+
+
+def aggregate(rubric: Rubric, findings: PassFindings) -> Judgement:
+    """Return the judgement of a pass; an error where a lost answer could change it."""
+    groups = call_groups(rubric)
+    rows = tuple(_rows(rubric, groups, findings))
+    if explanation := next(filter(None, (_impossible(rubric, group, findings) for group in groups)), None):
+        return Judgement(rows=rows, explanation=explanation, impossible=True)
+    if error := _lost(rubric, groups, rows, findings):
+        return Judgement(rows=tuple(row for row in rows if not row.unverified), explanation=error, error=error)
+    return Judgement(rows=rows, explanation=_explanation(rubric, groups, rows, findings))
+
+
+def _impossible(rubric: Rubric, group: CallGroup, findings: PassFindings) -> str | None:
+    """Return why most of a group's graders say that it cannot be judged, where the result depends on it; else None."""
+    answers = [findings.answers.get((group.index, at)) for at in range(len(group.judges))]
+    failed = [answer.verdict for answer in answers if answer and answer.verdict and answer.verdict.result == "failed"]
+    if 2 * len(failed) <= len(group.judges) or rubric.pressing.isdisjoint(group.ids):
+        return None
+    return failed[0].explanation
+
+
+def _lost(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionRow], findings: PassFindings) -> str | None:
+    """Return why the pass has no verdict, where a lost answer could change the result; else None."""
+    open_ids = {row.id for row in rows if row.unverified}
+    answered = scores_of(rubric, rows)
+    for group in groups:
+        samples = _samples(group, findings)
+        due = open_ids & set(group.ids)
+        errors = [sample for sample in samples if sample.error]
+        if not due or not errors:
+            continue
+        whole = all(sample.verdict is None for sample in samples)
+        pressing = not rubric.pressing.isdisjoint(due)
+        if (whole and pressing) or ((pressing or not whole) and could_be_satisfied(rubric, answered, due)):
+            reasons = dict.fromkeys(f"{error.judge}: {error.error}" if len(samples) > 1 else str(error.error) for error in errors)
+            return "; ".join(reasons)
+    return None
+
+
+def _samples(group: CallGroup, findings: PassFindings) -> list[GraderAnswer]:
+    """Return the answers of a group's graders; one of several that answers `failed` gives no vote."""
+    answers = [answer for at in range(len(group.judges)) if (answer := findings.answers.get((group.index, at)))]
+    return answers if len(group.judges) == 1 else [_abstained(answer) for answer in answers]
+
+
+def _abstained(answer: GraderAnswer) -> GraderAnswer:
+    if answer.verdict is None or answer.verdict.result != "failed":
+        return answer
+    return GraderAnswer(judge=answer.judge, error=f"it says that this cannot be judged: {answer.verdict.explanation}")
+
+
+def _rows(rubric: Rubric, groups: Sequence[CallGroup], findings: PassFindings) -> Iterator[CriterionRow]:
+    limit = row_characters(len(rubric.criteria))
+    group_of = {name: group for group in groups for name in group.ids}
+    for criterion in rubric.criteria:
+        if criterion.check:
+            row = _checked(rubric, criterion, findings.checks.get(criterion.id))
+        elif criterion.human:
+            row = _decided(rubric, criterion, findings.decisions.get(criterion.id))
+        else:
+            group = group_of[criterion.id]
+            row = _voted(rubric, criterion, _samples(group, findings), len(group.judges))
+        if row is not None:
+            gap = shortened(row.gap, limit) if row.gap else None
+            yield row.model_copy(update={"reason": shortened(row.reason, limit), "gap": gap})
+
+
+def _checked(rubric: Rubric, criterion: Criterion, outcome: CheckOutcome | None) -> CriterionRow | None:
+    if outcome is None or criterion.check is None:
+        return None
+    reason = rubric.phrases.check_passed if outcome.passed else rubric.phrases.check_failed
+    gap = rubric.phrases.check_false if outcome.gap == CHECK_FALSE else outcome.gap
+    reason = reason.format(tool=criterion.check.tool)
+    return CriterionRow(id=criterion.id, name=criterion.text, passed=outcome.passed, reason=reason, gap=gap, by="tool")
+
+
+def _decided(rubric: Rubric, criterion: Criterion, decision: Decision | None) -> CriterionRow:
+    row = CriterionRow(id=criterion.id, name=criterion.text, passed=False, reason=rubric.phrases.not_asked, by="human", unverified=True)
+    if decision is None:
+        return row
+    reason = rubric.phrases.decided.format(by=decision.by)
+    return row.model_copy(update={"passed": decision.passed, "reason": reason, "gap": decision.gap, "unverified": False})
+
+
+def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer], voters: int) -> CriterionRow | None:
+    """Return the row that a majority of all voters decides; an unverified one where lost votes could make the majority."""
+    rows = [(sample, sample.row(criterion.id)) for sample in samples]
+    votes = [(sample, _vote(rubric, criterion, row)) for sample, row in rows if row is not None]
+    passing = [vote for _, vote in votes if vote.passed]
+    failing = [vote for _, vote in votes if not vote.passed]
+    passed = 2 * len(passing) > voters
+    lost = voters - len(votes)
+    if not passed and 2 * (len(passing) + lost) > voters:
+        return _unverified(rubric, criterion, samples)
+    deciding = passing if passed else failing or passing
+    gaps = dict.fromkeys(vote.gap for vote in failing if vote.gap)
+    scores = [vote.row.score for _, vote in votes if vote.row.score is not None]
+    passed_of = {id(sample): vote.passed for sample, vote in votes}
+    return CriterionRow(
+        id=criterion.id,
+        name=criterion.text,
+        passed=passed,
+        reason=deciding[0].row.reason,
+        gap=None if passed else "; ".join(gaps),
+        score=median(scores) if scores and criterion.scale else None,
+        contested=bool(passing and failing),
+        votes=tuple(Vote(grader=sample.judge, passed=passed_of.get(id(sample))) for sample in samples) if voters > 1 else (),
+        quotes=tuple(dict.fromkeys(quote for vote in deciding for quote in vote.row.quotes or ())) if criterion.quoted else (),
+        metadata=deciding[0].row.metadata,
+        by="cached" if all(sample.cached for sample, _ in votes) else "model",
+        grader=samples[0].judge if criterion.grader and voters == 1 else None,
+    )
+
+
+@dataclass(frozen=True)
+class _GraderVote:
+    """One grader's vote on a criterion, with its threshold applied, and inverted where the criterion is negated."""
+
+    row: VerdictRow
+    passed: bool
+    gap: str | None
+
+
+def _vote(rubric: Rubric, criterion: Criterion, row: VerdictRow) -> _GraderVote:
+    passed, gap, scale = row.passed, row.gap, criterion.scale
+    if passed and scale and scale.threshold is not None and (row.score is None or row.score < scale.threshold):
+        passed, gap = False, row.reason
+    if passed and criterion.require_quotes and not any(quote.quote_verified for quote in row.quotes or ()):
+        passed, gap = False, rubric.phrases.unquoted
+    if criterion.negate:
+        passed, gap = not passed, row.reason
+    return _GraderVote(row, passed, None if passed else gap or row.reason)
+
+
+def _unverified(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer]) -> CriterionRow | None:
+    """Return the unverified row of a criterion whose grader failed; None where no grader failed on it."""
+    if not any(sample.error and (sample.verdict is None or criterion.id in sample.missing) for sample in samples):
+        return None
+    reason = rubric.phrases.no_verdict
+    return CriterionRow(id=criterion.id, name=criterion.text, passed=False, reason=reason, gap=reason, unverified=True)
+
+
+def _explanation(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionRow], findings: PassFindings) -> str:
+    """Return the explanation of the only grader, else a summary of the rows."""
+    phrases = rubric.phrases
+    if len(findings.answers) == 1 and groups[0].alone and not rubric.asked_of_people:
+        verdict = next(iter(findings.answers.values())).verdict
+        return verdict.explanation if verdict else ""
+    if not groups and not rubric.asked_of_people:
+        return phrases.checks.format(passed=sum(row.passed for row in rows), total=len(rows))
+    counted = phrases.counted.format(passed=sum(row.passed for row in rows), total=len(rubric.criteria))
+    failing = ", ".join(row.id for row in rows if not row.passed and not row.unverified)
+    unverified = ", ".join(row.id for row in rows if row.unverified)
+    sentences = [counted, *([phrases.not_passed.format(ids=failing)] if failing else ())]
+    return " ".join([*sentences, *([phrases.not_verified.format(ids=unverified)] if unverified else ())])
 
 
 @dataclass(frozen=True)
 class PassOutcome:
-    """What a pass came to."""
+    """Gate and score of a pass, and whether they meet the rubric."""
 
     gate: bool
     score: float | None
-    """0 to 1; None where nothing that counts was graded."""
+    """The score, 0 to 1; None where nothing that counts was graded."""
     satisfied: bool
 
 
-def score_rows(rubric: Rubric, marks: Mapping[str, Score]) -> PassOutcome:
-    """Compute gate, score and whether the rubric is met; an id without a mark was not graded."""
-    at_the_gate = [unit.holds(marks) for unit in rubric.gate_units]
-    gate = any(at_the_gate) if rubric.gate == "any" else all(at_the_gate)
-    shares = [(unit.weight, share) for unit in rubric.units if (share := unit.share(marks)) is not None]
+def score_pass(rubric: Rubric, scores: Mapping[str, Score]) -> PassOutcome:
+    """Compute gate, score and whether the rubric is met; an id without a score was not graded."""
+    units_passed = [unit.passes(scores) for unit in rubric.gate_units]
+    gate = any(units_passed) if rubric.gate == "any" else all(units_passed)
+    shares = [(unit.weight, share) for unit in rubric.units if (share := unit.share(scores)) is not None]
     score = float(gate) if rubric.scoring == "binary" else weighted_mean(shares)
     enough = rubric.threshold is None or (score is not None and score >= rubric.threshold - TOLERANCE)
     return PassOutcome(gate, score, gate and enough)
 
 
-def could_be_satisfied(rubric: Rubric, marks: Mapping[str, Score], unknown: Iterable[str] = ()) -> bool:
-    """Return whether the rubric would be met if all that is unknown, or has no mark, were at its best."""
-    best = {criterion.id for criterion in rubric.criteria if criterion.id not in marks} | set(unknown)
-    return score_rows(rubric, {**marks, **dict.fromkeys(best, BEST)}).satisfied
-
-
-def row_characters(rows: int) -> int:
-    """Return what is kept of a reason or gap where there are so many rows."""
-    return min(ROW_CHARACTERS, PASS_CHARACTERS // (2 * max(rows, 1)))
+def could_be_satisfied(rubric: Rubric, scores: Mapping[str, Score], unknown: Iterable[str] = ()) -> bool:
+    """Tell whether the rubric would be met if every unknown or ungraded criterion got the best score."""
+    best = {criterion.id for criterion in rubric.criteria if criterion.id not in scores} | set(unknown)
+    return score_pass(rubric, {**scores, **dict.fromkeys(best, BEST)}).satisfied
 
 
 def scores_of(rubric: Rubric, rows: Sequence[CriterionRow]) -> dict[str, Score]:
-    """Return what each graded row counts; a person's override counts instead of the machine's verdict."""
+    """Return the scores of the graded rows; a person's override counts instead of the grader's verdict."""
     criteria = {criterion.id: criterion for criterion in rubric.criteria}
     graded = (row for row in rows if row.id in criteria and (row.override or not row.unverified))
-    return {row.id: _row_mark(criteria[row.id], row) for row in graded}
+    return {row.id: _row_score(criteria[row.id], row) for row in graded}
 
 
-def _row_mark(criterion: Criterion, row: CriterionRow) -> Score:
+def _row_score(criterion: Criterion, row: CriterionRow) -> Score:
     if row.override:
         return Score(row.override.passed, float(row.override.passed))
     if criterion.scale is None or row.score is None:
@@ -145,12 +329,12 @@ def _row_mark(criterion: Criterion, row: CriterionRow) -> Score:
 
 
 def result_of(rubric: Rubric, judgement: Judgement) -> EvaluationResult:
-    """Compute the pass's result from its rows; the grader's own word decides `failed` alone."""
+    """Compute the result of a pass from its rows; the grader's own answer decides only `failed`."""
     if judgement.error is not None:
         return "grader_error"
     if judgement.impossible:
         return "failed"
-    return "satisfied" if score_rows(rubric, scores_of(rubric, judgement.rows)).satisfied else "needs_revision"
+    return "satisfied" if score_pass(rubric, scores_of(rubric, judgement.rows)).satisfied else "needs_revision"
 
 
 def status_of(result: EvaluationResult, *, last: bool) -> RunStatus:
@@ -164,60 +348,32 @@ def score_of(rubric: Rubric, judgement: Judgement) -> float | None:
     """Return the score, or None where the pass has no complete grade."""
     if judgement.error is not None or judgement.impossible or not rubric.criteria:
         return None
-    return score_rows(rubric, scores_of(rubric, judgement.rows)).score
+    return score_pass(rubric, scores_of(rubric, judgement.rows)).score
 
 
 def apply_override(rubric: Rubric, evaluation: Evaluation, criterion: str, override: Override) -> Evaluation:
-    """Return the evaluation with a person's verdict on a criterion, and what it comes to with that."""
+    """Return the evaluation with a person's verdict on a criterion and the overridden result."""
     rows = tuple(row.model_copy(update={"override": override}) if row.id == criterion else row for row in evaluation.criteria)
-    met = score_rows(rubric, scores_of(rubric, rows)).satisfied
+    met = score_pass(rubric, scores_of(rubric, rows)).satisfied
     return evaluation.model_copy(update={"criteria": rows, "overridden_result": "satisfied" if met else "needs_revision"})
 
 
 def best_evaluation(rubric: Rubric, evaluations: Sequence[Evaluation]) -> Evaluation | None:
-    """Return the evaluation whose draft stands: gate held, then score, then gating criteria passed, then the latest."""
+    """Return the evaluation of the best draft: rubric met, then gate passed, then score, then gating criteria passed, then the latest."""
 
     def rank(evaluation: Evaluation) -> tuple[bool, bool, float, int, int]:
-        marks = scores_of(rubric, evaluation.criteria)
-        stands = score_rows(rubric, marks)
+        scores = scores_of(rubric, evaluation.criteria)
+        outcome = score_pass(rubric, scores)
         graded = evaluation.result in {"satisfied", "needs_revision"}
         score = -1.0 if evaluation.score is None else evaluation.score
-        passed = sum(marks[name].passed for name in rubric.gating if name in marks)
-        return graded and stands.satisfied, graded and stands.gate, score, passed, evaluation.iteration
+        passed = sum(scores[name].passed for name in rubric.gating if name in scores)
+        return graded and outcome.satisfied, graded and outcome.gate, score, passed, evaluation.iteration
 
     return max(evaluations, key=rank, default=None)
 
 
-@dataclass(frozen=True)
-class GraderAnswer:
-    """What one conversation with a grader came to."""
-
-    judge: str
-    """Who was asked."""
-    verdict: Verdict | None = None
-    missing: tuple[str, ...] = ()
-    """Ids for which it gave no row, however often it was asked."""
-    error: str | None = None
-    """Why there is no verdict, or rows are missing."""
-    cached: bool = False
-    """True where it was given before to the same question."""
-
-    def row(self, name: str) -> VerdictRow | None:
-        """Return its row of an id."""
-        return next((row for row in self.verdict.criteria if row.id == name), None) if self.verdict else None
-
-
-@dataclass(frozen=True)
-class PassFindings:
-    """What is known of a pass: by group and sample the answers, by id the checks and decisions."""
-
-    answers: Mapping[tuple[int, int], GraderAnswer] = field(default_factory=dict)
-    checks: Mapping[str, CheckOutcome] = field(default_factory=dict)
-    decisions: Mapping[str, Decision] = field(default_factory=dict)
-
-
 def shorten_verdict(verdict: Verdict, limit: int) -> Verdict:
-    """Return a verdict with at most `limit` characters of each reason and gap."""
+    """Return the verdict with at most `limit` characters of each reason and gap."""
     rows = [
         row.model_copy(update={"reason": shortened(row.reason, limit), "gap": row.gap and shortened(row.gap, limit)})
         for row in verdict.criteria
@@ -225,164 +381,6 @@ def shorten_verdict(verdict: Verdict, limit: int) -> Verdict:
     return verdict.model_copy(update={"criteria": tuple(rows), "explanation": shortened(verdict.explanation)})
 
 
-def aggregate(rubric: Rubric, found: PassFindings) -> Judgement:
-    """Return the judgement that follows from what was found; an error where what is lost could change it."""
-    groups = call_groups(rubric)
-    rows = tuple(_rows(rubric, groups, found))
-    if told := next(filter(None, (_impossible(rubric, group, found) for group in groups)), None):
-        return Judgement(rows=rows, explanation=told, impossible=True)
-    if error := _lost(rubric, groups, rows, found):
-        return Judgement(rows=tuple(row for row in rows if not row.unverified), explanation=error, error=error)
-    return Judgement(rows=rows, explanation=_explanation(rubric, groups, rows, found))
-
-
-def _samples(group: CallGroup, found: PassFindings) -> list[GraderAnswer]:
-    """Return the answers of a group's graders; of several, one who says that it cannot be judged gives no vote."""
-    answers = [answer for at in range(len(group.judges)) if (answer := found.answers.get((group.index, at)))]
-    return answers if len(group.judges) == 1 else [_abstained(answer) for answer in answers]
-
-
-def _abstained(answer: GraderAnswer) -> GraderAnswer:
-    if answer.verdict is None or answer.verdict.result != "failed":
-        return answer
-    return GraderAnswer(judge=answer.judge, error=f"it says that this cannot be judged: {answer.verdict.explanation}")
-
-
-def _impossible(rubric: Rubric, group: CallGroup, found: PassFindings) -> str | None:
-    """Return why a group cannot be judged, by most of its graders, where the outcome depends on it."""
-    answers = [found.answers.get((group.index, at)) for at in range(len(group.judges))]
-    failed = [answer.verdict for answer in answers if answer and answer.verdict and answer.verdict.result == "failed"]
-    if 2 * len(failed) <= len(group.judges) or rubric.pressing.isdisjoint(group.ids):
-        return None
-    return failed[0].explanation
-
-
-def _lost(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionRow], found: PassFindings) -> str | None:
-    """Return why the pass has no verdict: something was lost on which it depends."""
-    open_ids = {row.id for row in rows if row.unverified}
-    answered = scores_of(rubric, rows)
-    for group in groups:
-        samples = _samples(group, found)
-        due = open_ids & set(group.ids)
-        errors = [sample for sample in samples if sample.error]
-        if not due or not errors:
-            continue
-        whole = all(sample.verdict is None for sample in samples)
-        pressing = not rubric.pressing.isdisjoint(due)
-        if (whole and pressing) or ((pressing or not whole) and could_be_satisfied(rubric, answered, due)):
-            told = dict.fromkeys(f"{error.judge}: {error.error}" if len(samples) > 1 else str(error.error) for error in errors)
-            return "; ".join(told)
-    return None
-
-
-def _rows(rubric: Rubric, groups: Sequence[CallGroup], found: PassFindings) -> Iterator[CriterionRow]:
-    limit = row_characters(len(rubric.criteria))
-    of = {name: group for group in groups for name in group.ids}
-    for criterion in rubric.criteria:
-        if criterion.check:
-            row = _checked(rubric, criterion, found.checks.get(criterion.id))
-        elif criterion.human:
-            row = _decided(rubric, criterion, found.decisions.get(criterion.id))
-        else:
-            row = _voted(rubric, criterion, _samples(of[criterion.id], found), len(of[criterion.id].judges))
-        if row is not None:
-            gap = shortened(row.gap, limit) if row.gap else None
-            yield row.model_copy(update={"reason": shortened(row.reason, limit), "gap": gap})
-
-
-def _checked(rubric: Rubric, criterion: Criterion, outcome: CheckOutcome | None) -> CriterionRow | None:
-    if outcome is None or criterion.check is None:
-        return None
-    told = rubric.phrases.check_passed if outcome.passed else rubric.phrases.check_failed
-    gap = rubric.phrases.check_false if outcome.gap == CHECK_FALSE else outcome.gap
-    reason = told.format(tool=criterion.check.tool)
-    return CriterionRow(id=criterion.id, name=criterion.text, passed=outcome.passed, reason=reason, gap=gap, by="tool")
-
-
-def _decided(rubric: Rubric, criterion: Criterion, decision: Decision | None) -> CriterionRow:
-    row = CriterionRow(id=criterion.id, name=criterion.text, passed=False, reason=rubric.phrases.not_asked, by="human", unverified=True)
-    if decision is None:
-        return row
-    reason = rubric.phrases.decided.format(by=decision.by)
-    return row.model_copy(update={"passed": decision.passed, "reason": reason, "gap": decision.gap, "unverified": False})
-
-
-@dataclass(frozen=True)
-class _Voice:
-    """One grader's word on a criterion, its threshold applied, turned round where the criterion is negated."""
-
-    row: VerdictRow
-    passed: bool
-    gap: str | None
-
-
-def _voice(rubric: Rubric, criterion: Criterion, row: VerdictRow) -> _Voice:
-    passed, gap, scale = row.passed, row.gap, criterion.scale
-    if passed and scale and scale.threshold is not None and (row.score is None or row.score < scale.threshold):
-        passed, gap = False, row.reason
-    if passed and criterion.require_quotes and not any(quote.quote_verified for quote in row.quotes or ()):
-        passed, gap = False, rubric.phrases.unquoted
-    if criterion.negate:
-        passed, gap = not passed, row.reason
-    return _Voice(row, passed, None if passed else gap or row.reason)
-
-
-def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer], voters: int) -> CriterionRow | None:
-    """Count the votes; a majority of all voters decides, and where those that are lost could make one, nothing is decided."""
-    rows = [(sample, sample.row(criterion.id)) for sample in samples]
-    voices = [(each, _voice(rubric, criterion, row)) for each, row in rows if row is not None]
-    passing = [voice for _, voice in voices if voice.passed]
-    failing = [voice for _, voice in voices if not voice.passed]
-    passed = 2 * len(passing) > voters
-    lost = voters - len(voices)
-    if not passed and 2 * (len(passing) + lost) > voters:
-        return _open(rubric, criterion, samples)
-    deciding = passing if passed else failing or passing
-    gaps = dict.fromkeys(voice.gap for voice in failing if voice.gap)
-    scores = [voice.row.score for _, voice in voices if voice.row.score is not None]
-    votes = tuple(Vote(grader=sample.judge, passed=_vote(voices, sample)) for sample in samples) if voters > 1 else ()
-    return CriterionRow(
-        id=criterion.id,
-        name=criterion.text,
-        passed=passed,
-        reason=deciding[0].row.reason,
-        gap=None if passed else "; ".join(gaps),
-        score=median(scores) if scores and criterion.scale else None,
-        contested=bool(passing and failing),
-        votes=votes,
-        quotes=_quotes(deciding) if criterion.quoted else (),
-        metadata=deciding[0].row.metadata,
-        by="cached" if all(each.cached for each, _ in voices) else "model",
-        grader=samples[0].judge if criterion.grader and voters == 1 else None,
-    )
-
-
-def _vote(voices: Sequence[tuple[GraderAnswer, _Voice]], answer: GraderAnswer) -> bool | None:
-    return next((voice.passed for each, voice in voices if each is answer), None)
-
-
-def _quotes(voices: Sequence[_Voice]) -> tuple[Quote, ...]:
-    return tuple(dict.fromkeys(quote for voice in voices for quote in voice.row.quotes or ()))
-
-
-def _open(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer]) -> CriterionRow | None:
-    """Return the row of a criterion on which there is no verdict; none where nobody was to give one any more."""
-    if not any(sample.error and (sample.verdict is None or criterion.id in sample.missing) for sample in samples):
-        return None
-    told = rubric.phrases.no_verdict
-    return CriterionRow(id=criterion.id, name=criterion.text, passed=False, reason=told, gap=told, unverified=True)
-
-
-def _explanation(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionRow], found: PassFindings) -> str:
-    """Return the grader's own words where it judged all alone, else what the rows say."""
-    said = rubric.phrases
-    if len(found.answers) == 1 and groups[0].alone and not rubric.asked_of_people:
-        verdict = next(iter(found.answers.values())).verdict
-        return verdict.explanation if verdict else ""
-    if not groups and not rubric.asked_of_people:
-        return said.checks.format(passed=sum(row.passed for row in rows), total=len(rows))
-    counted = said.counted.format(passed=sum(row.passed for row in rows), total=len(rubric.criteria))
-    failing = ", ".join(row.id for row in rows if not row.passed and not row.unverified)
-    unverified = ", ".join(row.id for row in rows if row.unverified)
-    told = [counted, *([said.not_passed.format(ids=failing)] if failing else ())]
-    return " ".join([*told, *([said.not_verified.format(ids=unverified)] if unverified else ())])
+def row_characters(rows: int) -> int:
+    """Return how many characters of a reason or gap are kept in a pass of so many rows."""
+    return min(ROW_CHARACTERS, PASS_CHARACTERS // (2 * max(rows, 1)))

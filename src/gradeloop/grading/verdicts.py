@@ -1,4 +1,4 @@
-"""Answers of graders, read strictly into verdicts; what is malformed is asked for again, at most twice."""
+"""Graders' answers, parsed strictly into verdicts, and the conversation that asks for repairs of malformed ones."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,50 +19,57 @@ from gradeloop.grading.prompts import missing_message, repair_message
 from gradeloop.grading.scoring import CallGroup, GraderAnswer
 from gradeloop.text import clip
 
+REPAIRS = 2
+"""The turns in which a grader may repair a malformed verdict."""
+
+
+METADATA_BYTES = 16 * 1024
+"""The largest metadata of a row, as JSON."""
+
 
 def parse_verdict(text: str, group: CallGroup, asked: Sequence[str] | None = None, *, tag: str | None = None) -> Verdict | Malformed:
-    """Read a grader's answer about the criteria `asked`.
+    """Parse a grader's answer about the criteria `asked`.
 
-    Nothing is coerced, searched for or repaired: the whole text is one JSON object that keeps the schema, answers each
-    asked id once, gives a gap with every fail and agrees with itself. DESIGN of the rule: `docs/contract.md`, "Verdicts".
+    Nothing is coerced, searched for or repaired: the whole text is one JSON object that keeps the schema, answers every
+    asked id once, gives a gap with every fail and agrees with itself; `docs/contract.md`, "Verdicts", has the rules.
 
     Args:
         text: The answer.
         group: The criteria that are answered together, and the form of the answer.
-        asked: Those of their ids that this answer is about; all by default.
-        tag: The name of the two tags between which the object stands, each of them once; without it, the object is all there is.
+        asked: The ids of the group that this answer is about; all by default.
+        tag: The name of the tags that enclose the object, each present once; without it, the object is the whole text.
     """
     asked = group.ids if asked is None else tuple(asked)
     try:
-        raw = _strict_json(text if tag is None else text_between_tags(text, tag))
+        raw = _parse_object(text if tag is None else text_between_tags(text, tag))
         if group.pass_score:
-            return _read_pass_score(raw, group)
+            return _parse_pass_score(raw, group)
         verdict = Verdict.model_validate(_tuples(raw), strict=True)
     except ValidationError as error:
         return Malformed(problems=(explain(error),))
     except (ValueError, RecursionError) as error:
         return Malformed(problems=(f"the answer is not one JSON object: {error}",))
-    problems = tuple(islice(_form_problems(raw, group), MISTAKES))
+    problems = tuple(islice(_key_problems(raw, group), MISTAKES))
     return Malformed(problems=problems) if problems else check_verdict(_without_idle_gaps(verdict), group, asked)
 
 
 def text_between_tags(text: str, tag: str) -> str:
-    """Return what stands between the two tags of that name.
+    """Return the text between the two tags of that name.
 
     Raises:
-        ValueError: They do not stand in the text once each, the second at its end.
+        ValueError: The tags are not there exactly once each, the closing one at the end.
     """
     opening, closing = f"<{tag}>", f"</{tag}>"
     if (text.count(opening), text.count(closing)) != (1, 1):
         raise ValueError(f"{opening} and {closing} must each stand in it once, the object between them")
     _, _, rest = text.partition(opening)
-    inside, found, after = rest.partition(closing)
-    if not found or after.strip():
+    inside, closed, after = rest.partition(closing)
+    if not closed or after.strip():
         raise ValueError(f"{closing} must come after the object, at the end")
     return inside
 
 
-def _strict_json(text: str) -> Any:  # noqa: ANN401 - validated by the caller
+def _parse_object(text: str) -> Any:  # noqa: ANN401 - validated by the caller
     body = text.strip()
     if not body.startswith("{"):
         raise ValueError(f"it starts with {clip(body[:40])}")
@@ -70,7 +77,7 @@ def _strict_json(text: str) -> Any:  # noqa: ANN401 - validated by the caller
 
 
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Turn the lists of rows and of quotes into the tuples that strict validation takes."""
+    """Return the value with tuples instead of the lists of rows and quotes, as strict validation needs."""
     if isinstance(value, dict) and isinstance(value.get("criteria"), list):
         return value | {"criteria": tuple(_quotes_as_tuple(row) for row in value["criteria"])}
     return value
@@ -86,8 +93,8 @@ def _without_idle_gaps(verdict: Verdict) -> Verdict:
     return verdict.model_copy(update={"criteria": rows})
 
 
-def _form_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
-    """Yield what a row has too little or too much of, by what this rubric asks for."""
+def _key_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
+    """Yield the keys that a row lacks, or has though this rubric does not ask for them."""
     for row in raw["criteria"]:
         for key, due in (("score", group.scored), ("quotes", group.quoted)):
             if due and key not in row:
@@ -98,10 +105,73 @@ def _form_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
             yield f"{clip(row['id'])}: unknown key 'metadata' or 'quote_verified'"
 
 
+class _PassScore(Strict):
+    reason: str
+    passed: bool
+    score: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def _parse_pass_score(raw: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - JSON of any shape
+    """Parse `{reason, pass, score}` about the one criterion of the group; the reason is its gap where it fails."""
+    if odd := sorted(set(raw) ^ {"reason", "pass", "score"}):
+        return Malformed(problems=(f"the object has exactly the keys reason, pass and score; check {', '.join(map(clip, odd))}",))
+    answer = _PassScore.model_validate({"reason": raw["reason"], "passed": raw["pass"], "score": raw["score"]}, strict=True)
+    if not answer.passed and not answer.reason.strip():
+        return Malformed(problems=("it does not pass and the reason is blank; say what is missing",))
+    gap = None if answer.passed else answer.reason
+    row = VerdictRow(id=group.ids[0], reason=answer.reason, passed=answer.passed, gap=gap, score=answer.score)
+    return Verdict(criteria=(row,), explanation=answer.reason, result="satisfied" if answer.passed else "needs_revision")
+
+
+class RemoteRow(Strict):
+    """A remote grader's verdict on one criterion; only `id`, `passed` and, for a fail, a gap or reason are required."""
+
+    id: str
+    passed: Annotated[bool, Field(strict=True)]
+    reason: str = ""
+    gap: str | None = None
+    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    metadata: dict[str, JsonValue] | None = None
+
+
+class RemoteAnswer(Strict):
+    """A remote grader's whole answer."""
+
+    criteria: Items[RemoteRow]
+    explanation: str = ""
+    result: VerdictResult | None = None
+
+
+def parse_remote_verdict(value: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - whatever somebody else's code returns
+    """Parse `{criteria: [{id, passed, reason?, gap?, score?, metadata?}], explanation?, result?}`, or a row alone where one was asked."""
+    if isinstance(value, dict) and "criteria" not in value and len(group.ids) == 1:
+        value = {"criteria": [{"id": group.ids[0]} | value]}
+    try:
+        answer = RemoteAnswer.model_validate(value)
+    except ValidationError as error:
+        return Malformed(problems=(explain(error),))
+    if problems := tuple(_metadata_problems(answer)):
+        return Malformed(problems=problems)
+    rows = tuple(_row_of(row) for row in answer.criteria)
+    due: VerdictResult = "satisfied" if all(row.passed for row in rows) else "needs_revision"
+    result: VerdictResult = "failed" if answer.result == "failed" else due
+    return check_verdict(Verdict(criteria=rows, explanation=answer.explanation, result=result), group, group.ids)
+
+
+def _row_of(row: RemoteRow) -> VerdictRow:
+    gap = None if row.passed else row.gap or row.reason
+    return VerdictRow(id=row.id, reason=row.reason, passed=row.passed, gap=gap, score=row.score, metadata=row.metadata)
+
+
+def _metadata_problems(answer: RemoteAnswer) -> Iterator[str]:
+    for row in answer.criteria:
+        if row.metadata is not None and (size := len(to_json(row.metadata))) > METADATA_BYTES:
+            yield f"the metadata of {row.id} has {size} bytes as JSON, {METADATA_BYTES} at most"
+
+
 def check_verdict(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Verdict | Malformed:
-    """Return the verdict where it answers what was asked and agrees with itself."""
-    found = chain(_row_problems(verdict.criteria, group, asked), _summary_problems(verdict, group, asked))
-    problems = list(islice(found, MISTAKES))
+    """Return the verdict if it answers every asked id and agrees with itself, else what is wrong with it."""
+    problems = list(islice(chain(_row_problems(verdict.criteria, group, asked), _summary_problems(verdict, group, asked)), MISTAKES))
     answered = {row.id for row in verdict.criteria}
     missing = tuple(name for name in asked if name not in answered) if verdict.result != "failed" else ()
     if problems:
@@ -130,7 +200,7 @@ def _row_problems(rows: Iterable[VerdictRow], group: CallGroup, asked: tuple[str
 
 
 def score_problems(row: VerdictRow, scale: Scale) -> Iterator[str]:
-    """Yield what is wrong with a row's number."""
+    """Yield the problems of a row's number."""
     if row.score is None:
         yield f"{row.id} has no score; give a number from {scale.min:g} to {scale.max:g}"
     elif not scale.min <= row.score <= scale.max:
@@ -149,117 +219,41 @@ def _summary_problems(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]
             yield f"the result is {verdict.result!r}, but the rows say {due!r}"
 
 
-class _PassScore(Strict):
-    reason: str
-    passed: bool
-    score: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-
-
-def _read_pass_score(raw: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - JSON of any shape
-    """Read `{reason, pass, score}` about the one criterion of the group; the reason is its gap where it fails.
-
-    Raises:
-        ValidationError: It is something else.
-    """
-    if odd := sorted(set(raw) ^ {"reason", "pass", "score"}):
-        return Malformed(problems=(f"the object has exactly the keys reason, pass and score; check {', '.join(map(clip, odd))}",))
-    answer = _PassScore.model_validate({"reason": raw["reason"], "passed": raw["pass"], "score": raw["score"]}, strict=True)
-    if not answer.passed and not answer.reason.strip():
-        return Malformed(problems=("it does not pass and the reason is blank; say what is missing",))
-    gap = None if answer.passed else answer.reason
-    row = VerdictRow(id=group.ids[0], reason=answer.reason, passed=answer.passed, gap=gap, score=answer.score)
-    return Verdict(criteria=(row,), explanation=answer.reason, result="satisfied" if answer.passed else "needs_revision")
-
-
-METADATA_BYTES = 16 * 1024
-"""Of a row's metadata as JSON."""
-
-
-class RemoteRow(Strict):
-    """One criterion; only the verdict must be there, and a fail's gap or reason."""
-
-    id: str
-    passed: Annotated[bool, Field(strict=True)]
-    reason: str = ""
-    gap: str | None = None
-    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    metadata: dict[str, JsonValue] | None = None
-
-
-class RemoteAnswer(Strict):
-    """A whole answer."""
-
-    criteria: Items[RemoteRow]
-    explanation: str = ""
-    result: VerdictResult | None = None
-
-
-def parse_remote_verdict(value: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - whatever somebody else's code returns
-    """Read `{criteria: [{id, passed, reason?, gap?, score?, metadata?}], explanation?, result?}`, or one row where one was asked."""
-    if isinstance(value, dict) and "criteria" not in value and len(group.ids) == 1:
-        value = {"criteria": [{"id": group.ids[0]} | value]}
-    try:
-        answer = RemoteAnswer.model_validate(value)
-    except ValidationError as error:
-        return Malformed(problems=(explain(error),))
-    if problems := tuple(_problems(answer)):
-        return Malformed(problems=problems)
-    rows = tuple(_row(row) for row in answer.criteria)
-    due: VerdictResult = "satisfied" if all(row.passed for row in rows) else "needs_revision"
-    result: VerdictResult = "failed" if answer.result == "failed" else due
-    return check_verdict(Verdict(criteria=rows, explanation=answer.explanation, result=result), group, group.ids)
-
-
-def _row(row: RemoteRow) -> VerdictRow:
-    gap = None if row.passed else row.gap or row.reason
-    return VerdictRow(id=row.id, reason=row.reason, passed=row.passed, gap=gap, score=row.score, metadata=row.metadata)
-
-
-def _problems(answer: RemoteAnswer) -> Iterator[str]:
-    for row in answer.criteria:
-        if row.metadata is not None and (size := len(to_json(row.metadata))) > METADATA_BYTES:
-            yield f"the metadata of {row.id} has {size} bytes as JSON, {METADATA_BYTES} at most"
-
-
-REPAIRS = 2
-"""Turns in which a grader may repair a malformed verdict."""
-
-
 @dataclass(frozen=True)
 class GraderFailure:
-    """The grader gave no verdict and is not asked again."""
+    """The end of a conversation without a verdict."""
 
     error: str
 
 
 class GraderConversation(BaseModel):
-    """What a conversation with a grader keeps beside its messages; `take` applies the rules of malformed answers to it."""
+    """The state of a conversation with a grader beside its messages; `take` applies the rules for malformed answers to it."""
 
     steps: int = 0
     """How many answers the grader gave, those that call tools included."""
     repairs: int = 0
     """How many times the grader was asked to repair its answer."""
     pending: tuple[str, ...] = ()
-    """The criteria that the grader left out, once it is asked for them alone."""
+    """Ids of the criteria that the grader omitted, once it is asked for them alone."""
     rows: tuple[VerdictRow, ...] = ()
-    """The rows that came before those."""
+    """The rows that the grader gave before that."""
     explanation: str = ""
     """The explanation that came with those rows."""
     forced: bool = Field(default=False, exclude_if=lambda value: not value)
     """True when the model's first answer, which no schema could bind, was malformed: it is asked again by the schema alone."""
     missing: tuple[str, ...] = ()
-    """Ids without a row, however often the grader was asked."""
+    """Ids without a row, after all repairs."""
     error: str | None = None
     """Why there is no verdict, or rows are missing."""
     verdict: Verdict | None = None
     judge: str | None = None
     """The id of the grader that was asked."""
     cached: bool = False
-    """True where the verdict was given before, to the same question."""
+    """Whether the verdict was reused from the same question."""
 
     @property
     def ended(self) -> bool:
-        """True where there is nothing more to ask."""
+        """Whether there is nothing more to ask."""
         return self.verdict is not None or self.error is not None
 
     def take(
@@ -271,16 +265,16 @@ class GraderConversation(BaseModel):
         spent: str | None = None,
         ask_again: Callable[[Sequence[str], Sequence[str]], Message] = repair_message,
     ) -> Verdict | Message | GraderFailure:
-        """Take an answer in; a verdict or a failure ends the conversation, a message is what the grader is sent next.
+        """Apply an answer: a verdict or a failure ends the conversation, a message is sent to the grader next.
 
-        Two repairs come first, then one turn for the missing criteria alone; criteria that are missing even then stay open, and the
-        tally decides whether the rubric bears it.
+        Two repairs come first, then one turn for the missing criteria alone; criteria that are missing even then stay
+        unverified, and `scoring.aggregate` decides whether the pass still has a verdict.
 
         Args:
-            reading: The grader's answer as it was read.
+            reading: The parsed answer.
             asked: Ids of the criteria that the grader judges.
             loose: Whether no schema bound the answer; the first malformed one of those costs no repair.
-            spent: The tool calls or turns that are used up, where this was the last turn.
+            spent: Which limit is used up, tool calls or turns, where this was the last turn.
             ask_again: Writes the message that asks for a repair, from the problems and the ids.
         """
         if isinstance(reading, Verdict):
@@ -300,14 +294,14 @@ class GraderConversation(BaseModel):
         return missing_message(reading.missing)
 
     def _completed(self, verdict: Verdict) -> Verdict:
-        """Return the verdict with the rows that came before it, where it answers for the missing criteria alone."""
+        """Return the verdict with the earlier rows, where it answers for the missing criteria alone."""
         if not self.pending:
             return verdict
         explanation = verdict.explanation if verdict.result == "failed" else self.explanation or verdict.explanation
         return verdict.model_copy(update={"criteria": (*self.rows, *verdict.criteria), "explanation": explanation})
 
     def _left_open(self, malformed: Malformed, problems: str) -> Verdict | GraderFailure:
-        """End with the rows that are there, where missing ids are all that is wrong with the last answer."""
+        """End with the rows that are there, where nothing but missing ids is wrong with the last answer."""
         failure = self._failed(f"asked for the missing criteria alone: {problems}")
         if not malformed.missing:
             return failure
@@ -320,5 +314,5 @@ class GraderConversation(BaseModel):
         return GraderFailure(self.error)
 
     def answer(self) -> GraderAnswer:
-        """Return what the tally counts."""
+        """Return the answer as votes are counted from it."""
         return GraderAnswer(judge=self.judge or "", verdict=self.verdict, missing=self.missing, error=self.error, cached=self.cached)

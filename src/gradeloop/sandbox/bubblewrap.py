@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from gradeloop.sandbox import Execution, Limits, SandboxError
+from gradeloop.sandbox.execution import Execution, Limits, SandboxError
 from gradeloop.sandbox.programs import LAUNCHER, THREADS, Launch, build_launch_request, nobody, readable, supervise
 from gradeloop.sandbox.seccomp import Policy
 

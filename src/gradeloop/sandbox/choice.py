@@ -10,23 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gradeloop.sandbox import Execution, Limits, Sandbox, SandboxError, SandboxName
 from gradeloop.sandbox.bubblewrap import Bubblewrap
+from gradeloop.sandbox.execution import Limits, Sandbox, SandboxError, SandboxName
 from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
-
-_SNIPPETS = Monty()
-PRINTED_BYTES = 64 * 1024
-
-
-def run_snippet(code: str, *, seconds: float = 5.0) -> Execution:
-    """Run a snippet of Python in monty and return its end; at most `seconds` of its own time, and no more asleep.
-
-    Raises:
-        SandboxError: The sandbox itself failed.
-    """
-    return _SNIPPETS.run(code, limits=Limits(seconds=seconds, output_bytes=PRINTED_BYTES))
-
 
 SandboxMode = Literal["auto", "monty", "bubblewrap", "landlock"]
 

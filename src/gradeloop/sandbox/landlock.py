@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from gradeloop.sandbox import Execution, Limits, SandboxError
 from gradeloop.sandbox import programs as disk
+from gradeloop.sandbox.execution import Execution, Limits, SandboxError
 from gradeloop.sandbox.programs import THREADS, Launch, argv_of, build_launch_request, nobody, readable, supervise
 from gradeloop.sandbox.seccomp import Policy
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from gradeloop.sandbox import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError
+from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError
 
 if TYPE_CHECKING:
     import pydantic_monty

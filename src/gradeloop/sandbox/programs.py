@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradeloop.sandbox import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError, SandboxName, seccomp
+from gradeloop.sandbox import seccomp
+from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError, SandboxName
 
 BLOCK_BYTES = 4096
 """An empty file counts as one."""

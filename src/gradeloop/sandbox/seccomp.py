@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
-from gradeloop.sandbox import SandboxError
+from gradeloop.sandbox.execution import SandboxError
 
 Architecture = Literal["x86_64", "aarch64"]
 
