@@ -106,7 +106,7 @@ def _pss(process: psutil.Process) -> float:
 
 def subjects() -> list[object]:
     """Return what is measured: the sandboxes that hold here, and no sandbox."""
-    held = {each.name for each in choose_sandboxes(all_of_them=True).tried if each.held}
+    held = {each.name for each in choose_sandboxes(all_of_them=True).tried if each.passed}
     boxes: list[Sandbox] = [Monty(), Bubblewrap(), Landlock()]
     return [*(box for box in boxes if box.name in held), Bare()]
 

@@ -1,7 +1,7 @@
-"""Every call that a workflow makes: options, references, budget, and stopping all of them at once."""
+"""The calls that a workflow makes: options, references, budget, and stopping all of them at once."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
@@ -14,38 +14,35 @@ from temporalio.workflow import ActivityCancellationType, ActivityConfig, Activi
 from activities.capabilities import WorkerCapabilities
 from activities.errors import PERMANENT, FailureDetails
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadRef
+from gradeloop.contract import thread as contract
 from gradeloop.contract.messages import Log, Usage
 from gradeloop.contract.thread import Grader
 from workflows.thread_state import MESSAGES, Exchange, Thread
 
 NEVER_RETRIED = [*PERMANENT, "PayloadsTooLarge", "PayloadSizeError", "InvalidRequest", "ThreadTooLarge", "NotFoundError"]
-"""An oversized result would otherwise repeat its paid call for ever, an activity that no worker knows its failure."""
-
-MODEL_CALL = ActivityConfig(
-    start_to_close_timeout=timedelta(hours=1),
-    schedule_to_close_timeout=timedelta(hours=2),
-    heartbeat_timeout=timedelta(seconds=10),
-    retry_policy=RetryPolicy(
-        initial_interval=timedelta(seconds=1),
-        maximum_interval=timedelta(seconds=60),
-        maximum_attempts=8,
-        non_retryable_error_types=NEVER_RETRIED,
-    ),
-    cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-)
-"""An hour is above the client's own deadline; a resumed call never overlaps the one it replaces."""
+"""Types of errors that no retry cures: an oversized result would repeat its paid call for ever, an unknown activity its failure."""
 
 
 def model_call(retries: int) -> ActivityConfig:
-    """Return the options of a model call that is retried so often."""
-    policy = RetryPolicy(
-        initial_interval=timedelta(seconds=1),
-        maximum_interval=timedelta(seconds=60),
-        maximum_attempts=retries + 1,
-        non_retryable_error_types=NEVER_RETRIED,
-    )
-    return ActivityConfig(**{**MODEL_CALL, "retry_policy": policy})
+    """Return the options of a model call with that many retries.
 
+    An hour is above the client's own deadline; a resumed call never overlaps the one it replaces.
+    """
+    return ActivityConfig(
+        start_to_close_timeout=timedelta(hours=1),
+        schedule_to_close_timeout=timedelta(hours=2),
+        heartbeat_timeout=timedelta(seconds=10),
+        retry_policy=RetryPolicy(
+            initial_interval=timedelta(seconds=1),
+            maximum_interval=timedelta(seconds=60),
+            maximum_attempts=retries + 1,
+            non_retryable_error_types=NEVER_RETRIED,
+        ),
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    )
+
+
+MODEL_CALL = model_call(retries=7)
 
 TOOL_CALL = ActivityConfig(
     start_to_close_timeout=timedelta(minutes=2),
@@ -59,10 +56,10 @@ TOOL_CALL = ActivityConfig(
     ),
     cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 )
-"""A tool's own exception is evidence, or a checker's error; what is retried beside it is a lost worker."""
+"""Options of a call of a worker's tool. The tool's own exception is its result; a retry is for a lost worker."""
 
 REMOTE_SECONDS = timedelta(hours=2)
-"""What somebody else's generator may take in all."""
+"""The time that a remote generator may take in all."""
 
 REMOTE_CALL = ActivityConfig(
     schedule_to_start_timeout=timedelta(seconds=60),
@@ -71,7 +68,10 @@ REMOTE_CALL = ActivityConfig(
     retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=60), maximum_attempts=3, non_retryable_error_types=NEVER_RETRIED),
     cancellation_type=ActivityCancellationType.TRY_CANCEL,
 )
-"""A queue that nobody serves is told after a minute; we do not wait for a stopped call, which may send no heartbeats."""
+"""Options of a remote generator's or grader's call.
+
+A queue without a worker fails after a minute. The thread does not wait for a call that it stops, which may send no heartbeats.
+"""
 
 REMOTE_TOOL = ActivityConfig(
     schedule_to_start_timeout=timedelta(seconds=60),
@@ -80,7 +80,7 @@ REMOTE_TOOL = ActivityConfig(
     retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=4, non_retryable_error_types=NEVER_RETRIED),
     cancellation_type=ActivityCancellationType.TRY_CANCEL,
 )
-"""A tool on its owner's worker, which may send no heartbeats."""
+"""Options of a remote tool's call, which may send no heartbeats."""
 
 
 def once(options: ActivityConfig) -> ActivityConfig:
@@ -105,38 +105,19 @@ STORE_CALL = ActivityConfig(
     schedule_to_close_timeout=timedelta(minutes=15),
     retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=20, non_retryable_error_types=NEVER_RETRIED),
 )
-"""A call that reads or writes the worker's store alone."""
+"""Options of a call that reads or writes the worker's store alone."""
 
 TOOL_CALLS = 25
-"""Of one conversation, the grader's or the generator's; then one last turn without tools."""
+"""The tool calls of one conversation, the grader's or the generator's; then comes one last turn without tools."""
 
 TURNS = 30
-"""Of one conversation; then one last turn without tools."""
+"""The turns of one conversation with tools; then comes one last turn without."""
 
 TAIL_BYTES = 64 * 1024
-"""What a call carries of the thread at most; a longer tail is fetched by query, which leaves no history."""
+"""The most messages, in bytes, that a call carries; more are fetched by query, which leaves no history."""
 
 WARMED_CHARACTERS = 16_000
-"""Of the transcript, from which on one of many grading calls goes ahead: some 4,000 tokens, the most that a provider's cache begins at."""
-
-
-def spent_of(error: ActivityError) -> FailureDetails:
-    """Return what a failed call cost, as it says itself, or its last heartbeat."""
-    cause = error.cause
-    if isinstance(cause, ApplicationError) and not is_cancelled_exception(error):
-        return _first_detail(cause.details, FailureDetails) or FailureDetails(usage=Usage())
-    beats = cause.last_heartbeat_details if isinstance(cause, exceptions.TimeoutError) else ()
-    return FailureDetails(usage=_first_detail(beats, Usage) or Usage())
-
-
-Model = TypeVar("Model", FailureDetails, Usage)
-
-
-def _first_detail(details: Sequence[object], model: type[Model]) -> Model | None:
-    try:
-        return model.model_validate(details[0]) if details else None
-    except ValidationError:
-        return None
+"""The length of a transcript from which one of many grading calls goes first: 4,000 tokens, the highest minimum of a provider's cache."""
 
 
 Result = TypeVar("Result")
@@ -151,7 +132,7 @@ class OverBudget(Interrupted):
 
 
 class WaitingForPerson(Exception):
-    """A person has to decide; whatever else there was to find out is kept."""
+    """A person has to decide; everything else is done and kept."""
 
 
 class GraderFailed(Exception):
@@ -165,12 +146,12 @@ class ActivityCalls:
         self._thread = thread
         self._in_flight: set[asyncio.Future[Any]] = set()
         self._carried: dict[str, int] = {}
-        self._told: str | None = None
-        self._brief: GradingSettingsRef | None = None
+        self._settings: GradingSettingsRef | None = None
+        self._settings_sent: str | None = None  # the sha256 of the settings that a call carried last
         self.stopping: Literal["person", "rubric"] | None = None
         """Who wants the calls in flight to stop: a person, or a new rubric that takes over."""
-        self.offer: WorkerCapabilities | None = None
-        """What the worker offers; known from the first call's result."""
+        self.capabilities: WorkerCapabilities | None = None
+        """What the worker can do; known from the first call's result."""
 
     async def make(self, activity: str, argument: object, options: ActivityConfig, *, summary: str, result: type[Result]) -> Result:
         """Call an activity and return its result.
@@ -183,7 +164,7 @@ class ActivityCalls:
         if self.stopping:
             raise Interrupted
         handle: ActivityHandle[Result] = workflow.start_activity(  # type: ignore[call-overload]  # no overload takes a config
-            activity, argument, result_type=result, summary=summary, priority=self._priority(), **options
+            activity, argument, result_type=result, summary=summary, priority=temporal_priority(self._thread.priority), **options
         )
         self._in_flight.add(handle)
         try:
@@ -207,30 +188,27 @@ class ActivityCalls:
         """Make a model call within the budget; one whose reply was cut is made once more, with a larger completion.
 
         Args:
-            activity: Its type.
+            activity: The type of the activity.
             call: Builds the argument, anew for each attempt.
             exchange: The conversation that the call belongs to.
             spend: Counts what a failed attempt cost.
-            summary: What Temporal shows.
+            summary: The line that Temporal shows for the call.
             result: The type that is returned.
 
         Raises:
             OverBudget: The thread's budget is used up.
             ActivityError: The call failed for good.
         """
-        while True:
+
+        async def attempt(raised: bool) -> Result:
+            exchange.raised = raised
             if overrun := self._thread.overrun:
                 raise OverBudget(f"the budget is used up: {overrun}; resume with a larger one")
-            try:
-                return await self.make(activity, call(), MODEL_CALL, summary=summary, result=result)
-            except ActivityError as error:
-                spent = spent_of(error)
-                spend(spent.usage)
-                if exchange.raised or not spent.raisable:
-                    raise
-                exchange.raised = True
+            return await self.make(activity, call(), MODEL_CALL, summary=summary, result=result)
 
-    async def attend(self, handle: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - somebody else's result
+        return await repeat_cut_reply(attempt, spend, raised=exchange.raised)
+
+    async def wait_for_child(self, handle: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - the result of code that is not ours
         """Wait for a child workflow, which `stop` cancels like the calls in flight."""
         self._in_flight.add(handle)
         try:
@@ -243,99 +221,136 @@ class ActivityCalls:
             self._in_flight.discard(handle)
 
     def stop(self, who: Literal["person", "rubric"]) -> None:
-        """Cancel the calls in flight and refuse further ones; a person's word counts more than a rubric's."""
+        """Cancel the calls in flight and refuse further ones; a person counts more than a rubric."""
         self.stopping = who if self.stopping is None else "person" if who == "person" else self.stopping
         for handle in self._in_flight:
             handle.cancel()
 
     @property
     def unknown_judge(self) -> bool:
-        """True before the first call, which tells what the worker offers, and where who judges this run is still to be found."""
+        """True before the first call, whose result says what the worker can do, and while the judge of this run is still to be found."""
         thread, rubric = self._thread, self._thread.rubric_in_force
         named = thread.judge is not None or (thread.grader is not None and thread.grader.remote is not None)
-        judged = rubric is not None and any(None in each.judges for each in rubric.judged)
-        return self.offer is None or (judged and not named)
+        judged = rubric is not None and any(None in criterion.judges for criterion in rubric.judged)
+        return self.capabilities is None or (judged and not named)
 
-    def learn(self, offer: WorkerCapabilities) -> None:
-        """Note what the worker offers, and who judges this run where the thread leaves that open."""
-        self.offer, run = offer, self._thread.run
-        self._thread.external_storage = offer.external_storage
-        if run is not None and run.judge is None:
-            run.judge = offer.grader
+    def learn(self, capabilities: WorkerCapabilities) -> None:
+        """Note what the worker can do, and who judges this run where the thread leaves that open."""
+        self.capabilities, run = capabilities, self._thread.run
+        self._thread.external_storage = capabilities.external_storage
         if run is not None:
-            run.pins = {**{name: facts.sha256 for name, facts in offer.facts.items()}, **run.pins}
+            run.judge = run.judge or capabilities.grader
+            run.pins = {**{name: facts.sha256 for name, facts in capabilities.facts.items()}, **run.pins}
 
     async def ask_capabilities(self) -> WorkerCapabilities:
-        """Ask a worker what it offers.
+        """Ask a worker what it can do.
 
         Raises:
             ActivityError: It cannot serve the thread, or no worker answers.
         """
-        return await self.make("admit", self.brief(), ADMIT, summary="admit", result=WorkerCapabilities)
+        return await self.make("admit", self.settings(), ADMIT, summary="admit", result=WorkerCapabilities)
 
-    async def capabilities(self, *, for_tools: bool = False) -> WorkerCapabilities | None:
-        """Return what the worker offers, asked where no call has said so yet; None where it refuses, since the calls themselves say why.
+    async def find_capabilities(self, *, for_tools: bool = False) -> WorkerCapabilities | None:
+        """Return what the worker can do, and ask it where no call has said so; None where it refuses, since the calls themselves say why.
 
         Args:
-            for_tools: Whether it is asked for because a tool is about to be called; histories of earlier versions do not ask then.
+            for_tools: Whether a tool is about to be called; the histories of earlier versions do not ask then.
         """
-        if self.offer is None and (not for_tools or workflow.patched("tools-known-first")):
+        if self.capabilities is None and (not for_tools or workflow.patched("tools-known-first")):
             try:
                 self.learn(await self.ask_capabilities())
             except ActivityError as error:
                 if is_cancelled_exception(error):
                     raise
-        return self.offer
+        return self.capabilities
 
-    def _priority(self) -> Priority:
-        asked = self._thread.priority
-        if asked is None:
-            return Priority.default
-        return Priority(priority_key=asked.level, fairness_key=asked.tenant, fairness_weight=asked.weight if asked.tenant else None)
-
-    def brief(self) -> GradingSettingsRef:
+    def settings(self) -> GradingSettingsRef:
         """Return what every call of the thread shares, by its sha256 and in full."""
-        thread, known = self._thread, self._brief and self._brief.brief
+        thread, known = self._thread, self._settings and self._settings.brief
         judge, budget = thread.run.judge if thread.run else None, thread.budget
         grader = (thread.grader or Grader()).model_copy(update={"model": judge}) if judge else thread.grader
         priced = budget is not None and budget.max_cost_usd is not None
-        now = GradingSettings(generator=thread.generator, grader=grader, rubric=thread.rubric_in_force, priced=priced)
-        if self._brief is None or known != now:
-            self._brief = GradingSettingsRef(sha256=now.sha256(), brief=now)
-        return self._brief
+        settings = GradingSettings(generator=thread.generator, grader=grader, rubric=thread.rubric_in_force, priced=priced)
+        if self._settings is None or known != settings:
+            self._settings = GradingSettingsRef(sha256=settings.sha256(), brief=settings)
+        return self._settings
 
-    def thread(self) -> ThreadRef:
-        """Return the reference to the thread as it stands, with what was not carried yet."""
-        brief = self.brief()
-        known = self._told == brief.sha256
-        self._told = brief.sha256
-        told = GradingSettingsRef(sha256=brief.sha256) if known else brief
-        return ThreadRef(brief=told, messages=self.log(MESSAGES, self._thread.log))
+    def thread_reference(self) -> ThreadRef:
+        """Return the reference to the thread as it is now, with what no call has carried yet."""
+        settings = self.settings()
+        known, self._settings_sent = self._settings_sent == settings.sha256, settings.sha256
+        sent = GradingSettingsRef(sha256=settings.sha256) if known else settings
+        return ThreadRef(brief=sent, messages=self.log_reference(MESSAGES, self._thread.log))
 
-    def log(self, key: str, log: Log) -> LogRef:
+    def log_reference(self, key: str, log: Log) -> LogRef:
         """Return the reference to a log, with the messages that no call has carried yet unless they are too large."""
         tail = log.slice(self._carried.get(key, 0))
         small = sum(message.size() for message in tail) <= TAIL_BYTES
         self._carried[key] = len(log)
         return LogRef(key=key, count=len(log), sha256=log.sha256(), tail=tuple(tail) if small else None)
 
-    def returned(self, key: str, log: Log) -> None:
-        """Note that the newest message came from an activity, which keeps it already."""
+    def note_returned(self, key: str, log: Log) -> None:
+        """Note that the newest message came from an activity, whose worker keeps it already."""
         self._carried[key] = len(log)
 
 
-def refuse_when_cancelled() -> None:
-    """Raise where the workflow is being cancelled: a call that ended in spite of it swallows the cancellation.
+async def repeat_cut_reply(attempt: Callable[[bool], Awaitable[Result]], spend: Callable[[Usage], None], *, raised: bool) -> Result:
+    """Make a model call; where its reply was cut, make it once more with a larger completion.
+
+    Args:
+        attempt: Makes the call, with a larger completion where its argument is true.
+        spend: Counts what a failed attempt cost.
+        raised: Whether the first attempt has the larger completion already; then there is no second one.
 
     Raises:
-        CancelledError: It is.
+        ActivityError: The call failed for good.
     """
+    while True:
+        try:
+            return await attempt(raised)
+        except ActivityError as error:
+            details = failure_details(error)
+            spend(details.usage)
+            if raised or not details.raisable:
+                raise
+            raised = True
+
+
+def failure_details(error: ActivityError) -> FailureDetails:
+    """Return what a failed call cost, by its own details or its last heartbeat, and whether a larger completion may help."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and not is_cancelled_exception(error):
+        return _first_detail(cause.details, FailureDetails) or FailureDetails(usage=Usage())
+    beats = cause.last_heartbeat_details if isinstance(cause, exceptions.TimeoutError) else ()
+    return FailureDetails(usage=_first_detail(beats, Usage) or Usage())
+
+
+Model = TypeVar("Model", FailureDetails, Usage)
+
+
+def _first_detail(details: Sequence[object], model: type[Model]) -> Model | None:
+    try:
+        return model.model_validate(details[0]) if details else None
+    except ValidationError:
+        return None
+
+
+def refuse_when_cancelled() -> None:
+    """Raise `CancelledError` where the workflow is being cancelled: a call that ended in spite of it swallows the cancellation."""
     if workflow.cancellation_reason() is not None:
         raise asyncio.CancelledError
 
 
+def temporal_priority(priority: contract.Priority | None) -> Priority:
+    """Return a thread's or a batch's priority as Temporal's own."""
+    if priority is None:
+        return Priority.default
+    tenant = priority.tenant
+    return Priority(priority_key=priority.level, fairness_key=tenant, fairness_weight=priority.weight if tenant else None)
+
+
 def describe_error(error: ActivityError | ChildWorkflowError) -> str:
-    """Return what went wrong in words: the kind, then the message of whoever failed first."""
+    """Return the kind and the message of the failure that came first."""
     cause = error.cause
     while isinstance(cause, ActivityError | ChildWorkflowError) and cause.cause is not None:
         cause = cause.cause

@@ -1,4 +1,4 @@
-"""Batches: `GradingBatch`, its shards, and the cases in them."""
+"""The workflows of batches: `GradingBatch`, its shards, their cases, and the upload of cases."""
 
 import asyncio
 import hashlib
@@ -42,23 +42,282 @@ from gradeloop.batches.contract import (
     parse_batch,
     parse_upload,
 )
+from gradeloop.contract import thread as contract
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.thread import Priority as Asked
-from gradeloop.contract.thread import Priority as Priority_request
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import usage_told
-from workflows.activity_calls import STORE_CALL, describe_error, kind_of, model_call, spent_of
+from workflows.activity_calls import STORE_CALL, Result, describe_error, kind_of, model_call, repeat_cut_reply, temporal_priority
 from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
 from workflows.thread_rules import NONCE_BITS
 
-Result = TypeVar("Result")
+Parsed = TypeVar("Parsed")
+
+SHARD_WORKFLOW = "BatchShard"
 
 SHARD_LOST = "ShardLost"
 """The type of the failure of a batch one of whose shards is lost again and again."""
 
+SHARE = 0.8
+"""The largest share of a worker's slots that a batch takes."""
+
+LANES = 25
+"""Calls in flight of one shard, from which on another shard is opened beside it."""
+
+SHARDS = 4
+"""The most shards that are open at once."""
+
+EVENTS = 4_000
+"""The length of a history above which the batch opens no further shard and goes on in a new run."""
+
+LOST = 3
+"""How many times a lost shard is opened again."""
+
+HISTORY_BYTES = 4 * 1024 * 1024
+HISTORY_EVENTS = 10_000
+"""The size of a history above either of which a shard begins no further case; its batch opens another shard for the rest."""
+
 CHILDREN = 16
 """Workflows of cases that a shard has open at once: what they return is in its history."""
+
+TRIES = 15
+"""How many times a case's workflow is started while one of an earlier attempt is about to end."""
+
+
+@workflow.defn(name=BATCH_WORKFLOW)
+class GradingBatchWorkflow(GradingBatch):
+    """A batch: opens shards over its cases until all have ended, or a limit pauses it."""
+
+    @workflow.init
+    def __init__(self, request: RawValue = NO_VALUE) -> None:  # noqa: ARG002 - the run's
+        self._pause_reason: str | None = None
+        self._open: dict[asyncio.Task[None], ChildWorkflowHandle[Any, ShardEnded] | None] = {}
+        self._ended: list[ShardEnded] = []
+        self._due: deque[tuple[int, int]] = deque()
+        self._failures: dict[tuple[int, int], int] = {}
+        self._opened = 0
+
+    @workflow.run
+    async def run(self, request: RawValue = NO_VALUE) -> BatchSummary:  # type: ignore[override]  # as above
+        """See `gradeloop.batches.contract.GradingBatch.run`."""
+        batch = _parse(lambda: parse_batch(decode(request, "the request")))
+        self._guard = asyncio.create_task(RunAheadGuard().guard())
+        self._priority = temporal_priority(batch.priority)
+        opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
+        self._due.extend(opened.stretches)
+        most = max(1, min(batch.at_once, int(SHARE * opened.slots)))
+        shards = max(1, min(SHARDS, most // LANES, len(self._due)))
+        try:
+            await self._run_shards(batch, shards, max(1, most // shards))
+        except asyncio.CancelledError:
+            await self._close(batch, "it was cancelled", stopped=True)
+            raise
+        except ApplicationError as error:
+            await self._close(batch, error.message, stopped=True)
+            raise
+        if self._due and self._pause_reason is None:
+            workflow.continue_as_new(batch.model_copy(update={"again": None}))
+        return await self._close(batch, self._pause_reason)
+
+    async def _run_shards(self, batch: BatchRequest, shards: int, lanes: int) -> None:
+        """Open shards until nothing is due, a limit is reached, or the history is long; return when none is open."""
+        try:
+            while self._open or (self._due and self._may_open()):
+                while self._due and len(self._open) < shards and self._may_open():
+                    stretch = self._due.popleft()
+                    task = asyncio.create_task(self._run_shard(batch, stretch, lanes))
+                    self._open[task] = None
+                done, _ = await workflow.wait(list(self._open), return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    del self._open[task]
+                    task.result()
+        finally:
+            for task in self._open:
+                task.cancel()
+
+    def _may_open(self) -> bool:
+        info = workflow.info()
+        return self._pause_reason is None and info.get_current_history_length() < EVENTS and not info.is_continue_as_new_suggested()
+
+    async def _run_shard(self, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> None:
+        """Run a shard to its end; what it leaves undone is due again."""
+        self._opened += 1
+        task, request = asyncio.current_task(), ShardRequest.of(batch, stretch, lanes)
+        name = f"shard/{batch.batch_id}/{stretch[0]}-{stretch[1]}/{workflow.info().run_id[:8]}-{self._opened}"
+        try:
+            handle = await workflow.start_child_workflow(BatchShard.run, request, id=name, priority=self._priority)
+            if task in self._open:
+                self._open[task] = handle
+            if self._pause_reason:
+                await _hold(handle, self._pause_reason)
+            ended = await handle
+        except ChildWorkflowError as error:
+            if is_cancelled_exception(error):
+                raise
+            refused = isinstance(error.cause, ApplicationError) and error.cause.type == InvalidRequest.__name__
+            self._reopen(stretch, _without_kind(error), refused=refused)
+            return
+        self._ended.append(ended)
+        self._pause_reason = self._pause_reason or ended.held
+        if ended.left and not (self._pause_reason or ended.passed or ended.failed or ended.errors):
+            self._reopen(stretch, f"of the cases {stretch[0]} to {stretch[1] - 1} none comes to an end")
+        elif ended.left:
+            self._due.append(stretch)
+
+    def _reopen(self, stretch: tuple[int, int], why: str, *, refused: bool = False) -> None:
+        """Have a shard that was lost, or in which no case ended, opened again.
+
+        Raises:
+            ApplicationError: It was refused, or has failed again and again.
+        """
+        self._failures[stretch] = self._failures.get(stretch, 0) + 1
+        if refused or self._failures[stretch] > LOST:
+            raise ApplicationError(why, type=InvalidRequest.__name__ if refused else SHARD_LOST, non_retryable=True) from None
+        self._due.append(stretch)
+
+    async def _close(self, batch: BatchRequest, why: str | None, *, stopped: bool = False) -> BatchSummary:
+        closing = BatchClosing(batch_id=batch.batch_id, why=why, stopped=stopped)
+        return await call_store("close_batch", closing, BatchSummary, self._priority, "close batch")
+
+    @workflow.signal
+    async def pause(self) -> None:
+        """See `gradeloop.batches.contract.GradingBatch.pause`."""
+        self._pause_reason = self._pause_reason or "paused by a person"
+        for handle in list(self._open.values()):
+            if handle is not None:
+                await _hold(handle, self._pause_reason)
+
+    @workflow.query
+    def progress(self) -> BatchProgress:
+        """See `gradeloop.batches.contract.GradingBatch.progress`."""
+        return BatchProgress(
+            held=self._pause_reason,
+            shards=tuple(handle.id for handle in self._open.values() if handle is not None),
+            passed=sum(shard.passed for shard in self._ended),
+            failed=sum(shard.failed for shard in self._ended),
+            errors=sum(shard.errors for shard in self._ended),
+        )
+
+
+def _parse(read: Callable[[], Parsed]) -> Parsed:
+    """Read a raw argument; a malformed one fails the workflow for good."""
+    try:
+        return read()
+    except InvalidRequest as error:
+        raise ApplicationError(str(error), type=InvalidRequest.__name__, non_retryable=True) from None
+
+
+@workflow.defn(name=UPLOAD_WORKFLOW)
+class StoreCasesWorkflow(StoreCases):
+    """An upload of cases: writes them into the store of the worker."""
+
+    @workflow.run
+    async def run(self, request: RawValue = NO_VALUE) -> int:  # type: ignore[override]  # raw, so that a malformed one is refused
+        """See `gradeloop.batches.contract.StoreCases.run`."""
+        upload = _parse(lambda: parse_upload(decode(request, "the request")))
+        return await call_store("store_cases", upload, int, Priority.default, f"store {len(upload.cases)} cases")
+
+
+class ShardRequest(Recorded):
+    """The cases of a shard, and how it runs them."""
+
+    batch_id: str
+    first: int
+    last: int
+    lanes: int
+    retries: int
+    cache: bool
+    priority: contract.Priority
+
+    @classmethod
+    def of(cls, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> "ShardRequest":
+        """Return the request for a stretch of a batch."""
+        first, last = stretch
+        own = {"retries": batch.retries, "cache": batch.cache, "priority": batch.priority}
+        return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes, **own)
+
+
+class ShardEnded(Recorded):
+    """What a shard returns."""
+
+    passed: int
+    failed: int
+    errors: int
+    left: int
+    """The number of cases that have not ended."""
+    held: str | None = None
+    """The limit of the batch for which no further case was begun; None where all were."""
+
+
+@workflow.defn(name=SHARD_WORKFLOW)
+class BatchShard:
+    """A shard: runs a stretch of a batch's cases, some at a time."""
+
+    @workflow.init
+    def __init__(self, request: ShardRequest) -> None:
+        self._request = request
+        self._priority = temporal_priority(request.priority)
+        self._calls = CaseCalls(request.lanes, request.retries, self._priority)
+        self._nonce = f"{workflow.random().getrandbits(NONCE_BITS):032x}"
+        self._ended: dict[int, str] = {}
+        self._pause_reason: str | None = None
+
+    @workflow.run
+    async def run(self, request: ShardRequest) -> ShardEnded:
+        """Run the shard's cases until all have ended, or no further one may be begun."""
+        self._guard = asyncio.create_task(RunAheadGuard().guard())
+        stretch = CaseRange(batch_id=request.batch_id, first=request.first, last=request.last)
+        opened = await call_store("open_shard", stretch, ShardOpened, self._priority, "open shard")
+        due = deque(opened.due)
+        lanes = [asyncio.create_task(self._lane(due)) for _ in range(min(request.lanes, len(due)))]
+        try:
+            await asyncio.gather(*lanes)
+        finally:
+            for lane in lanes:
+                lane.cancel()
+        statuses = list(self._ended.values())
+        return ShardEnded(
+            passed=statuses.count("passed"),
+            failed=statuses.count("failed"),
+            errors=statuses.count("error"),
+            left=len(opened.due) - len(statuses),
+            held=self._pause_reason,
+        )
+
+    async def _lane(self, due: deque[DueCase]) -> None:
+        """Run one case after the other."""
+        while due and self._pause_reason is None and not self._is_long():
+            case = due.popleft()
+            answer = await run_case(case, self._call(case), self._calls)
+            if answer.held:
+                self.hold(answer.held)
+            if answer.status in {"passed", "failed", "error"}:
+                self._ended[case.position] = answer.status
+
+    def _call(self, due: DueCase) -> CaseCall:
+        """Return the argument of the case's calls, with a random code of its own that nobody can guess without the shard's."""
+        nonce = hashlib.sha256(f"{self._nonce}/{due.position}".encode()).hexdigest()[:32]
+        return CaseCall(batch_id=self._request.batch_id, position=due.position, attempt=due.attempt, nonce=nonce, cache=self._request.cache)
+
+    @staticmethod
+    def _is_long() -> bool:
+        info = workflow.info()
+        return info.get_current_history_size() > HISTORY_BYTES or info.get_current_history_length() > HISTORY_EVENTS
+
+    @workflow.signal
+    def hold(self, why: str) -> None:
+        """Begin no further case."""
+        self._pause_reason = self._pause_reason or why
+
+    @workflow.query
+    def in_flight(self) -> int:
+        """Return the number of calls and of workflows of cases that are in flight."""
+        return self._calls.in_flight
+
+
+async def _hold(shard: ChildWorkflowHandle[Any, ShardEnded], why: str) -> None:
+    with suppress(FailureError):  # it has ended meanwhile
+        await shard.signal(BatchShard.hold, why)
 
 
 class CaseFailed(Exception):
@@ -69,27 +328,8 @@ class CaseFailed(Exception):
         self.usage = usage
 
 
-def priority_of(asked: Asked) -> Priority:
-    """Return a priority in Temporal's own terms."""
-    return Priority(priority_key=asked.level, fairness_key=asked.tenant, fairness_weight=asked.weight if asked.tenant else None)
-
-
-async def call_store(activity: str, argument: object, result: type[Result], priority: Priority, summary: str) -> Result:
-    """Call an activity that asks no model.
-
-    Raises:
-        ApplicationError: It was refused, or the store cannot be had.
-    """
-    try:
-        return await _started(activity, argument, result, STORE_CALL, priority, summary)
-    except ActivityError as error:
-        if is_cancelled_exception(error):
-            raise
-        raise ApplicationError(_words(error), type=kind_of(error) or "StoreUnavailable", non_retryable=True) from None
-
-
 class CaseCalls:
-    """The calls of one shard."""
+    """The calls of a shard: so many at a time, retried so often."""
 
     def __init__(self, lanes: int, retries: int, priority: Priority) -> None:
         self._slots = asyncio.Semaphore(lanes)
@@ -105,36 +345,42 @@ class CaseCalls:
             CaseFailed: It failed for good.
             ApplicationError: `InvalidRequest`: the batch as a whole is refused.
         """
-        while True:
-            try:
-                async with self._slots:
-                    with self.under_way():
-                        return await _started(activity, call, CaseAnswer, self._options, self.priority, summary)
-            except ActivityError as error:
-                if is_cancelled_exception(error):
-                    raise
-                if kind_of(error) == InvalidRequest.__name__:
-                    raise ApplicationError(_words(error), type=InvalidRequest.__name__, non_retryable=True) from None
-                spent = spent_of(error)
-                if call.raised or not spent.raisable:
-                    raise CaseFailed(describe_error(error), call.carried + spent.usage) from None
-                call = call.model_copy(update={"raised": True, "carried": spent.usage})
+        spent = call.carried
+
+        def spend(usage: Usage) -> None:
+            nonlocal spent
+            spent += usage
+
+        async def attempt(raised: bool) -> CaseAnswer:
+            argument = call.model_copy(update={"raised": raised, "carried": spent})
+            async with self._slots:
+                with self.under_way():
+                    return await _execute(activity, argument, CaseAnswer, self._options, self.priority, summary)
+
+        try:
+            return await repeat_cut_reply(attempt, spend, raised=call.raised)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            if kind_of(error) == InvalidRequest.__name__:
+                raise ApplicationError(_without_kind(error), type=InvalidRequest.__name__, non_retryable=True) from None
+            raise CaseFailed(describe_error(error), spent) from None
 
     async def fail(self, failed: FailedCall, summary: str) -> CaseAnswer:
-        """Have a failure written down."""
+        """Store a failure."""
         return await call_store("fail_case", failed, CaseAnswer, self.priority, summary)
 
     async def store(self, activity: str, argument: object, result: type[Result], summary: str) -> Result:
-        """Call an activity that asks no model.
+        """Call an activity that reads or writes the store.
 
         Raises:
-            ApplicationError: It was refused, or the store cannot be had.
+            ApplicationError: It was refused, or the store is unavailable.
         """
         return await call_store(activity, argument, result, self.priority, summary)
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """Count what is done inside as in flight."""
+        """Count the block as a call in flight."""
         self.in_flight += 1
         try:
             yield
@@ -142,26 +388,11 @@ class CaseCalls:
             self.in_flight -= 1
 
 
-async def _started(
-    activity: str, argument: object, result: type[Result], options: ActivityConfig, priority: Priority, summary: str
-) -> Result:
-    found: Any = await workflow.execute_activity(activity, argument, result_type=result, summary=summary, priority=priority, **options)  # type: ignore[call-overload]  # no overload takes a config
-    return found  # type: ignore[no-any-return]  # of the type that was asked for
-
-
-def _words(error: ActivityError) -> str:
-    return describe_error(error).removeprefix(f"{InvalidRequest.__name__}: ")
-
-
-TRIES = 15
-"""To start a case's workflow while one of an earlier attempt is about to end."""
-
-
 async def run_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAnswer:
-    """Run a case to its end; the status is absent where a limit of the batch holds it.
+    """Run a case to its end; its status is absent where a limit of the batch keeps it from running.
 
     Raises:
-        ApplicationError: The batch as a whole is refused, or the store is gone.
+        ApplicationError: The batch as a whole is refused, or the store is unavailable.
     """
     plan, name = due.plan, due.id
     if plan.drafted:
@@ -179,15 +410,15 @@ async def run_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAnswer
 
 
 async def _ask_question(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAnswer:
-    """Ask one question until it is answered, or nobody answers it."""
+    """Ask one question until it has an answer, or the call fails for good."""
     several = f".{call.unit + 1}" if due.plan.units > 1 else ""
     while True:
         try:
-            found = await calls.paid("grade_case", call, f"grade {due.id}{several}")
+            answer = await calls.paid("grade_case", call, f"grade {due.id}{several}")
         except CaseFailed as error:
             return await _record_failure(call, "unit", error, due.id, calls)
-        if not found.again:
-            return found
+        if not answer.again:
+            return answer
 
 
 async def _record_failure(
@@ -223,7 +454,7 @@ async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnsw
 async def _start_when_free(
     workflow_id: str, kind: str, argument: dict[str, Any], summary: str, priority: Priority
 ) -> ChildWorkflowHandle[Any, Any]:
-    """Start the case's workflow, once that of an attempt that was cut off has ended."""
+    """Start the case's workflow, once that of an interrupted attempt has ended."""
     for _ in range(TRIES):
         try:
             return await workflow.start_child_workflow(kind, argument, id=workflow_id, priority=priority, static_summary=summary)
@@ -237,276 +468,26 @@ def _usage_of_child(error: ChildWorkflowError) -> Usage:
     return usage_told(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
 
 
-SHARD_WORKFLOW = "BatchShard"
+async def call_store(activity: str, argument: object, result: type[Result], priority: Priority, summary: str) -> Result:
+    """Call an activity that reads or writes the store.
 
-HISTORY_BYTES = 4 * 1024 * 1024
-HISTORY_EVENTS = 10_000
-"""Above either, a shard begins no further case; its batch opens another one for the rest."""
-
-
-class ShardRequest(Recorded):
-    """Which cases, and how many at a time."""
-
-    batch_id: str
-    first: int
-    last: int
-    lanes: int
-    retries: int
-    cache: bool
-    priority: Priority_request
-
-    @classmethod
-    def of(cls, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> "ShardRequest":
-        """Return the request for a stretch of a batch."""
-        first, last = stretch
-        own = {"retries": batch.retries, "cache": batch.cache, "priority": batch.priority}
-        return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes, **own)
-
-
-class ShardEnded(Recorded):
-    """What a shard returns."""
-
-    passed: int
-    failed: int
-    errors: int
-    left: int
-    """Cases that have not ended."""
-    held: str | None = None
-    """Why no further case was begun, where that is a limit of the batch."""
-
-
-@workflow.defn(name=SHARD_WORKFLOW)
-class BatchShard:
-    """One shard."""
-
-    @workflow.init
-    def __init__(self, request: ShardRequest) -> None:
-        self._request = request
-        self._priority = priority_of(request.priority)
-        self._calls = CaseCalls(request.lanes, request.retries, self._priority)
-        self._nonce = f"{workflow.random().getrandbits(NONCE_BITS):032x}"
-        self._ended: dict[int, str] = {}
-        self._held: str | None = None
-
-    @workflow.run
-    async def run(self, request: ShardRequest) -> ShardEnded:
-        """Run the shard's cases until all have ended, or no further one may be begun."""
-        self._guard = asyncio.create_task(RunAheadGuard().guard())
-        stretch = CaseRange(batch_id=request.batch_id, first=request.first, last=request.last)
-        opened = await call_store("open_shard", stretch, ShardOpened, self._priority, "open shard")
-        due = deque(opened.due)
-        lanes = [asyncio.create_task(self._lane(due)) for _ in range(min(request.lanes, len(due)))]
-        try:
-            await asyncio.gather(*lanes)
-        finally:
-            for lane in lanes:
-                lane.cancel()
-        statuses = list(self._ended.values())
-        return ShardEnded(
-            passed=statuses.count("passed"),
-            failed=statuses.count("failed"),
-            errors=statuses.count("error"),
-            left=len(opened.due) - len(statuses),
-            held=self._held,
-        )
-
-    async def _lane(self, due: deque[DueCase]) -> None:
-        """Run one case after the other."""
-        while due and self._held is None and not self._is_long():
-            case = due.popleft()
-            found = await run_case(case, self._call(case), self._calls)
-            if found.held:
-                self.hold(found.held)
-            if found.status in {"passed", "failed", "error"}:
-                self._ended[case.position] = found.status
-
-    def _call(self, due: DueCase) -> CaseCall:
-        """Return the case's place, with a code of its own that only who knows the shard's can know."""
-        nonce = hashlib.sha256(f"{self._nonce}/{due.position}".encode()).hexdigest()[:32]
-        return CaseCall(batch_id=self._request.batch_id, position=due.position, attempt=due.attempt, nonce=nonce, cache=self._request.cache)
-
-    @staticmethod
-    def _is_long() -> bool:
-        info = workflow.info()
-        return info.get_current_history_size() > HISTORY_BYTES or info.get_current_history_length() > HISTORY_EVENTS
-
-    @workflow.signal
-    def hold(self, why: str) -> None:
-        """Begin no further case."""
-        self._held = self._held or why
-
-    @workflow.query
-    def in_flight(self) -> int:
-        """Return how many calls are under way, and workflows of cases."""
-        return self._calls.in_flight
-
-
-Parsed = TypeVar("Parsed")
-
-SHARE = 0.8
-"""Of a worker's slots that a batch holds at most."""
-
-LANES = 25
-"""Calls in flight of one shard, from which on another one is opened beside it."""
-
-SHARDS = 4
-"""Open at once at most."""
-
-EVENTS = 4_000
-"""Of a history, above which no further shard is opened before the batch goes on in a new run."""
-
-LOST = 3
-"""How often a shard that was lost is opened again."""
-
-
-@workflow.defn(name=UPLOAD_WORKFLOW)
-class StoreCasesWorkflow(StoreCases):
-    """A stretch of cases, written into the store."""
-
-    @workflow.run
-    async def run(self, request: RawValue = NO_VALUE) -> int:  # type: ignore[override]  # raw, so that a malformed one is refused
-        """See `gradeloop.batches.contract.StoreCases.run`."""
-        upload = _parsed(lambda: parse_upload(decode(request, "the request")))
-        return await call_store("store_cases", upload, int, Priority.default, f"store {len(upload.cases)} cases")
-
-
-@workflow.defn(name=BATCH_WORKFLOW)
-class GradingBatchWorkflow(GradingBatch):
-    """One batch."""
-
-    @workflow.init
-    def __init__(self, request: RawValue = NO_VALUE) -> None:  # noqa: ARG002 - the run's
-        self._held: str | None = None
-        self._open: dict[asyncio.Task[None], ChildWorkflowHandle[Any, ShardEnded] | None] = {}
-        self._ended: list[ShardEnded] = []
-        self._due: deque[tuple[int, int]] = deque()
-        self._lost: dict[tuple[int, int], int] = {}
-        self._opened = 0
-
-    @workflow.run
-    async def run(self, request: RawValue = NO_VALUE) -> BatchSummary:  # type: ignore[override]  # as above
-        """See `gradeloop.batches.contract.GradingBatch.run`."""
-        batch = _parsed(lambda: parse_batch(decode(request, "the request")))
-        self._guard = asyncio.create_task(RunAheadGuard().guard())
-        self._priority = priority_of(batch.priority)
-        opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
-        self._due.extend(opened.stretches)
-        most = max(1, min(batch.at_once, int(SHARE * opened.slots)))
-        shards = max(1, min(SHARDS, most // LANES, len(self._due)))
-        try:
-            await self._all(batch, shards, max(1, most // shards))
-        except asyncio.CancelledError:
-            await self._close(batch, "it was cancelled", stopped=True)
-            raise
-        except ApplicationError as error:
-            await self._close(batch, error.message, stopped=True)
-            raise
-        if self._due and self._held is None:
-            workflow.continue_as_new(batch.model_copy(update={"again": None}))
-        return await self._close(batch, self._held)
-
-    async def _all(self, batch: BatchRequest, shards: int, lanes: int) -> None:
-        """Open shards until nothing is due, a limit is reached, or the history is long; return when none is open."""
-        try:
-            while self._open or (self._due and self._may_open()):
-                while self._due and len(self._open) < shards and self._may_open():
-                    stretch = self._due.popleft()
-                    task = asyncio.create_task(self._shard(batch, stretch, lanes))
-                    self._open[task] = None
-                done, _ = await workflow.wait(list(self._open), return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    del self._open[task]
-                    task.result()
-        finally:
-            for task in self._open:
-                task.cancel()
-
-    def _may_open(self) -> bool:
-        info = workflow.info()
-        return self._held is None and info.get_current_history_length() < EVENTS and not info.is_continue_as_new_suggested()
-
-    async def _shard(self, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> None:
-        """Run a shard to its end; what it leaves undone is due again."""
-        self._opened += 1
-        task, request = asyncio.current_task(), ShardRequest.of(batch, stretch, lanes)
-        name = f"shard/{batch.batch_id}/{stretch[0]}-{stretch[1]}/{workflow.info().run_id[:8]}-{self._opened}"
-        try:
-            handle = await workflow.start_child_workflow(BatchShard.run, request, id=name, priority=self._priority)
-            if task in self._open:
-                self._open[task] = handle
-            if self._held:
-                await _hold(handle, self._held)
-            ended = await handle
-        except ChildWorkflowError as error:
-            if is_cancelled_exception(error):
-                raise
-            self._note_lost(stretch, error)
-            return
-        self._ended.append(ended)
-        self._held = self._held or ended.held
-        if ended.left and not (self._held or ended.passed or ended.failed or ended.errors):
-            self._note_vain(stretch)
-        elif ended.left:
-            self._due.append(stretch)
-
-    def _note_vain(self, stretch: tuple[int, int]) -> None:
-        """Have a shard in which nothing came to an end opened again.
-
-        Raises:
-            ApplicationError: That has happened again and again.
-        """
-        self._lost[stretch] = self._lost.get(stretch, 0) + 1
-        if self._lost[stretch] > LOST:
-            words = f"of the cases {stretch[0]} to {stretch[1] - 1} none comes to an end"
-            raise ApplicationError(words, type=SHARD_LOST, non_retryable=True)
-        self._due.append(stretch)
-
-    def _note_lost(self, stretch: tuple[int, int], error: ChildWorkflowError) -> None:
-        """Have a shard that was lost opened again.
-
-        Raises:
-            ApplicationError: It was refused, or is lost again and again.
-        """
-        refused = isinstance(error.cause, ApplicationError) and error.cause.type == InvalidRequest.__name__
-        self._lost[stretch] = self._lost.get(stretch, 0) + 1
-        if refused or self._lost[stretch] > LOST:
-            kind = InvalidRequest.__name__ if refused else SHARD_LOST
-            words = describe_error(error).removeprefix(f"{InvalidRequest.__name__}: ")
-            raise ApplicationError(words, type=kind, non_retryable=True) from None
-        self._due.append(stretch)
-
-    async def _close(self, batch: BatchRequest, why: str | None, *, stopped: bool = False) -> BatchSummary:
-        closing = BatchClosing(batch_id=batch.batch_id, why=why, stopped=stopped)
-        return await call_store("close_batch", closing, BatchSummary, self._priority, "close batch")
-
-    @workflow.signal
-    async def pause(self) -> None:
-        """See `gradeloop.batches.contract.GradingBatch.pause`."""
-        self._held = self._held or "paused by a person"
-        for handle in list(self._open.values()):
-            if handle is not None:
-                await _hold(handle, self._held)
-
-    @workflow.query
-    def progress(self) -> BatchProgress:
-        """See `gradeloop.batches.contract.GradingBatch.progress`."""
-        return BatchProgress(
-            held=self._held,
-            shards=tuple(handle.id for handle in self._open.values() if handle is not None),
-            passed=sum(each.passed for each in self._ended),
-            failed=sum(each.failed for each in self._ended),
-            errors=sum(each.errors for each in self._ended),
-        )
-
-
-async def _hold(shard: ChildWorkflowHandle[Any, ShardEnded], why: str) -> None:
-    with suppress(FailureError):  # it has ended meanwhile
-        await shard.signal(BatchShard.hold, why)
-
-
-def _parsed(read: Callable[[], Parsed]) -> Parsed:
-    """Read a raw argument; a malformed one fails the workflow for good."""
+    Raises:
+        ApplicationError: It was refused, or the store is unavailable.
+    """
     try:
-        return read()
-    except InvalidRequest as error:
-        raise ApplicationError(str(error), type=InvalidRequest.__name__, non_retryable=True) from None
+        return await _execute(activity, argument, result, STORE_CALL, priority, summary)
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        raise ApplicationError(_without_kind(error), type=kind_of(error) or "StoreUnavailable", non_retryable=True) from None
+
+
+async def _execute(
+    activity: str, argument: object, result: type[Result], options: ActivityConfig, priority: Priority, summary: str
+) -> Result:
+    value: Any = await workflow.execute_activity(activity, argument, result_type=result, summary=summary, priority=priority, **options)  # type: ignore[call-overload]  # no overload takes a config
+    return value  # type: ignore[no-any-return]  # of the type that was asked for
+
+
+def _without_kind(error: ActivityError | ChildWorkflowError) -> str:
+    return describe_error(error).removeprefix(f"{InvalidRequest.__name__}: ")

@@ -1,4 +1,4 @@
-"""The grader's part of an iteration: checks first, then every call group by its graders, people last."""
+"""One grading pass over a draft: checks first, then every call group by its graders, people last."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -43,42 +43,42 @@ from workflows.tool_calls import READ_TRANSCRIPT, ToolCalls, ToolFailed
 class GradingPass:
     """Judges the draft of the pass in flight."""
 
-    def __init__(self, thread: Thread, run: GradingRun, held: PassState, rubric: Rubric, calls: ActivityCalls) -> None:
+    def __init__(self, thread: Thread, run: GradingRun, state: PassState, rubric: Rubric, calls: ActivityCalls) -> None:
         self._thread = thread
         self._run = run
-        self._pass = held
+        self._state = state
         self._rubric = rubric
         self._calls = calls
         self._groups = call_groups(rubric)
         self._checks = ToolCalls(thread, calls, "check")
         self._tools = ToolCalls(thread, calls, "grader")
-        self._draft = thread.log[held.draft].content
+        self._draft = thread.log[state.draft].content
 
     async def judge(self) -> Judgement:
         """Return the pass's judgement, an error of the machinery included.
 
         Raises:
             Interrupted: The thread is stopping; checks, turns and verdicts that came are kept in the pass.
-            Waiting: A person has to approve a tool call, or everything else passes and one has to decide.
+            WaitingForPerson: A person has to approve a tool call, or everything else passes and one has to decide.
         """
-        if self._rubric.checked or self._named_tools():
-            await self._calls.capabilities(for_tools=True)
+        if self._rubric.checked or (self._thread.grader and self._thread.grader.tools):
+            await self._calls.find_capabilities(for_tools=True)
         try:
             await self._check_all()
         except GraderFailed as error:
-            return Judgement(rows=aggregate(self._rubric, self._found()).rows, explanation=str(error), error=str(error))
+            return Judgement(rows=aggregate(self._rubric, self._findings()).rows, explanation=str(error), error=str(error))
         await self._ask_all()
-        judgement = aggregate(self._rubric, self._found())
-        undecided = [person for person in self._rubric.asked_of_people if person.id not in self._pass.decisions]
+        judgement = aggregate(self._rubric, self._findings())
+        undecided = [person for person in self._rubric.asked_of_people if person.id not in self._state.decisions]
         sound = judgement.error is None and not judgement.impossible
         if undecided and sound and could_be_satisfied(self._rubric, scores_of(self._rubric, judgement.rows)):
             raise WaitingForPerson
         return judgement
 
     async def _check_all(self) -> None:
-        due = [criterion for criterion in self._rubric.checked if criterion.id not in self._pass.checks]
-        await _all(self._check(criterion) for criterion in due)
-        if any(criterion.id not in self._pass.checks for criterion in due):
+        due = [criterion for criterion in self._rubric.checked if criterion.id not in self._state.checks]
+        await _finish_all(self._check(criterion) for criterion in due)
+        if any(criterion.id not in self._state.checks for criterion in due):
             if self._calls.stopping:
                 raise Interrupted
             raise WaitingForPerson
@@ -88,46 +88,41 @@ class GradingPass:
             return
         tool = criterion.check.tool
         draft = code_of(self._draft) if criterion.check.extract == "code" else self._draft
-        operation = self._checks.operation(f"check.{self._pass.draft}.{criterion.id}")
-        given = criterion.check.arguments
-        request = ToolRequest(call=criterion.id, arguments=given, draft=draft, check=True, operation_id=operation)
+        operation = self._checks.operation(f"check.{self._state.draft}.{criterion.id}")
+        request = ToolRequest(call=criterion.id, arguments=criterion.check.arguments, draft=draft, check=True, operation_id=operation)
         try:
-            found = await self._checks.permitted(tool, request, self._pass.ledger)
+            evidence = await self._checks.permitted(tool, request, self._state.ledger)
         except ToolFailed as failed:
             raise GraderFailed(f"the check {tool} of {criterion.id} could not decide: {failed}") from None
-        if found is not None and found.outcome is not None:
-            self._pass.checks[criterion.id] = found.outcome
-
-    def _named_tools(self) -> bool:
-        return self._thread.grader is not None and bool(self._thread.grader.tools)
+        if evidence is not None and evidence.outcome is not None:
+            self._state.checks[criterion.id] = evidence.outcome
 
     async def _ask_all(self) -> None:
-        """Have every conversation that has not ended, all at once; over a long transcript one goes ahead, and the others find it cached."""
+        """Have every conversation that has not ended, concurrently; over a long transcript one goes first, to fill the cache."""
         await self._look_up()
         due = [(group, at) for group in self._groups for at in range(len(group.judges)) if not self._conversation(group, at).ended]
-        if (ahead := self._goes_ahead(due)) is not None:
-            due.remove(ahead)
-            await self._ask(*ahead)
-        await _all(self._ask(group, at) for group, at in due)
+        if (first := self._first_call(due)) is not None:
+            due.remove(first)
+            await self._ask(*first)
+        await _finish_all(self._ask(group, at) for group, at in due)
 
-    def _goes_ahead(self, due: list[tuple[CallGroup, int]]) -> tuple[CallGroup, int] | None:
-        """Return the first call of several that one model gets over a long transcript."""
+    def _first_call(self, due: list[tuple[CallGroup, int]]) -> tuple[CallGroup, int] | None:
+        """Return the first of several calls that one model gets over a long transcript."""
         if sum(len(message.content) for message in self._thread.log.slice(0)) < WARMED_CHARACTERS:
             return None
-        judges = [self._judge(*each) for each in due]
-        ours = (at for at, judge in enumerate(judges) if not isinstance(judge, RemoteGrader) and judges.count(judge) > 1)
-        first = next(ours, None)
-        return None if first is None else due[first]
+        judges = [self._judge(group, sample) for group, sample in due]
+        shared = (at for at, judge in enumerate(judges) if not isinstance(judge, RemoteGrader) and judges.count(judge) > 1)
+        return next((due[at] for at in shared), None)
 
     def _conversation(self, group: CallGroup, sample: int) -> Conversation:
-        return self._pass.conversations.setdefault(f"{group.index}/{sample}", Conversation(log=Log()))
+        return self._state.conversations.setdefault(f"{group.index}/{sample}", Conversation(log=Log()))
 
     async def _ask(self, group: CallGroup, sample: int) -> None:
         judge, conversation = self._judge(group, sample), self._conversation(group, sample)
         try:
             if isinstance(judge, RemoteGrader):
-                asked, step = self._remote_question(group, sample), f"judge.{self._pass.draft}.{group.index}.{sample}"
-                conversation.verdict = await remote_verdict(judge, group, asked, step, self._calls, self._tools)
+                question, step = self._remote_question(group, sample), f"judge.{self._state.draft}.{group.index}.{sample}"
+                conversation.verdict = await remote_verdict(judge, group, question, step, self._calls, self._tools)
             else:
                 await self._converse(group, sample, conversation)
         except GraderFailed as error:
@@ -140,9 +135,9 @@ class GradingPass:
             self._remember(group, sample, conversation)
 
     def _remote_question(self, group: CallGroup, sample: int) -> dict[str, Any]:
-        shown = self._thread.log.slice(0, None if self._run.finished else self._pass.draft + 1)
+        messages = self._thread.log.slice(0, None if self._run.finished else self._state.draft + 1)
         return {
-            "messages": [message.model_dump(mode="json") for message in shown],
+            "messages": [message.model_dump(mode="json") for message in messages],
             "draft": self._draft,
             "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
             "iteration": self._run.iteration,
@@ -155,21 +150,21 @@ class GradingPass:
         Raises:
             GraderFailed: A call failed for good.
             Interrupted: The thread is stopping; turns that came are kept.
-            Waiting: A person has to approve a tool call.
+            WaitingForPerson: A person has to approve a tool call.
         """
         log, key = conversation.log, f"scratch/{self._run.grading_run_id}/{self._run.iteration}/{group.index}/{sample}"
         while not conversation.ended:
             if wanted := unanswered(log.slice(max(len(log) - 1, 0))):
-                step = f"grader.{self._pass.draft}.{group.index}.{sample}.{len(log) - 1}"
+                step = f"grader.{self._state.draft}.{group.index}.{sample}.{len(log) - 1}"
                 for message in await self._tools.answer(conversation, wanted, conversation.offered, step, self._draft):
                     log.append(message)
-            turn = await self._turn(group, sample, conversation, key)
+            turn = await self._call_grader(group, sample, conversation, key)
             conversation.steps += 1
             conversation.offered = turn.tools
             conversation.prompt_sha256 = conversation.prompt_sha256 or turn.prompt_sha256
             log.append(turn.message)
             self._calls.learn(turn.offer)
-            self._calls.returned(key, log)
+            self._calls.note_returned(key, log)
             self._spend(turn.usage)
             reading = turn.verdict or turn.malformed
             if reading is None:  # the turn calls tools
@@ -179,26 +174,26 @@ class GradingPass:
                 log.append(following)
 
     def _spend(self, usage: Usage) -> None:
-        self._pass.usage += usage
+        self._state.usage += usage
         self._thread.usage += usage
 
-    async def _turn(self, group: CallGroup, sample: int, conversation: Conversation, key: str) -> GraderTurn:
+    async def _call_grader(self, group: CallGroup, sample: int, conversation: Conversation, key: str) -> GraderTurn:
         conversation.exhausted = conversation.exhausted or conversation.steps >= TURNS
         place = {"run": self._run.ordinal, "iteration": self._run.iteration, "group": group.index, "sample": sample}
         step = Step.model_validate({"role": "grader", "step": conversation.steps} | place)
 
         def call() -> GradeCall:
             return GradeCall(
-                thread=self._calls.thread(),
-                scratch=self._calls.log(key, conversation.log),
+                thread=self._calls.thread_reference(),
+                scratch=self._calls.log_reference(key, conversation.log),
                 step=step,
                 admit=self._calls.unknown_judge,
                 nonce=self._run.nonce,
                 request=self._thread.request,
-                draft=self._pass.draft,
+                draft=self._state.draft,
                 asked=group.ids,
                 pending=conversation.pending,
-                checks=self._pass.checks,
+                checks=self._state.checks,
                 last=conversation.exhausted,
                 forced=conversation.forced,
                 raised=conversation.raised,
@@ -213,7 +208,7 @@ class GradingPass:
             raise GraderFailed(describe_error(error)) from None
 
     def _judge(self, group: CallGroup, sample: int) -> GraderSpec | None:
-        """Return who judges; None where that is the worker's default, which is not known yet."""
+        """Return the grader; None where that is the worker's default, which is not known yet."""
         own = self._thread.grader.remote if self._thread.grader else None
         return group.judges[sample] or own or self._thread.judge
 
@@ -222,34 +217,35 @@ class GradingPass:
         return judge.id if judge else None
 
     async def _look_up(self) -> None:
-        """Take the verdicts that were given on the same draft to the same questions."""
-        if self._thread.verdicts_of != self._pass.draft:
-            self._thread.verdicts, self._thread.verdicts_of = {}, self._pass.draft
-        if self._thread.verdicts and await self._calls.capabilities() is None:
+        """Take the verdicts on the same draft and the same questions that the thread has already."""
+        if self._thread.verdicts_of != self._state.draft:
+            self._thread.verdicts, self._thread.verdicts_of = {}, self._state.draft
+        if self._thread.verdicts and await self._calls.find_capabilities() is None:
             return  # the calls themselves say what the worker refuses
         for group in self._groups if self._thread.verdicts else ():
             for sample in range(len(group.judges)):
-                conversation, verdict = self._conversation(group, sample), self._thread.verdicts.get(self._asked(group, sample) or "")
+                conversation, key = self._conversation(group, sample), self._question_key(group, sample)
+                verdict = self._thread.verdicts.get(key or "")
                 if verdict is not None and not conversation.steps:
                     conversation.verdict, conversation.cached, conversation.judge = verdict, True, self._name(group, sample)
 
     def _remember(self, group: CallGroup, sample: int, conversation: Conversation) -> None:
-        """Keep a verdict for the same question, unless it rests on a tool that may say something else by then."""
-        offer, verdict, key = self._calls.offer, conversation.verdict, self._asked(group, sample)
-        lasting = offer is not None and set(conversation.called) <= {READ_TRANSCRIPT, *offer.cacheable}
+        """Keep a verdict for the same question, unless it rests on a tool whose result may change."""
+        capabilities, verdict, key = self._calls.capabilities, conversation.verdict, self._question_key(group, sample)
+        lasting = capabilities is not None and set(conversation.called) <= {READ_TRANSCRIPT, *capabilities.cacheable}
         if verdict is None or key is None or conversation.error or verdict.result == "failed" or not lasting:
             return
         self._thread.verdicts[key] = verdict
         for oldest in list(self._thread.verdicts)[:-KEPT]:
             del self._thread.verdicts[oldest]
 
-    def _asked(self, group: CallGroup, sample: int) -> str | None:
-        """Return the key of a question; None where it is not a model of ours, or not known yet, who answers.
+    def _question_key(self, group: CallGroup, sample: int) -> str | None:
+        """Return the key of a question; None where no model answers it, or where the worker has not yet said what it can do.
 
-        A worker of before verdicts were reused told nothing of its tools: what it graded again, a replay grades again.
+        Workers from before verdicts were reused say nothing of their tools: what they graded again, a replay grades again.
         """
-        judge, grader = self._judge(group, sample), self._thread.grader
-        if not isinstance(judge, ModelSpec) or self._calls.offer is None or not self._calls.offer.tools:
+        judge, grader, capabilities = self._judge(group, sample), self._thread.grader, self._calls.capabilities
+        if not isinstance(judge, ModelSpec) or capabilities is None or not capabilities.tools:
             return None
         return reuse_key(
             self._rubric,
@@ -257,20 +253,20 @@ class GradingPass:
             sample=sample,
             judge=judge,
             instructions=grader.system_prompt if grader else None,
-            tools=self._calls.offer.tools,
-            records=self._thread.log.sha256(self._pass.draft + 1),
+            tools=capabilities.tools,
+            records=self._thread.log.sha256(self._state.draft + 1),
             request=self._thread.request,
-            checks=self._pass.checks,
+            checks=self._state.checks,
         )
 
-    def _found(self) -> PassFindings:
+    def _findings(self) -> PassFindings:
         answers = {
             (group.index, at): conversation.answer()
             for group in self._groups
             for at in range(len(group.judges))
             if (conversation := self._conversation(group, at)).ended
         }
-        return PassFindings(answers=answers, checks=self._pass.checks, decisions=self._pass.decisions)
+        return PassFindings(answers=answers, checks=self._state.checks, decisions=self._state.decisions)
 
 
 def _summary(step: Step, group: CallGroup) -> str:
@@ -280,14 +276,14 @@ def _summary(step: Step, group: CallGroup) -> str:
 
 
 def _spent(conversation: Conversation) -> str | None:
-    """Return what of a conversation is used up, where its last turn was the last one."""
+    """Return what a conversation has used up, where its last turn was the last one."""
     if not conversation.exhausted:
         return None
     return f"{TOOL_CALLS} tool calls" if conversation.tool_calls >= TOOL_CALLS else f"{TURNS} turns"
 
 
-async def _all(work: Iterable[Coroutine[object, object, None]]) -> None:
-    """Wait for all of it; what one of them raises comes after the others have ended, so that nothing they found is lost."""
-    ended = [each for each in await asyncio.gather(*work, return_exceptions=True) if isinstance(each, BaseException)]
-    for raised in sorted(ended, key=lambda each: isinstance(each, WaitingForPerson)):  # a stop counts more than a wait
-        raise raised
+async def _finish_all(work: Iterable[Coroutine[object, object, None]]) -> None:
+    """Wait until all have ended, so that no result is lost, and raise the first error; a stop counts more than a wait."""
+    errors = [error for error in await asyncio.gather(*work, return_exceptions=True) if isinstance(error, BaseException)]
+    for error in sorted(errors, key=lambda error: isinstance(error, WaitingForPerson)):
+        raise error

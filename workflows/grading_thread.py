@@ -15,54 +15,40 @@ from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import ApproveRequest, DenyRequest, GivenPrompt, GradingThread, RunResult, ThreadState, parse_request
 from gradeloop.errors import InvalidRequest
+from workflows import thread_rules
 from workflows.activity_calls import ActivityCalls, Interrupted, OverBudget, WaitingForPerson, refuse_when_cancelled
 from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
 from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
-from workflows.thread_rules import (
-    ROLLING,
-    HumanDecisions,
-    TurnValidation,
-    begin_thread,
-    begin_turn,
-    dropped_result,
-    judge_anew,
-    result_of,
-    settle_turn,
-    take_supplied,
-    waiting_for,
-)
-from workflows.thread_state import Thread, TurnOutcome, page_of_log, portable
+from workflows.thread_state import Thread, TurnOutcome, dropped_result, page_of_log, portable, result_of, waiting_for
 from workflows.visibility import ThreadVisibility, given_prompt
 
 FIRST_TURN_SECONDS = 10.0
-"""How long a thread that was started with nothing to do waits for its first turn."""
+"""The seconds for which a thread that was started without a turn waits for its first one."""
 
 NOTHING_TO_DO = "messages is empty and no turn came; give the task as one message of role 'user'"
 
 
 @workflow.defn(name=contracts.WORKFLOW)
 class GradingThreadWorkflow(GradingThread):
-    """One conversation, graded."""
+    """A conversation, its rubric, and the grading runs over it."""
 
     @workflow.init
     def __init__(self, request: RawValue = NO_VALUE) -> None:
         self._refusal: InvalidRequest | None = None
-        self._served = False
-        self._rolling = False  # the thread is about to go on in a new run of the workflow: callers are asked to come again
+        self._served = False  # a turn was served, in this run of the workflow or before
+        self._rolling = False  # the thread is about to go on in a new run of the workflow: callers have to come again
         self._failure: ApplicationError | None = None  # why the thread fails: the worker refused it
         self._dropped: set[str] = set()  # keys of queued turns that an interrupt dropped
         try:
             self._request = parse_request(decode(request, "the request"))
-            self._thread = begin_thread(self._request)
+            self._thread = thread_rules.begin_thread(self._request)
             self._served = bool((self._request.checkpoint or {}).get("rolled"))
         except InvalidRequest as error:
             self._refusal = error
             return
-        self._admission = TurnValidation(self._thread)
         self._calls = ActivityCalls(self._thread)
-        self._people = HumanDecisions(self._thread, self._calls)
-        self._report = ThreadVisibility(self._thread, self._calls)
-        self._loop = GradingLoop(self._thread, self._calls, self._report.tell)
+        self._visibility = ThreadVisibility(self._thread, self._calls)
+        self._loop = GradingLoop(self._thread, self._calls, self._visibility.publish)
 
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
@@ -86,13 +72,13 @@ class GradingThreadWorkflow(GradingThread):
         """Serve turns until there is nothing left to do and nothing left to wait for."""
         while not self._rolling:
             refuse_when_cancelled()
-            if self._people.ready(thread):
-                begin_turn(thread, thread.queue.pop(0))
+            if thread_rules.may_begin(thread):
+                thread_rules.begin_turn(thread, thread.queue.pop(0))
                 await self._serve_turn(thread)
             elif thread.supplied is not None:
                 if thread.status == "waiting" and thread.drafting is not None:
-                    take_supplied(thread)
-                elif judge_anew(thread):
+                    thread_rules.take_supplied(thread)
+                elif thread_rules.judge_anew(thread):
                     await self._serve_turn(thread)
             elif workflow.info().is_continue_as_new_suggested():
                 self._rolling = True
@@ -105,15 +91,18 @@ class GradingThreadWorkflow(GradingThread):
             if thread.status == "waiting":  # behind which nothing is served
                 self._drop_queue()
             return False
-        stays = thread.status == "waiting" or (thread.status == "interrupted" and (thread.reason != "failure" or thread.idle_timeout > 0))
-        patience = thread.idle_timeout if self._served else max(thread.idle_timeout, FIRST_TURN_SECONDS)
-        if not stays and not patience:
+        resumable = thread.status == "interrupted" and (thread.reason != "failure" or thread.idle_timeout > 0)
+        seconds = thread.idle_timeout if self._served else max(thread.idle_timeout, FIRST_TURN_SECONDS)
+        timeout = None if thread.status == "waiting" or resumable else seconds
+        if timeout == 0:
             return False
+
+        def awaited() -> bool:
+            supplied = thread.supplied is not None and thread.status in {"idle", "waiting"}
+            return supplied or thread.closing or thread_rules.may_begin(thread)
+
         try:
-            await workflow.wait_condition(
-                lambda: bool(self._people.ready(thread) or thread.closing or (thread.supplied and thread.status in {"idle", "waiting"})),
-                timeout=None if stays else patience,
-            )
+            await workflow.wait_condition(awaited, timeout=timeout)
         except TimeoutError:
             return False
         return True
@@ -123,34 +112,34 @@ class GradingThreadWorkflow(GradingThread):
         self._served = True
         try:
             await self._loop.turn()
-        except Interrupted as stopped:
-            over = isinstance(stopped, OverBudget)
-            thread.status, thread.reason, thread.error = "interrupted", "budget" if over else "person", str(stopped) or None
-            thread.tell("interrupted", reason=thread.reason)
+        except Interrupted as error:
+            thread.status, thread.error = "interrupted", str(error) or None
+            thread.reason = "budget" if isinstance(error, OverBudget) else "person"
+            thread.record_event("interrupted", reason=thread.reason)
             if thread.supplied is not None:
-                take_supplied(thread)
+                thread_rules.take_supplied(thread)
             self._drop_queue()
-        except DraftFailed as failed:
-            thread.status, thread.reason, thread.error = "interrupted", "failure", str(failed)
-            thread.tell("run_ended", status="interrupted", reason=thread.reason)
+        except DraftFailed as error:
+            thread.status, thread.reason, thread.error = "interrupted", "failure", str(error)
+            thread.record_event("run_ended", status="interrupted", reason=thread.reason)
         except WaitingForPerson:
             thread.status = "waiting"
-            thread.tell("waiting")
+            thread.record_event("waiting")
         except Rolling:
             self._rolling = True
             return
         except (asyncio.CancelledError, FailureError) as error:
-            await self._dismiss(thread, error)
+            await self._fail(thread, error)
             raise
         else:
             thread.status = "idle"
             if thread.run is None or thread.run.status != "superseded":
-                thread.tell("run_ended", status=thread.run.status if thread.run else None)
+                thread.record_event("run_ended", status=thread.run.status if thread.run else None)
         self._calls.stopping = None
-        settle_turn(thread)
-        self._report.tell()
+        thread_rules.settle_turn(thread)
+        self._visibility.publish()
 
-    async def _dismiss(self, thread: Thread, error: BaseException) -> None:
+    async def _fail(self, thread: Thread, error: BaseException) -> None:
         """End a thread that was cancelled, or that the worker refused: its checkpoint says that the turn can be resumed.
 
         Neither is the case where the worker merely forgets the workflow, which looks like a cancellation from within.
@@ -159,7 +148,7 @@ class GradingThreadWorkflow(GradingThread):
             return
         self._failure = error if isinstance(error, ApplicationError) else None
         thread.status = "interrupted"
-        settle_turn(thread)
+        thread_rules.settle_turn(thread)
         self._drop_queue()
         await workflow.wait_condition(workflow.all_handlers_finished)
         refuse_when_cancelled()
@@ -183,7 +172,7 @@ class GradingThreadWorkflow(GradingThread):
         """
 
         def ended() -> TurnOutcome | None:
-            outcome = self._admission.ended(key)
+            outcome = thread_rules.outcome_of(self._thread, key)
             return None if outcome and attached and outcome.status == "waiting" and not self._thread.closing else outcome
 
         self._dropped.discard(key)
@@ -194,7 +183,7 @@ class GradingThreadWorkflow(GradingThread):
             return result_of(self._thread, outcome)
         if key in self._dropped:
             return dropped_result(self._thread)
-        raise ApplicationError(ROLLING, type="ThreadRolling")
+        raise ApplicationError(thread_rules.ROLLING, type="ThreadRolling")
 
     def _drop_queue(self) -> None:
         """End the queued turns as interrupted ones of which nothing was recorded."""
@@ -202,29 +191,27 @@ class GradingThreadWorkflow(GradingThread):
         self._thread.queue.clear()
 
     @workflow.update
-    async def invoke(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, read by the admission
+    async def invoke(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.invoke`."""
-        turn = self._admission.turn(request, self._update_id())
-        attached = self._admission.attaches(turn.keys[0])
-        self._admission.enqueue(turn)
+        turn = thread_rules.parse_turn(self._thread, request, self._update_id())
+        attached = thread_rules.attaches(self._thread, turn.keys[0])
+        thread_rules.enqueue(self._thread, turn)
         return await self._settled(turn.keys[0], attached=attached)
 
     @invoke.validator
     def _may_invoke(self, request: RawValue = NO_VALUE) -> None:
-        self._require_thread()
-        self._admission.refuse(request, self._update_id(), rolling=self._rolling)
+        thread_rules.refuse_turn(self._require_thread(), request, self._update_id(), rolling=self._rolling)
 
     @workflow.update
-    async def resume(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, read by the admission
+    async def resume(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.resume`."""
-        turn = self._admission.resumption(request, self._update_id())
-        self._admission.enqueue(turn)
+        turn = thread_rules.parse_resumption(request, self._update_id())
+        thread_rules.enqueue(self._thread, turn)
         return await self._settled(turn.keys[0])
 
     @resume.validator
     def _may_resume(self, request: RawValue = NO_VALUE) -> None:
-        self._require_thread()
-        self._admission.refuse_resumption(request, self._update_id())
+        thread_rules.refuse_resumption(self._require_thread(), request, self._update_id())
 
     @staticmethod
     def _update_id() -> str:
@@ -232,44 +219,43 @@ class GradingThreadWorkflow(GradingThread):
         return info.id if info else ""
 
     @workflow.update
-    async def decide(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, read by the admission
+    async def decide(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.decide`."""
-        self._people.decide(request)
+        thread_rules.decide(self._thread, request)
 
     @decide.validator
     def _may_decide(self, request: RawValue = NO_VALUE) -> None:
-        self._require_thread()
-        self._people.refuse_decision(request)
+        thread_rules.refuse_decision(self._require_thread(), request)
 
     @workflow.update
-    async def approve(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, read by the admission
+    async def approve(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.approve`."""
-        self._people.approve(request)
+        thread_rules.approve(self._thread, request)
 
     @approve.validator
     def _may_approve(self, request: RawValue = NO_VALUE) -> None:
-        self._require_thread()
-        self._people.refuse_word(ApproveRequest, request)
+        thread_rules.refuse_approval(self._require_thread(), ApproveRequest, request)
 
     @workflow.update
-    async def deny(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, read by the admission
+    async def deny(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.deny`."""
-        self._people.deny(request)
+        thread_rules.deny(self._thread, request)
 
     @deny.validator
     def _may_deny(self, request: RawValue = NO_VALUE) -> None:
-        self._require_thread()
-        self._people.refuse_word(DenyRequest, request)
+        thread_rules.refuse_approval(self._require_thread(), DenyRequest, request)
 
     @workflow.update
-    async def override(self, request: RawValue = NO_VALUE) -> Evaluation:  # type: ignore[override]  # raw, read by the admission
+    async def override(self, request: RawValue = NO_VALUE) -> Evaluation:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.override`."""
-        return self._people.override(request)
+        index = thread_rules.override(self._thread, request)
+        if thread_rules.end_overridden_run(self._thread, index):
+            self._calls.stop("rubric")
+        return self._thread.evaluations[index]
 
     @override.validator
     def _may_override(self, request: RawValue = NO_VALUE) -> None:
-        self._require_thread()
-        self._people.refuse_override(request)
+        thread_rules.refuse_override(self._require_thread(), request)
 
     @workflow.signal
     async def interrupt(self) -> None:
@@ -277,7 +263,7 @@ class GradingThreadWorkflow(GradingThread):
         if self._refusal is None and self._thread.status == "running":
             self._calls.stop("person")
         elif self._refusal is None and self._thread.status == "waiting":
-            self._people.stop_waiting()
+            thread_rules.stop_waiting(self._thread)
             self._drop_queue()
 
     @workflow.signal
@@ -289,7 +275,7 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.signal
     async def supply_rubric(self, rubric: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, so that a malformed one is recorded
         """See `gradeloop.contract.thread.GradingThread.supply_rubric`."""
-        if self._refusal is None and self._admission.supply(rubric):
+        if self._refusal is None and thread_rules.supply_rubric(self._thread, rubric):
             self._calls.stop("rubric")
 
     @workflow.query
@@ -355,8 +341,8 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.query
     def brief(self) -> GradingSettings | None:
-        """Return what every call of the thread shares, for a worker that lacks it."""
-        return self._calls.brief().brief
+        """Return the settings that every call of the thread shares, for a worker that lacks them."""
+        return self._calls.settings().brief
 
     @workflow.query
     def log(self, key: str, after: int, limit: int) -> Page[Message]:

@@ -20,7 +20,7 @@ from gradeloop.contract.thread import Generator
 from gradeloop.contract.transcript import RUN_BYTES, AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import result_of, score_of
-from gradeloop.judges.answers import Rollout, Summary, shortened_raw, summary
+from gradeloop.judges.answers import Rollout, shortened_raw, summary
 from gradeloop.judges.contract import (
     UNAVAILABLE,
     WORKFLOW,
@@ -42,189 +42,28 @@ from workflows.thread_rules import NONCE_BITS
 from workflows.thread_state import Conversation, GradingRun, PassState, Thread, page_of_log
 
 INLINE_BYTES = 8 * 1024
-"""Of a subject that every call carries; a larger one is carried once, or fetched."""
+"""The largest subject that every call carries; a larger one is carried once, or fetched."""
 
 PAGE_CHARACTERS = 256 * 1024
-"""Of a subject's JSON that a query answers with: a mebibyte at most, whatever the characters."""
-
-
-class NoJudgeAvailable(Exception):
-    """No judge could be had: neither a result nor the answer's fault."""
-
-
-class Rollouts:
-    """All conversations of one judgement."""
-
-    def __init__(self, thread: Thread, calls: ActivityCalls, judge: SchemaJudge, run: AgentRun, nonce: str) -> None:
-        self._thread = thread
-        self._calls = calls
-        self._judge = judge
-        self._nonce = nonce
-        self._subject = Subject(judge=judge, run=run)
-        self._text = self._subject.model_dump_json()
-        self._bytes = len(self._text.encode())
-        self._sha256 = hashlib.sha256(self._text.encode()).hexdigest()
-        self._carried = False
-        self._logs: dict[str, Log] = {}
-        self.model = judge.judge_model
-        """Who judges; found once where the judge names nobody."""
-
-    async def all(self) -> tuple[list[Rollout], list[Rollout]]:
-        """Return the rollouts, and where the judge reflects on them the reflections, in order.
-
-        Raises:
-            Unavailable: There is no model to judge, or every rollout went without an answer and some could have been repeated.
-        """
-        if self.model is None:
-            self.model = await self._default()
-        count = self._judge.n_rollouts_per_input
-        rollouts = await self._round(0, [Log() for _ in range(count)])
-        answers = [rollout.output for rollout in rollouts if rollout.output is not None]
-        if not answers and (lost := next((rollout.unavailable for rollout in rollouts if rollout.unavailable), None)):
-            raise NoJudgeAvailable(lost)
-        if self._judge.judge_variant == "majority" or len(answers) < 2:  # noqa: PLR2004 - one answer is nothing to weigh
-            return rollouts, []
-        asked = reflection(self._judge, answers, self._nonce)
-        return rollouts, await self._round(1, [Log([asked]) for _ in range(count)])
-
-    async def _default(self) -> ModelSpec:
-        try:
-            return await self._calls.make("default_judge", self._judge.rubric_id, ADMIT, summary="who judges", result=ModelSpec)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            raise NoJudgeAvailable(describe_error(error)) from None
-
-    async def _round(self, number: int, logs: list[Log]) -> list[Rollout]:
-        """Converse over every log, all at once; over a long run one goes ahead, and the others find it in the provider's cache."""
-        goes_ahead = number == 0 and len(logs) > 1 and len(self._text) >= WARMED_CHARACTERS
-        first = [await self._converse(number, 0, logs[0])] if goes_ahead else []
-        rest = list(enumerate(logs))[len(first) :]
-        return [*first, *await asyncio.gather(*(self._converse(number, at, log) for at, log in rest))]
-
-    async def _converse(self, number: int, at: int, log: Log) -> Rollout:
-        """Ask until an answer is valid, its repairs are used up, or nobody answers."""
-        key, conversation = f"scratch/{number}/{at}", Conversation(log=log)
-        self._logs[key] = log
-        while True:
-            repairs = conversation.repairs
-            try:
-                turn = await self._turn(number, at, key, conversation)
-            except ActivityError as error:
-                if is_cancelled_exception(error):
-                    raise
-                return Rollout(index=at, unavailable=describe_error(error), repairs=repairs)
-            conversation.steps += 1
-            log.append(turn.message)
-            self._calls.returned(key, log)
-            self._spend(turn.usage)
-            found = Rollout(index=at, output=turn.output, citations=turn.citations, repairs=repairs, prompt_sha256=turn.prompt_sha256)
-            if turn.output is not None:
-                return found
-            following = conversation.take(
-                Malformed(problems=turn.problems), (), ask_again=lambda problems, _: repair(self._judge, problems)
-            )
-            if not isinstance(following, Message):
-                wrong = {"invalid": "; ".join(turn.problems), "raw_text": shortened_raw(turn.message.content)}
-                return found.model_copy(update=wrong)
-            log.append(following)
-
-    async def _turn(self, number: int, at: int, key: str, conversation: Conversation) -> JudgeTurn:
-        step = Step(role="grader", iteration=number, sample=at, step=conversation.steps)
-        what = "reflect" if number else "judge"
-        summary = f"{what} #{at + 1}" + (f".{conversation.steps + 1}" if conversation.steps else "")
-
-        def call() -> JudgeCall:
-            if self.model is None:
-                raise NoJudgeAvailable("nobody judges")
-            return JudgeCall(
-                subject=self._reference(),
-                scratch=self._calls.log(key, conversation.log),
-                step=step,
-                nonce=self._nonce,
-                model=self.model,
-                again=self._judge.n_rollouts_per_input > 1,
-                raised=conversation.raised,
-            )
-
-        return await self._calls.make_paid("judge", call, conversation, self._spend, summary, JudgeTurn)
-
-    def _reference(self) -> SubjectRef:
-        """Return the subject by its sha256: in full where it is small, and once where it is not too large."""
-        whole = self._bytes <= INLINE_BYTES or (not self._carried and self._bytes <= TAIL_BYTES)
-        self._carried = True
-        return SubjectRef(sha256=self._sha256, bytes=self._bytes, subject=self._subject if whole else None)
-
-    def _spend(self, usage: Usage) -> None:
-        self._thread.usage += usage
-
-    def page(self, offset: int) -> SubjectPage:
-        """Return the subject's JSON from an offset on, for a worker that lacks it."""
-        stop = offset + PAGE_CHARACTERS
-        return SubjectPage(text=self._text[offset:stop], next=stop if stop < len(self._text) else None)
-
-    def log(self, key: str) -> list[Message]:
-        """Return what was said in a conversation, for a worker that lacks it."""
-        return self._logs[key].slice(0) if key in self._logs else []
+"""The length of a page of a subject's JSON: a mebibyte at most, whatever the characters."""
 
 
 MALFORMED = "malformed_verdict"
-"""How the error begins of a grader that was reached, and gave no verdict."""
+"""The beginning of the error of a grader that answered without a verdict."""
 
 NOBODY = "{tools}: a person has to approve this call, and a judge asks nobody; leave the tool out, or judge in a thread"
-
-
-class JudgeWithoutVerdict(Exception):
-    """The grader answered, and its answer is no verdict."""
-
-
-async def judge_by_criteria(thread: Thread, run: GradingRun, held: PassState, rubric: Rubric, calls: ActivityCalls) -> Summary:
-    """Judge a thread that holds a finished run; return the output and what is known of it.
-
-    Raises:
-        Unavailable: A provider, a tool or a remote grader failed.
-        NoVerdict: What the grader answered is no verdict, after its repairs.
-    """
-    try:
-        judgement = await GradingPass(thread, run, held, rubric, calls).judge()
-    except WaitingForPerson:
-        tools = ", ".join(sorted({each.tool for each in thread.pending.values()}))
-        raise NoJudgeAvailable(NOBODY.format(tools=tools)) from None
-    if judgement.error is not None:
-        # Malformed where every conversation that failed did so by its answer; a check that could not decide has none.
-        errors = [conversation.error for conversation in held.conversations.values() if conversation.error]
-        malformed = bool(errors) and all(error.startswith(MALFORMED) for error in errors)
-        raise (JudgeWithoutVerdict if malformed else NoJudgeAvailable)(judgement.error)
-    return Summary(output=_output(rubric, judgement), metadata=_metadata(judgement, held.draft))
-
-
-def _output(rubric: Rubric, judgement: Judgement) -> dict[str, Any]:
-    score = score_of(rubric, judgement)
-    return {
-        "result": result_of(rubric, judgement),
-        **({} if score is None else {"score": score}),
-        "criteria": [row.model_dump(mode="json", exclude_none=True) for row in judgement.rows],
-        "explanation": shortened(judgement.explanation),
-    }
-
-
-def _metadata(judgement: Judgement, draft: int) -> dict[str, Any]:
-    quotes = [quote for row in judgement.rows for quote in row.quotes]
-    return {
-        "contested": [row.id for row in judgement.rows if row.contested],
-        "unverified": [row.id for row in judgement.rows if row.unverified],
-        "citation_counts": {"cited": len(quotes), "verified": sum(bool(quote.quote_verified) for quote in quotes)},
-        "draft": draft,
-    }
-
 
 NOBODY_DRAFTS = Generator(activity="finished", task_queue="finished")
 """The generator of a thread that holds a finished run: it is never called."""
 
 
+class NoJudgeAvailable(Exception):
+    """No judge could be reached: the judgement fails, and its answer is not at fault."""
+
+
 @workflow.defn(name=WORKFLOW)
 class JudgingWorkflow(Judging):
-    """One judgement."""
+    """A judgement of a finished run, by criteria or by a schema."""
 
     @workflow.init
     def __init__(self, request: RawValue = NO_VALUE) -> None:
@@ -235,7 +74,7 @@ class JudgingWorkflow(Judging):
             self._refusal = error
             return
         nonce = f"{workflow.random().getrandbits(NONCE_BITS):032x}"
-        self._thread = _thread(self._request)
+        self._thread = _thread_of(self._request)
         self._calls = ActivityCalls(self._thread)
         judge = self._request.judge
         self._rollouts: Rollouts | None = None
@@ -260,42 +99,60 @@ class JudgingWorkflow(Judging):
             raise ApplicationError(str(error), {"usage": spent}, type=UNAVAILABLE, non_retryable=True) from None
 
     async def _refuse_large(self) -> None:
-        """Refuse a run that came in one payload and fits into no other, unless the worker keeps large ones elsewhere."""
+        """Refuse a run that came in one payload and fits into no other, unless the worker stores large payloads outside of Temporal."""
         run = self._request.run
         if len(run.json_bytes()) <= RUN_BYTES:
             return
         try:
-            offer = await self._calls.ask_capabilities()
+            capabilities = await self._calls.ask_capabilities()
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
             raise ApplicationError(describe_error(error), type=UNAVAILABLE, non_retryable=True) from None
         try:
-            refuse_large(run, stored=offer.external_storage)
+            refuse_large(run, stored=capabilities.external_storage)
         except InvalidRequest as error:
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
 
     async def _by_criteria(self) -> JudgeResult:
-        held = self._pass
-        try:
-            found = await judge_by_criteria(self._thread, self._run, held, self._rubric, self._calls)
-        except JudgeWithoutVerdict as error:
-            return self._result("FAILURE", {}, {"reason": str(error), "again": False}, held.judged_by, held.prompt_sha256)
-        return self._result("DIRECT_RESULT", found.output, found.metadata, held.judged_by, held.prompt_sha256)
+        """Judge the thread that holds the finished run by one grading pass.
 
-    async def _by_schema(self, judging: Rollouts) -> JudgeResult:
+        Raises:
+            NoJudgeAvailable: A provider, a tool or a remote grader failed.
+        """
+        grading = self._pass
+        try:
+            judgement = await GradingPass(self._thread, self._run, grading, self._rubric, self._calls).judge()
+        except WaitingForPerson:
+            tools = ", ".join(sorted({approval.tool for approval in self._thread.pending.values()}))
+            raise NoJudgeAvailable(NOBODY.format(tools=tools)) from None
+        if judgement.error is None:
+            output, metadata = _output(self._rubric, judgement), _metadata(judgement, grading.draft)
+            return self._result("DIRECT_RESULT", output, metadata, grading.judged_by, grading.prompt_sha256)
+        # Malformed where every conversation that failed did so by its answer; a check that could not decide has none.
+        errors = [conversation.error for conversation in grading.conversations.values() if conversation.error]
+        if not errors or not all(error.startswith(MALFORMED) for error in errors):
+            raise NoJudgeAvailable(judgement.error)
+        metadata = {"reason": judgement.error, "again": False}
+        return self._result("FAILURE", {}, metadata, grading.judged_by, grading.prompt_sha256)
+
+    async def _by_schema(self, judging: "Rollouts") -> JudgeResult:
+        """Judge the run by the rollouts of its schema.
+
+        Raises:
+            NoJudgeAvailable: No model could be reached.
+        """
         rollouts, reflections = await judging.all()
         model = judging.model.id if judging.model else None
-        sent = next((rollout.prompt_sha256 for rollout in rollouts if rollout.prompt_sha256), None)
-        judge = self._request.judge
-        if isinstance(judge, CriteriaJudge) or all(rollout.output is None for rollout in rollouts):
-            return self._result("FAILURE", {}, _invalid(rollouts), model, sent)
-        found = summary(judge, rollouts, reflections)
+        prompt = next((rollout.prompt_sha256 for rollout in rollouts if rollout.prompt_sha256), None)
+        if all(rollout.output is None for rollout in rollouts):
+            return self._result("FAILURE", {}, _invalid(rollouts), model, prompt)
+        found = summary(judging.judge, rollouts, reflections)
         cut = {"elided": True} if is_cut(self._request.run) else {}
-        return self._result("DIRECT_RESULT", found.output, found.metadata | cut, model, sent)
+        return self._result("DIRECT_RESULT", found.output, found.metadata | cut, model, prompt)
 
     def _result(
-        self, kind: ResultType, output: dict[str, Any], metadata: dict[str, Any], model: str | None, sent: str | None
+        self, kind: ResultType, output: dict[str, Any], metadata: dict[str, Any], model: str | None, prompt_sha256: str | None
     ) -> JudgeResult:
         judge, usage = self._request.judge, self._thread.usage
         return JudgeResult(
@@ -309,13 +166,13 @@ class JudgingWorkflow(Judging):
             usage=usage,
             model=model,
             attempts=usage.attempts,
-            prompt_sha256=sent,
+            prompt_sha256=prompt_sha256,
         )
 
     @workflow.query
     def brief(self) -> GradingSettings | None:
-        """Return who judges by which criteria, for a worker that lacks it."""
-        return self._calls.brief().brief
+        """Return the settings that every call of the judgement shares, for a worker that lacks them."""
+        return self._calls.settings().brief
 
     @workflow.query
     def log(self, key: str, after: int, limit: int) -> Page[Message]:
@@ -326,12 +183,12 @@ class JudgingWorkflow(Judging):
 
     @workflow.query
     def subject(self, offset: int) -> SubjectPage:
-        """Return a stretch of what is judged and by whom, as JSON, for a worker that lacks it."""
+        """Return a page of the judge and the run as JSON, for a worker that lacks it."""
         return self._rollouts.page(offset) if self._rollouts else SubjectPage(text="", next=None)
 
 
-def _thread(request: JudgingRequest) -> Thread:
-    """Return the state in which a run is judged: for criteria, a thread that holds it."""
+def _thread_of(request: JudgingRequest) -> Thread:
+    """Return the state of a judgement: for criteria, a thread that holds the finished run."""
     judge, name = request.judge, workflow.info().workflow_id
     if not isinstance(judge, CriteriaJudge):
         return Thread(thread_id=name, generator=NOBODY_DRAFTS, max_iterations=1, log=Log(), priority=request.priority)
@@ -349,8 +206,142 @@ def _thread(request: JudgingRequest) -> Thread:
     )
 
 
+def _output(rubric: Rubric, judgement: Judgement) -> dict[str, Any]:
+    score = score_of(rubric, judgement)
+    return {
+        "result": result_of(rubric, judgement),
+        **({} if score is None else {"score": score}),
+        "criteria": [row.model_dump(mode="json", exclude_none=True) for row in judgement.rows],
+        "explanation": shortened(judgement.explanation),
+    }
+
+
+def _metadata(judgement: Judgement, draft: int) -> dict[str, Any]:
+    quotes = [quote for row in judgement.rows for quote in row.quotes]
+    return {
+        "contested": [row.id for row in judgement.rows if row.contested],
+        "unverified": [row.id for row in judgement.rows if row.unverified],
+        "citation_counts": {"cited": len(quotes), "verified": sum(bool(quote.quote_verified) for quote in quotes)},
+        "draft": draft,
+    }
+
+
 def _invalid(rollouts: list[Rollout]) -> dict[str, Any]:
-    """Return why there is no output, and what was answered instead."""
+    """Return why no rollout has an output, and what the judge answered instead."""
     first = next((rollout for rollout in rollouts if rollout.invalid), rollouts[0])
-    told = [rollout.model_dump(mode="json", exclude={"citations", "output"}) for rollout in rollouts]
-    return {"reason": first.invalid, "raw_text": first.raw_text, "again": False, "rollouts": [{**each, "raw_text": None} for each in told]}
+    rows = [rollout.model_dump(mode="json", exclude={"citations", "output"}) | {"raw_text": None} for rollout in rollouts]
+    return {"reason": first.invalid, "raw_text": first.raw_text, "again": False, "rollouts": rows}
+
+
+class Rollouts:
+    """The conversations of a judgement by a schema."""
+
+    def __init__(self, thread: Thread, calls: ActivityCalls, judge: SchemaJudge, run: AgentRun, nonce: str) -> None:
+        self._thread = thread
+        self._calls = calls
+        self.judge = judge
+        self._nonce = nonce
+        self._subject = Subject(judge=judge, run=run)
+        self._text = self._subject.model_dump_json()
+        self._bytes = len(self._text.encode())
+        self._sha256 = hashlib.sha256(self._text.encode()).hexdigest()
+        self._carried = False
+        self._logs: dict[str, Log] = {}
+        self.model = judge.judge_model
+        """The model that judges; found once where the judge names none."""
+
+    async def all(self) -> tuple[list[Rollout], list[Rollout]]:
+        """Return the rollouts, and where the judge reflects on them the reflections, in order.
+
+        Raises:
+            NoJudgeAvailable: There is no model to judge, or no rollout has an output and for some no model could be reached.
+        """
+        if self.model is None:
+            self.model = await self._default_judge()
+        count = self.judge.n_rollouts_per_input
+        rollouts = await self._round(0, [Log() for _ in range(count)])
+        answers = [rollout.output for rollout in rollouts if rollout.output is not None]
+        if not answers and (lost := next((rollout.unavailable for rollout in rollouts if rollout.unavailable), None)):
+            raise NoJudgeAvailable(lost)
+        if self.judge.judge_variant == "majority" or len(answers) < 2:  # noqa: PLR2004 - one answer is nothing to weigh
+            return rollouts, []
+        request = reflection(self.judge, answers, self._nonce)
+        return rollouts, await self._round(1, [Log([request]) for _ in range(count)])
+
+    async def _default_judge(self) -> ModelSpec:
+        try:
+            return await self._calls.make("default_judge", self.judge.rubric_id, ADMIT, summary="who judges", result=ModelSpec)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            raise NoJudgeAvailable(describe_error(error)) from None
+
+    async def _round(self, number: int, logs: list[Log]) -> list[Rollout]:
+        """Have the conversations of all logs concurrently; over a long run one goes first, to fill the provider's cache."""
+        one_first = number == 0 and len(logs) > 1 and len(self._text) >= WARMED_CHARACTERS
+        first = [await self._converse(number, 0, logs[0])] if one_first else []
+        rest = list(enumerate(logs))[len(first) :]
+        return [*first, *await asyncio.gather(*(self._converse(number, at, log) for at, log in rest))]
+
+    async def _converse(self, number: int, at: int, log: Log) -> Rollout:
+        """Ask until an answer is valid, its repairs are used up, or no model can be reached."""
+        key, conversation = f"scratch/{number}/{at}", Conversation(log=log)
+        self._logs[key] = log
+        while True:
+            repairs = conversation.repairs
+            try:
+                turn = await self._call_judge(number, at, key, conversation)
+            except ActivityError as error:
+                if is_cancelled_exception(error):
+                    raise
+                return Rollout(index=at, unavailable=describe_error(error), repairs=repairs)
+            conversation.steps += 1
+            log.append(turn.message)
+            self._calls.note_returned(key, log)
+            self._spend(turn.usage)
+            rollout = Rollout(index=at, output=turn.output, citations=turn.citations, repairs=repairs, prompt_sha256=turn.prompt_sha256)
+            if turn.output is not None:
+                return rollout
+            following = conversation.take(Malformed(problems=turn.problems), (), ask_again=lambda problems, _: repair(self.judge, problems))
+            if not isinstance(following, Message):
+                invalid = {"invalid": "; ".join(turn.problems), "raw_text": shortened_raw(turn.message.content)}
+                return rollout.model_copy(update=invalid)
+            log.append(following)
+
+    async def _call_judge(self, number: int, at: int, key: str, conversation: Conversation) -> JudgeTurn:
+        step = Step(role="grader", iteration=number, sample=at, step=conversation.steps)
+        what = "reflect" if number else "judge"
+        summary = f"{what} #{at + 1}" + (f".{conversation.steps + 1}" if conversation.steps else "")
+
+        def call() -> JudgeCall:
+            if self.model is None:
+                raise NoJudgeAvailable("nobody judges")
+            return JudgeCall(
+                subject=self._reference(),
+                scratch=self._calls.log_reference(key, conversation.log),
+                step=step,
+                nonce=self._nonce,
+                model=self.model,
+                again=self.judge.n_rollouts_per_input > 1,
+                raised=conversation.raised,
+            )
+
+        return await self._calls.make_paid("judge", call, conversation, self._spend, summary, JudgeTurn)
+
+    def _reference(self) -> SubjectRef:
+        """Return the subject by its sha256: in full where it is small, and once where it is not too large."""
+        whole = self._bytes <= INLINE_BYTES or (not self._carried and self._bytes <= TAIL_BYTES)
+        self._carried = True
+        return SubjectRef(sha256=self._sha256, bytes=self._bytes, subject=self._subject if whole else None)
+
+    def _spend(self, usage: Usage) -> None:
+        self._thread.usage += usage
+
+    def page(self, offset: int) -> SubjectPage:
+        """Return the subject's JSON from an offset on, for a worker that lacks it."""
+        stop = offset + PAGE_CHARACTERS
+        return SubjectPage(text=self._text[offset:stop], next=stop if stop < len(self._text) else None)
+
+    def log(self, key: str) -> list[Message]:
+        """Return the messages of a conversation, for a worker that lacks them."""
+        return self._logs[key].slice(0) if key in self._logs else []

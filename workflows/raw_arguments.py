@@ -1,4 +1,4 @@
-"""Arguments taken undecoded, and the guard against queries that run ahead of their history."""
+"""Undecoded arguments and results, and the guard against queries that run ahead of their history."""
 
 from pydantic import ValidationError
 from temporalio import workflow
@@ -9,7 +9,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest, explain
 
 NO_VALUE = RawValue(Payload(metadata={"encoding": b"binary/null"}))
-"""What a missing argument is read as."""
+"""The value of a missing argument."""
 
 
 def decode(raw: RawValue, what: str) -> object:
@@ -26,14 +26,14 @@ def decode(raw: RawValue, what: str) -> object:
 
 
 class UnreadableResult(Exception):
-    """What somebody else's code returned is no JSON that can be read."""
+    """The result of code that is not ours is no JSON that can be read."""
 
 
 def decode_result(raw: RawValue) -> object:
-    """Return the JSON value that somebody else's code returned: where the SDK decodes it and fails, the thread would hang for ever.
+    """Return the JSON value of a result of code that is not ours: where the SDK decodes it and fails, the thread would hang for ever.
 
     Raises:
-        Unreadable: It cannot be decoded.
+        UnreadableResult: It cannot be decoded.
     """
     try:
         return decode(raw, "what it returned")
@@ -42,7 +42,11 @@ def decode_result(raw: RawValue) -> object:
 
 
 def parse_rubric(raw: RawValue) -> Rubric:
-    """Read a rubric that was signalled; InvalidRequest where it is malformed."""
+    """Return the rubric of a signal.
+
+    Raises:
+        InvalidRequest: It is malformed.
+    """
     try:
         return Rubric.model_validate(decode(raw, "the rubric"))
     except ValidationError as error:
@@ -54,7 +58,7 @@ class RanAheadError(Exception):
 
 
 class RunAheadGuard:
-    """Notes where each activation stands, by the time of its workflow task and the length of its history."""
+    """Compares each activation with the one before, by the time of its workflow task and the length of its history."""
 
     def __init__(self) -> None:
         self._time = 0.0

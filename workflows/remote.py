@@ -1,4 +1,4 @@
-"""Generators and graders on somebody else's worker."""
+"""Remote generators and graders, which run on a worker that is not ours."""
 
 from typing import Annotated, Any
 
@@ -32,14 +32,14 @@ async def remote_draft(thread: Thread, calls: ActivityCalls) -> list[Message]:
     """Ask the generator for its next draft and return the messages that it adds, the draft last.
 
     Raises:
-        ForeignFailed: It failed, nobody serves it, or it returned something else.
+        RemoteGeneratorFailed: It failed, no worker serves it, or it returned something else.
         Interrupted: The thread is stopping.
     """
     generator = thread.generator
     name = generator.activity or generator.workflow or ""
     iteration = thread.run.iteration if thread.run else 0
     last = thread.log[len(thread.log) - 1]
-    asked = {
+    argument = {
         "messages": [message.model_dump(mode="json") for message in thread.log.slice(0)],
         "iteration": iteration,
         "feedback": last.content if last.source == FEEDBACK_SOURCE else None,
@@ -47,38 +47,38 @@ async def remote_draft(thread: Thread, calls: ActivityCalls) -> list[Message]:
     try:
         if generator.activity is not None:
             options = REMOTE_CALL | {"task_queue": generator.task_queue}
-            raw = await calls.make(generator.activity, asked, options, summary=f"generate #{iteration + 1}", result=RawValue)
+            raw = await calls.make(generator.activity, argument, options, summary=f"generate #{iteration + 1}", result=RawValue)
         else:
-            raw = await _child(name, asked, generator.task_queue or "", f"{thread.thread_id}/{thread.seq}", calls)
-        returned = decode_result(raw)
+            raw = await _run_child(name, argument, generator.task_queue or "", f"{thread.thread_id}/{thread.seq}", calls)
+        value = decode_result(raw)
     except UnreadableResult as error:
         raise RemoteGeneratorFailed(f"the generator {name!r} on {generator.task_queue!r}: {error}") from None
     except (ActivityError, ChildWorkflowError) as error:
         if is_cancelled_exception(error):
             raise
         raise RemoteGeneratorFailed(f"the generator {name!r} on {generator.task_queue!r}: {describe_error(error)}") from None
-    return _drafted(returned, name)
+    return _parse_draft(value, name)
 
 
-async def _child(name: str, asked: dict[str, Any], task_queue: str, workflow_id: str, calls: ActivityCalls) -> RawValue:
+async def _run_child(name: str, argument: dict[str, Any], task_queue: str, workflow_id: str, calls: ActivityCalls) -> RawValue:
     await calls.make("find_worker", task_queue, FIND_WORKER, summary=f"find {task_queue}", result=type(None))
     if calls.stopping:
         raise Interrupted
     handle = await workflow.start_child_workflow(
         name,
-        asked,
+        argument,
         id=workflow_id,
         task_queue=task_queue,
         result_type=RawValue,
         execution_timeout=REMOTE_SECONDS,
         cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
     )
-    returned: RawValue = await calls.attend(handle)
+    returned: RawValue = await calls.wait_for_child(handle)
     return returned
 
 
-def _drafted(returned: object, name: str) -> list[Message]:
-    raw = [{"role": "assistant", "content": returned}] if isinstance(returned, str) else returned
+def _parse_draft(value: object, name: str) -> list[Message]:
+    raw = [{"role": "assistant", "content": value}] if isinstance(value, str) else value
     if isinstance(raw, dict) and set(raw) == {"messages"}:
         raw = raw["messages"]
     try:
@@ -95,32 +95,32 @@ def _drafted(returned: object, name: str) -> list[Message]:
 
 
 async def remote_verdict(
-    grader: RemoteGrader, group: CallGroup, asked: dict[str, Any], step: str, calls: ActivityCalls, tools: ToolCalls
+    grader: RemoteGrader, group: CallGroup, question: dict[str, Any], step: str, calls: ActivityCalls, tools: ToolCalls
 ) -> Verdict:
-    """Return the verdict of somebody else's grader on a call group.
+    """Return the verdict of a remote grader on a call group.
 
     Args:
         grader: The activity or function that judges.
         group: The criteria that it judges.
-        asked: What it is given: messages, draft, criteria, iteration, sample.
-        step: What the call is called in its id.
+        question: Its argument: messages, draft, criteria, iteration, sample.
+        step: The step of the call's id.
         calls: The thread's calls.
         tools: The grader's tools, of which a function is one.
 
     Raises:
-        GraderFailed: It failed, nobody serves it, or it returned something else.
+        GraderFailed: It failed, no worker serves it, or it returned something else.
         Interrupted: The thread is stopping.
     """
-    number = asked["iteration"] + 1
+    number = question["iteration"] + 1
     try:
         if grader.activity:
             options = REMOTE_CALL | {"task_queue": grader.task_queue}
-            raw = await calls.make(grader.activity, asked, options, summary=f"grade #{number} {grader.activity}", result=RawValue)
+            raw = await calls.make(grader.activity, question, options, summary=f"grade #{number} {grader.activity}", result=RawValue)
             value = decode_result(raw)
         else:
-            request = ToolRequest(call="", arguments=asked, draft=asked["draft"], grader=True, operation_id=tools.operation(step))
-            found = await tools.ours(grader.function or "", request, summary=f"grade #{number} {grader.function}")
-            value = found.value
+            request = ToolRequest(call="", arguments=question, draft=question["draft"], grader=True, operation_id=tools.operation(step))
+            evidence = await tools.call_own(grader.function or "", request, summary=f"grade #{number} {grader.function}")
+            value = evidence.value
     except UnreadableResult as error:
         raise GraderFailed(f"malformed_verdict: the grader {grader.id!r}: {error}") from None
     except ActivityError as error:

@@ -1,4 +1,4 @@
-"""The state of a thread: all that a checkpoint holds."""
+"""The state of a thread: all that a checkpoint holds, and the results that callers get of it."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,13 +18,16 @@ from gradeloop.contract.evaluation import (
     EventType,
     Evidence,
     InterruptReason,
+    PendingCall,
     RunStatus,
     Verdict,
+    WaitingCriterion,
+    WaitingFor,
 )
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority
+from gradeloop.contract.thread import RESULT_MESSAGES_BYTES, STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority, RunResult
 from gradeloop.grading.verdicts import GraderConversation
 
 
@@ -40,7 +43,7 @@ class State(BaseModel):
 
 
 class Approval(State):
-    """A tool call that a person has to approve, and what they said."""
+    """A tool call that a person has to approve, and their answer."""
 
     tool: str
     arguments: dict[str, JsonValue]
@@ -51,19 +54,19 @@ class Approval(State):
 
     @property
     def denial(self) -> str:
-        """What whoever called the tool is told where it was denied."""
+        """The result of the call where a person denied it."""
         return f"not run: {self.by} denied it: {self.why}"
 
 
 class ToolCallRecord(State):
-    """What is known of the tool calls of one turn, or of the checks of one pass, beside their results."""
+    """The tool calls of one turn, or the checks of one pass, without their results."""
 
     operations: dict[str, str] = Field(default_factory=dict)
-    """Their ids, by position: they stay the same where the run goes on under another name."""
+    """Ids of the calls by position: they stay the same where the run goes on under another name."""
     approvals: BoundedDict[Approval] = Field(default_factory=dict)
-    """By id."""
+    """Approvals by the id of the call."""
     begun: tuple[str, ...] = ()
-    """Ids of those that were begun and must not be begun again."""
+    """Ids of the calls that began and must not begin again."""
 
 
 class Exchange(State):
@@ -72,13 +75,13 @@ class Exchange(State):
     steps: int = 0
     tool_calls: int = 0
     results: BoundedDict[Evidence] = {}
-    """Of the tool calls of the last turn, by their position in it, until all are there."""
+    """Results of the last turn's tool calls, by position, until all are there."""
     exhausted: bool = False
     """True when tool calls or turns are used up: one last turn without tools is left."""
     raised: bool = False
     """True when a reply was cut: from then on the model gets a larger completion."""
     called: tuple[str, ...] = ()
-    """The tools that were called, each once."""
+    """The names of the tools that were called, without repetition."""
     ledger: ToolCallRecord = Field(default_factory=ToolCallRecord)
 
 
@@ -87,9 +90,9 @@ class Conversation(GraderConversation, Exchange):
 
     log: Log
     offered: tuple[str, ...] = ()
-    """The tools of the last turn."""
+    """The names of the tools that the last turn was given."""
     prompt_sha256: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The sha256 of what the grader of a finished run was given."""
+    """The sha256 of the prompt for the grader of a finished run."""
 
 
 class PassState(State):
@@ -98,22 +101,22 @@ class PassState(State):
     draft: int
     checks: BoundedDict[CheckOutcome] = {}
     conversations: BoundedDict[Conversation] = {}
-    """By call group and sample, `0/0` the first."""
+    """Conversations with graders by call group and sample, `0/0` the first."""
     decisions: BoundedDict[Decision] = {}
     usage: Usage = Usage()
     ledger: ToolCallRecord = Field(default_factory=ToolCallRecord)
-    """Of the checks."""
+    """The calls of the checks."""
 
     @property
     def judged_by(self) -> str | None:
-        """Who judged, the first of several; None where no grader was asked."""
+        """The grader that judged, the first of several; None where no grader was asked."""
         return next((conversation.judge for conversation in self.conversations.values() if conversation.judge), None)
 
     @property
     def prompt_sha256(self) -> str | None:
-        """The sha256 of what the graders of a finished run were given, of all prompts in order; None where checks alone decided."""
-        sent = [each.prompt_sha256 for _, each in sorted(self.conversations.items()) if each.prompt_sha256]
-        return None if not sent else sent[0] if len(sent) == 1 else hashlib.sha256("".join(sent).encode()).hexdigest()
+        """The sha256 of the prompts for the graders of a finished run, in order; None where checks alone decided."""
+        prompts = [conversation.prompt_sha256 for _, conversation in sorted(self.conversations.items()) if conversation.prompt_sha256]
+        return None if not prompts else prompts[0] if len(prompts) == 1 else hashlib.sha256("".join(prompts).encode()).hexdigest()
 
     @model_validator(mode="before")
     @classmethod
@@ -135,25 +138,27 @@ class GradingRun(State):
     iteration: int = 0
     grading: PassState | None = None
     judge: ModelSpec | None = None
-    """Who judges, where the thread names nobody: found once, so that a worker with other keys changes nothing."""
+    """The grader where the thread names none: found once, so that a worker with other keys changes nothing."""
     pins: dict[str, str] = Field(default_factory=dict)
     """The sha256 of each tool, as the run first saw it."""
     finished: bool = Field(default=False, exclude_if=lambda value: not value)
-    """True where a finished run is judged: what comes after the draft is looked at too."""
+    """True where a finished run is judged: graders see the messages after the draft too."""
 
 
 EVENTS_KEPT = 2_000
+"""The number of newest events that a thread keeps."""
+
 OUTCOMES_KEPT = 64
-"""Keys of past turns that are remembered; a caller that comes again after so many others starts a new turn."""
+"""The number of past turns whose keys a thread keeps; a caller that comes again after more turns than that starts a new turn."""
 
 
 class Invocation(State):
-    """A turn that somebody asked for."""
+    """A turn that a caller asked for."""
 
     keys: list[str]
-    """Whoever comes with one of them waits for this turn: its own key first, then those who had it resumed."""
+    """Keys whose callers wait for this turn: its own first, then those of the callers that had it resumed."""
     payload: str
-    """The sha256 of what was asked: the same key with another payload is refused."""
+    """The sha256 of the request: the same key with another payload is refused."""
     messages: Items[Message] = ()
     rubric: Rubric | None = None
     max_iterations: int | None = None
@@ -164,14 +169,14 @@ class Invocation(State):
     resumes: bool = False
     """True for the update `resume`: it goes on with the interrupted turn, whatever its rubric."""
     joined: dict[str, str] = Field(default_factory=dict)
-    """What those who had it resumed asked for, by their keys."""
+    """The payloads of the callers that had it resumed, by their keys."""
 
     def payload_of(self, key: str) -> str:
-        """Return the sha256 of what was asked for with one of the keys."""
+        """Return the sha256 of the request that came with one of the keys."""
         return self.joined.get(key, self.payload)
 
     def join(self, other: "Invocation") -> None:
-        """Have those who wait for the other turn wait for this one."""
+        """Have the callers that wait for the other turn wait for this one."""
         for key in other.keys:
             if key not in self.keys:
                 self.keys.append(key)
@@ -186,10 +191,13 @@ class TurnOutcome(State):
     grading_run_id: str | None
     status: RunStatus | None
     start: int
+    """Index of the turn's first message."""
     stop: int
+    """Index after the turn's last message."""
     evaluations: tuple[int, int]
+    """Indices of the run's first evaluation, and after its last."""
     best: int | None
-    """Index of the evaluation whose draft stands."""
+    """Index of the best draft's evaluation."""
     usage: Usage
     error: str | None
     reason: InterruptReason | None = None
@@ -206,11 +214,11 @@ class Thread(State):
     """The rubric as it was given, where variables are put into it."""
     vars: dict[str, JsonValue] | None = None
     rubrics: BoundedDict[Rubric] = Field(default_factory=dict)
-    """By sha256, the one that was in force before, for whoever wants to see what was asked."""
+    """The rubric that was in force before, by its sha256, so that its evaluations can still be explained."""
     verdicts: BoundedDict[Verdict] = Field(default_factory=dict)
-    """By what was asked, those about the draft that was judged last."""
+    """Verdicts on the draft that was judged last, by the key of the question."""
     verdicts_of: int | None = None
-    """Index of that draft."""
+    """Index of the draft that the verdicts are about."""
     max_iterations: int
     idle_timeout: float = 0
     log: Log
@@ -226,11 +234,11 @@ class Thread(State):
     seq: int = 0
     usage: Usage = Usage()
     used_before: Usage = Usage()
-    """What the thread had used when the current turn began."""
+    """The thread's usage when the current turn began."""
     status: Literal["idle", "running", "waiting", "interrupted"] = "idle"
     error: str | None = None
     reason: InterruptReason | None = None
-    """Why it is interrupted."""
+    """Why the thread is interrupted; None for any other status."""
     budget: Budget | None = None
     priority: Priority | None = None
     active: Invocation | None = None
@@ -241,7 +249,7 @@ class Thread(State):
     """A rubric that came while a turn was in flight and is not in force yet."""
     closing: bool = False
     external_storage: bool = False
-    """Whether the worker stores large payloads elsewhere, as the first call told."""
+    """Whether the worker stores large payloads outside of Temporal, by the first call's result."""
 
     def replace_rubric(self, rubric: Rubric | None) -> None:
         """Put another rubric in force, and keep the one before."""
@@ -260,12 +268,12 @@ class Thread(State):
 
     @property
     def judge(self) -> ModelSpec | None:
-        """The model that judges: the thread's own, or the one found for the run."""
+        """The model that judges: the thread's own, or the run's."""
         named = self.grader.model if self.grader else None
         return named or (self.run.judge if self.run else None)
 
     @property
-    def waiting_for(self) -> tuple[Criterion, ...]:
+    def waiting_criteria(self) -> tuple[Criterion, ...]:
         """The criteria that wait for a person."""
         grading = self.run.grading if self.run else None
         if self.status != "waiting" or grading is None or self.rubric is None or self.pending:
@@ -274,16 +282,16 @@ class Thread(State):
 
     @property
     def pending(self) -> dict[str, Approval]:
-        """The tool calls that wait for a person's word, by their ids."""
+        """The tool calls that wait for a person, by their ids."""
         grading = self.run.grading if self.run else None
         ledgers = [self.drafting.ledger] if self.drafting else []
         if grading is not None:
             ledgers += [grading.ledger, *(conversation.ledger for conversation in grading.conversations.values())]
-        return {key: each for ledger in ledgers for key, each in ledger.approvals.items() if each.approved is None}
+        return {key: approval for ledger in ledgers for key, approval in ledger.approvals.items() if approval.approved is None}
 
     @property
     def overrun(self) -> str | None:
-        """What of the budget is used up; None where another call may be made."""
+        """The part of the budget that is used up; None where another call may be made."""
         return self.budget.overrun(self.usage) if self.budget else None
 
     @property
@@ -292,52 +300,113 @@ class Thread(State):
         return STORED_STATE_BYTES if self.external_storage else STATE_BYTES
 
     def bytes(self) -> int:
-        """Return what the thread's messages and evaluations take, as JSON."""
+        """Return the size of the thread's messages and evaluations as JSON."""
         return self.log.bytes + sum(evaluation.size() for evaluation in self.evaluations)
 
     def append(self, message: Message) -> int:
-        """Add a message, tell of it, and return its index."""
+        """Add a message with its event, and return its index."""
         self.log.append(message)
-        self.tell("message", index=len(self.log) - 1)
+        self.record_event("message", index=len(self.log) - 1)
         return len(self.log) - 1
 
-    def tell(self, kind: EventType, **facts: object) -> None:
+    def record_event(self, kind: EventType, **fields: object) -> None:
         """Number and keep an event."""
         self.seq += 1
         run = self.run
-        told = {"grading_run_id": run.grading_run_id, "iteration": run.iteration} if run else {}
+        place = {"grading_run_id": run.grading_run_id, "iteration": run.iteration} if run else {}
         when = workflow.now().isoformat(timespec="milliseconds")
-        self.events.append(Event.model_validate({"seq": self.seq, "type": kind, "time": when} | told | facts))
+        self.events.append(Event.model_validate({"seq": self.seq, "type": kind, "time": when} | place | fields))
         del self.events[:-EVENTS_KEPT]
 
-    def last_draft(self, start: int = 0) -> int | None:
-        """Return the index of the newest answer from message `start` on, tool calls aside."""
-        drafts = (at for at in range(len(self.log) - 1, start - 1, -1) if self.log[at].role == "assistant" and not self.log[at].tool_calls)
-        return next(drafts, None)
+    def last_draft(self, start: int = 0, stop: int | None = None) -> int | None:
+        """Return the index of the newest draft from message `start` to before `stop`: an answer that calls no tool."""
+        newest = range((len(self.log) if stop is None else stop) - 1, start - 1, -1)
+        return next((at for at in newest if self.log[at].role == "assistant" and not self.log[at].tool_calls), None)
+
+
+def result_of(thread: Thread, outcome: TurnOutcome) -> RunResult:
+    """Return the result of a turn; it stays within one payload."""
+    first, stop = outcome.evaluations
+    best = thread.evaluations[outcome.best] if outcome.best is not None else None
+    last = thread.last_draft(outcome.start, outcome.stop)
+    last = best.draft if last is None and best else last
+    output = best.draft if best else last
+    messages = thread.log.slice(outcome.start, outcome.stop)
+    truncated = sum(message.size() for message in messages) > min(RESULT_MESSAGES_BYTES, thread.limit - thread.bytes())
+    repeated = last is not None and last == output and thread.log[last].size() > RESULT_MESSAGES_BYTES
+    without_criteria = 1.0 if thread.rubric and thread.rubric.cleared and thread.rubric.scoring == "binary" else None  # as Mastra scores
+    return RunResult(
+        thread_id=thread.thread_id,
+        grading_run_id=outcome.grading_run_id,
+        status=outcome.status,
+        iterations=stop - first,
+        output=None if output is None else thread.log[output].content,
+        best_iteration=best.iteration if best else None,
+        last_output=None if last is None or repeated else thread.log[last].content,
+        score=best.score if best else without_criteria,
+        evaluations=tuple(thread.evaluations[first:stop]),
+        messages=None if truncated else tuple(messages),
+        messages_truncated=truncated,
+        usage=outcome.usage,
+        error=outcome.error,
+        reason=outcome.reason,
+        waiting_for=waiting_for(thread) if outcome.status == "waiting" else None,
+        overridden_result=thread.evaluations[stop - 1].overridden_result if stop > first else None,
+    )
+
+
+def waiting_for(thread: Thread) -> WaitingFor | None:
+    """Return the criteria and tool calls that wait for a person; None where nothing does."""
+    if thread.status != "waiting":
+        return None
+    criteria = tuple(WaitingCriterion(id=criterion.id, name=criterion.text) for criterion in thread.waiting_criteria)
+    calls = tuple(
+        PendingCall(call=key, tool=approval.tool, arguments=approval.arguments, role=approval.role)
+        for key, approval in thread.pending.items()
+    )
+    if not criteria and not calls:
+        return None
+    run = thread.run
+    return WaitingFor(
+        grading_run_id=run.grading_run_id if run else None,
+        iteration=run.iteration if run else None,
+        criteria=criteria,
+        calls=calls,
+    )
+
+
+def dropped_result(thread: Thread) -> RunResult:
+    """Return the result of a queued turn that an interrupt dropped: nothing of it was recorded."""
+    here = len(thread.log)
+    dropped = TurnOutcome(
+        key="", payload="", grading_run_id=None, status="interrupted", start=here, stop=here, evaluations=(0, 0), best=None,
+        usage=Usage(), error=None,
+    )  # fmt: skip
+    return result_of(thread, dropped)
 
 
 FEW_EVENTS = 500
-"""Kept of a thread that is full."""
+"""The number of newest events that a full thread keeps."""
 
 FULL = 0.9
-"""Of what a thread may hold, from which on it counts as full."""
+"""The share of its limit from which on a thread counts as full."""
 
 
 def portable(thread: Thread) -> Thread:
-    """Return the thread without what can be had again, where all does not fit.
+    """Return the thread, where it is too large without what can be had again.
 
     First go the verdicts that may be reused, the former rubric and older events, then the grader's conversations in flight, then
-    those of the pass that have ended.
+    the other conversations of the pass.
     """
     grading = thread.run.grading if thread.run else None
-    held = grading.conversations if grading else {}
+    conversations = grading.conversations if grading else {}
     room = thread.limit - thread.bytes()
-    if _size(thread.verdicts) + _size(thread.rubrics) + _size(held) <= room and thread.bytes() < FULL * thread.limit:
+    if _size(thread.verdicts) + _size(thread.rubrics) + _size(conversations) <= room and thread.bytes() < FULL * thread.limit:
         return thread
     thread = thread.model_copy(update={"verdicts": {}, "verdicts_of": None, "rubrics": {}, "events": thread.events[-FEW_EVENTS:]})
-    if thread.run is None or grading is None or _size(held) <= room:
+    if thread.run is None or grading is None or _size(conversations) <= room:
         return thread
-    ended = {key: each for key, each in held.items() if each.ended}
+    ended = {key: conversation for key, conversation in conversations.items() if conversation.ended}
     kept = grading.model_copy(update={"conversations": ended if _size(ended) <= room else {}})
     return thread.model_copy(update={"run": thread.run.model_copy(update={"grading": kept})})
 
@@ -353,6 +422,6 @@ MESSAGES = "messages"
 def page_of_log(thread: Thread, key: str, after: int, limit: int) -> Page[Message]:
     """Return messages of the thread, or of the conversation with a grader whose key it is."""
     grading = thread.run.grading if thread.run else None
-    held = grading.conversations.get("/".join(key.split("/")[-2:])) if grading else None
-    log = thread.log if key == MESSAGES else held.log if held else Log()
+    conversation = grading.conversations.get("/".join(key.split("/")[-2:])) if grading else None
+    log = thread.log if key == MESSAGES else conversation.log if conversation else Log()
     return Page[Message](**page_of(log.slice(0), after, limit))

@@ -1,4 +1,4 @@
-"""What Temporal shows of a thread: details, search attributes, and the prompt for an audit."""
+"""What an operator sees of a thread in Temporal: details, search attributes, and a grader's prompt for an audit."""
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
@@ -13,29 +13,30 @@ from workflows.activity_calls import ActivityCalls
 from workflows.thread_state import Thread
 
 DETAILS_CHARACTERS = 8_000
-"""Shown in the Temporal UI, which takes 20,000 bytes."""
+"""The longest details; the Temporal UI takes 20,000 bytes."""
 
 ROWS = 20
-"""Evaluations told in the details, the newest ones."""
+"""The number of evaluations in the details, the newest ones."""
 
 
 class ThreadVisibility:
-    """Tells Temporal where the thread stands."""
+    """Publishes the thread's status in Temporal."""
 
     def __init__(self, thread: Thread, calls: ActivityCalls) -> None:
         self._thread = thread
         self._calls = calls
         self._written: tuple[str, str, str] | None = None
 
-    def tell(self) -> None:
-        """Write the details, and the search attributes where the first call told that they exist."""
+    def publish(self) -> None:
+        """Write the details, and the search attributes once the first call has said that they exist."""
         thread = self._thread
         run, rubric = thread.run, thread.rubric_in_force
         status = thread.status if thread.status in {"interrupted", "waiting"} else run.status if run else "ungraded"
         rows = [line for evaluation in thread.evaluations[-ROWS:] for line in _details(evaluation)]
         workflow.set_current_details("\n".join([f"Status: **{status}**", "", *rows])[:DETAILS_CHARACTERS])
         wanted = (status, run.grading_run_id if run else "", rubric.sha256() if rubric else "")
-        if self._calls.offer and self._calls.offer.search_attributes and wanted != self._written:
+        capabilities = self._calls.capabilities
+        if capabilities and capabilities.search_attributes and wanted != self._written:
             keys = [SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES]
             workflow.upsert_search_attributes([key.value_set(value) for key, value in zip(keys, wanted, strict=True) if value])
             self._written = wanted
@@ -48,10 +49,11 @@ def _details(evaluation: Evaluation) -> list[str]:
 
 
 MASK = "(the run's random code)"
+"""Text in place of the code that marks the fence around what is judged."""
 
 
 def given_prompt(thread: Thread, index: int, number: int) -> GivenPrompt | None:
-    """Return what a call group's grader was given for an evaluation; None where there is no such one, or its rubric is gone."""
+    """Return the prompt of a call group's grader for an evaluation; None where there is no such evaluation, or its rubric is gone."""
     if not 0 <= index < len(thread.evaluations):
         return None
     evaluation = thread.evaluations[index]
@@ -60,15 +62,15 @@ def given_prompt(thread: Thread, index: int, number: int) -> GivenPrompt | None:
     if rubric is None or not 0 <= number < len(groups) or evaluation.prompt_version != PROMPT_VERSION:
         return None
     messages = thread.log.slice(0, evaluation.draft + 1)
-    asked = [at for at, message in enumerate(messages) if message.role == "user" and message.source != FEEDBACK_SOURCE]
+    requests = [at for at, message in enumerate(messages) if message.role == "user" and message.source != FEEDBACK_SOURCE]
     checks = {row.id: CheckOutcome(passed=row.passed, gap=row.gap) for row in evaluation.criteria if row.by == "tool"}
-    judged = JudgedDraft(messages, asked[-1], evaluation.draft, checks, MASK)
-    given = build_grader_prompt(rubric, groups[number], judged, instructions=thread.grader.system_prompt if thread.grader else None)
+    judged = JudgedDraft(messages, requests[-1], evaluation.draft, checks, MASK)
+    prompt = build_grader_prompt(rubric, groups[number], judged, instructions=thread.grader.system_prompt if thread.grader else None)
     return GivenPrompt(
         prompt_version=PROMPT_VERSION,
         rubric_sha256=rubric.sha256(),
         criteria=groups[number].ids,
         groups=len(groups),
-        system=given.system,
-        messages=given.messages,
+        system=prompt.system,
+        messages=prompt.messages,
     )

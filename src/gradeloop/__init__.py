@@ -111,8 +111,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that exists
 
         for module, names in _MODULES.items():
             if name in names.split():
-                globals()[name] = found = getattr(import_module(module), name)
-                return found
+                globals()[name] = value = getattr(import_module(module), name)
+                return value
         from difflib import get_close_matches
 
         close = get_close_matches(name, __all__, n=1)

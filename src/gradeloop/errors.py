@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 from gradeloop.text import clip
 
 MISTAKES = 20
-"""How many mistakes of one input a message lists: 100,000 of them would not fit into the failure that lists them."""
+"""The most mistakes of one input that a message lists: 100,000 would not fit into the failure that carries them."""
 
 
 class GradeloopError(Exception):
@@ -53,7 +53,7 @@ class ServerUnreachable(GradeloopError):
 
 
 class WorkerFailed(GradeloopError):
-    """The worker process that a command needs did not start; the message is its own."""
+    """The worker process that a command needs did not start; the message is the worker's."""
 
 
 class ThreadNotFound(GradeloopError):
@@ -65,11 +65,11 @@ class ThreadClosed(GradeloopError):
 
 
 class BatchLost(GradeloopError):
-    """A batch or an upload was cancelled, terminated or failed; what had ended is in the store. The message says how."""
+    """A batch or an upload was cancelled, terminated or failed, as the message says; the results so far are in the store."""
 
 
 def field_path(location: Sequence[int | str]) -> str:
-    """Return the path of a field; what pydantic names in angle brackets is which of several kinds was read, no part of it."""
+    """Return the path of a field; parts in angle brackets are pydantic's names of a union's members, not of fields."""
     shown = [part for part in location if not (isinstance(part, str) and part.startswith("<"))]
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in shown]
     return "".join(parts).lstrip(".")
@@ -86,7 +86,7 @@ def _sentence(detail: ErrorDetails) -> str:
 
 
 def explain(error: ValidationError) -> str:
-    """Turn pydantic's report into a sentence a problem: field, what is wrong, the value."""
+    """Return pydantic's report as one sentence for each problem: the field, what is wrong, and the value."""
     details = error.errors(include_url=False, include_context=False)
     more = ["and more"] if len(details) > MISTAKES else []
     return "; ".join([*(_sentence(detail) for detail in details[:MISTAKES]), *more])

@@ -1,4 +1,4 @@
-"""Exit codes of the command line, and the two ways to leave it."""
+"""The exit codes of the command line, and the two ways to exit."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 SATISFIED, CAPPED, BAD_INPUT, NO_VERDICT, UNREACHABLE, STOPPED, BROKEN_PIPE = 0, 1, 2, 3, 4, 130, 141
-"""Exit codes of all commands; `CODES` has their meanings by command."""
+"""The exit codes of all commands; `CODES` has their meanings by command."""
 
 _ALL = {
     BAD_INPUT: "usage, bad input, or a store or worker that cannot be used",
@@ -53,7 +53,7 @@ CODES: dict[str, dict[int, str]] = {
     },
     "": _ALL | {SATISFIED: "done", NO_VERDICT: "the thread or batch was closed"},
 }
-"""The exit codes of commands, with their meanings; those of any other command stand under the empty name."""
+"""The exit codes of commands with their meanings; the empty name is for all other commands."""
 
 
 def code_of_error(error: Exception) -> int:
@@ -64,17 +64,17 @@ def code_of_error(error: Exception) -> int:
     return UNREACHABLE if isinstance(error, ServerUnreachable) else NO_VERDICT if lost else BAD_INPUT
 
 
-def fail(sentence: str, code: int) -> NoReturn:
+def fail(message: str, code: int) -> NoReturn:
     """Print an error on stderr, and exit."""
     from gradeloop.text import printable
 
     with suppress(OSError):
-        print(f"gradeloop: {printable(sentence)}", file=sys.stderr)  # noqa: T201 - the command's last line
+        print(f"gradeloop: {printable(message)}", file=sys.stderr)  # noqa: T201 - the command's last line
     leave(code)
 
 
 def leave(code: int) -> NoReturn:
-    """End the process at once: in Python's own tidying, Temporal's threads crash one process in ten that saw a call fail."""
+    """Exit at once: in Python's own shutdown, Temporal's threads crash one in ten processes in which a call failed."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

@@ -1,10 +1,10 @@
-"""Text for people: numbers, money and rates in words, names that are nearly right, characters that a terminal must not see."""
+"""Text for people: numbers, money and rates, suggestions for misspelled names, and safe characters for a terminal."""
 
 import difflib
 import re
 
 ROW_CHARACTERS = 4_000
-"""What is kept of a reason, a gap or an explanation: longer than any that helps."""
+"""The characters that are kept of a reason, a gap or an explanation: longer than any that helps."""
 
 _SHORTENED = re.compile(r"… \(\d+ characters\)")
 
@@ -22,20 +22,20 @@ def one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
-def closest(word: str, known: list[str]) -> str | None:
-    """Return the known word that comes closest to `word`; None where none does."""
-    return next(iter(difflib.get_close_matches(word, known, n=1)), None)
+def closest(name: str, known: list[str]) -> str | None:
+    """Return the known name that is closest to `name`; None where none is close."""
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
 
-def did_you_mean(word: str, known: list[str]) -> str:
-    """Say which known word comes closest to `word`, and list them all."""
-    close = closest(word, known)
+def did_you_mean(name: str, known: list[str]) -> str:
+    """Return a hint with the known name that is closest to `name`, and all known ones."""
+    close = closest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""
     return f"{hint} Known: {', '.join(known)}."
 
 
 def clip(text: str, limit: int = 80) -> str:
-    """Quote a value for a message, cut to `limit` characters."""
+    """Return a value in quotes for a message, cut to `limit` characters."""
     quoted = repr(text)
     return quoted if len(quoted) <= limit else f"{quoted[: limit - 1]}… ({len(text)} characters)"
 
@@ -59,5 +59,5 @@ def percent(share: float | None) -> str:
 
 
 def shortened(text: str, limit: int = ROW_CHARACTERS) -> str:
-    """Keep the first `limit` characters and say how many there were; what was shortened so before stays."""
+    """Return the first `limit` characters and how many there were; a text that was shortened before is unchanged."""
     return text if len(text) <= limit or _SHORTENED.fullmatch(text, limit) else f"{text[:limit]}… ({len(text)} characters)"

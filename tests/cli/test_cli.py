@@ -211,6 +211,7 @@ def test_an_interrupted_run_goes_on_after_its_worker_was_killed(gradeloop: Comma
     assert resumed.result["usage"]["calls"] == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_in_the_middle_of_a_run_is_started_again(gradeloop: CommandLine) -> None:
     process = gradeloop.start("run", patient(gradeloop, "killed"), "--json")
     started = [line_of(process) for _ in range(6)]

@@ -38,6 +38,7 @@ def block(about: str) -> Block:
 def commands() -> dict[str, Any]:
     """Return the commands by their names, those of groups with both."""
     top: Any = typer.main.get_command(app)
+    top.load_all()
     inner: dict[str, Any] = {
         f"{name} {line}": command for name, group in top.commands.items() for line, command in getattr(group, "commands", {}).items()
     }

@@ -128,6 +128,7 @@ def test_the_limits_are_the_codes() -> None:
 
 def test_the_commands_are_the_command_lines() -> None:
     group: Any = typer.main.get_command(app)
+    group.load_all()
     named = {re.split(r"[A-Z]", name)[0].strip() for row in rows(PAGE, "The store") for name in re.findall(r"`([^`]+)`", row[0])}
 
     assert named == {"judge", "agreement", *(f"registry {name}" for name in group.commands["registry"].commands)}

@@ -12,7 +12,7 @@ from gradeloop.reports import collection_page as table
 from gradeloop.reports import read_batch as batch_report
 from gradeloop.reports.html import FOLDER
 from gradeloop.reports.run_page import MARKS
-from gradeloop.web.app import DEFAULT, VARIABLE
+from gradeloop.web.guard import DEFAULT, VARIABLE
 from tests.docs.test_docs import rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
@@ -22,6 +22,7 @@ TEXT = PAGE.read_text()
 def flags(name: str) -> set[str]:
     """Return the long flags of a command."""
     top: Any = typer.main.get_command(app)
+    top.load_all()
     return {flag for param in top.commands[name].params for flag in param.opts if flag.startswith("--")}
 
 

@@ -29,7 +29,7 @@ class Script:
     def __init__(self, rubric: Rubric, replies: Sequence[str | dict[str, bool]], checks: bool) -> None:
         self.rubric = rubric
         self.said: dict[tuple[int, int], list[str]] = {}
-        self.offer = WorkerCapabilities(search_attributes=False, external_storage=False, cacheable=("read_transcript",))
+        self.capabilities = WorkerCapabilities(search_attributes=False, external_storage=False, cacheable=("read_transcript",))
         self.unknown_judge = False
         self.stopping = None
         self.calls = 0
@@ -48,40 +48,40 @@ class Script:
         good = reading if isinstance(reading, Verdict) else None
         bad = None if isinstance(reading, Verdict) else reading
         message = Message(role="assistant", content=text or "nothing")
-        return GraderTurn(message=message, verdict=good, malformed=bad, usage=Usage(calls=1), offer=self.offer)
+        return GraderTurn(message=message, verdict=good, malformed=bad, usage=Usage(calls=1), offer=self.capabilities)
 
     def _well_formed(self, call: GradeCall, passed: dict[str, bool]) -> str:
         """Return a verdict on just what is asked."""
         rows = [row(name, None if passed[name] else "a gap") for name in call.pending or call_groups(self.rubric)[call.step.group].ids]
         return json.dumps(verdict(*rows))
 
-    def thread(self) -> dict[str, object]:
+    def thread_reference(self) -> dict[str, object]:
         """Return a reference that nobody follows."""
-        return {"brief": {"sha256": ""}, "messages": self.log("messages", Log())}
+        return {"brief": {"sha256": ""}, "messages": self.log_reference("messages", Log())}
 
-    def log(self, key: str, log: Log) -> dict[str, object]:
+    def log_reference(self, key: str, log: Log) -> dict[str, object]:
         """Return a reference that nobody follows."""
         return {"key": key, "count": len(log), "sha256": log.sha256()}
 
-    def returned(self, key: str, log: Log) -> None:
+    def note_returned(self, key: str, log: Log) -> None:
         """Take no note."""
 
-    def learn(self, offer: WorkerCapabilities) -> None:
+    def learn(self, capabilities: WorkerCapabilities) -> None:
         """Take no note."""
 
     async def make_paid(self, activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn | Evidence:
         """Answer a grader's call, whose budget is unlimited."""
         return await self.make(activity, call(), None)
 
-    async def capabilities(self, **_more: object) -> WorkerCapabilities:
+    async def find_capabilities(self, **_more: object) -> WorkerCapabilities:
         """Return what the worker offers."""
-        return self.offer
+        return self.capabilities
 
 
 class Quiet(Thread):
     """A thread outside of a workflow, where there is no time to tell."""
 
-    def tell(self, kind: EventType, **facts: object) -> None:
+    def record_event(self, kind: EventType, **fields: object) -> None:
         """Tell nobody."""
 
 

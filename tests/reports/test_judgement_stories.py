@@ -16,7 +16,7 @@ from gradeloop.grading.prompts import records
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.judges.registry import Registry
 from gradeloop.reports.model import RunReport
-from gradeloop.reports.read_judgement import ANOTHER_RUN, MISPLACED, NO_RUN, judgements_named, read_judgement_reports
+from gradeloop.reports.read_judgement import ANOTHER_RUN, MISPLACED, NO_RUN, read_judgement_reports, read_stored_judgements
 from gradeloop.store.engine import Store, store_url
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo
@@ -296,10 +296,10 @@ async def test_judgements_in_the_store_are_found_by_their_judge() -> None:
     await registry.create_rubric("demo", FRANCE | {"id": "unused", "rubric_text": "Nobody was judged by this."})
     store.close()
 
-    found = await judgements_named("demo/france@1")
+    found = await read_stored_judgements("demo/france@1")
 
     assert (found.name, found.judge, found.results) == ("france, version 1", judge, tuple(results))
     with pytest.raises(InvalidRequest, match="there is no rubric 'frence'"):
-        await judgements_named("demo/frence")
+        await read_stored_judgements("demo/frence")
     with pytest.raises(InvalidRequest, match="the store has no judgements by 'demo/unused'"):
-        await judgements_named("demo/unused")
+        await read_stored_judgements("demo/unused")

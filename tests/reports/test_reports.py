@@ -30,8 +30,8 @@ from gradeloop.reports.collection_page import (
 from gradeloop.reports.html import data, seconds, shown, when
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import BatchReport, batch_page, entries, head_of, read_case_report, thread_of, with_thread
-from gradeloop.reports.read_judgement import JudgementReport, judgement_page
-from gradeloop.reports.run_page import Changes, Highlight, Quoted, changes, judged_view, run_page, run_view, segments
+from gradeloop.reports.read_judgement import judgement_page
+from gradeloop.reports.run_page import Changes, Highlight, Quoted, RunView, changes, run_page, segments
 from gradeloop.text import percent
 from tests.rig.batch_results import case, row, summary_of
 from tests.rig.stories import judged, mended
@@ -130,30 +130,34 @@ def test_records_are_those_of_the_grader_so_a_tool_call_is_one_of_its_own() -> N
 
 
 def test_a_view_places_verdicts_evidence_and_what_became_of_gaps() -> None:
-    view = run_view(mended())
-    first, second = view.messages[1], view.messages[3]
+    report = mended()
+    view = RunView(report)
+    first = report.evaluations[0].criteria[0]
 
-    assert [message.kind for message in view.messages] == ["said", "draft", "feedback", "draft"]
-    assert (first.draft, second.draft, second.best, second.compared) == (1, 2, True, True)
-    assert first.evaluations[0].rows[0].later == "fixed in the next draft"
-    assert [use.tool for use in first.evaluations[0].rows[1].tools] == ["word_count"]
-    assert [use.tool for use in second.evaluations[0].tools] == ["opening_hours"]
-    assert [part.text for part in first.text if part.marked] == ["Your chain is gone."]
-    assert view.unplaced == ()
+    assert [view.kind(message) for message in range(4)] == ["said", "draft", "feedback", "draft"]
+    assert [view.evaluations(message) for message in range(4)] == [[], [0], [], [1]]
+    assert [view.has_previous_draft(message) for message in range(4)] == [False, False, False, True]
+    assert view.later(0, first) == "fixed in the next draft"
+    assert [[(use.tool, use.criterion) for use in view.tools(at)] for at in range(2)] == [
+        [("word_count", "short")],
+        [("opening_hours", None)],
+    ]
+    assert [part.text for part in view.text(1) if part.marked] == ["Your chain is gone."]
+    assert view.unplaced == []
 
 
 def test_evidence_of_a_pass_without_a_verdict_is_not_lost() -> None:
-    story = mended()
-    view = run_view(story.model_copy(update={"evaluations": story.evaluations[:1]}))
+    report = mended()
+    view = RunView(report.model_copy(update={"evaluations": report.evaluations[:1]}))
 
     assert [use.tool for use in view.unplaced] == ["opening_hours"]
 
 
-def test_a_verdict_on_a_message_that_is_not_at_hand_is_told_all_the_same() -> None:
-    story = mended().model_copy(update={"messages": ()})
+def test_a_verdict_on_a_message_that_is_not_at_hand_is_shown_all_the_same() -> None:
+    report = mended().model_copy(update={"messages": ()})
 
-    assert len(run_view(story).loose) == 2
-    assert "It names a step." in run_page(story)
+    assert RunView(report).unseen == [0, 1]
+    assert "It names a step." in run_page(report)
 
 
 def test_a_story_without_anything_is_a_page() -> None:
@@ -163,10 +167,9 @@ def test_a_story_without_anything_is_a_page() -> None:
 
 
 def test_citations_become_links_and_unknown_places_do_not() -> None:
-    view = judged_view(judged())
+    view = RunView(judged())
 
-    assert view is not None
-    parts = {part.text: part for part in view.fields[1].parts}
+    parts = {part.text: part for part in dict(view.output)["explanation"]}
     assert parts["T0B1: “grep -r main”"].href == "r-cite0"
     assert (parts["T0B9"].href, parts["T0B9"].verified) == (None, False)
     assert view.doubt == "tied: label"
@@ -211,15 +214,15 @@ def test_packs_hold_every_part_in_its_place_and_stop_where_they_are_full() -> No
     full = Packer(most=100)
     for number in range(20):
         full.add(hashlib.sha256(str(number).encode()).hexdigest())
-    assert not full.takes(urgent=True)
-    assert packer.takes(urgent=False)
+    assert not full.has_room(urgent=True)
+    assert packer.has_room(urgent=False)
 
 
 def test_a_histogram_counts_every_score_once_and_the_whole_ones_apart() -> None:
     bars = histogram([0.0, 0.05, 0.3, 0.99, 1.0, 1.0])
 
-    assert {bar.label: bar.count for bar in bars if bar.count} == {"0.0": 2, "0.3": 1, "0.9": 1, "1": 2}
-    assert [bar.height for bar in histogram([])] == [0.0] * 11
+    assert {label: count for label, count in bars.items() if count} == {"0.0": 2, "0.3": 1, "0.9": 1, "1": 2}
+    assert list(histogram([]).values()) == [0] * 11
 
 
 def test_the_worst_criteria_come_first_and_what_has_no_verdict_does_not_count() -> None:
@@ -233,7 +236,7 @@ def test_the_worst_criteria_come_first_and_what_has_no_verdict_does_not_count() 
 def rows_of(*results: CaseResult) -> list[CaseRow]:
     """Return the rows of a batch's table."""
     report = BatchReport(head_of(summary_of(results)), [(None, result) for result in results])
-    found = [row_of(at, item.story, test=item.test, column=item.column) for at, item in enumerate(entries(report))]
+    found = [row_of(at, entry) for at, entry in enumerate(entries(report))]
     return with_differences(found)
 
 
@@ -249,12 +252,12 @@ def test_generators_that_differ_are_marked_and_errors_say_nothing() -> None:
     assert ["differs" in item.flags for item in found] == [True, True, False, False]
     assert filters(found) == [("failed", "failures", 1), ("error", "errors", 1), ("differs", "generators disagree", 2)]
     assert [(column.label, column.rate, column.errors) for column in columns(found)] == [("x", 1.0, 0), ("y", 0.0, 1)]
-    assert [(line.test, line.differs) for line in matrix(found)] == [("a", True), ("b", False)]
+    assert {test: list(cells) for test, cells in matrix(found).items()} == {"a": ["x", "y"], "b": ["x", "y"]}
 
 
 def test_there_is_no_matrix_where_no_test_was_put_to_two_generators() -> None:
-    assert matrix(rows_of(case(0, label="x"), case(1, label="y"))) == []
-    assert matrix(rows_of(case(0), case(1))) == []
+    assert matrix(rows_of(case(0, label="x"), case(1, label="y"))) == {}
+    assert matrix(rows_of(case(0), case(1))) == {}
 
 
 def test_repetitions_share_a_cell() -> None:
@@ -327,8 +330,8 @@ def test_a_page_that_would_be_too_large_keeps_the_failures_open(monkeypatch: pyt
 def test_one_judgement_is_a_page_and_several_are_a_table() -> None:
     one, two = judged(), judged().model_copy(update={"name": "run-8"})
 
-    assert "<h2>Judgement</h2>" in judgement_page(JudgementReport("careful", [one], {}))
-    page = judgement_page(JudgementReport("careful", [one, two], {"judge": "careful"}))
+    assert "<h2>Judgement</h2>" in judgement_page("careful", [one], {})
+    page = judgement_page("careful", [one, two], {"judge": "careful"})
     assert "2 judgements" in page
     assert "of 4 citations found" in page
     assert "label: match" in page

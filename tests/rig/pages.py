@@ -11,7 +11,8 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.store.engine import Store
 from gradeloop.temporal.connect import Connection
-from gradeloop.web.app import listening, live_page, new_token
+from gradeloop.web.app import live_page, new_token
+from gradeloop.web.guard import listening
 from gradeloop.web.site import Site
 
 SECONDS = 30.0

@@ -22,8 +22,8 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.temporal.connect import Connection
 from gradeloop.web import pages as thread_pages
-from gradeloop.web.actions import pasted_rubric
-from gradeloop.web.app import listening
+from gradeloop.web.guard import listening
+from gradeloop.web.pages import pasted_rubric
 from gradeloop.web.site import REMEMBERED, ShownPage, Site, batch_path, case_path, read_id, thread_path
 from tests.rig.batches import batching, case, drafted, fails, passes
 from tests.rig.cli import CommandLine, ended, line_of, verdict
@@ -626,6 +626,7 @@ class TestDev:
         assert page.status_code == 200
         assert took < 15
 
+    @pytest.mark.slow
     def test_two_at_once_have_pages_of_their_own_and_neither_takes_the_others_word(self, gradeloop: CommandLine) -> None:
         one, first, here = begun(gradeloop)
         two, second, there = begun(gradeloop)

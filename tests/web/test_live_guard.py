@@ -13,8 +13,8 @@ from gradeloop.client.client import GradingClient
 from gradeloop.errors import InvalidRequest
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.web.app import asked_port, listening, new_token
-from gradeloop.web.guard import BODY_BYTES, HEADERS
+from gradeloop.web.app import new_token
+from gradeloop.web.guard import BODY_BYTES, HEADERS, asked_port, listening
 from tests.rig.pages import Browser, paged
 from tests.rig.threads import a_thread, answering, serving, start
 

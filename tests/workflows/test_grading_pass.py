@@ -327,7 +327,7 @@ class Script:
     def __init__(self, replies: list[str], rubric: Rubric) -> None:
         self._replies = iter(replies)
         self._rubric = rubric
-        self.offer = WorkerCapabilities(search_attributes=False, external_storage=False)
+        self.capabilities = WorkerCapabilities(search_attributes=False, external_storage=False)
 
     async def make_paid(self, _activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn:
         """Read the next reply as `grade` does."""
@@ -336,22 +336,22 @@ class Script:
         verdict = reading if isinstance(reading, Verdict) else None
         malformed = None if isinstance(reading, Verdict) else reading
         said = Message(role="assistant", content=text)
-        return GraderTurn(message=said, verdict=verdict, malformed=malformed, usage=Usage(calls=1), offer=self.offer)
+        return GraderTurn(message=said, verdict=verdict, malformed=malformed, usage=Usage(calls=1), offer=self.capabilities)
 
-    def thread(self) -> dict[str, object]:
+    def thread_reference(self) -> dict[str, object]:
         """Return a reference that nobody follows."""
-        return {"brief": {"sha256": ""}, "messages": self.log("messages", Log())}
+        return {"brief": {"sha256": ""}, "messages": self.log_reference("messages", Log())}
 
-    def log(self, key: str, log: Log) -> dict[str, object]:
+    def log_reference(self, key: str, log: Log) -> dict[str, object]:
         """Return a reference that nobody follows."""
         return {"key": key, "count": len(log), "sha256": log.sha256()}
 
-    def returned(self, key: str, log: Log) -> None:
+    def note_returned(self, key: str, log: Log) -> None:
         """Take no note."""
 
     unknown_judge = False
 
-    def learn(self, offer: WorkerCapabilities) -> None:
+    def learn(self, capabilities: WorkerCapabilities) -> None:
         """Take no note."""
 
 

@@ -26,7 +26,7 @@ from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import NAMESPACE, ServerInfo, ensure_server, running_server, stop_server
 from gradeloop.temporal.worker import application_folder
-from gradeloop.web.app import asked_port, listening
+from gradeloop.web.guard import asked_port, listening
 
 app = typer.Typer(rich_markup_mode=None)
 dev_app = typer.Typer(

@@ -46,10 +46,10 @@ def report(
 ) -> None:
     """Write an HTML page that explains every verdict."""
     from gradeloop.reports.html import checked_page, write_page
-    from gradeloop.reports.subject import ReportSubject
+    from gradeloop.reports.subject import report_page
 
     checked_page(output)
-    size = write_page(output, asyncio.run(ReportSubject(what, kind, tuple(runs or ())).page()))
+    size = write_page(output, asyncio.run(report_page(what, kind, tuple(runs or ()))))
     typer.echo(f"wrote {output} ({size})")
     if show:
         typer.launch(output.resolve().as_uri())

@@ -1,4 +1,4 @@
-"""When a verdict may stand for a question that is asked again: what it was asked, all of it, as one key."""
+"""The key of a question to a grader, under which its verdict is reused."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from gradeloop.grading.prompts import PROMPT_VERSION, render_rubric
 from gradeloop.grading.scoring import CallGroup
 
 KEPT = 500
-"""Verdicts of one draft: as many as a pass has conversations."""
+"""The most verdicts that a draft's cache keeps: as many as a pass has conversations."""
 
 
 def reuse_key(  # noqa: PLR0913 - one argument a part of the question
@@ -26,20 +26,20 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
     request: int,
     checks: Mapping[str, CheckOutcome],
 ) -> str:
-    """Return the sha256 of a question to a grader: the fence's random code and the tag aside, which change with every run.
+    """Return the sha256 of everything that a grader is asked, without the fence's random code and the tag, which every run changes.
 
     Args:
-        rubric: What is judged by.
+        rubric: The whole rubric.
         group: The criteria that are answered together.
-        sample: Which of the group's votes.
-        judge: The model, and its settings.
+        sample: The number of the group's vote.
+        judge: The model with its settings.
         instructions: The user's grading instructions.
         tools: The sha256 of the tools that the grader is offered, with their versions.
         records: The running sha256 of all messages up to the draft, which is the last of them.
         request: Index of the user's current message.
-        checks: What tools have decided.
+        checks: The outcomes of checks, by criterion.
     """
-    asked = {
+    question = {
         "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
         "text": render_rubric(rubric, None if group.alone else group.criteria),
         "form": [group.pass_score, group.scored, group.quoted, group.alone],
@@ -54,4 +54,4 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         "checks": {name: outcome.model_dump(mode="json") for name, outcome in checks.items()},
         "sample": sample,
     }
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Checks that no model decides: text, regular expressions, JSON and its schemas."""
+"""Checks that need no model: texts, regular expressions, JSON and JSON Schemas."""
 
 import csv
 import functools
@@ -15,15 +15,253 @@ from pydantic_core import PydanticSerializationError, to_json
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.text import clip, did_you_mean, shortened
 
+TextCheckKind = Literal[
+    "equals",
+    "contains",
+    "icontains",
+    "contains-all",
+    "contains-any",
+    "icontains-all",
+    "icontains-any",
+    "starts-with",
+    "regex",
+    "is-json",
+    "contains-json",
+]
+
+
+KINDS: tuple[str, ...] = get_args(TextCheckKind)
+"""The kinds of text checks, by name."""
+
+
+SHOWN = 200
+"""The characters of a found or wanted value that a message shows."""
+
+
+BEGINNINGS = 1000
+"""The most beginnings of JSON in a text: every `{` and `[` may be one, and each costs a parse up to where it breaks off."""
+
+
+Gap = str | None
+
+
+_SENTENCES = {
+    "equals": ("it equals", "it does not equal"),
+    "contains": ("it contains", "it does not contain"),
+    "icontains": ("it contains, in any case,", "it does not contain, in any case,"),
+    "contains-all": ("it contains all of", "it does not contain all of"),
+    "contains-any": ("it contains one of", "it contains none of"),
+    "icontains-all": ("it contains, in any case, all of", "it does not contain, in any case, all of"),
+    "icontains-any": ("it contains, in any case, one of", "it contains, in any case, none of"),
+    "starts-with": ("it starts with", "it does not start with"),
+    "regex": ("it matches", "it does not match"),
+    "is-json": ("it is JSON", "it is no JSON"),
+    "contains-json": ("it contains JSON", "it contains no JSON"),
+}
+
+
+def run_text_check(draft: str, arguments: Mapping[str, JsonValue]) -> CheckOutcome:
+    """Check a text, and return whether it passes, with what was wanted and what was found as the gap.
+
+    Args:
+        draft: The whole text.
+        arguments: `kind`, the `value` to compare with, and `negate`, which inverts the outcome.
+
+    Raises:
+        ValueError: The arguments are invalid; the text may still pass.
+    """
+    validate_text_check(arguments)
+    gap = _CHECKS[str(arguments["kind"])](draft, arguments.get("value"))
+    if not arguments.get("negate"):
+        return CheckOutcome(passed=gap is None, gap=None if gap is None else shortened(gap))
+    return CheckOutcome(
+        passed=gap is not None, gap=None if gap else shortened(f"{describe_text_check(arguments)}; found {clip(draft, SHOWN)}")
+    )
+
+
+def validate_text_check(arguments: Mapping[str, JsonValue]) -> None:
+    """Raise ValueError where arguments are missing, unknown, or unfit for the kind."""
+    if odd := sorted(set(arguments) - {"kind", "value", "negate"}):
+        raise ValueError(f"unknown argument {odd[0]!r}; give kind, value and negate")
+    kind, value = arguments.get("kind"), arguments.get("value")
+    if kind not in KINDS:
+        raise ValueError(f"there is no kind {clip(str(kind))}.{did_you_mean(str(kind), list(KINDS))}")
+    if not isinstance(arguments.get("negate", False), bool):
+        raise ValueError(f"negate is {clip(str(arguments['negate']))}; write true or false")  # noqa: TRY004 - of a request, all are ValueErrors
+    _validate_value(str(kind), value)
+
+
+def _validate_value(kind: str, value: JsonValue) -> None:
+    if kind.endswith("-json"):
+        if value is not None:
+            validate_schema(schema_of(value))
+    elif value is None:
+        raise ValueError(f"{kind} has no value; write what is looked for")
+    elif kind.endswith(("-all", "-any")):
+        texts_of(value)
+    elif kind != "equals":
+        text = text_of(value, kind)
+        if not text:
+            raise ValueError(f"the value of {kind} is empty, which every text has in it; write what is looked for")
+        if kind == "regex":
+            compile_pattern(text)
+
+
+def describe_text_check(arguments: Mapping[str, JsonValue]) -> str:
+    """Return the requirement as a sentence: `it contains '5 days'`."""
+    kind, value = str(arguments["kind"]), arguments.get("value")
+    sentence = _SENTENCES[kind][bool(arguments.get("negate"))]
+    if kind.endswith("-json"):
+        return f"{sentence} that fits the schema" if value is not None else sentence
+    return f"{sentence} {show_value(value)}"
+
+
+def show_value(value: JsonValue) -> str:
+    """Return a value for a message, shortened."""
+    return clip(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), SHOWN)
+
+
+def schema_of(value: JsonValue) -> dict[str, Any]:
+    """Return the value as a JSON Schema; raise ValueError where it is no object."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{clip(str(value))} is no JSON Schema; write an object")  # noqa: TRY004 - of a request, all are ValueErrors
+    return value
+
+
+def text_of(value: JsonValue, kind: str) -> str:
+    """Return the text, or a number or truth value as JSON writes it; raise ValueError for anything else."""
+    if isinstance(value, dict | list) or value is None:
+        raise ValueError(f"the value of {kind} is {clip(str(value))}; write a text")
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def texts_of(value: JsonValue) -> list[str]:
+    """Return the texts of a list, or of one comma-separated text, in which quotes protect a comma.
+
+    Raises:
+        ValueError: There are no texts.
+    """
+    if isinstance(value, str):
+        rows = list(csv.reader([value.replace("\n", " ")], skipinitialspace=True))
+        value = [row.strip() for row in (rows[0] if rows else []) if row.strip()]
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{clip(str(value))} is no list of texts; write one, or texts with commas between them")
+    return [text_of(item, "an item") for item in value]
+
+
+def _equals(draft: str, value: JsonValue) -> Gap:
+    if isinstance(value, dict | list):
+        try:
+            same = _comparable(read_json(draft)) == _comparable(value)
+        except ValueError:
+            same = False
+    else:
+        same = draft == text_of(value, "equals")
+    return None if same else f"wanted {show_value(value)}, found {clip(draft, SHOWN)}"
+
+
+def _comparable(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return the value in a form that compares `true` and `1` as different, as JSON does."""
+    if isinstance(value, dict):
+        return {key: _comparable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_comparable(item) for item in value]
+    return ("truth", value) if isinstance(value, bool) else value
+
+
+def _contains(draft: str, value: JsonValue, *, fold: bool = False) -> Gap:
+    missing = _missing(draft, [text_of(value, "contains")], fold=fold)
+    return f"{clip(missing[0], SHOWN)} is not in it; found {clip(draft, SHOWN)}" if missing else None
+
+
+def _contains_all(draft: str, value: JsonValue, *, fold: bool = False) -> Gap:
+    missing = _missing(draft, texts_of(value), fold=fold)
+    return f"not in it: {', '.join(clip(text) for text in missing)}; found {clip(draft, SHOWN)}" if missing else None
+
+
+def _contains_any(draft: str, value: JsonValue, *, fold: bool = False) -> Gap:
+    texts = texts_of(value)
+    none = len(_missing(draft, texts, fold=fold)) == len(texts)
+    return f"none of these is in it: {', '.join(clip(text) for text in texts)}; found {clip(draft, SHOWN)}" if none else None
+
+
+def _missing(draft: str, texts: list[str], *, fold: bool) -> list[str]:
+    haystack = draft.lower() if fold else draft
+    return [text for text in texts if (text.lower() if fold else text) not in haystack]
+
+
+def _starts_with(draft: str, value: JsonValue) -> Gap:
+    text = text_of(value, "starts-with")
+    return None if draft.startswith(text) else f"wanted {show_value(value)} at the beginning, found {clip(draft[: len(text) + 40], SHOWN)}"
+
+
+def _regex(draft: str, value: JsonValue) -> Gap:
+    return (
+        None
+        if compile_pattern(text_of(value, "regex")).search(draft)
+        else f"nothing matches {show_value(value)}; found {clip(draft, SHOWN)}"
+    )
+
+
+def _is_json(draft: str, value: JsonValue) -> Gap:
+    try:
+        read = read_json(draft)
+    except ValueError as error:
+        return f"{error}; found {clip(draft, SHOWN)}"
+    errors = [] if value is None else list(schema_errors(schema_of(value), read))
+    return "; ".join(errors) or None
+
+
+def _contains_json(draft: str, value: JsonValue) -> Gap:
+    first: str | None = None
+    for part in _objects(draft):
+        errors = [] if value is None else list(schema_errors(schema_of(value), part))
+        if not errors:
+            return None
+        first = first or "; ".join(errors)
+    return first or f"there is no JSON object or list in it; found {clip(draft, SHOWN)}"
+
+
+def _objects(draft: str) -> Iterator[Any]:
+    """Yield the outermost JSON objects and lists in a text; raise ValueError where it has too many beginnings of them."""
+    end = tried = 0
+    for at, character in enumerate(draft):
+        if character in "{[" and at >= end:
+            tried += 1
+            if tried > BEGINNINGS:
+                raise ValueError(f"the text has more than {BEGINNINGS} beginnings of JSON; ask for is-json")
+            try:
+                value, end = leading_json(draft, at)
+            except (ValueError, RecursionError):
+                continue
+            yield value
+
+
+_CHECKS: dict[str, Callable[[str, JsonValue], Gap]] = {
+    "equals": _equals,
+    "contains": _contains,
+    "icontains": lambda draft, value: _contains(draft, value, fold=True),
+    "contains-all": _contains_all,
+    "contains-any": _contains_any,
+    "icontains-all": lambda draft, value: _contains_all(draft, value, fold=True),
+    "icontains-any": lambda draft, value: _contains_any(draft, value, fold=True),
+    "starts-with": _starts_with,
+    "regex": _regex,
+    "is-json": _is_json,
+    "contains-json": _contains_json,
+}
+
+
 PATTERN_CHARACTERS = 10_000
+"""The longest regular expression."""
 
 
 @functools.lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Any:  # noqa: ANN401 - RE2's own type, which its package does not export
-    """Return the pattern, ready to use.
+    """Compile a regular expression by RE2, which matches in linear time.
 
     Raises:
-        ValueError: It is no regular expression that RE2 knows; it has neither look-around nor back-references.
+        ValueError: RE2 does not accept the pattern; it has neither look-around nor back-references.
     """
     if len(pattern) > PATTERN_CHARACTERS:
         raise ValueError(f"the pattern has {len(pattern)} characters, {PATTERN_CHARACTERS} at most")
@@ -32,12 +270,12 @@ def compile_pattern(pattern: str) -> Any:  # noqa: ANN401 - RE2's own type, whic
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        told = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
-        python = " (Python's own would take it; RE2 has neither look-around nor back-references)" if _is_pythons(pattern) else ""
-        raise ValueError(f"the pattern {pattern[:200]!r} is refused: {told}{python}") from None
+        reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
+        python = " (Python's own would take it; RE2 has neither look-around nor back-references)" if _compiles_in_python(pattern) else ""
+        raise ValueError(f"the pattern {pattern[:200]!r} is refused: {reason}{python}") from None
 
 
-def _is_pythons(pattern: str) -> bool:
+def _compiles_in_python(pattern: str) -> bool:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError):
@@ -46,30 +284,32 @@ def _is_pythons(pattern: str) -> bool:
 
 
 NESTING_DEPTH = 100
-"""Of lists and objects in one another: readers of JSON give up at 200 and more, some of them for ever."""
+"""The deepest nesting of lists and objects: parsers give up at 200 and more, and some of them hang."""
 
 
 def strict_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Read one JSON value that is the whole text.
+    """Parse a text that is one JSON value.
 
     Raises:
-        ValueError: It is none; RecursionError where it is nested too deeply.
+        ValueError: The text is no JSON, or nested too deeply.
+        RecursionError: It is nested more deeply than the parser goes.
     """
-    return _whole(_DECODER.decode(text))
+    return _acceptable(_DECODER.decode(text))
 
 
 def leading_json(text: str, start: int) -> tuple[Any, int]:
-    """Read the JSON value that begins at `start`, and return it and where it ends.
+    """Parse the JSON value that begins at `start`, and return it and the position after it.
 
     Raises:
-        ValueError: There is none; RecursionError where it is nested too deeply.
+        ValueError: There is no JSON, or it is nested too deeply.
+        RecursionError: It is nested more deeply than the parser goes.
     """
     value, end = _DECODER.raw_decode(text, start)
-    return _whole(value), end
+    return _acceptable(value), end
 
 
-def _whole(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Return a value that every reader takes: one that is nested deeply, or holds half a character, wedges whoever is sent it."""
+def _acceptable(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return the value if every parser accepts it: one that is deeply nested, or holds half a character, hangs or breaks its receiver."""
     if depth(value) > NESTING_DEPTH:
         raise ValueError(f"it is nested more than {NESTING_DEPTH} deep")
     try:
@@ -80,18 +320,18 @@ def _whole(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
 
 
 def depth(value: object) -> int:
-    """Return how deeply a value is nested, without descending on Python's own stack."""
+    """Return how deeply a value is nested, without recursion on Python's own stack."""
     deepest, pending = 0, [(value, 1)]
     while pending:
-        each, level = pending.pop()
+        part, level = pending.pop()
         deepest = max(deepest, level)
-        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-        pending += [(part, level + 1) for part in inner]
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        pending += [(item, level + 1) for item in inner]
     return deepest
 
 
 def refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; json's hook.
+    """Return the pairs as an object, as a hook of `json`.
 
     Raises:
         ValueError: A key appears twice.
@@ -105,33 +345,41 @@ def refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def refuse_constant(name: str) -> Any:  # noqa: ANN401 - json's hook
-    """Refuse NaN and Infinity; json's hook."""
+    """Refuse NaN and Infinity, as a hook of `json`."""
     raise ValueError(f"{name} is not JSON")
 
 
-def _finite(text: str) -> float:
+def _finite_number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"the number {clip(text)} is too large")
     return number
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=refuse_duplicate_keys, parse_constant=refuse_constant, parse_float=_finite)
+_DECODER = json.JSONDecoder(object_pairs_hook=refuse_duplicate_keys, parse_constant=refuse_constant, parse_float=_finite_number)
 
 
 STEPS = 200_000
-"""Keywords looked at in one check: a schema that refers to itself over and over ends here rather than never."""
+"""The most keywords that one check evaluates: a schema that refers to itself over and over ends here rather than never."""
+
 
 DEPTH = 200
+"""The deepest nesting of checked JSON and of a schema."""
+
+
 ERRORS = 20
+"""The most errors of one schema check that a message lists."""
+
+
 JSON_BYTES = 1024 * 1024
+"""The largest JSON that is checked."""
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Read a text as JSON, within bounds.
+    """Parse a text as JSON, within bounds.
 
     Raises:
-        ValueError: It is none, or too large or too deep to be looked at.
+        ValueError: It is no JSON, or too large or too deeply nested to be checked.
     """
     if len(text.encode(errors="replace")) > JSON_BYTES:
         raise ValueError(f"the JSON has more than {JSON_BYTES} bytes")
@@ -145,12 +393,12 @@ def read_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
 
 
 def validate_schema(schema: dict[str, Any]) -> None:
-    """Raise ValueError where a schema is none, or none that is checked in bounded time."""
+    """Raise ValueError where a JSON Schema is invalid, or could not be checked in bounded time."""
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
     from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped]
 
-    told = json.dumps(schema)
-    if '"patternProperties"' in told and '"unevaluatedProperties"' in told:
+    text = json.dumps(schema)
+    if '"patternProperties"' in text and '"unevaluatedProperties"' in text:
         raise ValueError("the schema has both patternProperties and unevaluatedProperties; use additionalProperties instead")
     if depth(schema) > DEPTH:
         raise ValueError(f"the schema is nested more than {DEPTH} deep")
@@ -161,10 +409,10 @@ def validate_schema(schema: dict[str, Any]) -> None:
 
 
 def schema_errors(schema: dict[str, Any], value: object) -> Iterator[str]:
-    """Yield what does not fit, `ERRORS` sentences at most.
+    """Yield what does not fit the schema, at most `ERRORS` sentences.
 
     Raises:
-        ValueError: The schema takes too long, or refers to what is not in it; that is no word on the value.
+        ValueError: The schema takes too long, or refers to what is not in it; the value may still fit.
     """
     from referencing import Registry
     from referencing.exceptions import Unresolvable
@@ -183,19 +431,19 @@ def schema_errors(schema: dict[str, Any], value: object) -> Iterator[str]:
 
 
 def _bounded() -> Any:  # noqa: ANN401 - a class that the library makes
-    """Return a validator of its own count, whose patterns end in time."""
+    """Return a validator class with a step count of its own and patterns that run in linear time."""
     from jsonschema import Draft202012Validator, validators
 
     left = [STEPS]
 
     def counted(keyword: Callable[..., Any]) -> Callable[..., Any]:
-        def look(validator: Any, value: Any, instance: Any, schema: Any) -> Any:  # noqa: ANN401 - the library's own
+        def evaluate(validator: Any, value: Any, instance: Any, schema: Any) -> Any:  # noqa: ANN401 - the library's own
             left[0] -= 1
             if left[0] < 0:
                 raise ValueError(f"the check takes more than {STEPS} steps; simplify the schema")
             return keyword(validator, value, instance, schema)
 
-        return look
+        return evaluate
 
     own = {
         **Draft202012Validator.VALIDATORS,
@@ -243,237 +491,6 @@ def _unique(validator: Any, wanted: bool, instance: Any, _: Any) -> Iterator[Any
     from jsonschema.exceptions import ValidationError
 
     if wanted and validator.is_type(instance, "array"):
-        seen = {json.dumps(each, sort_keys=True) for each in instance}
+        seen = {json.dumps(item, sort_keys=True) for item in instance}
         if len(seen) < len(instance):
             yield ValidationError("the array has the same item twice")
-
-
-TextCheckKind = Literal[
-    "equals",
-    "contains",
-    "icontains",
-    "contains-all",
-    "contains-any",
-    "icontains-all",
-    "icontains-any",
-    "starts-with",
-    "regex",
-    "is-json",
-    "contains-json",
-]
-KINDS: tuple[str, ...] = get_args(TextCheckKind)
-
-SHOWN = 200
-"""Characters of what was found or wanted that is told."""
-
-_SENTENCES = {
-    "equals": ("it equals", "it does not equal"),
-    "contains": ("it contains", "it does not contain"),
-    "icontains": ("it contains, in any case,", "it does not contain, in any case,"),
-    "contains-all": ("it contains all of", "it does not contain all of"),
-    "contains-any": ("it contains one of", "it contains none of"),
-    "icontains-all": ("it contains, in any case, all of", "it does not contain, in any case, all of"),
-    "icontains-any": ("it contains, in any case, one of", "it contains, in any case, none of"),
-    "starts-with": ("it starts with", "it does not start with"),
-    "regex": ("it matches", "it does not match"),
-    "is-json": ("it is JSON", "it is no JSON"),
-    "contains-json": ("it contains JSON", "it contains no JSON"),
-}
-
-
-def validate_text_check(arguments: Mapping[str, JsonValue]) -> None:
-    """Raise ValueError where arguments are missing, odd, or of a kind that takes others."""
-    if odd := sorted(set(arguments) - {"kind", "value", "negate"}):
-        raise ValueError(f"unknown argument {odd[0]!r}; give kind, value and negate")
-    kind, value = arguments.get("kind"), arguments.get("value")
-    if kind not in KINDS:
-        raise ValueError(f"there is no kind {clip(str(kind))}.{did_you_mean(str(kind), list(KINDS))}")
-    if not isinstance(arguments.get("negate", False), bool):
-        raise ValueError(f"negate is {clip(str(arguments['negate']))}; write true or false")  # noqa: TRY004 - of a request, all are ValueErrors
-    _refuse_value(str(kind), value)
-
-
-def _refuse_value(kind: str, value: JsonValue) -> None:
-    if kind.endswith("-json"):
-        if value is not None:
-            validate_schema(schema_of(value))
-    elif value is None:
-        raise ValueError(f"{kind} has no value; write what is looked for")
-    elif kind.endswith(("-all", "-any")):
-        texts_of(value)
-    elif kind != "equals":
-        text = text_of(value, kind)
-        if not text:
-            raise ValueError(f"the value of {kind} is empty, which every text has in it; write what is looked for")
-        if kind == "regex":
-            compile_pattern(text)
-
-
-def describe_text_check(arguments: Mapping[str, JsonValue]) -> str:
-    """Return what a text has to be, as a sentence: `it contains '5 days'`."""
-    kind, value = str(arguments["kind"]), arguments.get("value")
-    words = _SENTENCES[kind][bool(arguments.get("negate"))]
-    if kind.endswith("-json"):
-        return f"{words} that fits the schema" if value is not None else words
-    return f"{words} {show_value(value)}"
-
-
-def show_value(value: JsonValue) -> str:
-    """Return a value for a message, cut."""
-    return clip(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), SHOWN)
-
-
-def schema_of(value: JsonValue) -> dict[str, Any]:
-    """Return a JSON Schema; raise ValueError where it is no object."""
-    if not isinstance(value, dict):
-        raise ValueError(f"{clip(str(value))} is no JSON Schema; write an object")  # noqa: TRY004 - of a request, all are ValueErrors
-    return value
-
-
-def text_of(value: JsonValue, kind: str) -> str:
-    """Return a text, or a number or truth value as JSON writes it; raise ValueError for anything else."""
-    if isinstance(value, dict | list) or value is None:
-        raise ValueError(f"the value of {kind} is {clip(str(value))}; write a text")
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def texts_of(value: JsonValue) -> list[str]:
-    """Return the texts of a list, or of one text with commas between them, quoted where a comma is meant.
-
-    Raises:
-        ValueError: There are none.
-    """
-    if isinstance(value, str):
-        rows = list(csv.reader([value.replace("\n", " ")], skipinitialspace=True))
-        value = [row.strip() for row in (rows[0] if rows else []) if row.strip()]
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"{clip(str(value))} is no list of texts; write one, or texts with commas between them")
-    return [text_of(each, "an item") for each in value]
-
-
-BEGINNINGS = 1000
-"""Of JSON in a text: every `{` and `[` may be one, and each is read to where it breaks off."""
-
-Gap = str | None
-
-
-def run_text_check(draft: str, arguments: Mapping[str, JsonValue]) -> CheckOutcome:
-    """Say whether a text passes, and if not what was wanted and what was found.
-
-    Args:
-        draft: What is looked at, whole.
-        arguments: `kind`, the `value` it is compared with, and `negate`, which turns the outcome round.
-
-    Raises:
-        ValueError: The arguments cannot be used; that is no word on the text.
-    """
-    validate_text_check(arguments)
-    gap = _CHECKS[str(arguments["kind"])](draft, arguments.get("value"))
-    if not arguments.get("negate"):
-        return CheckOutcome(passed=gap is None, gap=None if gap is None else shortened(gap))
-    return CheckOutcome(
-        passed=gap is not None, gap=None if gap else shortened(f"{describe_text_check(arguments)}; found {clip(draft, SHOWN)}")
-    )
-
-
-def _equals(draft: str, value: JsonValue) -> Gap:
-    if isinstance(value, dict | list):
-        try:
-            same = _comparable(read_json(draft)) == _comparable(value)
-        except ValueError:
-            same = False
-    else:
-        same = draft == text_of(value, "equals")
-    return None if same else f"wanted {show_value(value)}, found {clip(draft, SHOWN)}"
-
-
-def _comparable(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Return a value of which Python tells `true` from `1`, as JSON does."""
-    if isinstance(value, dict):
-        return {key: _comparable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_comparable(item) for item in value]
-    return ("truth", value) if isinstance(value, bool) else value
-
-
-def _contains(draft: str, value: JsonValue, *, fold: bool = False) -> Gap:
-    missing = _missing(draft, [text_of(value, "contains")], fold=fold)
-    return f"{clip(missing[0], SHOWN)} is not in it; found {clip(draft, SHOWN)}" if missing else None
-
-
-def _contains_all(draft: str, value: JsonValue, *, fold: bool = False) -> Gap:
-    missing = _missing(draft, texts_of(value), fold=fold)
-    return f"not in it: {', '.join(clip(each) for each in missing)}; found {clip(draft, SHOWN)}" if missing else None
-
-
-def _contains_any(draft: str, value: JsonValue, *, fold: bool = False) -> Gap:
-    words = texts_of(value)
-    none = len(_missing(draft, words, fold=fold)) == len(words)
-    return f"none of these is in it: {', '.join(clip(word) for word in words)}; found {clip(draft, SHOWN)}" if none else None
-
-
-def _missing(draft: str, words: list[str], *, fold: bool) -> list[str]:
-    text = draft.lower() if fold else draft
-    return [word for word in words if (word.lower() if fold else word) not in text]
-
-
-def _starts_with(draft: str, value: JsonValue) -> Gap:
-    text = text_of(value, "starts-with")
-    return None if draft.startswith(text) else f"wanted {show_value(value)} at the beginning, found {clip(draft[: len(text) + 40], SHOWN)}"
-
-
-def _regex(draft: str, value: JsonValue) -> Gap:
-    return (
-        None
-        if compile_pattern(text_of(value, "regex")).search(draft)
-        else f"nothing matches {show_value(value)}; found {clip(draft, SHOWN)}"
-    )
-
-
-def _is_json(draft: str, value: JsonValue) -> Gap:
-    try:
-        read = read_json(draft)
-    except ValueError as error:
-        return f"{error}; found {clip(draft, SHOWN)}"
-    errors = [] if value is None else list(schema_errors(schema_of(value), read))
-    return "; ".join(errors) or None
-
-
-def _contains_json(draft: str, value: JsonValue) -> Gap:
-    first: str | None = None
-    for found in _objects(draft):
-        errors = [] if value is None else list(schema_errors(schema_of(value), found))
-        if not errors:
-            return None
-        first = first or "; ".join(errors)
-    return first or f"there is no JSON object or list in it; found {clip(draft, SHOWN)}"
-
-
-def _objects(draft: str) -> Iterator[Any]:
-    """Yield the JSON objects and lists in a text, the outer ones; raise ValueError where it has too many beginnings of them."""
-    end = tried = 0
-    for at, character in enumerate(draft):
-        if character in "{[" and at >= end:
-            tried += 1
-            if tried > BEGINNINGS:
-                raise ValueError(f"the text has more than {BEGINNINGS} beginnings of JSON; ask for is-json")
-            try:
-                value, end = leading_json(draft, at)
-            except (ValueError, RecursionError):
-                continue
-            yield value
-
-
-_CHECKS: dict[str, Callable[[str, JsonValue], Gap]] = {
-    "equals": _equals,
-    "contains": _contains,
-    "icontains": lambda draft, value: _contains(draft, value, fold=True),
-    "contains-all": _contains_all,
-    "contains-any": _contains_any,
-    "icontains-all": lambda draft, value: _contains_all(draft, value, fold=True),
-    "icontains-any": lambda draft, value: _contains_any(draft, value, fold=True),
-    "starts-with": _starts_with,
-    "regex": _regex,
-    "is-json": _is_json,
-    "contains-json": _contains_json,
-}

@@ -1,7 +1,7 @@
-"""`{{ name }}` in a rubric's texts and a suite's prompts, filled from `vars`; what is judged is never a template.
+"""Templates in a rubric's texts and a suite's prompts, filled from `vars`; what is judged is never a template.
 
-Jinja2 in its immutable sandbox, of which only what ends soon is taken: expressions, `if`, and loops over the variables, none
-inside another. Nothing is called, so no template can run for long or make what it was not given.
+They are Jinja2's, in its immutable sandbox, restricted to what ends soon: expressions, `if`, and loops over a variable that are
+not nested. Nothing is called, so no template can run for long or make more than its variables hold.
 """
 
 import json
@@ -18,10 +18,12 @@ from gradeloop.contract.rubric import RUBRIC_BYTES, Rubric
 from gradeloop.errors import InvalidRequest, explain
 
 VARS_BYTES = 64 * 1024
-"""Of the request's variables as JSON."""
+"""The largest variables of a request, as JSON."""
+
 
 FILTERS = ("capitalize", "default", "first", "int", "join", "last", "length", "lower", "round", "title", "tojson", "trim", "upper")
-"""Of Jinja2's, those whose result is no longer than what they are given."""
+"""The filters of Jinja2 whose result is no longer than their input."""
+
 
 _NODES = (
     *("Template", "Output", "TemplateData", "Name", "Getattr", "Getitem", "Const", "Filter", "If", "For", "Compare", "Operand"),
@@ -30,10 +32,10 @@ _NODES = (
 
 
 def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Rubric | None:
-    """Return a rubric with variables in its texts; as it is where there are none.
+    """Return the rubric of a request with its variables filled in; unchanged where the request has no variables.
 
     Raises:
-        InvalidRequest: It names one that is not there, or they are too large.
+        InvalidRequest: A template is invalid or names an unknown variable, or the variables are too large.
     """
     if variables is None:
         return rubric
@@ -47,26 +49,62 @@ def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Ru
 
 
 def fill_rubric(rubric: Rubric, variables: Mapping[str, JsonValue]) -> Rubric:
-    """Return the rubric with the variables in its texts.
+    """Return the rubric with the variables filled into its texts.
 
     Raises:
-        InvalidRequest: A template is none, or names a variable that is not there; it says where.
+        InvalidRequest: A template is invalid or names an unknown variable; the message names the field.
     """
     raw = rubric.model_dump(mode="json")
     for name in ("name", "instructions"):
         if raw.get(name):
-            raw[name] = _text(raw[name], variables, name)
+            raw[name] = fill_text(raw[name], variables, name)
     for at, criterion in enumerate(raw["criteria"]):
-        criterion["description"] = _value(criterion["description"], variables, f"criteria[{at}].description")
+        criterion["description"] = fill_value(criterion["description"], variables, f"criteria[{at}].description")
     for line in raw.get("context", ()):
-        line["text"] = _text(line["text"], variables, "context")
-    told = Rubric.model_validate(raw)
-    prompt = _prompt(rubric.prompt, variables, "prompt")
+        line["text"] = fill_text(line["text"], variables, "context")
+    filled = Rubric.model_validate(raw)
+    prompt = _fill_prompt(rubric.prompt, variables, "prompt")
     criteria = tuple(
-        each.model_copy(update={"prompt": _prompt(each.prompt, variables, f"criteria[{at}].prompt")})
-        for at, each in enumerate(told.criteria)
+        criterion.model_copy(update={"prompt": _fill_prompt(criterion.prompt, variables, f"criteria[{at}].prompt")})
+        for at, criterion in enumerate(filled.criteria)
     )
-    return told.model_copy(update={"prompt": prompt, "criteria": criteria})
+    return filled.model_copy(update={"prompt": prompt, "criteria": criteria})
+
+
+def fill_value(value: JsonValue, variables: Mapping[str, JsonValue], where: str) -> JsonValue:
+    """Return JSON with its texts filled as by `fill_text`; keys are never templates."""
+    if isinstance(value, str):
+        return fill_text(value, variables, where)
+    if isinstance(value, dict):
+        return {key: fill_value(item, variables, f"{where}.{key}") for key, item in value.items()}
+    return [fill_value(item, variables, where) for item in value] if isinstance(value, list) else value
+
+
+def fill_text(text: str, variables: Mapping[str, JsonValue], where: str, limit: int = RUBRIC_BYTES) -> str:
+    """Return the text with the variables filled in, of at most `limit` characters.
+
+    Raises:
+        InvalidRequest: The template is invalid or names an unknown variable; the message begins with `where`.
+    """
+    if not is_template(text):
+        return text
+    try:
+        return _join(_compile(text).generate(dict(variables)), where, limit)
+    except _Unfit as error:
+        raise InvalidRequest(f"{where}{error}") from None
+    except InvalidRequest:
+        raise
+    except TemplateError as error:
+        raise InvalidRequest(f"{where}: {_describe_error(str(error.message), variables)}") from None
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise InvalidRequest(f"{where}: the template cannot be filled: {error}; correct it") from None
+    except (RecursionError, SyntaxError, MemoryError):
+        raise InvalidRequest(f"{where}: the template is nested too deeply; flatten it") from None
+
+
+def is_template(text: str) -> bool:
+    """Tell whether a text has something to fill in."""
+    return any(opening in text for opening in ("{{", "{%", "{#"))
 
 
 def refuse_large_vars(variables: Mapping[str, JsonValue]) -> None:
@@ -76,93 +114,30 @@ def refuse_large_vars(variables: Mapping[str, JsonValue]) -> None:
         raise InvalidRequest(f"vars: {size} bytes as JSON, {VARS_BYTES} at most; put what is large into the conversation")
 
 
-def _prompt(own: OwnPrompt | None, variables: Mapping[str, JsonValue], where: str) -> OwnPrompt | None:
-    """Fill the text between the places; the places stay, and no value can make one."""
+def _fill_prompt(own: OwnPrompt | None, variables: Mapping[str, JsonValue], where: str) -> OwnPrompt | None:
+    """Fill the text between the slots; the slots stay, and no value can make one."""
     if own is None:
         return None
     messages = []
     for message in own.messages:
-        parts = tuple(part if isinstance(part, PromptSlot) else _text(part, variables, where) for part in message.parts)
+        parts = tuple(part if isinstance(part, PromptSlot) else fill_text(part, variables, where) for part in message.parts)
         messages.append(PromptMessage(role=message.role, parts=parts))
     return OwnPrompt(messages=tuple(messages))
 
 
-def _value(value: Any, variables: Mapping[str, JsonValue], where: str) -> Any:  # noqa: ANN401 - JSON of any shape
-    if isinstance(value, str):
-        return _text(value, variables, where)
-    if isinstance(value, dict):
-        return {key: _value(item, variables, f"{where}.{key}") for key, item in value.items()}
-    return [_value(item, variables, where) for item in value] if isinstance(value, list) else value
-
-
-def is_template(text: str) -> bool:
-    """Tell whether a text, or JSON, has something to fill in."""
-    return any(mark in text for mark in ("{{", "{%", "{#"))
-
-
-def fill_text(text: str, variables: Mapping[str, JsonValue], where: str, limit: int = RUBRIC_BYTES) -> str:
-    """Return a text with the variables in it, of at most `limit` characters.
-
-    Raises:
-        InvalidRequest: It is no template, or names a variable that is not there; the message begins with `where`.
-    """
-    return _text(text, variables, where, limit)
-
-
-def fill_value(value: JsonValue, variables: Mapping[str, JsonValue], where: str) -> JsonValue:
-    """Return JSON with the variables in its texts, as `fill_text` puts them there; its keys stay."""
-    filled: JsonValue = _value(value, variables, where)
-    return filled
-
-
-def _text(text: str, variables: Mapping[str, JsonValue], where: str, limit: int = RUBRIC_BYTES) -> str:
-    if not is_template(text):
-        return text
-
-    try:
-        return _joined(_compiled(text).generate(dict(variables)), where, limit)
-    except _Unfit as error:
-        raise InvalidRequest(f"{where}{error}") from None
-    except InvalidRequest:
-        raise
-    except TemplateError as error:
-        raise InvalidRequest(f"{where}: {_told(str(error.message), variables)}") from None
-    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
-        raise InvalidRequest(f"{where}: the template cannot be filled: {error}; correct it") from None
-    except (RecursionError, SyntaxError, MemoryError):
-        raise InvalidRequest(f"{where}: the template is nested too deeply; flatten it") from None
-
-
 class _Unfit(Exception):
-    """A template has something in it that is not taken; the message goes on where its place ends."""
+    """A template uses what is not allowed; the message continues the name of the field."""
 
 
 @lru_cache(maxsize=256)
-def _compiled(text: str) -> Any:  # noqa: ANN401 - jinja2's own, made by a class of ours
-    """Return a template that was looked through; the next case with the same text has it at once."""
+def _compile(text: str) -> Any:  # noqa: ANN401 - jinja2's own, made by a class of ours
+    """Return a compiled template that uses only what is allowed, cached for the next case with the same text."""
     for node in _environment().parse(text).find_all(nodes.Node):
         _refuse_unbounded(node)
     return _environment().from_string(text)
 
 
-def _told(message: str, variables: Mapping[str, JsonValue]) -> str:
-    if "is undefined" in message or "has no" in message:
-        return f"{message}; the variables are: {', '.join(sorted(variables)) or 'none'}"
-    return f"{message}; correct the template, or leave vars out so that text is literal"
-
-
-def _joined(pieces: Any, where: str, limit: int) -> str:  # noqa: ANN401 - jinja2's generator
-    told, size = [], 0
-    for piece in pieces:
-        size += len(piece)
-        if size > limit:
-            raise InvalidRequest(f"{where}: filled, it has more than {limit} characters; use less of the variables")
-        told.append(piece)
-    return "".join(told)
-
-
 def _refuse_unbounded(node: Any) -> None:  # noqa: ANN401 - jinja2's nodes have no types
-
     kind = type(node).__name__
     if isinstance(node, nodes.Name) and node.name in {"self", "super"}:
         raise _Unfit(f", line {node.lineno}: {node.name!r} is jinja2's own and undefined here; name one of vars")
@@ -173,12 +148,26 @@ def _refuse_unbounded(node: Any) -> None:  # noqa: ANN401 - jinja2's nodes have 
         raise _Unfit(f", line {node.lineno}: a loop runs over a variable, and not inside another loop; write it so")
 
 
+def _join(pieces: Any, where: str, limit: int) -> str:  # noqa: ANN401 - jinja2's generator
+    parts, size = [], 0
+    for piece in pieces:
+        size += len(piece)
+        if size > limit:
+            raise InvalidRequest(f"{where}: filled, it has more than {limit} characters; use less of the variables")
+        parts.append(piece)
+    return "".join(parts)
+
+
+def _describe_error(message: str, variables: Mapping[str, JsonValue]) -> str:
+    if "is undefined" in message or "has no" in message:
+        return f"{message}; the variables are: {', '.join(sorted(variables)) or 'none'}"
+    return f"{message}; correct the template, or leave vars out so that text is literal"
+
+
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Plain(ImmutableSandboxedEnvironment):
-        """Looks into JSON values alone: a Python attribute of theirs is not there."""
+    class JsonEnvironment(ImmutableSandboxedEnvironment):
+        """A sandbox in which templates see JSON values alone, and no Python attribute of theirs."""
 
         def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - JSON of any shape
             return self.getitem(obj, attribute)
@@ -191,13 +180,13 @@ def _environment() -> ImmutableSandboxedEnvironment:
             except (LookupError, TypeError):
                 return self.undefined(obj=obj, name=argument)
 
-    environment = Plain(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, finalize=_shown)
+    environment = JsonEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, finalize=_as_text)
     environment.globals = {}
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": False}
     return environment
 
 
-def _shown(value: Any) -> Any:  # noqa: ANN401 - whatever a variable holds
-    """Return a value as a rubric tells it: objects and lists as JSON, `true`, `false` and `null` as JSON writes them."""
+def _as_text(value: Any) -> Any:  # noqa: ANN401 - whatever a variable holds
+    """Return a value as text: objects, lists, `true`, `false` and `null` as JSON, anything else by `str`."""
     is_plain = isinstance(value, dict | list | bool) or value is None
     return json.dumps(value, ensure_ascii=False) if is_plain else str(value)

@@ -14,8 +14,72 @@ from gradeloop.reports.html import Live, document
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, criterion_mark, run_part
 
-GAP_CHARACTERS = 400
-"""Of what a row of the table says."""
+WORST = 10
+"""Criteria that are shown as the worst."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run of a collection."""
+
+    report: RunReport
+    test: str
+    """What it has in common with the runs of other generators."""
+    column: str = ""
+    """The generator's label."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A number at the head of the page."""
+
+    label: str
+    value: str
+    kind: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Head:
+    """The name of a collection, its numbers and facts."""
+
+    name: str
+    word: str
+    """Its status; empty where it has none."""
+    verdict: Verdict
+    noun: str
+    """The name of one of its runs: `case`, `judgement`."""
+    tiles: tuple[Tile, ...]
+    about: dict[str, str]
+    notes: tuple[str, ...] = ()
+    batch_id: str | None = None
+    """The batch on a live page."""
+    running: bool = False
+
+
+def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None = None) -> str:
+    """Return the page of many runs; on a live one, each run has a page of its own instead of being inside."""
+    table, criteria = Table(is_open=live is None), Criteria()
+    for number, entry in enumerate(entries):
+        table.take(row_of(number, entry), entry.report)
+        criteria.take(entry.report.evaluations[-1].criteria if entry.report.evaluations else ())
+    everyone = with_differences(table.everyone)
+    rows = [row for row in everyone if row.number in table.listed]
+    context = {
+        "head": replace(head, notes=(*head.notes, *table.notes)),
+        "rows": rows,
+        "filters": filters(rows),
+        "columns": columns(everyone),
+        "matrix": matrix(rows),
+        "bars": histogram([row.score for row in everyone if row.score is not None]),
+        "worst": criteria.worst(WORST),
+        "packs": table.packed(),
+    }
+    scripts, styles = (("cases.js", *LIVE_SCRIPTS), LIVE_STYLES) if live else (("cases.js",), ())
+    return document("collection.html", title=f"{head.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
+
+
+FINDING_CHARACTERS = 400
+"""The most characters of a finding, or of a description, in a row of the table."""
 
 FILTERS = {
     "failed": "failures",
@@ -34,7 +98,7 @@ class CaseRow:
     """A case in the table."""
 
     number: int
-    """From 0, in the order of the batch."""
+    """Its position in the batch, from 0."""
     id: str
     verdict: Verdict
     word: str
@@ -42,7 +106,7 @@ class CaseRow:
     worst: str
     """The id of the criterion that went worst; empty where none did."""
     why: str
-    """The error, or what is said against that criterion."""
+    """The error, or the gap of that criterion."""
     about: str
     """The case's description."""
     test: str
@@ -51,62 +115,76 @@ class CaseRow:
     """The generator's label."""
     usage: Usage
     flags: frozenset[str]
-    """Which filters show it."""
+    """The filters that show it."""
     place: tuple[int, int] | None = None
-    """Of what it opens: the pack, and where in it; None where it opens nothing here."""
+    """The pack of the run that it opens, and the run's position there; None where it opens nothing here."""
 
 
-def row_of(number: int, story: RunReport, *, test: str, column: str) -> CaseRow:
-    """Return a story's row."""
-    rows = story.evaluations[-1].criteria if story.evaluations else ()
-    worst = _worst(rows)
-    why = story.error or (
-        gap_of(worst) if worst else _judged(story) if story.judged else "" if story.verdict == "passed" else _explanation(story)
-    )
+def row_of(number: int, entry: Entry) -> CaseRow:
+    """Return a run's row."""
+    report = entry.report
+    rows = report.evaluations[-1].criteria if report.evaluations else ()
+    failing = [row for row in rows if criterion_mark(row).verdict != "passed"]
+    worst = min(failing, key=lambda row: 0.0 if row.score is None else row.score, default=None)
+    flags = {
+        report.verdict: True,
+        "contested": any(row.contested for row in rows),
+        "unverified": any(row.unverified for row in rows),
+        "person": report.overridden is not None,
+    }
     return CaseRow(
         number=number,
-        id=story.name,
-        verdict=story.verdict,
-        word=story.word,
-        score=story.score,
+        id=report.name,
+        verdict=report.verdict,
+        word=report.word,
+        score=report.score,
         worst=worst.id if worst else "",
-        why=why[:GAP_CHARACTERS],
-        about=(story.about.get("description") or "")[:GAP_CHARACTERS],
-        test=test,
-        column=column,
-        usage=story.usage,
-        flags=frozenset(_flags(story, rows)),
+        why=_finding(report, worst)[:FINDING_CHARACTERS],
+        about=report.about.get("description", "")[:FINDING_CHARACTERS],
+        test=entry.test,
+        column=entry.column,
+        usage=report.usage,
+        flags=frozenset(flag for flag, applies in flags.items() if applies),
     )
+
+
+def _finding(report: RunReport, worst: CriterionRow | None) -> str:
+    """Return the error, the worst criterion's gap, a judge's output in short, or why a run did not pass."""
+    if report.error:
+        return report.error
+    if worst is not None:
+        return gap_of(worst)
+    if report.judged:
+        return "; ".join(f"{name}: {value}" for name, value in report.judged.output.items() if isinstance(value, str | int | float | bool))
+    return report.evaluations[-1].explanation if report.evaluations and report.verdict != "passed" else ""
 
 
 def with_differences(rows: Sequence[CaseRow]) -> list[CaseRow]:
-    """Return the rows, those of a test marked on which the generators came to different verdicts; errors say nothing."""
+    """Return the rows, flagged where the generators came to different verdicts on one test; errors do not count."""
     verdicts: dict[str, dict[str, set[Verdict]]] = {}
     for row in rows:
         if row.verdict in {"passed", "failed"}:
             verdicts.setdefault(row.test, {}).setdefault(row.column, set()).add(row.verdict)
-    differing = {
-        test for test, columns in verdicts.items() if len(columns) > 1 and len({frozenset(column) for column in columns.values()}) > 1
-    }
+    differing = {test for test, columns in verdicts.items() if len({frozenset(column) for column in columns.values()}) > 1}
     return [replace(row, flags=row.flags | {"differs"}) if row.test in differing else row for row in rows]
 
 
 def filters(rows: Sequence[CaseRow]) -> list[tuple[str, str, int]]:
-    """Return the filters that show something: their flag, their words, how many rows."""
+    """Return the filters that show something: their flag, their label, how many rows."""
     counts = Counter(flag for row in rows for flag in row.flags)
-    return [(flag, words, counts[flag]) for flag, words in FILTERS.items() if counts[flag]]
+    return [(flag, label, counts[flag]) for flag, label in FILTERS.items() if counts[flag]]
 
 
 @dataclass(frozen=True)
 class GeneratorColumn:
-    """What a generator came to."""
+    """The numbers of a generator."""
 
     label: str
     passed: int
     failed: int
     errors: int
     score: float | None
-    """The mean of those that have one."""
+    """The mean of the scores that there are."""
     usage: Usage
 
     @property
@@ -118,111 +196,44 @@ class GeneratorColumn:
 
 def columns(rows: Sequence[CaseRow]) -> list[GeneratorColumn]:
     """Return the generators, in the order in which they come."""
-    return [_column(label, [row for row in rows if row.column == label]) for label in dict.fromkeys(row.column for row in rows)]
+    found = []
+    for label in dict.fromkeys(row.column for row in rows):
+        own = [row for row in rows if row.column == label]
+        counts = Counter(row.verdict for row in own)
+        scores = [row.score for row in own if row.score is not None]
+        mean = sum(scores) / len(scores) if scores else None
+        usage = sum((row.usage for row in own), Usage())
+        found.append(GeneratorColumn(label, counts["passed"], counts["failed"], counts["error"], mean, usage))
+    return found
 
 
-@dataclass(frozen=True)
-class MatrixRow:
-    """A test, and what each generator came to: one row a repetition."""
-
-    test: str
-    cells: tuple[tuple[CaseRow, ...], ...]
-    differs: bool
-
-
-def matrix(rows: Sequence[CaseRow]) -> list[MatrixRow]:
-    """Return tests by generators; nothing where no test was put to two generators."""
-    labels = list(dict.fromkeys(row.column for row in rows))
-    if len(labels) < 2:  # noqa: PLR2004 - a matrix has columns
-        return []
+def matrix(rows: Sequence[CaseRow]) -> dict[str, dict[str, list[CaseRow]]]:
+    """Return the rows by test and generator, several where a case is repeated; nothing where no test was put to two generators."""
     tests: dict[str, dict[str, list[CaseRow]]] = {}
     for row in rows:
         tests.setdefault(row.test, {}).setdefault(row.column, []).append(row)
-    if all(len(held) == 1 for held in tests.values()):
-        return []
-    return [
-        MatrixRow(
-            test,
-            tuple(tuple(held.get(label, ())) for label in labels),
-            any("differs" in row.flags for each in held.values() for row in each),
-        )
-        for test, held in tests.items()
-    ]
-
-
-def _column(label: str, rows: Sequence[CaseRow]) -> GeneratorColumn:
-    counts = Counter(row.verdict for row in rows)
-    scores = [row.score for row in rows if row.score is not None]
-    usage = sum((row.usage for row in rows), Usage())
-    return GeneratorColumn(label, counts["passed"], counts["failed"], counts["error"], sum(scores) / len(scores) if scores else None, usage)
-
-
-def _worst(rows: Sequence[CriterionRow]) -> CriterionRow | None:
-    failing = [row for row in rows if criterion_mark(row).standing != "passed"]
-    return min(failing, key=lambda row: 0.0 if row.score is None else row.score, default=None)
-
-
-def _judged(story: RunReport) -> str:
-    """Return what a judge with a schema of its own says, in short."""
-    output = story.judged.output if story.judged else {}
-    return "; ".join(f"{name}: {value}" for name, value in output.items() if isinstance(value, str | int | float | bool))
-
-
-def _explanation(story: RunReport) -> str:
-    return story.evaluations[-1].explanation if story.evaluations else ""
-
-
-def _flags(story: RunReport, rows: Sequence[CriterionRow]) -> list[str]:
-    held = {
-        story.verdict: True,
-        "contested": any(row.contested for row in rows),
-        "unverified": any(row.unverified for row in rows),
-        "person": story.overridden is not None,
-    }
-    return [flag for flag, holds in held.items() if holds]
+    return tests if any(len(by_column) > 1 for by_column in tests.values()) else {}
 
 
 BINS = 10
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A bar of a histogram, in the drawing's own units."""
-
-    label: str
-    count: int
-    x: float
-    y: float
-    height: float
-
-
-WIDTH, HEIGHT, GAP = 30.0, 96.0, 4.0
-"""Of a bar at most, and the room between two."""
-
-
-def histogram(scores: Sequence[float]) -> list[Bar]:
-    """Return how many scores lie in each tenth; 1 has a bar of its own, since that is what most want."""
+def histogram(scores: Sequence[float]) -> dict[str, int]:
+    """Return how many scores lie in each tenth, by its lower end; 1 has a bar of its own, since that is what most want."""
     counts = [0] * (BINS + 1)
     for score in scores:
         counts[min(int(score * BINS + 1e-9), BINS)] += 1
-    most = max(counts, default=0) or 1
-    labels = [*(f"{at / BINS:.1f}" for at in range(BINS)), "1"]
-    return [_bar(at, label, count, most) for at, (label, count) in enumerate(zip(labels, counts, strict=True))]
+    return dict(zip([*(f"{at / BINS:.1f}" for at in range(BINS)), "1"], counts, strict=True))
 
 
-def _bar(at: int, label: str, count: int, most: int) -> Bar:
-    height = max(round(HEIGHT * count / most, 1), 1.5) if count else 0.0
-    return Bar(label, count, at * (WIDTH + GAP), round(HEIGHT - height, 1), height)
-
-
-@dataclass(frozen=True)
+@dataclass
 class CriterionCount:
-    """How a criterion went over all cases."""
+    """The verdicts on a criterion over all cases."""
 
     id: str
     name: str
-    failed: int
-    judged: int
+    failed: int = 0
+    judged: int = 0
 
     @property
     def share(self) -> float:
@@ -234,75 +245,34 @@ class Criteria:
     """Counts of criteria, taken case by case."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], list[int]] = {}
+        self._counts: dict[tuple[str, str], CriterionCount] = {}
 
     def take(self, rows: Sequence[CriterionRow]) -> None:
-        """Count a case's verdicts; what has no verdict is not counted."""
+        """Count a case's verdicts; a criterion without a verdict is not counted."""
         for row in rows:
-            standing = criterion_mark(row).standing
-            if standing != "unverified":
-                held = self._counts.setdefault((row.id, row.name), [0, 0])
-                held[0] += standing == "failed"
-                held[1] += 1
+            verdict = criterion_mark(row).verdict
+            if verdict != "unverified":
+                count = self._counts.setdefault((row.id, row.name), CriterionCount(row.id, row.name))
+                count.failed += verdict == "failed"
+                count.judged += 1
 
     def worst(self, most: int) -> list[CriterionCount]:
         """Return the criteria that failed most often, the most often first; none that never failed."""
-        counts = [CriterionCount(name, told, failed, judged) for (name, told), (failed, judged) in self._counts.items() if failed]
-        return sorted(counts, key=lambda count: (-count.failed, -count.share, count.id))[:most]
-
-
-PARTS = 20
-"""In one pack: what is unpacked to show one of them."""
-
-
-class Packer:
-    """Packs parts as they come: each pack is a JSON list of texts, in zlib's format, as base64.
-
-    Args:
-        most: Bytes that the packs may have together, as base64.
-        share: Of them that parts may use which are not urgent.
-    """
-
-    def __init__(self, most: int, share: float = 0.6) -> None:
-        self._most = most
-        self._share = share
-        self._held: list[str] = []
-        self._size = 0
-        self.packs: list[str] = []
-
-    def takes(self, *, urgent: bool) -> bool:
-        """Tell whether there is room for another part."""
-        return self._size < self._most * (1.0 if urgent else self._share)
-
-    def add(self, part: str) -> tuple[int, int]:
-        """Take a part, and return its place: the pack, and where in it."""
-        place = (len(self.packs), len(self._held))
-        self._held.append(part)
-        if len(self._held) == PARTS:
-            self.close()
-        return place
-
-    def close(self) -> None:
-        """Pack what is held."""
-        if self._held:
-            text = json.dumps(self._held, ensure_ascii=False, separators=(",", ":"))
-            packed = base64.b64encode(zlib.compress(text.encode(errors="replace"), 9)).decode()
-            self.packs.append(packed)
-            self._size += len(packed)
-            self._held = []
+        failing = [count for count in self._counts.values() if count.failed]
+        return sorted(failing, key=lambda count: (-count.failed, -count.share, count.id))[:most]
 
 
 PACKED_BYTES = 11_500_000
-"""Of all that is folded away: with the table of 5,000 cases, below the 20 MB that mail takes."""
+"""The most bytes of all packed runs: with the table of 5,000 cases, below the 20 MB that mail takes."""
 
 TABLE_BYTES = 7_500_000
-"""Of all rows of the table, their cells in the matrix included: some 5,000 cases that passed, and 4,000 that did not."""
+"""The most bytes of all rows of the table, with their cells in the matrix: some 5,000 cases that passed, and 4,000 that did not."""
 
 ROW_BYTES = 700
-"""Of a row without its texts."""
+"""Bytes of a row without its texts."""
 
 PASSING = 0.55
-"""The part of the table that cases may have that passed; the rest is for what did not."""
+"""The part of the table that cases may take that passed; the rest is for the others."""
 
 
 class Table:
@@ -319,11 +289,11 @@ class Table:
         self._left_out = Counter[str]()
         self._closed = 0
         self.everyone: list[CaseRow] = []
-        """Every row; those that are not listed without their words."""
+        """Every row; those that are not listed without their texts."""
         self.listed: set[int] = set()
         """Numbers of the rows that the table shows."""
 
-    def take(self, row: CaseRow, story: RunReport) -> None:
+    def take(self, row: CaseRow, report: RunReport) -> None:
         """List a row, and pack its run, where there is room."""
         urgent = row.flags != {"passed"}
         size = ROW_BYTES + len(row.id) + len(row.why) + len(row.about)
@@ -333,8 +303,8 @@ class Table:
             return
         self._spent += size
         self.listed.add(row.number)
-        if self._is_open and self._packer.takes(urgent=urgent):
-            row = replace(row, place=self._packer.add(run_part(story, key=f"c{row.number}")))
+        if self._is_open and self._packer.has_room(urgent=urgent):
+            row = replace(row, place=self._packer.add(run_part(report, key=f"c{row.number}")))
         self._closed += self._is_open and row.place is None
         self.everyone.append(row)
 
@@ -344,77 +314,53 @@ class Table:
         return self._packer.packs
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What is not listed, or does not open, in words."""
-        more = ", ".join(f"{number:,} {word}" for word, number in self._left_out.items())
-        told = {
-            f"Counted but not listed here: {more}.": bool(self._left_out),
-            f"{self._closed:,} cannot be opened here, so that the file stays below 20 MB; see: gradeloop batches show BATCH CASE": (
-                self._closed > 0
-            ),
-        }
-        return tuple(words for words, holds in told.items() if holds)
+    def notes(self) -> list[str]:
+        """Sentences about what is not listed, or does not open."""
+        notes = []
+        if self._left_out:
+            notes.append(f"Counted but not listed here: {', '.join(f'{number:,} {word}' for word, number in self._left_out.items())}.")
+        if self._closed:
+            cure = "so that the file stays below 20 MB; see: gradeloop batches show BATCH CASE"
+            notes.append(f"{self._closed:,} cannot be opened here, {cure}")
+        return notes
 
 
-WORST = 10
-"""Criteria that are shown as the worst."""
+PARTS = 20
+"""The runs of one pack: what is unpacked to show one of them."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A run of a collection."""
+class Packer:
+    """Packs parts as they come: each pack is a JSON list of texts, in zlib's format, as base64.
 
-    story: RunReport
-    test: str
-    """What it has in common with the runs of other generators."""
-    column: str = ""
-    """The generator's label."""
+    Args:
+        most: Bytes that the packs may have together, as base64.
+        share: The share of them that parts may use which are not urgent.
+    """
 
+    def __init__(self, most: int, share: float = 0.6) -> None:
+        self._most = most
+        self._share = share
+        self._parts: list[str] = []
+        self._size = 0
+        self.packs: list[str] = []
 
-@dataclass(frozen=True)
-class Tile:
-    """A number at the head of the page."""
+    def has_room(self, *, urgent: bool) -> bool:
+        """True where there is room for another part."""
+        return self._size < self._most * (1.0 if urgent else self._share)
 
-    label: str
-    value: str
-    kind: Verdict | None = None
+    def add(self, part: str) -> tuple[int, int]:
+        """Add a part, and return its place: the pack, and its position there."""
+        place = (len(self.packs), len(self._parts))
+        self._parts.append(part)
+        if len(self._parts) == PARTS:
+            self.close()
+        return place
 
-
-@dataclass(frozen=True)
-class Head:
-    """What a collection is called and comes to."""
-
-    name: str
-    word: str
-    """Its status; empty where it has none."""
-    verdict: Verdict
-    noun: str
-    """What it is a collection of: `case`, `judgement`."""
-    tiles: tuple[Tile, ...]
-    about: dict[str, str]
-    notes: tuple[str, ...] = ()
-    batch_id: str | None = None
-    """Of a batch on a live page."""
-    running: bool = False
-
-
-def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None = None) -> str:
-    """Return the page of many runs; on a live one, each run has a page of its own instead of being inside."""
-    table, criteria = Table(is_open=live is None), Criteria()
-    for number, entry in enumerate(entries):
-        table.take(row_of(number, entry.story, test=entry.test, column=entry.column), entry.story)
-        criteria.take(entry.story.evaluations[-1].criteria if entry.story.evaluations else ())
-    everyone = with_differences(table.everyone)
-    rows = [row for row in everyone if row.number in table.listed]
-    context = {
-        "head": replace(head, notes=(*head.notes, *table.notes)),
-        "rows": rows,
-        "filters": filters(rows),
-        "columns": columns(everyone),
-        "matrix": matrix(rows),
-        "bars": histogram([row.score for row in everyone if row.score is not None]),
-        "worst": criteria.worst(WORST),
-        "packs": table.packed(),
-    }
-    scripts, styles = (("cases.js", *LIVE_SCRIPTS), LIVE_STYLES) if live else (("cases.js",), ())
-    return document("collection.html", title=f"{head.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
+    def close(self) -> None:
+        """Pack the parts that are not packed yet."""
+        if self._parts:
+            text = json.dumps(self._parts, ensure_ascii=False, separators=(",", ":"))
+            packed = base64.b64encode(zlib.compress(text.encode(errors="replace"), 9)).decode()
+            self.packs.append(packed)
+            self._size += len(packed)
+            self._parts = []

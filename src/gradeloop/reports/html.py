@@ -1,4 +1,4 @@
-"""One HTML file of a template: styles and script inside, allowed by their hashes alone."""
+"""HTML documents of templates: styles and scripts inside, allowed by their hashes alone."""
 
 import base64
 import hashlib
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent / "templates"
 
 STYLES, SCRIPTS = ("page.css",), ("page.js",)
-"""Of every page."""
+"""The files of every page."""
 
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Control, direction, zero-width and tag characters, and halves of some. Joiners stay: scripts and emoji need them."""
+"""Control, direction, zero-width and tag characters, and surrogates. Joiners stay: scripts and emoji need them."""
 
 _IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 class Live(Strict):
-    """A page that is served rather than mailed: it looks for changes, and people steer from it."""
+    """A page that is served rather than mailed: it looks for changes, and people act on it."""
 
     token: str
-    """Of the process that serves it; what changes anything has to bring it along."""
+    """A secret of the process that serves it; whatever changes anything has to bring it along."""
     path: str
-    """The page's own."""
+    """The page's own path."""
 
 
 def document(
@@ -50,30 +50,47 @@ def document(
     """Return a whole document, with a policy that lets nothing in but its own styles and scripts.
 
     Args:
-        template: Extends `page.html`.
-        title: Of the window.
+        template: A template that extends `page.html`.
+        title: The title of the window.
         scripts: Names of files beside `page.js`.
         styles: Names of files beside `page.css`.
-        live: Where the page is served.
-        context: What the template shows.
+        live: The facts of a page that is served; None for a file.
+        context: The variables of the template.
     """
     from markupsafe import Markup
 
     css = [_read(name) for name in (*STYLES, *styles)]
     js = [_read(name) for name in (*SCRIPTS, *scripts)]
-    held = {
+    fixed = {
         "title": title,
         "policy": policy(css, js, live=live is not None),
-        "styles": [Markup(each) for each in css],  # noqa: S704 - our own files
-        "scripts": [Markup(each) for each in js],  # noqa: S704 - our own files
+        "styles": [Markup(text) for text in css],  # noqa: S704 - our own files
+        "scripts": [Markup(text) for text in js],  # noqa: S704 - our own files
         "live": live,
     }
-    return _environment().get_template(template).render(held | context)
+    return _environment().get_template(template).render(fixed | context)
 
 
 def part(template: str, **context: object) -> str:
     """Return what a template alone renders to."""
     return _environment().get_template(template).render({"live": None} | context)
+
+
+MEGABYTE = 1_000_000
+
+
+def checked_page(path: Path | None) -> None:
+    """Refuse an output path that is no page, or cannot be written, before anything is read."""
+    if path is not None:
+        writable(path, (PAGE,))
+
+
+def write_page(path: Path, page: str) -> str:
+    """Write a page in one step, so that nobody finds half of it, and return its size as text."""
+    content = page.encode(errors="replace")
+    with replacing(path) as file:
+        file.write(content.decode())
+    return f"{len(content) / MEGABYTE:.1f} MB" if len(content) >= MEGABYTE else f"{max(len(content) // 1000, 1)} KB"
 
 
 def policy(styles: Sequence[str], scripts: Sequence[str], *, live: bool) -> str:
@@ -84,7 +101,7 @@ def policy(styles: Sequence[str], scripts: Sequence[str], *, live: bool) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text with the characters that nobody sees as escapes that everybody sees."""
+    """Return a text with its invisible characters as escapes."""
     return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text.replace("\r\n", "\n"))
 
 
@@ -122,7 +139,7 @@ def _environment() -> "Environment":
 
 
 def _finalized(value: object) -> object:
-    """Have whatever a template puts out be seen; what is marked up already was put out before."""
+    """Escape the invisible characters of every value of a template; markup has passed here before."""
     from markupsafe import Markup
 
     return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -180,20 +197,3 @@ FILTERS = {
     "in_path": in_path,
     "counted": counted,
 }
-
-
-MEGABYTE = 1_000_000
-
-
-def checked_page(path: Path | None) -> None:
-    """Refuse an output that is no page, or could not be written, before anything is read."""
-    if path is not None:
-        writable(path, (PAGE,))
-
-
-def write_page(path: Path, page: str) -> str:
-    """Write a page in one step, so that nobody finds half of it, and return its size in words."""
-    content = page.encode(errors="replace")
-    with replacing(path) as file:
-        file.write(content.decode())
-    return f"{len(content) / MEGABYTE:.1f} MB" if len(content) >= MEGABYTE else f"{max(len(content) // 1000, 1)} KB"

@@ -26,17 +26,204 @@ from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import OURS, ensure_worker_of
 from gradeloop.text import counted, money, percent
 
+THREADS = 1_000
+"""The most threads of a batch that are read; those that did not pass first."""
+
+AT_ONCE = 8
+"""Threads that are read at the same time."""
+
+STATUS_COLOURS: dict[BatchStatus, Verdict] = {"running": "running", "paused": "waiting", "finished": "none", "stopped": "error"}
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """A batch as its page shows it."""
+
+    head: Head
+    cases: Iterable[tuple[Case | None, CaseResult]]
+    """The cases in their order; read when the page is made."""
+    threads: dict[str, RunReport] = field(default_factory=dict)
+    """The reports of threads by their ids."""
+    repeated: bool = False
+    """True where cases are repeated."""
+
+
+ThreadsOpener = Callable[[str], Awaitable[GradingClient]]
+"""Connects to the server with the threads of a batch, and sees to it that a worker answers for them."""
+
+
+async def batch_report(reader: BatchReader, name: str, open_threads: ThreadsOpener | None = None) -> BatchReport:
+    """Return the report of a batch of the store.
+
+    Args:
+        reader: The reader of the store.
+        name: The batch's id, or `latest`.
+        open_threads: Called where a case has a thread; without it, or where it fails, such cases show their last draft alone.
+
+    Raises:
+        InvalidRequest: There is no such batch.
+    """
+    summary = await reader.summary(name)
+    wanted, repeated = await asyncio.to_thread(_threads, reader, summary.batch_id)
+    found, notes = await read_threads(open_threads, summary.batch_id, wanted) if open_threads and wanted else ({}, [])
+    return BatchReport(head_of(summary, notes), _StoredCases(reader, summary.batch_id), found, repeated)
+
+
+def batch_page(report: BatchReport, *, live: Live | None = None) -> str:
+    """Return the page of a batch: one HTML document that needs nothing else."""
+    return collection_page(report.head, entries(report), live=live)
+
+
+def entries(report: BatchReport) -> Iterator[Entry]:
+    """Yield the cases as runs, with their tests and generators."""
+    for case, result in report.cases:
+        thread = report.threads.get(thread_of(result, report.head.batch_id) or "")
+        label = result.label or ""
+        run = with_thread(result, thread) if thread else read_case_report(result, case)
+        yield Entry(run, _test(result, case, repeated=report.repeated), label)
+
+
+def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
+    """Return the head of a batch's page."""
+    judged = summary.passed + summary.failed
+    rate = percent(summary.passed / judged) if judged else ""
+    tiles: list[tuple[str, str, Verdict | None, bool]] = [
+        ("passed", f"{summary.passed:,}", "passed", True),
+        ("failed", f"{summary.failed:,}", "failed", True),
+        ("errors", f"{summary.errors:,}", "error" if summary.errors else None, True),
+        ("waiting", f"{summary.waiting:,}", None, bool(summary.waiting)),
+        ("not run", f"{summary.open:,}", None, bool(summary.open)),
+        (f"of {judged:,} judged, {percent(summary.pass_rate)} wanted", rate, None, bool(judged)),
+        ("cached", f"{summary.cached:,}", None, bool(summary.cached)),
+        ("tokens", f"{summary.usage.tokens:,}", None, bool(summary.usage.tokens)),
+        ("cost", money(summary.usage.cost_usd), None, bool(summary.usage.cost_usd)),
+    ]
+    about = {"batch": summary.batch_id} | ({"started": summary.created} if summary.created else {})
+    return Head(
+        name=summary.name or summary.batch_id,
+        word=summary.status + (f": {summary.reason}" if summary.reason else ""),
+        verdict=STATUS_COLOURS[summary.status],
+        noun="case",
+        tiles=tuple(Tile(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
+        about=about,
+        notes=tuple(notes),
+        batch_id=summary.batch_id,
+        running=summary.status == "running",
+    )
+
+
+async def read_threads(open_threads: ThreadsOpener, batch_id: str, wanted: Sequence[str]) -> tuple[dict[str, RunReport], list[str]]:
+    """Return the reports of a batch's threads by their ids, and a note about those that cannot be read."""
+    try:
+        client = await open_threads(batch_id)
+    except GradeloopError as error:
+        return {}, [_missing(len(wanted), str(error))]
+    found: dict[str, RunReport] = {}
+    errors: dict[str, str] = {}
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def read(thread_id: str) -> None:
+        async with free:
+            if len(errors) < AT_ONCE or found:  # where none can be read, the others are not tried
+                try:
+                    found[thread_id] = await read_thread_report(client, thread_id)
+                except GradeloopError as error:
+                    errors[thread_id] = str(error)
+
+    await asyncio.gather(*(read(thread_id) for thread_id in wanted[:THREADS]))
+    missing = len(wanted) - len(found)
+    why = next(iter(errors.values()), f"a report reads at most {THREADS:,} threads")
+    return found, [_missing(missing, why)] if missing else []
+
+
+def _missing(number: int, why: str) -> str:
+    return f"Only the result is shown of {counted(number, 'case')} with a thread: {why}"
+
+
+class _StoredCases:
+    """The cases of a batch, read anew each time they are gone through."""
+
+    def __init__(self, reader: BatchReader, batch_id: str) -> None:
+        self._reader = reader
+        self._batch_id = batch_id
+
+    def __iter__(self) -> Iterator[tuple[Case | None, CaseResult]]:
+        return iter(self._reader.cases(self._batch_id))
+
+
+def _threads(reader: BatchReader, batch_id: str) -> tuple[list[str], bool]:
+    """Return the threads of a batch's cases, those that did not pass first, and whether cases are repeated."""
+    found: list[tuple[bool, str]] = []
+    repeated = False
+    for case, result in reader.cases(batch_id):
+        repeated |= case.repeat > 0
+        if (name := thread_of(result, batch_id)) is not None:
+            found.append((result.status == "passed", name))
+    return [name for _, name in sorted(found, key=lambda pair: pair[0])], repeated
+
+
+def _test(result: CaseResult, case: Case | None, *, repeated: bool) -> str:
+    """Return a case's id without its repetition and its generator."""
+    repeat = case.repeat if case else result.repeat
+    base = result.id.removesuffix(f"/{repeat + 1}") if repeated else result.id
+    return base.removesuffix(f"/{result.label}") if result.label else base
+
+
+def report_of_file(path: Path) -> BatchReport:
+    """Return the report of a file of results; of a case that is there twice the last line counts.
+
+    Raises:
+        InvalidRequest: It is no such file, or of another version; the message names the place.
+    """
+    found = read_export(path, lambda result: result)
+    summary = found.summary or _counted(path, found.cases)
+    head = replace(head_of(summary, found.notes), batch_id=None)
+    return BatchReport(head, [(None, result) for result in found.cases], repeated=any(result.repeat for result in found.cases))
+
+
+def _counted(path: Path, results: Sequence[CaseResult]) -> BatchSummary:
+    """Return the summary of a file that holds nothing but cases."""
+    counts = Counter(result.status for result in results)
+    started = min((result.finished for result in results if result.finished), default="")
+    usage = sum((result.usage for result in results), Usage())
+    facts = {"batch_id": path.stem, "created": started, "status": "finished", "total": len(results), "usage": usage}
+    numbers = {"passed": counts["passed"], "failed": counts["failed"], "errors": counts["error"], "waiting": counts["waiting"]}
+    return BatchSummary.model_validate(facts | numbers | {"cached": sum(result.cached for result in results)})
+
+
+async def threads_of(batch_id: str) -> GradingClient:
+    """Connect to the server of a batch's threads, and start their worker where it is one of ours and has ended.
+
+    Raises:
+        ServerUnreachable: The server does not answer.
+        WorkerFailed: The worker does not start.
+    """
+    connection = await find()
+    client = await connect(connection)
+    there = await BatchClient(client, "").queue_of(batch_id)
+    if there is not None and OURS.fullmatch(there[0]):
+        await ensure_worker_of(there[0], connection)
+    return GradingClient(client)
+
+
+async def write_pages(paths: Sequence[Path], reader: BatchReader, batch_id: str) -> None:
+    """Write a batch's page to files."""
+    page = await asyncio.to_thread(batch_page, await batch_report(reader, batch_id, threads_of))
+    for path in paths:
+        write_page(path, page)
+
+
 COLOURS: dict[CaseStatus, Verdict] = {"passed": "passed", "failed": "failed", "error": "error", "waiting": "waiting", "queued": "none"}
 
 OPEN: frozenset[CaseStatus] = frozenset({"queued", "waiting"})
-"""Of which a batch has not counted anything yet."""
+"""The statuses of cases that a batch has not counted yet."""
 
 VALUE_CHARACTERS = 2_000
-"""Of a variable, among the facts about a case: what it fills is in the messages."""
+"""The most characters of a variable among the facts about a case; the messages hold it in full."""
 
 
 def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
-    """Return a case's story: what was asked, what was judged, and the one pass over it."""
+    """Return the report of a case: what was asked, what was judged, and the one pass over it."""
     messages = [*(case.messages if case else ())]
     if result.output is not None:
         messages.append(Message.model_construct(role="assistant", content=result.output))
@@ -61,18 +248,18 @@ def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
 
 
 def with_thread(result: CaseResult, thread: RunReport) -> RunReport:
-    """Return the story of a case whose thread could be read: the whole way to its last draft.
+    """Return the report of a case from that of its thread: the whole way to its last draft.
 
-    What counts is what the batch counted; a thread that went on since then says so among the facts.
+    The verdict is the one that the batch counted; where the thread has another one since, a fact says so.
     """
     now = {"thread now": thread.word.replace("_", " ")} if thread.verdict != COLOURS[result.status] else {}
-    told = {"kind": "case", "name": result.id, "about": about(result) | now | thread.about}
+    case = {"kind": "case", "name": result.id, "about": about(result) | now | thread.about}
     counted = {} if result.status in OPEN else {"verdict": COLOURS[result.status], "word": STATUS_LABELS[result.status][0]}
-    return thread.model_copy(update=told | counted)
+    return thread.model_copy(update=case | counted)
 
 
 def thread_of(result: CaseResult, batch_id: str | None) -> str | None:
-    """Return the thread that drafts and judges a case, before its end too; None where it had none, or a judgement of its own."""
+    """Return the id of the thread that drafts and judges a case, before its end too; None where the case has none."""
     if result.status == "waiting" and batch_id is not None:
         return f"{batch_id}/{result.id}"
     return result.thread_id if result.iterations is not None else None
@@ -94,20 +281,20 @@ def about(result: CaseResult) -> dict[str, str]:
 
 
 def _cut(value: JsonValue) -> str:
-    told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return told if len(told) <= VALUE_CHARACTERS else f"{told[:VALUE_CHARACTERS]}… ({len(told):,} characters)"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def _evaluation(result: CaseResult, draft: int) -> Evaluation | None:
     if result.status in OPEN or (result.status == "error" and not result.criteria and not result.explanation):
         return None
-    words: dict[CaseStatus, VerdictResult] = {"passed": "satisfied", "failed": "needs_revision"}
-    came_to = words.get(result.status, "grader_error")
+    verdicts: dict[CaseStatus, VerdictResult] = {"passed": "satisfied", "failed": "needs_revision"}
+    verdict = verdicts.get(result.status, "grader_error")
     return Evaluation(
         grading_run_id=result.id,
         iteration=max((result.iterations or 1) - 1, 0),
-        result=came_to,
-        status=came_to if came_to != "needs_revision" else "max_iterations_reached",
+        result=verdict,
+        status=verdict if verdict != "needs_revision" else "max_iterations_reached",
         explanation=result.explanation,
         criteria=result.criteria,
         score=result.score,
@@ -119,201 +306,14 @@ def _evaluation(result: CaseResult, draft: int) -> Evaluation | None:
 
 def _overridden(result: CaseResult) -> bool | None:
     """Return whether all that people overrode passes; None where they overrode nothing."""
-    words = [row.override.passed for row in result.criteria if row.override is not None]
-    return all(words) if words else None
+    overrides = [row.override.passed for row in result.criteria if row.override is not None]
+    return all(overrides) if overrides else None
 
 
 def _notes(result: CaseResult, case: Case | None) -> tuple[str, ...]:
-    told = {
+    notes = {
         "The results file does not hold the prompt; the report of the batch itself shows it.": case is None and not result.thread_id,
         f"This is the last of {result.iterations} drafts; the thread {result.thread_id} has the others.": (result.iterations or 0) > 1,
         f"Not run: {result.error}": result.status == "queued" and bool(result.error) and result.error != "not run",
     }
-    return tuple(words for words, holds in told.items() if holds)
-
-
-THREADS = 1_000
-"""Whose whole story is read; those that did not pass first."""
-
-AT_ONCE = 8
-"""Threads that are read at the same time."""
-
-STATUSES: dict[BatchStatus, Verdict] = {"running": "running", "paused": "waiting", "finished": "none", "stopped": "error"}
-
-
-@dataclass(frozen=True)
-class BatchReport:
-    """All that a batch's page is made of."""
-
-    head: Head
-    cases: Iterable[tuple[Case | None, CaseResult]]
-    """In their order; read when the page is made."""
-    threads: dict[str, RunReport] = field(default_factory=dict)
-    """By their ids."""
-    repeated: bool = False
-    """True where cases are repeated."""
-
-
-Opened = Callable[[str], Awaitable[GradingClient]]
-"""Connects to where the threads of a batch are, and sees to it that a worker answers for them."""
-
-
-async def batch_report(reader: BatchReader, name: str, opened: Opened | None = None) -> BatchReport:
-    """Return the report of a batch of the store.
-
-    Args:
-        reader: Of the store.
-        name: The batch's id, or `latest`.
-        opened: Asked where a case has a thread; without it, or where it fails, the last drafts of such cases alone are told.
-
-    Raises:
-        InvalidRequest: There is no such batch.
-    """
-    summary = await reader.summary(name)
-    wanted, repeated = await asyncio.to_thread(_threads, reader, summary.batch_id)
-    found, notes = await read_threads(opened, summary.batch_id, wanted) if opened and wanted else ({}, [])
-    return BatchReport(head_of(summary, notes), _Told(reader, summary.batch_id), found, repeated)
-
-
-def batch_page(report: BatchReport, *, live: Live | None = None) -> str:
-    """Return the page of a batch: one HTML document that needs nothing else."""
-    return collection_page(report.head, entries(report), live=live)
-
-
-def entries(report: BatchReport) -> Iterator[Entry]:
-    """Yield the cases as runs, each with its place among tests and generators."""
-    for case, result in report.cases:
-        story = read_case_report(result, case)
-        thread = report.threads.get(thread_of(result, report.head.batch_id) or "")
-        label = result.label or ""
-        yield Entry(with_thread(result, thread) if thread else story, _test(result, case, repeated=report.repeated), label)
-
-
-def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
-    """Return what a batch comes to."""
-    judged = summary.passed + summary.failed
-    rate = percent(summary.passed / judged) if judged else ""
-    tiles: list[tuple[str, str, Verdict | None, bool]] = [
-        ("passed", f"{summary.passed:,}", "passed", True),
-        ("failed", f"{summary.failed:,}", "failed", True),
-        ("errors", f"{summary.errors:,}", "error" if summary.errors else None, True),
-        ("waiting", f"{summary.waiting:,}", None, bool(summary.waiting)),
-        ("not run", f"{summary.open:,}", None, bool(summary.open)),
-        (f"of {judged:,} judged, {percent(summary.pass_rate)} wanted", rate, None, bool(judged)),
-        ("cached", f"{summary.cached:,}", None, bool(summary.cached)),
-        ("tokens", f"{summary.usage.tokens:,}", None, bool(summary.usage.tokens)),
-        ("cost", money(summary.usage.cost_usd), None, bool(summary.usage.cost_usd)),
-    ]
-    about = {"batch": summary.batch_id} | ({"started": summary.created} if summary.created else {})
-    return Head(
-        name=summary.name or summary.batch_id,
-        word=summary.status + (f": {summary.reason}" if summary.reason else ""),
-        verdict=STATUSES[summary.status],
-        noun="case",
-        tiles=tuple(Tile(label, value, kind) for label, value, kind, there in tiles if there),
-        about=about,
-        notes=tuple(notes),
-        batch_id=summary.batch_id,
-        running=summary.status == "running",
-    )
-
-
-async def read_threads(opened: Opened, batch_id: str, wanted: Sequence[str]) -> tuple[dict[str, RunReport], list[str]]:
-    """Return the stories of a batch's threads by their ids, and in words which could not be read."""
-    try:
-        client = await opened(batch_id)
-    except GradeloopError as error:
-        return {}, [_missing(len(wanted), str(error))]
-    found: dict[str, RunReport] = {}
-    lost: dict[str, str] = {}
-    free = asyncio.Semaphore(AT_ONCE)
-
-    async def read(thread_id: str) -> None:
-        async with free:
-            if len(lost) < AT_ONCE or found:  # where none can be read, the others are not tried
-                try:
-                    found[thread_id] = await read_thread_report(client, thread_id)
-                except GradeloopError as error:
-                    lost[thread_id] = str(error)
-
-    await asyncio.gather(*(read(each) for each in wanted[:THREADS]))
-    missing = len(wanted) - len(found)
-    why = next(iter(lost.values()), f"a report reads at most {THREADS:,} threads")
-    return found, [_missing(missing, why)] if missing else []
-
-
-def _missing(number: int, why: str) -> str:
-    return f"Only the result is shown of {counted(number, 'case')} with a thread: {why}"
-
-
-class _Told:
-    """The cases of a batch, read anew each time they are gone through."""
-
-    def __init__(self, reader: BatchReader, batch_id: str) -> None:
-        self._reader = reader
-        self._batch_id = batch_id
-
-    def __iter__(self) -> Iterator[tuple[Case | None, CaseResult]]:
-        return iter(self._reader.cases(self._batch_id))
-
-
-def _threads(reader: BatchReader, batch_id: str) -> tuple[list[str], bool]:
-    """Return the threads of a batch's cases, those that did not pass first, and whether cases are repeated."""
-    found: list[tuple[bool, str]] = []
-    repeated = False
-    for case, result in reader.cases(batch_id):
-        repeated |= case.repeat > 0
-        if (name := thread_of(result, batch_id)) is not None:
-            found.append((result.status == "passed", name))
-    return [name for _, name in sorted(found, key=lambda pair: pair[0])], repeated
-
-
-def _test(result: CaseResult, case: Case | None, *, repeated: bool) -> str:
-    """Return a case's id without what tells its repetition and its generator apart."""
-    repeat = case.repeat if case else result.repeat
-    base = result.id.removesuffix(f"/{repeat + 1}") if repeated else result.id
-    return base.removesuffix(f"/{result.label}") if result.label else base
-
-
-def report_of_file(path: Path) -> BatchReport:
-    """Return the report of a file of results; of a case that is there twice the last line counts.
-
-    Raises:
-        InvalidRequest: It is no such file, or of another version; the message names the place.
-    """
-    found = read_export(path, lambda result: result)
-    summary = found.summary or _counted(path, found.cases)
-    head = replace(head_of(summary, found.notes), batch_id=None)
-    return BatchReport(head, [(None, result) for result in found.cases], repeated=any(result.repeat for result in found.cases))
-
-
-def _counted(path: Path, results: Sequence[CaseResult]) -> BatchSummary:
-    """Return what the cases of a file come to that holds nothing else."""
-    counts = Counter(result.status for result in results)
-    started = min((result.finished for result in results if result.finished), default="")
-    usage = sum((result.usage for result in results), Usage())
-    told = {"batch_id": path.stem, "created": started, "status": "finished", "total": len(results), "usage": usage}
-    numbers = {"passed": counts["passed"], "failed": counts["failed"], "errors": counts["error"], "waiting": counts["waiting"]}
-    return BatchSummary.model_validate(told | numbers | {"cached": sum(result.cached for result in results)})
-
-
-async def threads_of(batch_id: str) -> GradingClient:
-    """Connect to where a batch's threads are, and start the worker that served them where it was one of ours and has ended.
-
-    Raises:
-        ServerUnreachable: Nobody answers.
-        WorkerFailed: The worker does not start.
-    """
-    connection = await find()
-    client = await connect(connection)
-    there = await BatchClient(client, "").queue_of(batch_id)
-    if there is not None and OURS.fullmatch(there[0]):
-        await ensure_worker_of(there[0], connection)
-    return GradingClient(client)
-
-
-async def write_pages(paths: Sequence[Path], reader: BatchReader, batch_id: str) -> None:
-    """Write a batch's page to files."""
-    page = await asyncio.to_thread(batch_page, await batch_report(reader, batch_id, threads_of))
-    for path in paths:
-        write_page(path, page)
+    return tuple(note for note, applies in notes.items() if applies)

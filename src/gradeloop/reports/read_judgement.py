@@ -19,16 +19,46 @@ from gradeloop.grading.scoring import status_of
 from gradeloop.judges.answers import Citation
 from gradeloop.judges.contract import WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge, config_of
 from gradeloop.judges.prompt import blocks
+from gradeloop.judges.registry import Registry
+from gradeloop.judges.sources import judge_named
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
 from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence, Verdict
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, started_with, tool_uses
 from gradeloop.reports.run_page import run_page
+from gradeloop.store.engine import own_store
 from gradeloop.text import money
+
+
+def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str]) -> str:
+    """Return the page of judgements: one HTML document that needs nothing else."""
+    if len(reports) == 1:
+        return run_page(reports[0])
+    usage = sum((report.usage for report in reports), Usage())
+    counts = Counter(report.verdict for report in reports)
+    cited = [citation.verified for report in reports if report.judged for citation in report.judged.citations]
+    tiles: list[tuple[str, str, Verdict | None, bool]] = [
+        ("passed", f"{counts['passed']:,}", "passed", bool(counts["passed"])),
+        ("failed", f"{counts['failed']:,}", "failed", bool(counts["failed"])),
+        ("judged", f"{counts['none']:,}", None, bool(counts["none"])),
+        ("failures", f"{counts['error']:,}", "error" if counts["error"] else None, True),
+        (f"of {len(cited):,} citations found", f"{sum(cited):,}", None, bool(cited)),
+        ("tokens", f"{usage.tokens:,}", None, bool(usage.tokens)),
+        ("cost", money(usage.cost_usd), None, bool(usage.cost_usd)),
+    ]
+    head = Head(
+        name=name,
+        word="",
+        verdict="none",
+        noun="judgement",
+        tiles=tuple(Tile(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
+        about=about,
+    )
+    return collection_page(head, (Entry(report, report.name) for report in reports))
 
 
 @dataclass(frozen=True)
 class JudgementRecord:
-    """What is known of a judgement beside its result."""
+    """The facts about a judgement beside its result."""
 
     run: AgentRun | None = None
     judge: JudgeConfig | None = None
@@ -36,8 +66,8 @@ class JudgementRecord:
     notes: tuple[str, ...] = ()
 
 
-async def judgement_record(temporal: Client, result: JudgeResult) -> JudgementRecord:
-    """Return what the server still has of a judgement; an empty record where it has nothing.
+async def read_judgement_record(temporal: Client, result: JudgeResult) -> JudgementRecord:
+    """Read what the server still has of a judgement; an empty record where it has nothing.
 
     Raises:
         ServerUnreachable: The server does not answer.
@@ -46,21 +76,21 @@ async def judgement_record(temporal: Client, result: JudgeResult) -> JudgementRe
     if first is None:
         return JudgementRecord()
     try:
-        asked = await started_with(temporal, first)
+        request = await started_with(temporal, first)
     except UnreadablePayload as error:
         return JudgementRecord(notes=(f"the judgement's input cannot be read: {error}",))
-    run, judge = _run(asked.get("run")), _judge(asked.get("judge"))
+    run, judge = _run(request.get("run")), _judge(request.get("judge"))
     if run is not None and run.id != result.agent_run_id:
         return JudgementRecord(notes=(f"the judgement of that id belongs to another run, {run.id!r}, so its tool calls are not shown",))
     if not isinstance(judge, CriteriaJudge):
         return JudgementRecord(run, judge)
     tools, notes = await tool_uses(temporal, result.id)
-    mine = tuple(tool.model_copy(update={"grading_run_id": result.id}) for tool in tools)  # its evaluation is told under that id
+    mine = tuple(tool.model_copy(update={"grading_run_id": result.id}) for tool in tools)  # the id of its evaluation
     return JudgementRecord(run, judge, mine, tuple(notes))
 
 
 async def _first_event(temporal: Client, name: str) -> HistoryEvent | None:
-    """Return how the judgement began; None where the server does not know, or where the id is that of something else."""
+    """Return the first event of a judgement; None where the server has none, or where the id is not that of a judgement."""
     try:
         async for event in temporal.get_workflow_handle(name).fetch_history_events(page_size=1):
             kind = event.workflow_execution_started_event_attributes.workflow_type.name
@@ -86,27 +116,23 @@ def _judge(value: JsonValue) -> JudgeConfig | None:
 
 
 @dataclass(frozen=True)
-class KeptJudgements:
-    """What a judge came to, as the store has it."""
+class StoredJudgements:
+    """The judgements of a judge in the store."""
 
     name: str
-    """The judge's: its id and version."""
+    """The judge's id and version."""
     judge: JudgeConfig
     results: tuple[JudgeResult, ...]
-    """By run, then by repeat."""
+    """The judgements by run, then by repeat."""
 
 
-async def judgements_named(name: str) -> KeptJudgements:
-    """Return the judgements that the store has of `COLLECTION/RUBRIC[@VERSION]`, or of the judge in a file.
+async def read_stored_judgements(name: str) -> StoredJudgements:
+    """Read the judgements of the store by `COLLECTION/RUBRIC[@VERSION]`, or of the judge in a file.
 
     Raises:
-        InvalidRequest: There is no such judge, or nothing that it judged was kept.
+        InvalidRequest: There is no such judge, or the store has no judgements by it.
         StoreUnavailable: The store cannot be opened.
     """
-    from gradeloop.judges.registry import Registry
-    from gradeloop.judges.sources import judge_named
-    from gradeloop.store.engine import own_store
-
     store = own_store()
     try:
         registry = Registry(store)
@@ -116,11 +142,11 @@ async def judgements_named(name: str) -> KeptJudgements:
         store.close()
     if not results:
         raise InvalidRequest(f"the store has no judgements by {name!r}; judge some runs first: gradeloop judge {name} RUNS")
-    return KeptJudgements(f"{judge.rubric_id}, version {judge.version}", judge, tuple(results))
+    return StoredJudgements(f"{judge.rubric_id}, version {judge.version}", judge, tuple(results))
 
 
 AT_ONCE = 20
-"""Judgements that are read from the server at once."""
+"""Judgements that are read from the server at the same time."""
 
 NO_RUN = "the transcript is missing; name the file of the runs with --runs FILE"
 
@@ -129,77 +155,77 @@ ANOTHER_RUN = "the run in the given file differs from the judged run of the same
 MISPLACED = "some citations point outside the given run; it may differ from the run that was judged"
 
 CITATIONS = "citations"
-"""The key of a result's metadata under which they stand."""
+"""The key of the citations in a result's metadata."""
 
 
 @dataclass(frozen=True)
-class _Telling:
+class _Judgement:
     """A judgement with all that is known of it."""
 
     result: JudgeResult
     run: AgentRun | None
     record: JudgementRecord
     repeat: int
-    """Which judgement of this run by this judge it is, from 0."""
+    """Its number among the judgements of this run by this judge, from 0."""
     repeats: int
     notes: tuple[str, ...]
 
 
 async def read_judgement_reports(results: Sequence[JudgeResult], runs: Mapping[str, AgentRun], temporal: Client | None) -> list[RunReport]:
-    """Return a story a judgement, in their order.
+    """Return the reports of judgements, in their order.
 
     Args:
-        results: As `read_results` or `judgements_named` return them.
-        runs: What was judged, by id, as far as it is at hand.
-        temporal: Where the rest is looked for, and the tools that graders called; None looks nowhere.
+        results: Judgements as `read_results` or `read_stored_judgements` return them.
+        runs: The judged runs that are known, by id.
+        temporal: The server that is asked for the other runs, and for the tool calls of graders; None asks no server.
 
     Raises:
         ServerUnreachable: The server does not answer.
     """
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def recorded(result: JudgeResult) -> JudgementRecord:
+    async def read(result: JudgeResult) -> JudgementRecord:
         async with slots:
-            return await judgement_record(temporal, result) if temporal is not None else JudgementRecord()
+            return await read_judgement_record(temporal, result) if temporal is not None else JudgementRecord()
 
-    records = await asyncio.gather(*(recorded(result) for result in results))
+    records = await asyncio.gather(*(read(result) for result in results))
     totals, seen = Counter(_key(result) for result in results), Counter[tuple[str, str, int]]()
-    stories = []
+    reports = []
     for result, record in zip(results, records, strict=True):
         key = _key(result)
-        stories.append(_story(_telling(result, runs.get(result.agent_run_id), record, seen[key], totals[key])))
+        reports.append(_report(_combine(result, runs.get(result.agent_run_id), record, seen[key], totals[key])))
         seen[key] += 1
-    return stories
+    return reports
 
 
 def _key(result: JudgeResult) -> tuple[str, str, int]:
     return result.agent_run_id, result.rubric_id, result.rubric_version
 
 
-def _telling(result: JudgeResult, given: AgentRun | None, record: JudgementRecord, repeat: int, repeats: int) -> _Telling:
-    """Put together what is known; the run that was judged goes before the one that was named."""
+def _combine(result: JudgeResult, given: AgentRun | None, record: JudgementRecord, repeat: int, repeats: int) -> _Judgement:
+    """Return all that is known of a judgement; the run that was judged goes before the given one."""
     notes, run = list(record.notes), given or record.run
     if given is not None and record.run is not None and given.sha256() != record.run.sha256():
         run = record.run
         notes.append(ANOTHER_RUN)
     if run is None:
         notes.append(NO_RUN)
-    return _Telling(result, run, record, repeat, repeats, tuple(notes))
+    return _Judgement(result, run, record, repeat, repeats, tuple(notes))
 
 
-def _story(telling: _Telling) -> RunReport:
-    result = telling.result
+def _report(judgement: _Judgement) -> RunReport:
+    result = judgement.result
     if not result.failed and isinstance(result.output.get("criteria"), list) and "variant" not in result.result_metadata:
         try:
-            return _by_criteria(telling)
+            return _by_criteria(judgement)
         except ValidationError:  # a schema judge's own key of that name, or a later version's row
-            return _by_schema(telling)
-    return _by_schema(telling)
+            return _by_schema(judgement)
+    return _by_schema(judgement)
 
 
-def _by_criteria(telling: _Telling) -> RunReport:
-    log = run_as_messages(telling.run) if telling.run else []
-    evaluation = _evaluation(telling, log)
+def _by_criteria(judgement: _Judgement) -> RunReport:
+    log = run_as_messages(judgement.run) if judgement.run else []
+    evaluation = _evaluation(judgement, log)
     passed = evaluation.result == "satisfied"
     update = {
         "verdict": "passed" if passed else "failed",
@@ -209,18 +235,18 @@ def _by_criteria(telling: _Telling) -> RunReport:
         "evaluations": (evaluation,),
         "best": evaluation.draft if log else None,
     }
-    return _told(telling).model_copy(update=update)
+    return _common_report(judgement).model_copy(update=update)
 
 
-def _evaluation(telling: _Telling, log: list[Message]) -> Evaluation:
+def _evaluation(judgement: _Judgement, log: list[Message]) -> Evaluation:
     """Return a judgement by criteria as one pass.
 
     Raises:
         ValidationError: It is none.
     """
-    result, judge = telling.result, telling.record.judge
-    rows = [CriterionRow.model_validate(each) for each in _list(result.output.get("criteria"))]
-    told = {
+    result, judge = judgement.result, judgement.record.judge
+    rows = [CriterionRow.model_validate(row) for row in _list(result.output.get("criteria"))]
+    facts = {
         "grading_run_id": result.id,
         "iteration": 0,
         "result": result.output.get("result"),
@@ -234,21 +260,22 @@ def _evaluation(telling: _Telling, log: list[Message]) -> Evaluation:
         "grader": result.model,
         "rubric_sha256": judge.rubric.sha256() if isinstance(judge, CriteriaJudge) else None,
     }
-    found = Evaluation.model_validate(told)
+    found = Evaluation.model_validate(facts)
     return found.model_copy(update={"status": status_of(found.result, last=True)})
 
 
 def _draft(result: JudgeResult, log: list[Message]) -> int:
-    """Return the index of what was judged as the answer, as the judgement says, else as it would be chosen now."""
-    said = result.result_metadata.get("draft")
-    if isinstance(said, int) and said >= 0 and (not log or said < len(log)):
-        return said
+    """Return the index of the judged answer, by the judgement, else by the rule of today."""
+    draft = result.result_metadata.get("draft")
+    if isinstance(draft, int) and draft >= 0 and (not log or draft < len(log)):
+        return draft
     return max(draft_index(log), 0)
 
 
-def _by_schema(telling: _Telling) -> RunReport:
-    result = telling.result
-    passages = _passages(telling.run) if telling.run else ()
+def _by_schema(judgement: _Judgement) -> RunReport:
+    result = judgement.result
+    shown = blocks(judgement.run) if judgement.run else ()
+    passages = tuple(Passage(label=block.label, role=block.role, name=block.name, text=block.text) for block in shown)
     metadata = {key: value for key, value in result.result_metadata.items() if key != CITATIONS}
     reason = result.result_metadata.get("reason") if result.failed else None
     citations, notes = _citations(result, passages)
@@ -259,30 +286,28 @@ def _by_schema(telling: _Telling) -> RunReport:
         reason=None if reason is None else str(reason),
         citations=citations,
         metadata=metadata,
-        repeat=telling.repeat,
+        repeat=judgement.repeat,
     )
     ended = {"verdict": "error", "word": "failure", "error": judged.reason} if result.failed else {"word": "judged"}
-    story = _told(telling)
-    return story.model_copy(update={"judged": judged, "passages": passages, "notes": (*story.notes, *notes)} | ended)
-
-
-def _passages(run: AgentRun) -> tuple[Passage, ...]:
-    return tuple(Passage(label=block.label, role=block.role, name=block.name, text=block.text) for block in blocks(run))
+    report = _common_report(judgement)
+    return report.model_copy(update={"judged": judged, "passages": passages, "notes": (*report.notes, *notes)} | ended)
 
 
 def _citations(result: JudgeResult, passages: Sequence[Passage]) -> tuple[tuple[Citation, ...], list[str]]:
-    """Return the citations that can be read, and what is wrong with them, in words."""
-    told = _list(result.result_metadata.get(CITATIONS))
+    """Return the citations that can be read, and notes about the others."""
+    written = _list(result.result_metadata.get(CITATIONS))
     found = []
-    for each in told:
+    for citation in written:
         try:
-            found.append(Citation.model_validate(each))
+            found.append(Citation.model_validate(citation))
         except ValidationError:  # a later version's
             continue
     lengths = {passage.label: len(passage.text) for passage in passages}
-    misplaced = passages and any(each.block_end is not None and each.block_end > lengths.get(each.target, -1) for each in found)
-    lost = len(told) - len(found)
-    notes = [f"{lost} of {len(told)} citations cannot be read"] if lost else []
+    misplaced = passages and any(
+        citation.block_end is not None and citation.block_end > lengths.get(citation.target, -1) for citation in found
+    )
+    lost = len(written) - len(found)
+    notes = [f"{lost} of {len(written)} citations cannot be read"] if lost else []
     return tuple(found), [*notes, MISPLACED] if misplaced else notes
 
 
@@ -290,14 +315,14 @@ def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _told(telling: _Telling) -> RunReport:
-    """Return what is told alike of all judgements."""
-    result, judge = telling.result, telling.record.judge
+def _common_report(judgement: _Judgement) -> RunReport:
+    """Return the report of a judgement with the fields that all kinds have."""
+    result, judge = judgement.result, judgement.record.judge
     about = {
         "rubric": f"{result.rubric_id}, version {result.rubric_version}",
         "rubric text": judge.rubric_text if isinstance(judge, SchemaJudge) else "",
         "judge": result.model or "",
-        "repeat": f"{telling.repeat + 1} of {telling.repeats}" if telling.repeats > 1 else "",
+        "repeat": f"{judgement.repeat + 1} of {judgement.repeats}" if judgement.repeats > 1 else "",
         "judgement": result.id,
     }
     return RunReport(
@@ -307,46 +332,7 @@ def _told(telling: _Telling) -> RunReport:
         word="judged",
         about={name: fact for name, fact in about.items() if fact},
         rubric=judge.rubric if isinstance(judge, CriteriaJudge) else None,
-        tools=telling.record.tools,
+        tools=judgement.record.tools,
         usage=result.usage,
-        notes=telling.notes,
-    )
-
-
-@dataclass(frozen=True)
-class JudgementReport:
-    """All that a page of judgements is made of."""
-
-    name: str
-    stories: Sequence[RunReport]
-    about: dict[str, str]
-
-
-def judgement_page(report: JudgementReport) -> str:
-    """Return the page of judgements: one HTML document that needs nothing else."""
-    if len(report.stories) == 1:
-        return run_page(report.stories[0])
-    return collection_page(_head(report), (Entry(story, story.name) for story in report.stories))
-
-
-def _head(report: JudgementReport) -> Head:
-    usage = sum((story.usage for story in report.stories), Usage())
-    counts = {verdict: sum(story.verdict == verdict for story in report.stories) for verdict in ("passed", "failed", "error", "none")}
-    cited = [citation.verified for story in report.stories if story.judged for citation in story.judged.citations]
-    tiles: list[tuple[str, str, Verdict | None, bool]] = [
-        ("passed", f"{counts['passed']:,}", "passed", bool(counts["passed"])),
-        ("failed", f"{counts['failed']:,}", "failed", bool(counts["failed"])),
-        ("judged", f"{counts['none']:,}", None, bool(counts["none"])),
-        ("failures", f"{counts['error']:,}", "error" if counts["error"] else None, True),
-        (f"of {len(cited):,} citations found", f"{sum(cited):,}", None, bool(cited)),
-        ("tokens", f"{usage.tokens:,}", None, bool(usage.tokens)),
-        ("cost", money(usage.cost_usd), None, bool(usage.cost_usd)),
-    ]
-    return Head(
-        name=report.name,
-        word="",
-        verdict="none",
-        noun="judgement",
-        tiles=tuple(Tile(label, value, kind) for label, value, kind, there in tiles if there),
-        about=report.about,
+        notes=judgement.notes,
     )

@@ -1,4 +1,4 @@
-"""The page of one run: drafts with their changes, verdicts, evidence, and quotes that lead to their words."""
+"""The page of one run: drafts with their changes, verdicts, evidence, and quotes that link to the text they quote."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,129 +8,284 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from gradeloop.contract.criterion import Criterion
-from gradeloop.contract.evaluation import CriterionRow, Evaluation, Quote
+from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
-from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.prompts import escape_invisible, record_starts
-from gradeloop.grading.quotes import FoldedText
-from gradeloop.judges.answers import Citation
+from gradeloop.grading.quotes import FoldedText, nearest_passage
 from gradeloop.reports.html import Live, as_json, document, part
-from gradeloop.reports.model import RunReport, SchemaVerdict, ToolEvidence
+from gradeloop.reports.model import Passage, RunReport, ToolEvidence
 
-Standing = Literal["passed", "failed", "unverified"]
+LIVE_SCRIPTS, LIVE_STYLES = ("live.js",), ("live.css",)
+"""The further files of pages that are served."""
 
-MARKS: dict[Standing, str] = {"passed": "✓", "failed": "✗", "unverified": "?"}
-WORDS: dict[Standing, str] = {"passed": "passed", "failed": "not passed", "unverified": "no verdict"}
+
+def run_page(report: RunReport, *, live: Live | None = None) -> str:
+    """Return the page of a run: one HTML document that needs nothing else."""
+    scripts, styles = (LIVE_SCRIPTS, LIVE_STYLES) if live else ((), ())
+    return document("run.html", title=f"{report.name} · gradeloop", scripts=scripts, styles=styles, live=live, **_context(report, "r"))
+
+
+def run_part(report: RunReport, *, key: str) -> str:
+    """Return the main part of a run's page, for a page that shows several; `key` begins its anchors."""
+    return part("run_part.html", **_context(report, key))
+
+
+def _context(report: RunReport, key: str) -> dict[str, object]:
+    return {"report": report, "view": RunView(report, key), "key": key, "mark_of": criterion_mark}
+
+
+class RunView:
+    """What the page of a run shows beside the fields of its report, by the index of a message or of an evaluation.
+
+    Args:
+        report: The run.
+        key: Begins all anchors, so that several runs can stand in one page.
+    """
+
+    def __init__(self, report: RunReport, key: str = "r") -> None:
+        self._report = report
+        self._key = key
+        self._criteria = {criterion.id: criterion for criterion in report.rubric.criteria} if report.rubric else {}
+        self._highlights: dict[int, list[Highlight]] = {}
+        self._hrefs: dict[tuple[int, int, int], str] = {}
+        self._evaluations: dict[int, list[int]] = {}
+        runs: dict[str, list[int]] = {}
+        for at, evaluation in enumerate(report.evaluations):
+            self._evaluations.setdefault(evaluation.draft, []).append(at)
+            runs.setdefault(evaluation.grading_run_id, []).append(at)
+        self.grading_runs = list(runs.values())
+        """The indexes of the evaluations of each grading run."""
+        self._previous_drafts = self._find_previous_drafts()
+        self._link_quotes()
+
+    @property
+    def unseen(self) -> list[int]:
+        """The indexes of the evaluations whose messages are missing."""
+        return [at for at, evaluation in enumerate(self._report.evaluations) if evaluation.draft >= len(self._report.messages)]
+
+    @property
+    def unplaced(self) -> list[ToolEvidence]:
+        """The tool calls of checks and graders in passes that have no evaluation here."""
+        passes = {_pass_of(evaluation) for evaluation in self._report.evaluations}
+        return [use for use in self._report.tools if use.role != "generator" and (use.grading_run_id, use.iteration) not in passes]
+
+    def evaluations(self, message: int) -> list[int]:
+        """Return the indexes of the evaluations of a message."""
+        return self._evaluations.get(message, [])
+
+    def kind(self, message: int) -> Literal["draft", "said", "feedback", "tool"]:
+        """Return how a message is shown."""
+        if self.evaluations(message):
+            return "draft"
+        if self._report.messages[message].source == FEEDBACK_SOURCE:
+            return "feedback"
+        return "tool" if self._report.messages[message].role == "tool" else "said"
+
+    def text(self, message: int) -> tuple["Segment", ...]:
+        """Return a message's text with what is quoted of it marked."""
+        return segments(self._report.messages[message].content, self._highlights.get(message, ()))
+
+    def has_previous_draft(self, message: int) -> bool:
+        """True for a draft that is not the first of its grading run."""
+        return message in self._previous_drafts
+
+    def changes(self, message: int) -> "Changes | None":
+        """Return what changed since the draft before; None where there is none, or both are too long to be compared."""
+        if message not in self._previous_drafts:
+            return None
+        return changes(self._report.messages[self._previous_drafts[message]].content, self._report.messages[message].content)
+
+    def criteria(self, evaluations: Sequence[int]) -> dict[str, str]:
+        """Return the names of all criteria of some evaluations by their ids."""
+        return {row.id: row.name for at in evaluations for row in self._report.evaluations[at].criteria}
+
+    def row(self, evaluation: int, criterion: str) -> CriterionRow | None:
+        """Return an evaluation's verdict on a criterion; None where it has none."""
+        return next((row for row in self._report.evaluations[evaluation].criteria if row.id == criterion), None)
+
+    def tags(self, criterion: str) -> list[str]:
+        """Return what is special about a criterion."""
+        if (found := self._criteria.get(criterion)) is None:
+            return []
+        tags = {
+            "optional": not found.required,
+            f"check {found.check.tool}" if found.check else "": found.check is not None,
+            "a person decides": found.human,
+            "must not hold": found.negate,
+            f"weight {found.weight:g}": found.weight != 1,
+            f"{len(found.judges)} votes": len(found.judges) > 1,
+        }
+        return [tag for tag, applies in tags.items() if applies]
+
+    def later(self, evaluation: int, row: CriterionRow) -> str | None:
+        """Return how the next draft fared on a criterion, where that is news."""
+        run = next(run for run in self.grading_runs if evaluation in run)
+        following = next((at for at in run if at > evaluation), None)
+        after = None if following is None else self.row(following, row.id)
+        if after is None or after.unverified or row.unverified:
+            return None
+        if not row.passed:
+            return "fixed in the next draft" if after.passed else "still failing in the next draft"
+        return None if after.passed else "failing in the next draft"
+
+    def tools(self, evaluation: int) -> list[ToolEvidence]:
+        """Return the tool calls of the pass that an evaluation is of; of several evaluations of one pass, the first has them all."""
+        found, earlier = self._report.evaluations[evaluation], self._report.evaluations[:evaluation]
+        if any(_pass_of(other) == _pass_of(found) for other in earlier):
+            return []
+        return [use for use in self._report.tools if use.role != "generator" and (use.grading_run_id, use.iteration) == _pass_of(found)]
+
+    def href(self, evaluation: int, row: int, quote: int) -> str | None:
+        """Return the anchor that a quote links to, by its index in a row of an evaluation; None where no message has it."""
+        return self._hrefs.get((evaluation, row, quote))
+
+    def _find_previous_drafts(self) -> dict[int, int]:
+        """Return for each draft that is not the first of its grading run the index of the one before."""
+        found, newest = {}, dict[str, int]()
+        for message in range(len(self._report.messages)):
+            if passes := self.evaluations(message):
+                run = self._report.evaluations[passes[0]].grading_run_id
+                if run in newest:
+                    found[message] = newest[run]
+                newest[run] = message
+        return found
+
+    def _link_quotes(self) -> None:
+        """Look up every quote in the messages, and highlight its place."""
+        quoted = Quoted(self._report.messages)
+        for at, evaluation in enumerate(self._report.evaluations):
+            for number, row in enumerate(evaluation.criteria):
+                for position, quote in enumerate(row.quotes):
+                    place = quoted.place(quote.record, quote.quote)
+                    if place is None:
+                        continue
+                    href = f"{self._key}-m{place.message}"
+                    if place.span is not None:
+                        href = f"{self._key}-e{at}-c{number}-q{position}"
+                        self._highlights.setdefault(place.message, []).append(Highlight(href, *place.span))
+                    self._hrefs[at, number, position] = href
+
+    @property
+    def output(self) -> list[tuple[str, tuple["OutputPart", ...]]]:
+        """The values of the output of a judge with a schema, by their paths, with the citations in them as links."""
+        judged = self._report.judged
+        return [(path, self._output_parts(path, text)) for path, text in _leaves(judged.output)] if judged else []
+
+    def _output_parts(self, path: str, text: str) -> tuple["OutputPart", ...]:
+        citations = self._report.judged.citations if self._report.judged else ()
+        labels = {passage.label for passage in self._report.passages}
+        found, at = [], 0
+        for number, citation in sorted(enumerate(citations), key=lambda pair: pair[1].start):
+            if citation.path != path or citation.start < at or citation.end > len(text):
+                continue
+            found.append(OutputPart(text[at : citation.start]))
+            shown = f"{citation.target}: “{citation.quote}”" if citation.quote else citation.target
+            anchor = citation.target if citation.block_start is None else f"cite{number}"
+            href = f"{self._key}-{anchor}" if citation.target in labels else None
+            title = citation.problem or "found in the transcript"
+            found.append(OutputPart(shown, is_citation=True, verified=citation.verified, href=href, title=title))
+            at = citation.end
+        return tuple(part for part in (*found, OutputPart(text[at:])) if part.text)
+
+    def passage(self, passage: Passage) -> tuple["Segment", ...]:
+        """Return a block of the transcript with what is cited of it marked."""
+        citations = self._report.judged.citations if self._report.judged else ()
+        cited = [
+            Highlight(f"{self._key}-cite{at}", citation.block_start, citation.block_end)
+            for at, citation in enumerate(citations)
+            if citation.target == passage.label and citation.block_start is not None and citation.block_end is not None
+        ]
+        return segments(passage.text, cited)
+
+    @property
+    def doubt(self) -> str | None:
+        """The values of a judgement on which its votes were tied or split; None where there are none."""
+        metadata = self._report.judged.metadata if self._report.judged else {}
+        found = [
+            f"{label}: {', '.join(map(str, keys))}"
+            for label, keys in (("tied", metadata.get("ties")), ("contested", metadata.get("contested")))
+            if isinstance(keys, list) and keys
+        ]
+        return "; ".join(found) or None
+
+
+def _pass_of(evaluation: Evaluation) -> tuple[str, int]:
+    return evaluation.grading_run_id, evaluation.iteration
+
+
+def _leaves(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the values of an output as texts, by their paths, as citations name them."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _leaves(item, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{at}]")
+    else:
+        yield path, as_json(value)
+
+
+@dataclass(frozen=True)
+class OutputPart:
+    """A stretch of an output: text, or a citation."""
+
+    text: str
+    is_citation: bool = False
+    verified: bool = False
+    href: str | None = None
+    title: str = ""
+
+
+RowVerdict = Literal["passed", "failed", "unverified"]
+
+MARKS: dict[RowVerdict, str] = {"passed": "✓", "failed": "✗", "unverified": "?"}
+TEXTS: dict[RowVerdict, str] = {"passed": "passed", "failed": "not passed", "unverified": "no verdict"}
 
 
 @dataclass(frozen=True)
 class CriterionMark:
-    """A criterion's verdict in a mark and in words."""
+    """A criterion's verdict as a mark and as text."""
 
-    standing: Standing
-    """What counts: a person's word before the grader's."""
+    verdict: RowVerdict
+    """The verdict that counts: a person's before the grader's."""
     by_person: bool
     contested: bool
-    words: str
+    text: str
 
     @property
     def mark(self) -> str:
         """One character for it."""
-        return MARKS[self.standing]
+        return MARKS[self.verdict]
 
     @property
     def classes(self) -> str:
-        """What a style sheet knows it by."""
+        """The classes that the style sheet knows it by."""
         marks = {"by-person": self.by_person, "contested": self.contested}
-        return " ".join([self.standing, *(name for name, holds in marks.items() if holds)])
+        return " ".join([self.verdict, *(name for name, applies in marks.items() if applies)])
 
 
 def criterion_mark(row: CriterionRow) -> CriterionMark:
-    """Return how a row stands."""
-    graded: Standing = "unverified" if row.unverified else "passed" if row.passed else "failed"
+    """Return the mark of a criterion's verdict."""
+    graded: RowVerdict = "unverified" if row.unverified else "passed" if row.passed else "failed"
+    votes = ""
+    if row.votes:
+        agreeing = sum(vote.passed is True for vote in row.votes)
+        votes = f", {agreeing} of {len(row.votes)} votes{' (contested)' if row.contested else ''}"
     if row.override is None:
         by_person = row.by == "human"
-        words = f"{WORDS[graded]}{', by a person' if by_person else ''}{_votes(row)}"
-        return CriterionMark(graded, by_person, row.contested, words)
-    said: Standing = "passed" if row.override.passed else "failed"
-    return CriterionMark(said, True, row.contested, f"{WORDS[said]} by a person, {WORDS[graded]} by the grader{_votes(row)}")
-
-
-def _votes(row: CriterionRow) -> str:
-    if not row.votes:
-        return ""
-    return f", {sum(vote.passed is True for vote in row.votes)} of {len(row.votes)} votes{' (contested)' if row.contested else ''}"
-
-
-@dataclass(frozen=True)
-class CriterionHistoryRow:
-    """A criterion, and how it stood after each pass; None where a pass says nothing of it."""
-
-    id: str
-    name: str
-    tags: tuple[str, ...]
-    cells: tuple[CriterionMark | None, ...]
-
-
-@dataclass(frozen=True)
-class CriterionHistory:
-    """One grading run."""
-
-    grading_run_id: str
-    evaluations: tuple[tuple[int, Evaluation], ...]
-    """Each with its index in the story."""
-    rows: tuple[CriterionHistoryRow, ...]
-
-    @property
-    def scores(self) -> tuple[float | None, ...]:
-        """What the passes scored."""
-        return tuple(evaluation.score for _, evaluation in self.evaluations)
-
-
-def strips(evaluations: Sequence[Evaluation], rubric: Rubric | None) -> tuple[CriterionHistory, ...]:
-    """Return a strip for each grading run, in order."""
-    runs: dict[str, list[tuple[int, Evaluation]]] = {}
-    for at, evaluation in enumerate(evaluations):
-        runs.setdefault(evaluation.grading_run_id, []).append((at, evaluation))
-    return tuple(CriterionHistory(name, tuple(passes), _rows(passes, rubric)) for name, passes in runs.items())
-
-
-def tags_of(criterion: Criterion | None) -> tuple[str, ...]:
-    """Return what is special about a criterion, in words."""
-    if criterion is None:
-        return ()
-    told = {
-        "optional": not criterion.required,
-        f"check {criterion.check.tool}" if criterion.check else "": criterion.check is not None,
-        "a person decides": criterion.human,
-        "must not hold": criterion.negate,
-        f"weight {criterion.weight:g}": criterion.weight != 1,
-        f"{len(criterion.judges)} votes": len(criterion.judges) > 1,
-    }
-    return tuple(words for words, holds in told.items() if holds)
-
-
-def _rows(passes: Sequence[tuple[int, Evaluation]], rubric: Rubric | None) -> tuple[CriterionHistoryRow, ...]:
-    held: list[dict[str, CriterionRow]] = [{row.id: row for row in evaluation.criteria} for _, evaluation in passes]
-    names = {row.id: row.name for each in held for row in each.values()}
-    known = {criterion.id: criterion for criterion in rubric.criteria} if rubric else {}
-    return tuple(
-        CriterionHistoryRow(
-            name, told, tags_of(known.get(name)), tuple(criterion_mark(each[name]) if name in each else None for each in held)
-        )
-        for name, told in names.items()
-    )
+        return CriterionMark(graded, by_person, row.contested, f"{TEXTS[graded]}{', by a person' if by_person else ''}{votes}")
+    verdict: RowVerdict = "passed" if row.override.passed else "failed"
+    return CriterionMark(verdict, True, row.contested, f"{TEXTS[verdict]} by a person, {TEXTS[graded]} by the grader{votes}")
 
 
 COMPARED = 200_000_000
-"""Of a comparison, as the product of both lengths: 0.1 s and some 25 MB; what is longer is compared by lines, and then not at all."""
+"""The most that a comparison takes, as the product of both lengths: 0.1 s, some 25 MB. Longer drafts are compared by lines, if at all."""
 
 CHARACTERS = 1_000_000
-"""Of both drafts together that are looked at at all."""
+"""The most characters of two drafts together that are compared at all."""
 
 CONTEXT = 160
-"""Characters that are shown before and behind a change; what lies between two is left out."""
+"""Characters that are shown before and after a change; the rest between two changes is left out."""
 
 LANDMARK = 3
 """Characters that stay between two changes and are shown as changed with them: a comma, an `is`."""
@@ -157,7 +312,7 @@ class Changes:
 
     @property
     def none(self) -> bool:
-        """True where both say the same."""
+        """True where both are the same."""
         return not self.added and not self.removed and all(piece.kind in {"same", "left out"} for piece in self.pieces)
 
 
@@ -168,11 +323,16 @@ def changes(before: str, after: str) -> Changes | None:
     for parts in (_WORDS.findall, lambda text: text.splitlines(keepends=True)):
         old, new = parts(before), parts(after)
         if len(old) * len(new) <= COMPARED:
-            return _told(_merged(_pieces(old, new)))
+            pieces = _merged(_compare(old, new))
+            words = {
+                kind: sum(len(re.findall(r"\w+", piece.text)) for piece in pieces if piece.kind == kind) for kind in ("added", "removed")
+            }
+            shown = [short for at, piece in enumerate(pieces) for short in _shortened(piece, first=at == 0, last=at == len(pieces) - 1)]
+            return Changes(tuple(shown), words["added"], words["removed"])
     return None
 
 
-def _pieces(old: list[str], new: list[str]) -> list[Piece]:
+def _compare(old: list[str], new: list[str]) -> list[Piece]:
     from rapidfuzz.distance import Indel
 
     found: list[Piece] = []
@@ -187,34 +347,25 @@ def _pieces(old: list[str], new: list[str]) -> list[Piece]:
 
 
 def _merged(pieces: list[Piece]) -> list[Piece]:
-    """Return the pieces with what is small between two changes as a part of both, and what was removed before what was added."""
+    """Return the pieces with what is small between two changes as a part of both, and removals before additions."""
     merged: list[Piece] = []
     removed = added = ""
+
+    def close() -> None:
+        merged.extend(piece for piece in (Piece("removed", removed), Piece("added", added)) if piece.text)
+
     for at, piece in enumerate(pieces):
-        between = piece.kind == "same" and (removed or added) and at + 1 < len(pieces) and _is_small(piece.text)
+        small = "\n" not in piece.text and len(piece.text.strip()) <= LANDMARK
+        between = piece.kind == "same" and (removed or added) and at + 1 < len(pieces) and small
         if piece.kind == "same" and not between:
-            merged += [*_changed(removed, added), piece]
+            close()
+            merged.append(piece)
             removed = added = ""
         else:
             removed += piece.text if piece.kind != "added" else ""
             added += piece.text if piece.kind != "removed" else ""
-    return merged + _changed(removed, added)
-
-
-def _is_small(text: str) -> bool:
-    """True for what is no landmark between two changes."""
-    return "\n" not in text and len(text.strip()) <= LANDMARK
-
-
-def _changed(removed: str, added: str) -> list[Piece]:
-    told: list[tuple[Literal["removed", "added"], str]] = [("removed", removed), ("added", added)]
-    return [Piece(kind, text) for kind, text in told if text]
-
-
-def _told(pieces: list[Piece]) -> Changes:
-    counts = {kind: sum(len(re.findall(r"\w+", piece.text)) for piece in pieces if piece.kind == kind) for kind in ("added", "removed")}
-    shown = [part for at, piece in enumerate(pieces) for part in _shortened(piece, first=at == 0, last=at == len(pieces) - 1)]
-    return Changes(tuple(shown), counts["added"], counts["removed"])
+    close()
+    return merged
 
 
 def _shortened(piece: Piece, *, first: bool, last: bool) -> list[Piece]:
@@ -248,27 +399,27 @@ class Segment:
     """Anchors of the passages that begin here."""
 
 
-def segments(text: str, marks: Iterable[Highlight]) -> tuple[Segment, ...]:
-    """Return a text cut at the ends of its marks, which may overlap."""
-    inside = [mark for mark in marks if 0 <= mark.start < mark.end <= len(text)]
+def segments(text: str, highlights: Iterable[Highlight]) -> tuple[Segment, ...]:
+    """Return a text cut at the ends of its highlights, which may overlap."""
+    inside = [highlight for highlight in highlights if 0 <= highlight.start < highlight.end <= len(text)]
     if not inside:
         return (Segment(text, marked=False),)
-    cuts = sorted({0, len(text), *(each.start for each in inside), *(each.end for each in inside)})
+    cuts = sorted({0, len(text), *(highlight.start for highlight in inside), *(highlight.end for highlight in inside)})
     found = []
     for start, end in pairwise(cuts):
-        covered = any(each.start <= start and end <= each.end for each in inside)
-        found.append(Segment(text[start:end], covered, tuple(each.name for each in inside if each.start == start)))
+        covered = any(highlight.start <= start and end <= highlight.end for highlight in inside)
+        found.append(Segment(text[start:end], covered, tuple(highlight.name for highlight in inside if highlight.start == start)))
     return tuple(found)
 
 
 @dataclass(frozen=True)
 class QuotePlace:
-    """Where a quote stands."""
+    """The place of a quote."""
 
     message: int
     """Index of the message."""
     span: tuple[int, int] | None
-    """Characters of its content; None where the words are not found there, or stand in a tool call."""
+    """Characters of its content; None where the quote is not found there, or is part of a tool call."""
 
 
 class Quoted:
@@ -280,21 +431,19 @@ class Quoted:
         self._folded: dict[int, FoldedText] = {}
 
     def place(self, record: int, quote: str) -> QuotePlace | None:
-        """Return where a quote stands; None where there is no such record."""
+        """Return the place of a quote; None where there is no such record."""
         message = next((at for at in range(len(self._messages)) if self._starts[at] <= record < self._starts[at + 1]), None)
         if message is None:
             return None
-        is_text = record == self._starts[message] and bool(self._messages[message].content)
-        return QuotePlace(message, self._span(message, quote) if is_text else None)
-
-    def _span(self, message: int, quote: str) -> tuple[int, int] | None:
         text = self._messages[message].content
+        if record != self._starts[message] or not text:
+            return QuotePlace(message, None)
         folded = self._folded.setdefault(message, FoldedText(text))
-        return folded.span(quote) or _seen(text, quote) or _nearest(folded, quote)
+        return QuotePlace(message, folded.span(quote) or _span_of_escaped(text, quote) or _span_of_nearest(folded, quote))
 
 
-def _seen(text: str, quote: str) -> tuple[int, int] | None:
-    """Return where a quote stands that shows hidden characters as escapes, as the grader saw them."""
+def _span_of_escaped(text: str, quote: str) -> tuple[int, int] | None:
+    """Return the span of a quote that shows hidden characters as escapes, as the grader saw them."""
     if escape_invisible(text) == text:
         return None
     shown, starts = [], [0]
@@ -308,300 +457,11 @@ def _seen(text: str, quote: str) -> tuple[int, int] | None:
     return (inside[0], inside[-1] + 1) if inside else None
 
 
-def _nearest(folded: FoldedText, quote: str) -> tuple[int, int] | None:
-    """Return where the words stand that come closest to a long quote, as it was verified."""
-    from gradeloop.grading.quotes import nearest_passage
-
+def _span_of_nearest(folded: FoldedText, quote: str) -> tuple[int, int] | None:
+    """Return the span that comes closest to a long quote, as it was verified."""
     span = nearest_passage(" ".join(quote.split()), folded.text)
     if span is None:
         return None
     cut = folded.text[span[0] : span[1]]
     start, end = span[0] + len(cut) - len(cut.lstrip()), span[1] - len(cut) + len(cut.rstrip())
     return folded.unfolded(start, end) if start < end else None
-
-
-Kind = Literal["draft", "said", "feedback", "tool"]
-
-
-@dataclass(frozen=True)
-class QuoteView:
-    """A quote, and the anchor of the words that it quotes."""
-
-    text: str
-    verified: bool | None
-    record: int
-    href: str | None
-
-
-@dataclass(frozen=True)
-class CriterionView:
-    """What was decided about a criterion."""
-
-    row: CriterionRow
-    stands: CriterionMark
-    tags: tuple[str, ...]
-    quotes: tuple[QuoteView, ...]
-    tools: tuple[ToolEvidence, ...]
-    later: str | None
-    """What became of a gap with the next draft."""
-
-
-@dataclass(frozen=True)
-class EvaluationView:
-    """A grading pass."""
-
-    index: int
-    evaluation: Evaluation
-    rows: tuple[CriterionView, ...]
-    tools: tuple[ToolEvidence, ...]
-    """The grader's own calls, in order."""
-    last: bool
-    """True for the story's newest one, which a person may still override."""
-
-
-@dataclass(frozen=True)
-class MessageView:
-    """A message, and the verdicts on it."""
-
-    index: int
-    message: Message
-    kind: Kind
-    draft: int | None
-    """Which draft of its grading run it is, from 1."""
-    best: bool
-    text: tuple[Segment, ...]
-    changes: Changes | None
-    """What changed since the draft before."""
-    compared: bool
-    """True where there is a draft before it."""
-    evaluations: tuple[EvaluationView, ...]
-
-
-@dataclass(frozen=True)
-class RunView:
-    """All that the page shows beside the story's own facts."""
-
-    strips: tuple[CriterionHistory, ...]
-    messages: tuple[MessageView, ...]
-    loose: tuple[EvaluationView, ...]
-    """Passes over messages that are not at hand."""
-    unplaced: tuple[ToolEvidence, ...]
-    """Evidence of passes that are not told of here."""
-
-
-def run_view(story: RunReport, key: str = "r") -> RunView:
-    """Return the view of a run; `key` begins all its anchors, so that several can stand in one page."""
-    telling = _Telling(story, key)
-    passes = [telling.evaluation(at) for at in range(len(story.evaluations))]
-    placed = {id(use) for grading_pass in passes for use in (*grading_pass.tools, *(use for row in grading_pass.rows for use in row.tools))}
-    unplaced = tuple(use for use in story.tools if id(use) not in placed and use.role != "generator")
-    loose = tuple(grading_pass for grading_pass in passes if grading_pass.evaluation.draft >= len(story.messages))
-    return RunView(strips(story.evaluations, story.rubric), telling.messages(passes), loose, unplaced)
-
-
-class _Telling:
-    """A story that is being told: its quotes are looked up, and their places marked."""
-
-    def __init__(self, story: RunReport, key: str) -> None:
-        self._story = story
-        self._key = key
-        self._quoted = Quoted(story.messages)
-        self._marks: dict[int, list[Highlight]] = {}
-        """By the index of the message."""
-        self._criteria = {criterion.id: criterion for criterion in story.rubric.criteria} if story.rubric else {}
-
-    def evaluation(self, at: int) -> EvaluationView:
-        """Return a grading pass."""
-        evaluation, earlier = self._story.evaluations[at], self._story.evaluations[:at]
-        following = next((each for each in self._story.evaluations[at + 1 :] if each.grading_run_id == evaluation.grading_run_id), None)
-        tools = () if any(_place(each) == _place(evaluation) for each in earlier) else self._tools(evaluation)
-        rows = tuple(self._row(f"{self._key}-e{at}-c{number}", row, following, tools) for number, row in enumerate(evaluation.criteria))
-        shown = {id(use) for row in rows for use in row.tools}
-        last = at == len(self._story.evaluations) - 1
-        return EvaluationView(at, evaluation, rows, tuple(use for use in tools if id(use) not in shown), last)
-
-    def messages(self, passes: Sequence[EvaluationView]) -> tuple[MessageView, ...]:
-        """Return the messages, each with the verdicts on it."""
-        judged: dict[int, list[EvaluationView]] = {}
-        for grading_pass in passes:
-            judged.setdefault(grading_pass.evaluation.draft, []).append(grading_pass)
-        before: dict[str, int] = {}
-        found = []
-        for at in range(len(self._story.messages)):
-            own = tuple(judged.get(at, ()))
-            run = own[0].evaluation.grading_run_id if own else None
-            found.append(self._message(at, own, before.get(run) if run is not None else None))
-            if run is not None:
-                before[run] = at
-        return tuple(found)
-
-    def _message(self, at: int, own: tuple[EvaluationView, ...], earlier: int | None) -> MessageView:
-        message = self._story.messages[at]
-        return MessageView(
-            index=at,
-            message=message,
-            kind=_kind(message, is_draft=bool(own)),
-            draft=own[0].evaluation.iteration + 1 if own else None,
-            best=at == self._story.best,
-            text=segments(message.content, self._marks.get(at, ())),
-            changes=None if earlier is None else changes(self._story.messages[earlier].content, message.content),
-            compared=earlier is not None,
-            evaluations=own,
-        )
-
-    def _row(self, name: str, row: CriterionRow, following: Evaluation | None, tools: Sequence[ToolEvidence]) -> CriterionView:
-        quotes = tuple(self._quote(f"{name}-q{number}", quote) for number, quote in enumerate(row.quotes))
-        own = tuple(use for use in tools if use.criterion == row.id)
-        return CriterionView(row, criterion_mark(row), tags_of(self._criteria.get(row.id)), quotes, own, _later(row, following))
-
-    def _quote(self, name: str, quote: Quote) -> QuoteView:
-        place = self._quoted.place(quote.record, quote.quote)
-        href = None if place is None else f"{self._key}-m{place.message}"
-        if place is not None and place.span is not None:
-            href = name
-            self._marks.setdefault(place.message, []).append(Highlight(name, *place.span))
-        return QuoteView(quote.quote, quote.quote_verified, quote.record, href)
-
-    def _tools(self, evaluation: Evaluation) -> tuple[ToolEvidence, ...]:
-        return tuple(
-            use for use in self._story.tools if use.role != "generator" and (use.grading_run_id, use.iteration) == _place(evaluation)
-        )
-
-
-def _place(evaluation: Evaluation) -> tuple[str, int]:
-    return evaluation.grading_run_id, evaluation.iteration
-
-
-def _kind(message: Message, *, is_draft: bool) -> Kind:
-    if is_draft:
-        return "draft"
-    if message.source == FEEDBACK_SOURCE:
-        return "feedback"
-    return "tool" if message.role == "tool" else "said"
-
-
-def _later(row: CriterionRow, following: Evaluation | None) -> str | None:
-    """Return what became of a criterion with the next draft, where that is news."""
-    after = next((criterion for criterion in following.criteria if criterion.id == row.id), None) if following else None
-    if after is None or after.unverified or row.unverified:
-        return None
-    if not row.passed:
-        return "fixed in the next draft" if after.passed else "still failing in the next draft"
-    return None if after.passed else "failing in the next draft"
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A stretch of an output: words, or a citation."""
-
-    text: str
-    cited: bool = False
-    verified: bool = False
-    href: str | None = None
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Field:
-    """A value of the output, with the path to it."""
-
-    name: str
-    parts: tuple[Cut, ...]
-
-
-@dataclass(frozen=True)
-class PassageView:
-    """A block of the transcript, with what is cited of it marked."""
-
-    label: str
-    role: str
-    name: str | None
-    parts: tuple[Segment, ...]
-
-
-@dataclass(frozen=True)
-class JudgedView:
-    """The output and the transcript."""
-
-    fields: tuple[Field, ...]
-    passages: tuple[PassageView, ...]
-    doubt: str | None
-    """The judge's own: votes that were tied or split."""
-
-
-def judged_view(story: RunReport, key: str = "r") -> JudgedView | None:
-    """Return the view of a judgement; None where the story is none of a judge with a schema."""
-    judged = story.judged
-    if judged is None:
-        return None
-    anchors = {at: f"{key}-cite{at}" for at, each in enumerate(judged.citations) if each.block_start is not None}
-    there = {passage.label for passage in story.passages}
-    fields = tuple(Field(path, _parts(path, text, judged.citations, anchors, there, key)) for path, text in _leaves(judged.output))
-    passages = tuple(
-        PassageView(passage.label, passage.role, passage.name, segments(passage.text, _marks(passage.label, judged.citations, anchors)))
-        for passage in story.passages
-    )
-    return JudgedView(fields, passages, _doubt(judged))
-
-
-def _leaves(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the values of an output as texts, by their paths, as citations name them."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _leaves(item, f"{path}.{name}" if path else name)
-    elif isinstance(value, list):
-        for at, item in enumerate(value):
-            yield from _leaves(item, f"{path}[{at}]")
-    else:
-        yield path, as_json(value)
-
-
-def _parts(path: str, text: str, citations: Sequence[Citation], anchors: dict[int, str], there: set[str], key: str) -> tuple[Cut, ...]:
-    """Return a text with its citations as links."""
-    found, at = [], 0
-    for number, each in sorted(enumerate(citations), key=lambda pair: pair[1].start):
-        if each.path != path or each.start < at or each.end > len(text):
-            continue
-        found.append(Cut(text[at : each.start]))
-        words = f"{each.target}: “{each.quote}”" if each.quote else each.target
-        href = anchors.get(number) if each.target in there else None
-        href = href or (f"{key}-{each.target}" if each.target in there else None)
-        found.append(Cut(words, True, each.verified, href, each.problem or "found in the transcript"))
-        at = each.end
-    return tuple(part for part in (*found, Cut(text[at:])) if part.text)
-
-
-def _marks(label: str, citations: Sequence[Citation], anchors: dict[int, str]) -> list[Highlight]:
-    return [
-        Highlight(anchors[at], each.block_start, each.block_end)
-        for at, each in enumerate(citations)
-        if each.target == label and each.block_start is not None and each.block_end is not None
-    ]
-
-
-def _doubt(judged: SchemaVerdict) -> str | None:
-    told = []
-    for name, words in (("ties", "tied"), ("contested", "contested")):
-        keys = judged.metadata.get(name)
-        if isinstance(keys, list) and keys:
-            told.append(f"{words}: {', '.join(map(str, keys))}")
-    return "; ".join(told) or None
-
-
-LIVE_SCRIPTS, LIVE_STYLES = ("live.js",), ("live.css",)
-"""Of pages that are served."""
-
-
-def run_page(story: RunReport, *, live: Live | None = None) -> str:
-    """Return the page of a run: one HTML document that needs nothing else."""
-    scripts, styles = (LIVE_SCRIPTS, LIVE_STYLES) if live else ((), ())
-    return document("run.html", title=f"{story.name} · gradeloop", scripts=scripts, styles=styles, live=live, **_context(story, "r"))
-
-
-def run_part(story: RunReport, *, key: str = "r", live: Live | None = None) -> str:
-    """Return what stands on a run's page; `key` begins its anchors."""
-    return part("run_part.html", live=live, **_context(story, key))
-
-
-def _context(story: RunReport, key: str) -> dict[str, object]:
-    return {"story": story, "view": run_view(story, key), "judged_view": judged_view(story, key), "key": key}

@@ -1,4 +1,4 @@
-"""The sandboxes of this machine: each is tested before it is trusted, and the strongest one that holds is chosen."""
+"""The choice of this machine's sandboxes: every one is tested, and the strongest that passes is used."""
 
 import json
 import os
@@ -18,10 +18,10 @@ from gradeloop.sandbox.monty import Monty
 SandboxMode = Literal["auto", "monty", "bubblewrap", "landlock"]
 
 SELF_TEST_SECONDS = 10.0
-"""Far above what it takes, 50 ms: a slow machine is no reason to refuse a sandbox that holds."""
+"""The time limit of a self-test, far above the 50 ms that it takes: a slow machine is no reason to refuse a safe sandbox."""
 
 STORM = 200
-"""Processes that the self-test tries to start; three times as many as it may."""
+"""The processes that the self-test tries to start, three times as many as it may."""
 
 _ATTEMPTS = """
 import json, os, socket
@@ -65,7 +65,7 @@ attempt("another process", child)
 attempt("a session of its own", lambda: os.setsid() or True)
 print(json.dumps(reached))
 """
-"""What a program tries; the names of what it reaches are the self-test's findings."""
+"""The attempts of the self-test's program, which prints the names of those that succeed."""
 
 _SNIPPET = """
 reached = []
@@ -80,42 +80,42 @@ reached
 
 @dataclass(frozen=True)
 class SelfTest:
-    """How a sandbox fared in its self-test."""
+    """The result of a sandbox's self-test."""
 
     name: SandboxName
     why: str
-    """Empty where it holds."""
+    """Why it cannot be trusted; empty where it passed."""
 
     @property
-    def held(self) -> bool:
-        """True where it can be trusted."""
+    def passed(self) -> bool:
+        """Whether the sandbox can be trusted."""
         return not self.why
 
 
 @dataclass(frozen=True)
 class SandboxChoice:
-    """The sandboxes of this machine."""
+    """The sandboxes that were chosen on this machine."""
 
     snippets: Sandbox | None
-    """For Python snippets."""
+    """The sandbox for Python snippets."""
     programs: Sandbox | None
-    """For full CPython."""
+    """The sandbox for full CPython."""
     commands: Sandbox | None
-    """For programs that may start others."""
+    """The sandbox for programs that may start others."""
     tried: tuple[SelfTest, ...]
 
     def why_not(self) -> str:
-        """Say in words why there is none."""
-        return "; ".join(f"{each.name}: {each.why}" for each in self.tried if each.why) or "none was tried"
+        """Return why there is no sandbox, by the self-tests that failed."""
+        return "; ".join(f"{test.name}: {test.why}" for test in self.tried if test.why) or "none was tried"
 
 
 def choose_sandboxes(use: SandboxMode = "auto", read_only: Sequence[str] = (), *, all_of_them: bool = False) -> SandboxChoice:
-    """Return the first sandboxes that hold, of all or of the one that is wanted.
+    """Return the first sandboxes that pass their self-tests.
 
     Args:
-        use: One of them by name, or `auto`: monty for snippets; bubblewrap, else Landlock, for programs.
+        use: A sandbox by name, or `auto`: monty for snippets; bubblewrap, else Landlock, for programs.
         read_only: Further paths that programs may read.
-        all_of_them: True tries those that are not needed, too, for somebody who wants to know.
+        all_of_them: Whether sandboxes that are not needed are tested too, for a report.
     """
     known: list[Sandbox] = [Monty(), Bubblewrap(read_only), Landlock(read_only)]
     wanted = [box for box in known if use in {"auto", box.name}]
@@ -126,18 +126,18 @@ def choose_sandboxes(use: SandboxMode = "auto", read_only: Sequence[str] = (), *
     for box in wanted:
         if programs is not None and commands is not None and not all_of_them:
             break
-        found = self_test(box)
-        tried.append(found)
-        if found.held:
+        test = self_test(box)
+        tried.append(test)
+        if test.passed:
             snippets = snippets or box
-        if found.held and box.name != "monty":
+        if test.passed and box.name != "monty":
             programs = programs or box
             commands = commands or (box if bounds_processes(box) else None)
     return SandboxChoice(snippets, programs, commands, tuple(tried))
 
 
 def bounds_processes(box: Sandbox) -> bool:
-    """Tell whether a program that may start a few others cannot start many."""
+    """Tell whether the sandbox limits how many processes a program starts."""
     storm = f"i=0; while [ $i -lt {STORM} ]; do sleep 5 & i=$((i+1)); done"
     try:
         ended = box.run(["/bin/sh", "-c", storm], limits=Limits(seconds=SELF_TEST_SECONDS, processes=2))
@@ -147,7 +147,7 @@ def bounds_processes(box: Sandbox) -> bool:
 
 
 def self_test(box: Sandbox) -> SelfTest:
-    """Attack a sandbox with canaries: a secret file, a folder, a listening socket, the worker's own environment."""
+    """Test a sandbox with a program that attacks a secret file, a folder, a listening socket and the worker's environment."""
     with tempfile.TemporaryDirectory(prefix="gradeloop-canary-") as folder, socket.socket() as listener:
         Path(folder, "canary").write_text(secrets.token_hex())
         listener.bind(("127.0.0.1", 0))
@@ -161,14 +161,14 @@ def self_test(box: Sandbox) -> SelfTest:
             return SelfTest(box.name, f"{type(error).__name__}: {error}")
         if ended.status != "ok":
             return SelfTest(box.name, f"its self-test ended as {ended.status}: {ended.error}")
-        reached = ended.value if box.name == "monty" else _read(ended.stdout)
+        reached = ended.value if box.name == "monty" else _parse_reached(ended.stdout)
         if not isinstance(reached, list):
             return SelfTest(box.name, "its self-test did not say what it reached")
         reached += ["writing outside"] if Path(folder, "written").exists() else []
         return SelfTest(box.name, f"a program reaches {', '.join(reached)}" if reached else "")
 
 
-def _read(stdout: str) -> object:
+def _parse_reached(stdout: str) -> object:
     try:
         return json.loads(stdout)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The seam of all sandboxes: what a program may use, and how it ended."""
+"""The interface of all sandboxes: the limits of a program, and how its execution ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 MIB = 1024 * 1024
 
 ERROR_CHARACTERS = 2_000
-"""Of what stopped a program; an exception's text comes back whole otherwise, 10 MB of it."""
+"""The characters that are kept of an error; an exception's text may have 10 MB."""
 
 ExecutionStatus = Literal["ok", "raised", "limit", "unsupported"]
 SandboxName = Literal["monty", "bubblewrap", "landlock"]
@@ -15,54 +15,54 @@ SandboxName = Literal["monty", "bubblewrap", "landlock"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use; beyond any of it, it is stopped."""
+    """The limits of a program, which is stopped when it exceeds one."""
 
     seconds: float = 5.0
-    """Wall time, start included."""
+    """The wall time in seconds, start included."""
     memory_bytes: int = 256 * MIB
-    """Of address space, a process."""
+    """The address space of each process."""
     output_bytes: int = MIB
-    """Of standard output and standard error together."""
+    """The size of standard output and standard error together."""
     disk_bytes: int = 32 * MIB
-    """Of all files in its folder."""
+    """The size of all files in its folder."""
     processes: int = 1
-    """At once; 1 forbids to start another one. Threads are not counted."""
+    """The most processes at once, threads not counted; 1 forbids to start another one."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How a program ended."""
+    """How a program's execution ended."""
 
     status: ExecutionStatus
-    """`raised`: the program's own failure. `limit`: stopped by time, memory, depth, output or disk. `unsupported`: valid Python,
-    perhaps, that this sandbox cannot run: no word on the code."""
+    """How it ended. `raised`: by its own failure. `limit`: stopped by time, memory, depth, output or disk. `unsupported`: it may be
+    valid Python that this sandbox cannot run, which says nothing about the code."""
     stdout: str = ""
     stderr: str = ""
     wall_ms: int = 0
     truncated: bool = False
-    """True where the output was cut at its limit."""
+    """Whether the output was cut at its limit."""
     sandbox: SandboxName = "monty"
     error: str = ""
-    """What stopped it, first 2,000 characters."""
+    """The error that ended it, at most 2,000 characters."""
     exit_code: int | None = None
-    """Of a process that ended by itself."""
+    """The exit code of a process that ended by itself."""
     value: Any = None
-    """Of a snippet's last expression, as JSON-like data; monty alone knows it."""
+    """The value of a snippet's last expression, as JSON-like data; only monty has it."""
 
 
 class SandboxError(Exception):
-    """The sandbox itself failed: no word on the program."""
+    """The sandbox itself failed, which says nothing about the program."""
 
 
 class Sandbox(Protocol):
-    """A place where a program can hurt nothing."""
+    """A place where a program can do no harm."""
 
     @property
     def name(self) -> SandboxName:
-        """What it is called."""
+        """The sandbox's name."""
 
     def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
-        """Run Python source, or a command by its argv, in an empty folder that holds `files` alone; blocks until it has ended.
+        """Run Python source, or a command by its argv, in a folder that holds `files` alone; blocks until it has ended.
 
         Raises:
             SandboxError: The sandbox itself failed, or cannot run such a program.

@@ -1,4 +1,4 @@
-"""Full CPython, or any program, behind Landlock, seccomp and limits: needs no namespace, so it holds inside of containers too."""
+"""The sandbox of Landlock: full CPython, or any program, behind seccomp and limits, without namespaces, so inside of containers too."""
 
 import contextlib
 import ctypes
@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from gradeloop.sandbox import programs as disk
 from gradeloop.sandbox.execution import Execution, Limits, SandboxError
-from gradeloop.sandbox.programs import THREADS, Launch, argv_of, build_launch_request, nobody, readable, supervise
+from gradeloop.sandbox.programs import THREADS, Launch, argv_of, build_launch_request, nobody, readable, run_folder, supervise
 from gradeloop.sandbox.seccomp import Policy
 
 _CREATE_RULESET, _VERSION_ASKED = 444, 1
 _SIGNALS_SCOPED = 6
-"""The version of Landlock from which on it keeps signals among a program's own processes."""
+"""The version of Landlock from which on it confines signals to a program's own processes."""
 
 DEVICES = ("/dev/null",)
 
@@ -24,12 +23,12 @@ def version() -> int:
     """Return the version of the kernel's Landlock; 0 where it has none."""
     if not sys.platform.startswith("linux"):
         return 0
-    found = ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION_ASKED)
-    return max(0, int(found))
+    answer = ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION_ASKED)
+    return max(0, int(answer))
 
 
 class Landlock:
-    """Runs programs with the rights of this process, less all that Landlock, seccomp and limits take away."""
+    """A sandbox that runs programs with the rights of this process, less what Landlock, seccomp and limits take away."""
 
     name: Literal["landlock"] = "landlock"
 
@@ -39,23 +38,23 @@ class Landlock:
         self._version = min(version(), at_most or version())
 
     def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
-        """See `Sandbox.run`."""
+        """Run a program as `Sandbox.run` says."""
         if not self._version:
             raise SandboxError("this kernel has no Landlock; it came with Linux 5.13")
         limits = limits or Limits()
         policy = Policy(processes=limits.processes > 1, signals=self._version >= _SIGNALS_SCOPED)
         read = readable(self._read_only)
-        with disk.run_folder() as folder:
-            asked = build_launch_request(program, files, limits, policy, str(folder))
+        with run_folder() as folder:
+            request = build_launch_request(program, files, limits, policy, str(folder))
             needed = [argv_of(program)[0], str(folder), *(read if isinstance(program, str) else ())]
             uid = nobody(needed, bounded=policy.processes)
             if uid is not None:
                 os.chown(folder, uid, uid)
-            asked["uid"] = uid
-            asked["landlock"] = {"read": read, "write": [str(folder), *DEVICES], "version": self._version}
+            request["uid"] = uid
+            request["landlock"] = {"read": read, "write": [str(folder), *DEVICES], "version": self._version}
             if policy.processes:
-                asked["limits"]["NPROC"] = limits.processes + THREADS + (0 if uid is not None else _tasks())
-            return supervise(Launch(self.name, (), asked, folder), limits)
+                request["limits"]["NPROC"] = limits.processes + THREADS + (0 if uid is not None else _tasks())
+            return supervise(Launch(self.name, (), request, folder), limits)
 
 
 def _tasks() -> int:

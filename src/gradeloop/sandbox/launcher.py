@@ -1,6 +1,6 @@
 """Confines its own process and becomes the program: Landlock, seccomp, limits. Run as a script; the standard library alone.
 
-What to do comes as JSON on standard input. What goes wrong before the program has begun is told on the descriptor `told`.
+The request comes as JSON on standard input; errors before the program starts are written to the descriptor `report`.
 """
 
 import base64
@@ -17,11 +17,11 @@ _NO_NEW_PRIVILEGES, _SECCOMP, _CAPBSET_DROP, _KEEPCAPS = 38, 22, 24, 8
 _READ = 1 << 0 | 1 << 2 | 1 << 3
 """EXECUTE, READ_FILE, READ_DIR."""
 _FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
-"""What Landlock lets one say of a file: also WRITE_FILE, TRUNCATE, IOCTL_DEV."""
+"""The rights that Landlock knows for files: EXECUTE, READ_FILE, WRITE_FILE, TRUNCATE, IOCTL_DEV."""
 _NO_NODES = 1 << 6 | 1 << 9 | 1 << 11
 """MAKE_CHAR, MAKE_SOCK, MAKE_BLOCK: never, not even in the program's own folder."""
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""Landlock's rights on files, by version of its interface."""
+"""Landlock's rights on files, by the version of its interface."""
 _NETWORK, _SCOPES = 3, 3
 """BIND_TCP and CONNECT_TCP, from version 4 on; ABSTRACT_UNIX_SOCKET and SIGNAL, from version 6 on."""
 
@@ -29,16 +29,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _call(what: str, number: int, *arguments: int | bytes | None) -> int:
-    words = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
-    result: int = _libc.syscall(ctypes.c_long(number), *words)
+    values = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
+    result: int = _libc.syscall(ctypes.c_long(number), *values)
     if result < 0:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
     return result
 
 
 def _prctl(what: str, *arguments: object) -> None:
-    words = [ctypes.c_ulong(argument) if isinstance(argument, int) else argument for argument in arguments]
-    if _libc.prctl(*words, *[ctypes.c_ulong(0)] * (5 - len(words))) < 0:
+    values = [ctypes.c_ulong(argument) if isinstance(argument, int) else argument for argument in arguments]
+    if _libc.prctl(*values, *[ctypes.c_ulong(0)] * (5 - len(values))) < 0:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
@@ -76,8 +76,8 @@ def _drop_capabilities(machine: str) -> None:
 
 def _ruleset(read: list[str], write: list[str], version: int) -> int:
     rights = _RIGHTS[min(version, 5)]
-    asked = struct.pack("=QQQ", rights, _NETWORK if version >= 4 else 0, _SCOPES if version >= 6 else 0)  # noqa: PLR2004
-    ruleset = _call("landlock_create_ruleset", _RULESET, asked, 24 if version >= 6 else 16 if version >= 4 else 8, 0)  # noqa: PLR2004
+    attributes = struct.pack("=QQQ", rights, _NETWORK if version >= 4 else 0, _SCOPES if version >= 6 else 0)  # noqa: PLR2004
+    ruleset = _call("landlock_create_ruleset", _RULESET, attributes, 24 if version >= 6 else 16 if version >= 4 else 8, 0)  # noqa: PLR2004
     for paths, granted in ((read, _READ), (write, ~_NO_NODES)):
         for path in paths:
             try:
@@ -92,36 +92,36 @@ def _ruleset(read: list[str], write: list[str], version: int) -> int:
 
 
 def _seccomp(program: bytes) -> None:
-    held = ctypes.create_string_buffer(program, len(program))
-    described = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(held)))
-    _prctl("the filter of system calls", _SECCOMP, 2, described)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer)))
+    _prctl("the filter of system calls", _SECCOMP, 2, header)
 
 
 def main() -> None:
     """Confine this process and become the program."""
-    asked = json.load(sys.stdin.buffer)
-    told = asked["told"]
+    request = json.load(sys.stdin.buffer)
+    report = request["report"]
     try:
-        os.set_inheritable(told, False)
+        os.set_inheritable(report, False)
         empty = os.open("/dev/null", os.O_RDONLY)
         os.dup2(empty, 0)
-        os.chdir(asked["folder"])
+        os.chdir(request["folder"])
         os.umask(0o077)
-        ruleset = _ruleset(**asked["landlock"]) if asked["landlock"] else None
-        if asked["uid"] is not None:
-            _become(asked["uid"])
-        _write_files(asked["files"])
+        ruleset = _ruleset(**request["landlock"]) if request["landlock"] else None
+        if request["uid"] is not None:
+            _become(request["uid"])
+        _write_files(request["files"])
         _prctl("no_new_privs", _NO_NEW_PRIVILEGES, 1)
-        _drop_capabilities(asked["machine"])
+        _drop_capabilities(request["machine"])
         if ruleset is not None:
             _call("landlock_restrict_self", _RESTRICT, ruleset, 0)
             os.close(ruleset)
-        _limit(asked["limits"])
-        _seccomp(base64.b64decode(asked["filter"]))
-        os.write(told, b"+")
-        os.execve(asked["argv"][0], asked["argv"], asked["environment"])  # noqa: S606 - what it is for
-    except Exception as error:  # noqa: BLE001 - whatever it is, nobody else can tell it
-        os.write(told, f"{type(error).__name__}: {error}"[:1000].encode(errors="replace"))
+        _limit(request["limits"])
+        _seccomp(base64.b64decode(request["filter"]))
+        os.write(report, b"+")
+        os.execve(request["argv"][0], request["argv"], request["environment"])  # noqa: S606 - what it is for
+    except Exception as error:  # noqa: BLE001 - whatever it is, nobody else can report it
+        os.write(report, f"{type(error).__name__}: {error}"[:1000].encode(errors="replace"))
         os._exit(125)
 
 

@@ -1,7 +1,7 @@
 """The sandbox for snippets: pydantic-monty, a Python subset in a process of its own.
 
-Never `exec()`, never a bare subprocess. Limits as measured to hold: time of its own, sleep, memory, depth, output, and a
-watchdog around them all.
+It uses neither `exec()` nor a bare subprocess. Its limits are computing time, sleep, memory, depth and output, with a watchdog
+around them all.
 """
 
 import atexit
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 PROCESSES = 4
-"""Sandboxes at once in one worker process; further snippets wait for a free one."""
+"""The most snippets at once in one worker process; further ones wait."""
 
 WATCHDOG_SECONDS = 20.0
-"""Above every limit of a snippet: a sandbox that says nothing for so long is ended from outside."""
+"""The time after which a silent sandbox is killed, above every limit of a snippet."""
 
 MEMORY_BYTES = 128 * 1024 * 1024
-"""Of a snippet; its interpreter needs none of it for itself."""
+"""The memory of a snippet; its interpreter needs none of it for itself."""
 
 _LIMITS = ("TimeoutError", "MemoryError", "RecursionError")
 _UNSUPPORTED = {
@@ -39,16 +39,16 @@ _UNSUPPORTED = {
     "NameError": re.compile(r"name '(?P<builtin>\w+)' is not defined"),
     "RuntimeError": re.compile(r"'[\w.]+' is not supported in this environment"),
 }
-"""How the sandbox words what it lacks of Python, by exception."""
+"""The messages for what the sandbox lacks of Python, by exception."""
 
 
 class Monty:
-    """Runs snippets; no files, no network, no processes, since nothing in it leads there."""
+    """A sandbox for snippets, without files, network and processes, since nothing in it leads there."""
 
     name: Literal["monty"] = "monty"
 
     def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
-        """See `Sandbox.run`; a snippet may use at most 10 seconds, and no more asleep."""
+        """Run a snippet as `Sandbox.run` says; it may use at most 10 seconds, and no more asleep."""
         if not isinstance(program, str) or files:
             raise SandboxError("monty runs Python snippets alone, without files")
         return _run(program, limits or Limits(memory_bytes=MEMORY_BYTES))
@@ -89,7 +89,7 @@ def _run(code: str, limits: Limits) -> Execution:
     except pydantic_monty.MontyCrashedError as error:
         ended = Execution("limit", error=f"the sandbox was stopped: {error}"[:ERROR_CHARACTERS])
     except (pydantic_monty.MontyRuntimeError, pydantic_monty.MontySyntaxError) as error:
-        ended = _stopped(error)
+        ended = _read_error(error)
     except (pydantic_monty.MontyError, TimeoutError) as error:
         raise SandboxError(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]) from None
     else:
@@ -100,25 +100,25 @@ def _run(code: str, limits: Limits) -> Execution:
     return Execution(ended.status, shown, "", wall, full, "monty", ended.error, None, ended.value)
 
 
-def _stopped(error: "pydantic_monty.MontyRuntimeError | pydantic_monty.MontySyntaxError") -> Execution:
+def _read_error(error: "pydantic_monty.MontyRuntimeError | pydantic_monty.MontySyntaxError") -> Execution:
     kind, message = type(error.exception()).__name__, error.display("msg")
     status: ExecutionStatus = "limit" if kind in _LIMITS else "unsupported" if _is_lacking(kind, message) else "raised"
     return Execution(status, error=f"{kind}: {message}"[:ERROR_CHARACTERS])
 
 
 def _is_lacking(kind: str, message: str) -> bool:
-    """True where CPython would have what the sandbox does not: a construct, a standard module, a builtin."""
-    found = _UNSUPPORTED[kind].match(message) if kind in _UNSUPPORTED else None
-    if found is None:
+    """Tell whether CPython has what the sandbox lacks: a construct, a standard module, a builtin."""
+    match = _UNSUPPORTED[kind].match(message) if kind in _UNSUPPORTED else None
+    if match is None:
         return False
-    names = found.groupdict()
+    names = match.groupdict()
     if "module" in names:
         return names["module"] in sys.stdlib_module_names
     return "builtin" not in names or hasattr(builtins, names["builtin"])
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever the snippet's last expression is
-    """Return the value as JSON-like data, by its repr where it is none."""
+    """Return the value as JSON-like data, or its repr where it is none."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Whole programs in a sandbox: their folder, their limits, and the supervisor that watches clock, output and disk."""
+"""Whole programs in a sandbox: their folder, their launch, and the supervisor that watches clock, output and disk."""
 
 import base64
 import contextlib
@@ -24,8 +24,171 @@ from typing import Any
 from gradeloop.sandbox import seccomp
 from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError, SandboxName
 
+LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
+"""The most programs at once in one worker process; further ones wait before their clock starts."""
+
+
+GLANCE_SECONDS = 0.05
+"""The seconds between two looks at the clock and at the disk."""
+
+
+REAP_SECONDS = 5.0
+"""The seconds within which a killed process ends; beyond, the machine is in trouble."""
+
+
 BLOCK_BYTES = 4096
-"""An empty file counts as one."""
+"""The size of a disk block, which an empty file counts as."""
+
+
+MAIN = "main.py"
+"""The name of the file that holds Python source."""
+
+
+OPEN_FILES = 256
+
+
+NOBODIES = range(61184, 65520)
+"""Unused users, one for each run, where the worker is root: systemd's range for dynamic users."""
+
+
+THREADS = 64
+"""The threads and processes together that a run may have beside the processes that its limits grant."""
+
+
+SYSTEM = (
+    "/usr",
+    "/bin",
+    "/lib",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/urandom",
+    "/dev/random",
+)
+"""The paths of the system that a program may read beside the interpreter: libraries and programs, neither settings nor users' files."""
+
+
+_READ_BYTES = 64 * 1024
+
+
+_BEGUN = "+"
+"""The launcher's last report, before it becomes the program."""
+
+
+_SIGNALLED = 128
+"""The exit code to which bubblewrap adds the number of the signal that ended the program."""
+
+
+_LIMIT_SIGNALS = {signal.SIGXCPU: "it used more processor time than it may", signal.SIGXFSZ: "it wrote more to disk than it may"}
+
+
+_LIMIT_ERRORS = ("MemoryError", "RecursionError")
+
+
+_slots = threading.BoundedSemaphore(AT_ONCE)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a program is started in a sandbox."""
+
+    sandbox: SandboxName
+    prefix: Sequence[str]
+    """The command that runs the launcher, if any."""
+    request: Mapping[str, Any]
+    """The launcher's request, except for the descriptor of its report."""
+    folder: Path | None = None
+    """The program's folder, where it is on this machine's disk."""
+    user: int | None = None
+    """The user who runs it; None for the worker's own."""
+
+
+def build_launch_request(
+    program: str | Sequence[str], files: Mapping[str, str] | None, limits: Limits, policy: seccomp.Policy, folder: str
+) -> dict[str, Any]:
+    """Return the launcher's request, without its confinement of files."""
+    machine = seccomp.architecture()
+    given = dict(files or {})
+    if isinstance(program, str):
+        given[MAIN] = program
+    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"])
+    environment = {"PATH": path, "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        "machine": machine,
+        "argv": argv_of(program),
+        "environment": environment,
+        "files": _encoded(given),
+        "folder": folder,
+        "filter": base64.b64encode(seccomp.program(machine, policy)).decode(),
+        "limits": _rlimits(limits),
+        "landlock": None,
+        "uid": None,
+    }
+
+
+def _rlimits(limits: Limits) -> dict[str, int]:
+    return {
+        "AS": limits.memory_bytes,
+        "CPU": math.ceil(limits.seconds) + 1,
+        "FSIZE": limits.disk_bytes,
+        "NOFILE": OPEN_FILES,
+        "CORE": 0,
+    }
+
+
+def _encoded(files: Mapping[str, str] | None) -> dict[str, str]:
+    """Return files in base64, as the launcher reads them."""
+    for name in files or {}:
+        parts = Path(name).parts
+        if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
+            raise SandboxError(f"the file name {name!r} leads out of the program's folder; give a relative one")
+    return {name: base64.b64encode(text.encode(errors="replace")).decode() for name, text in (files or {}).items()}
+
+
+def argv_of(program: str | Sequence[str]) -> list[str]:
+    """Return the command; this interpreter runs Python source, with the standard library alone.
+
+    Raises:
+        SandboxError: The command is no absolute path to a program.
+    """
+    if isinstance(program, str):
+        return [sys.executable, "-E", "-s", "-S", "-B", "-X", "utf8", MAIN]
+    argv = list(program)
+    if not argv or not Path(argv[0]).is_absolute() or not os.access(argv[0], os.X_OK):
+        raise SandboxError(f"{argv[0] if argv else ''!r} is no absolute path to a program")
+    return argv
+
+
+def readable(more: Sequence[str] = ()) -> list[str]:
+    """Return the paths that a program may read and execute."""
+    own = [sys.base_prefix, sys.prefix, *more]
+    return [path for path in dict.fromkeys([*SYSTEM, *own]) if Path(path).exists()]
+
+
+def nobody(paths: Sequence[str], *, bounded: bool) -> int | None:
+    """Return an unused user, where the worker is root and such a user can reach the paths; else None.
+
+    Raises:
+        SandboxError: The number of processes must be bounded, which does not bind root, and only root can reach the paths.
+    """
+    if os.geteuid() != 0:
+        return None
+    if all(_is_open(Path(path)) and _is_open(Path(path).resolve()) for path in paths):
+        return random.choice(NOBODIES)  # noqa: S311 - no secret
+    if bounded:
+        shut = next(path for path in paths if not (_is_open(Path(path)) and _is_open(Path(path).resolve())))
+        raise SandboxError(f"the worker is root, whom no limit on processes binds, and nobody else can reach {shut}")
+    return None
+
+
+def _is_open(path: Path) -> bool:
+    """Tell whether every user may reach the path."""
+    return all(parent.stat().st_mode & 0o001 for parent in path.parents)
 
 
 @contextmanager
@@ -47,66 +210,42 @@ def _remove(folder: Path) -> None:
             subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - fixed commands on our own folder
 
 
-def overfull(folder: Path, limits: Limits) -> str:
-    """Return what is wrong with the size of a folder, if anything; at most as many entries are looked at as it may have."""
-    most = max(1000, limits.disk_bytes // BLOCK_BYTES)
-    entries = total = 0
-    pending = [str(folder)]
-    while pending:
+def supervise(launch: Launch, limits: Limits) -> Execution:
+    """Run the program and return how it ended.
+
+    Raises:
+        SandboxError: The program could not be confined, so it did not run.
+    """
+    with _slots, contextlib.ExitStack() as stack:
+        report, report_end = os.pipe()
+        stack.callback(os.close, report)
+        request = stack.enter_context(os.fdopen(os.memfd_create("request"), "w+b"))
+        request.write(json.dumps({**launch.request, "report": report_end}).encode())
+        request.seek(0)
+        started = time.monotonic()
         try:
-            with os.scandir(pending.pop()) as found:
-                for entry in found:
-                    entries += 1
-                    with contextlib.suppress(OSError):
-                        facts = entry.stat(follow_symlinks=False)
-                        total += facts.st_blocks * 512
-                        if entry.is_dir(follow_symlinks=False):
-                            pending.append(entry.path)
-                    if entries > most:
-                        return f"it made more than {most} files"
+            process = subprocess.Popen(  # noqa: S603 - our own launcher
+                [*launch.prefix, sys.executable, "-I", "-S", "-B", str(LAUNCHER)],
+                stdin=request,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(report_end,),
+                env={},
+                start_new_session=True,
+                user=launch.user,
+                group=launch.user,
+                extra_groups=None if launch.user is None else (),
+            )
         except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:  # below it nobody would see what is written
-                return "it made folders too deep"
-    return f"it wrote more than {limits.disk_bytes} bytes to disk" if total > limits.disk_bytes else ""
-
-
-LAUNCHER = Path(__file__).with_name("launcher.py")
-
-AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
-"""Programs at once in one worker process; further ones wait, and their clock has not begun."""
-
-GLANCE_SECONDS = 0.05
-"""Between two looks at the clock and at what the program has written to disk."""
-
-REAP_SECONDS = 5.0
-"""Within which a killed process is gone; beyond, the machine is in trouble."""
-
-_READ_BYTES = 64 * 1024
-_BEGUN = "+"
-"""What the launcher reports as its last word before it becomes the program."""
-
-_SIGNALLED = 128
-"""bubblewrap leaves with this and the number of the signal that ended the program."""
-
-_LIMIT_SIGNALS = {signal.SIGXCPU: "it used more processor time than it may", signal.SIGXFSZ: "it wrote more to disk than it may"}
-_LIMIT_ERRORS = ("MemoryError", "RecursionError")
-
-_slots = threading.BoundedSemaphore(AT_ONCE)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """How a program is started in a sandbox."""
-
-    sandbox: SandboxName
-    prefix: Sequence[str]
-    """What comes before the launcher's own command."""
-    asked: Mapping[str, Any]
-    """What the launcher is told, but for where it reports."""
-    folder: Path | None = None
-    """The program's folder, where it lies on this machine's disk."""
-    user: int | None = None
-    """Whoever it is started as, where that is not the worker's own user."""
+            raise SandboxError(f"{launch.sandbox} does not start: {error}") from None
+        finally:
+            os.close(report_end)
+        watched = _Watched(process, limits, launch.folder, started)
+        try:
+            _watch(watched)
+        finally:
+            _end(process)
+        return _execution(launch.sandbox, watched, report)
 
 
 @dataclass
@@ -120,46 +259,8 @@ class _Watched:
     truncated: bool = False
 
 
-def supervise(launch: Launch, limits: Limits) -> Execution:
-    """Run the program and return its end.
-
-    Raises:
-        SandboxError: It could not be confined, so it did not run.
-    """
-    with _slots, contextlib.ExitStack() as stack:
-        report, told = os.pipe()
-        stack.callback(os.close, report)
-        asked = stack.enter_context(os.fdopen(os.memfd_create("asked"), "w+b"))
-        asked.write(json.dumps({**launch.asked, "told": told}).encode())
-        asked.seek(0)
-        started = time.monotonic()
-        try:
-            process = subprocess.Popen(  # noqa: S603 - our own launcher
-                [*launch.prefix, sys.executable, "-I", "-S", "-B", str(LAUNCHER)],
-                stdin=asked,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=(told,),
-                env={},
-                start_new_session=True,
-                user=launch.user,
-                group=launch.user,
-                extra_groups=None if launch.user is None else (),
-            )
-        except OSError as error:
-            raise SandboxError(f"{launch.sandbox} does not start: {error}") from None
-        finally:
-            os.close(told)
-        watched = _Watched(process, limits, launch.folder, started)
-        try:
-            _attend(watched)
-        finally:
-            _end(process)
-        return _execution(launch.sandbox, watched, report)
-
-
-def _attend(watched: _Watched) -> None:
-    """Read until the process has ended, or uses more than it may."""
+def _watch(watched: _Watched) -> None:
+    """Read output until the process has ended or exceeds a limit."""
     process = watched.process
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
         ended = os.pidfd_open(process.pid)
@@ -192,12 +293,12 @@ def _attend(watched: _Watched) -> None:
 
 
 def _read(watched: _Watched, fd: int) -> bool:
-    """Take what there is; False where nothing more will come, or nothing is there."""
+    """Read available output; False at its end, or where there is none."""
     try:
         part = os.read(fd, _READ_BYTES)
     except BlockingIOError:
         return False
-    left = watched.limits.output_bytes - sum(len(held) for held in watched.output.values())
+    left = watched.limits.output_bytes - sum(len(output) for output in watched.output.values())
     watched.output[fd] += part[:left]
     if len(part) > left:
         watched.truncated = True
@@ -205,8 +306,31 @@ def _read(watched: _Watched, fd: int) -> bool:
     return bool(part)
 
 
+def overfull(folder: Path, limits: Limits) -> str:
+    """Return which limit a folder exceeds, else nothing; it reads at most as many entries as the folder may have."""
+    most = max(1000, limits.disk_bytes // BLOCK_BYTES)
+    entries = total = 0
+    pending = [str(folder)]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries_here:
+                for entry in entries_here:
+                    entries += 1
+                    with contextlib.suppress(OSError):
+                        facts = entry.stat(follow_symlinks=False)
+                        total += facts.st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.path)
+                    if entries > most:
+                        return f"it made more than {most} files"
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # below it nobody would see what is written
+                return "it made folders too deep"
+    return f"it wrote more than {limits.disk_bytes} bytes to disk" if total > limits.disk_bytes else ""
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the whole group before its leader is reaped, so that its number cannot have passed to somebody else."""
+    """Kill the whole group before its leader is reaped, so that its number cannot have passed to another process."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     try:
@@ -222,23 +346,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _execution(sandbox: SandboxName, watched: _Watched, report: int) -> Execution:
     os.set_blocking(report, False)
     try:
-        told = os.read(report, 4096).decode(errors="replace")
+        message = os.read(report, 4096).decode(errors="replace")
     except BlockingIOError:
-        told = ""
-    stdout, stderr = (held.decode(errors="replace") for held in watched.output.values())
-    if told != _BEGUN and not (told == "" and watched.stopped):
-        why = told.removeprefix(_BEGUN) or stderr.strip() or f"it left with {watched.process.returncode}"
+        message = ""
+    stdout, stderr = (output.decode(errors="replace") for output in watched.output.values())
+    if message != _BEGUN and not (message == "" and watched.stopped):
+        why = message.removeprefix(_BEGUN) or stderr.strip() or f"it left with {watched.process.returncode}"
         raise SandboxError(f"{sandbox} could not confine the program: {why[:ERROR_CHARACTERS]}")
     code = watched.process.returncode
     if sandbox == "bubblewrap" and code > _SIGNALLED:
         code = _SIGNALLED - code
-    status, error = _judged(code, watched.stopped, stderr)
+    status, error = _status_of(code, watched.stopped, stderr)
     wall = int((time.monotonic() - watched.started) * 1000)
     own = None if watched.stopped or code < 0 else code
     return Execution(status, stdout, stderr, wall, watched.truncated, sandbox, error[:ERROR_CHARACTERS], own)
 
 
-def _judged(code: int, stopped: str, stderr: str) -> tuple[ExecutionStatus, str]:
+def _status_of(code: int, stopped: str, stderr: str) -> tuple[ExecutionStatus, str]:
     if stopped:
         return "limit", stopped
     if code == 0:
@@ -249,121 +373,12 @@ def _judged(code: int, stopped: str, stderr: str) -> tuple[ExecutionStatus, str]
     if last.startswith(_LIMIT_ERRORS):
         return "limit", last
     if code < 0:
-        return "raised", f"it was ended by {_named(-code)}"
+        return "raised", f"it was ended by {_signal_name(-code)}"
     return "raised", last or f"it left with exit code {code}"
 
 
-def _named(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-MAIN = "main.py"
-"""The file that Python source is put into."""
-
-OPEN_FILES = 256
-
-NOBODIES = range(61184, 65520)
-"""Users that nobody is, one a run, where the worker is root: systemd's range for users that come and go."""
-
-THREADS = 64
-"""Threads and processes together that a run may have beside the processes that its limits grant."""
-
-SYSTEM = (
-    "/usr",
-    "/bin",
-    "/lib",
-    "/lib64",
-    "/etc/ld.so.cache",
-    "/etc/alternatives",
-    "/dev/null",
-    "/dev/zero",
-    "/dev/urandom",
-    "/dev/random",
-)
-"""What a program may read of the system beside the interpreter: libraries and programs, no settings, nobody's files."""
-
-
-def readable(more: Sequence[str] = ()) -> list[str]:
-    """Return the paths that a program may read and execute."""
-    own = [sys.base_prefix, sys.prefix, *more]
-    return [path for path in dict.fromkeys([*SYSTEM, *own]) if Path(path).exists()]
-
-
-def argv_of(program: str | Sequence[str]) -> list[str]:
-    """Return the command: Python source is run by this interpreter, with the standard library alone.
-
-    Raises:
-        SandboxError: The command is no absolute path to a program.
-    """
-    if isinstance(program, str):
-        return [sys.executable, "-E", "-s", "-S", "-B", "-X", "utf8", MAIN]
-    argv = list(program)
-    if not argv or not Path(argv[0]).is_absolute() or not os.access(argv[0], os.X_OK):
-        raise SandboxError(f"{argv[0] if argv else ''!r} is no absolute path to a program")
-    return argv
-
-
-def build_launch_request(
-    program: str | Sequence[str], files: Mapping[str, str] | None, limits: Limits, policy: seccomp.Policy, folder: str
-) -> dict[str, Any]:
-    """Return what the launcher is told, but for its confinement on files."""
-    machine = seccomp.architecture()
-    given = dict(files or {})
-    if isinstance(program, str):
-        given[MAIN] = program
-    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"])
-    environment = {"PATH": path, "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {
-        "machine": machine,
-        "argv": argv_of(program),
-        "environment": environment,
-        "files": _encoded(given),
-        "folder": folder,
-        "filter": base64.b64encode(seccomp.program(machine, policy)).decode(),
-        "limits": _rlimits(limits),
-        "landlock": None,
-        "uid": None,
-    }
-
-
-def _rlimits(limits: Limits) -> dict[str, int]:
-    return {
-        "AS": limits.memory_bytes,
-        "CPU": math.ceil(limits.seconds) + 1,
-        "FSIZE": limits.disk_bytes,
-        "NOFILE": OPEN_FILES,
-        "CORE": 0,
-    }
-
-
-def nobody(paths: Sequence[str], *, bounded: bool) -> int | None:
-    """Return a user that nobody is, where the worker is root and such a user can reach the paths; else None.
-
-    Raises:
-        SandboxError: The number of processes is to be bounded, and only root can reach the paths, whom no such limit binds.
-    """
-    if os.geteuid() != 0:
-        return None
-    if all(_is_open(Path(path)) and _is_open(Path(path).resolve()) for path in paths):
-        return random.choice(NOBODIES)  # noqa: S311 - no secret
-    if bounded:
-        shut = next(path for path in paths if not (_is_open(Path(path)) and _is_open(Path(path).resolve())))
-        raise SandboxError(f"the worker is root, whom no limit on processes binds, and nobody else can reach {shut}")
-    return None
-
-
-def _is_open(path: Path) -> bool:
-    """True where anybody may go through to the path."""
-    return all(parent.stat().st_mode & 0o001 for parent in path.parents)
-
-
-def _encoded(files: Mapping[str, str] | None) -> dict[str, str]:
-    """Return files as the launcher reads them."""
-    for name in files or {}:
-        parts = Path(name).parts
-        if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
-            raise SandboxError(f"the file name {name!r} leads out of the program's folder; give a relative one")
-    return {name: base64.b64encode(text.encode(errors="replace")).decode() for name, text in (files or {}).items()}

@@ -13,7 +13,7 @@ from gradeloop.sandbox.execution import SandboxError
 Architecture = Literal["x86_64", "aarch64"]
 
 _AUDIT: dict[Architecture, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""linux/audit.h: a call that came by another architecture's door has other numbers."""
+"""The architectures of linux/audit.h: a call by another architecture's interface has other numbers."""
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 EPERM, EINVAL, ENOTTY, ENOSYS = 1, 22, 25, 38
@@ -22,7 +22,7 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 _NEW = 424
-"""From here on numbers are the same everywhere, and programs expect older kernels to lack them."""
+"""The number from which on all architectures agree, and programs expect older kernels to lack the calls."""
 
 _CLONE_THREAD = 0x00010000
 _CLONE_REFUSED = 0x7E028000
@@ -39,12 +39,12 @@ Instruction = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Policy:
-    """What differs from run to run."""
+    """The part of the filter that differs from run to run."""
 
     processes: bool
     """Whether the program may start others."""
     signals: bool
-    """Whether it may send signals; only where something else keeps them among its own."""
+    """Whether it may send signals, which is safe where something else confines them to its own processes."""
 
 
 @functools.cache
@@ -53,21 +53,21 @@ def _tables() -> dict[str, dict[str, list[int]]]:
 
 
 def architecture() -> Architecture:
-    """Return this machine's.
+    """Return this machine's architecture.
 
     Raises:
         SandboxError: It is neither x86_64 nor aarch64.
     """
-    found = platform.machine()
-    if found == "x86_64":
+    machine = platform.machine()
+    if machine == "x86_64":
         return "x86_64"
-    if found in {"aarch64", "arm64"}:
+    if machine in {"aarch64", "arm64"}:
         return "aarch64"
-    raise SandboxError(f"no table of system calls for {found!r}; there are x86_64 and aarch64")
+    raise SandboxError(f"no table of system calls for {machine!r}; there are x86_64 and aarch64")
 
 
 def number(name: str, machine: Architecture) -> int:
-    """Return a system call's number; -1 where the architecture has none."""
+    """Return the number of a system call; -1 where the architecture has none."""
     at = 0 if machine == "x86_64" else 1
     return next(table[name][at] for table in _tables().values() if name in table)
 
@@ -84,16 +84,16 @@ def program(machine: Architecture, policy: Policy) -> bytes:
     if machine == "x86_64":
         lines += [(_AT_LEAST, 0, 1, _X32), _returns(ERRNO | ENOSYS)]
     tables = _tables()
-    lines += _each(tables["allowed"], machine, [_returns(ALLOW)])
-    lines += _each(tables["silent"], machine, [_returns(ERRNO)])
+    lines += _for_calls(tables["allowed"], machine, [_returns(ALLOW)])
+    lines += _for_calls(tables["silent"], machine, [_returns(ERRNO)])
     for name, block in _examined(policy).items():
-        lines += _each({name: tables["examined"][name]}, machine, block)
+        lines += _for_calls({name: tables["examined"][name]}, machine, block)
     lines += [(_AT_LEAST, 0, 1, _NEW), _returns(ERRNO | ENOSYS), _returns(ERRNO | EPERM)]
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
 
 
 def _examined(policy: Policy) -> dict[str, list[Instruction]]:
-    """Return what happens with each call whose arguments count; the number is in the accumulator, and is not needed any more."""
+    """Return the instructions for every call whose arguments count; they may overwrite the accumulator."""
     start = [_returns(ALLOW if policy.processes else ERRNO | EPERM)]
     signal = [_returns(ALLOW if policy.signals else ERRNO | EPERM)]
     shape = (_ANY_BIT, 0, 1, _CLONE_REFUSED)
@@ -107,7 +107,7 @@ def _examined(policy: Policy) -> dict[str, list[Instruction]]:
         "tkill": signal,
         "tgkill": signal,
         "prlimit64": _only(0, (0,), EPERM),
-        "fcntl": _but(1, _FCNTL_REFUSED, EPERM),
+        "fcntl": _all_but(1, _FCNTL_REFUSED, EPERM),
         "ioctl": _only(1, _IOCTL_ALLOWED, ENOTTY),
         "prctl": _only(0, _PRCTL_ALLOWED, EINVAL),
         "socketpair": _only(0, (1,), EPERM),
@@ -121,26 +121,26 @@ def _returns(what: int) -> Instruction:
 
 
 def _argument(index: int, *, high: bool = False) -> Instruction:
-    """Load half of an argument; both architectures are little-endian."""
+    """Return the instruction that loads half of an argument; both architectures are little-endian."""
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index + 4 * high)
 
 
 def _one_of(values: tuple[int, ...], otherwise: int) -> list[Instruction]:
-    found = [line for value in values for line in ((_EQUAL, 0, 1, value), _returns(ALLOW))]
-    return [*found, _returns(ERRNO | otherwise)]
+    allowed = [line for value in values for line in ((_EQUAL, 0, 1, value), _returns(ALLOW))]
+    return [*allowed, _returns(ERRNO | otherwise)]
 
 
 def _only(index: int, values: tuple[int, ...], otherwise: int) -> list[Instruction]:
     return [_argument(index), *_one_of(values, otherwise)]
 
 
-def _but(index: int, values: tuple[int, ...], otherwise: int) -> list[Instruction]:
+def _all_but(index: int, values: tuple[int, ...], otherwise: int) -> list[Instruction]:
     refused = [line for value in values for line in ((_EQUAL, 0, 1, value), _returns(ERRNO | otherwise))]
     return [_argument(index), *refused, _returns(ALLOW)]
 
 
-def _each(names: dict[str, list[int]], machine: Architecture, block: list[Instruction]) -> list[Instruction]:
-    """Return the block behind a comparison with each name's number; every block ends with a return."""
+def _for_calls(names: dict[str, list[int]], machine: Architecture, block: list[Instruction]) -> list[Instruction]:
+    """Return the block behind a comparison with every name's number; a block ends with a return."""
     at = 0 if machine == "x86_64" else 1
-    numbers = [numbers[at] for numbers in names.values() if numbers[at] >= 0]
-    return [line for each in numbers for line in ((_EQUAL, 0, len(block), each), *block)]
+    numbers = [by_machine[at] for by_machine in names.values() if by_machine[at] >= 0]
+    return [line for number in numbers for line in ((_EQUAL, 0, len(block), number), *block)]

@@ -1,4 +1,4 @@
-"""How sure a pass rate is, and a difference of two: intervals of 95 %, and what chance alone does."""
+"""The 95 % intervals of pass rates and of their differences, and McNemar's test."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,18 +11,18 @@ _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 class Interval(Strict):
-    """The bounds between which a rate, or a difference of two, lies with 95 % confidence."""
+    """The 95 % confidence interval of a rate, or of a difference of two."""
 
     low: float
     high: float
 
 
 def wilson(passed: float, runs: int) -> Interval:
-    """Return Wilson's score interval of a pass rate; unlike the usual one it holds for few runs, and at 0 and 1.
+    """Return Wilson's score interval of a rate, which unlike the usual interval holds for few runs, and at 0 and 1.
 
     Args:
-        passed: How many passed; a fraction where what was run is a mean itself; then the interval is too wide, never too narrow.
-        runs: How many there were, 1 at least.
+        passed: How many passed; a fraction where the runs are means themselves, and then the interval is too wide, never too narrow.
+        runs: How many there were, at least 1.
 
     Source: Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953.
     """
@@ -33,7 +33,7 @@ def wilson(passed: float, runs: int) -> Interval:
 
 
 def difference(passed: int, runs: int, passed_before: int, runs_before: int) -> Interval:
-    """Return the interval of the rate now minus the rate before, of runs that have nothing to do with each other.
+    """Return the interval of the rate now minus the rate before, of independent runs.
 
     Source: Newcombe 1998, method 10, https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8<873::AID-SIM779>3.0.CO;2-I.
     """
@@ -41,10 +41,10 @@ def difference(passed: int, runs: int, passed_before: int, runs_before: int) -> 
 
 
 def paired_difference(now: Sequence[float], before: Sequence[float]) -> Interval:
-    """Return the interval of the mean pass rate now minus the one before, of the same cases, one at least.
+    """Return the interval of the mean pass rate now minus the one before, of the same cases, at least one.
 
-    A case counts once, however often it was run: runs of one case resemble each other, so that more of them tell little of other cases. Of
-    cases with one run each this is the source's method; of means it is too wide, never too narrow.
+    A case counts once, however often it ran: runs of one case resemble each other, so that more of them say little about other cases.
+    With one run for each case this is the source's method; with means the interval is too wide, never too narrow.
 
     Source: Newcombe 1998, paired method 10, https://doi.org/10.1002/(SICI)1097-0258(19981130)17:22<2635::AID-SIM954>3.0.CO;2-C.
     """
@@ -68,7 +68,7 @@ def _joined(one: float, other: float, correlation: float) -> float:
 
 
 def mcnemar(fell: int, rose: int) -> float:
-    """Return how often chance alone would be as uneven as this, 0 to 1: McNemar's exact test, two-sided, of the cases that changed.
+    """Return the two-sided p-value, 0 to 1, of McNemar's exact test on the cases whose verdict changed.
 
     Source: McNemar 1947, https://doi.org/10.1007/BF02295996; exact as in https://doi.org/10.1186/1471-2288-13-91.
     """
@@ -77,7 +77,7 @@ def mcnemar(fell: int, rose: int) -> float:
 
 
 def _tosses(count: int, heads: int) -> float:
-    """Return the probability of so many heads in so many tosses, by logarithms: 100,000 tosses are as fast as ten."""
+    """Return the probability of so many heads in so many tosses; logarithms make 100,000 tosses as fast as ten."""
     return math.exp(math.lgamma(count + 1) - math.lgamma(heads + 1) - math.lgamma(count - heads + 1) - count * math.log(2))
 
 

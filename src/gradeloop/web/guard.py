@@ -1,17 +1,74 @@
-"""What a request has to be before the live page looks at it: to this very address, from this very page, and small."""
+"""The door of the live page: its port, and the guard that refuses requests to another address, from another site, or too large."""
 
 import hmac
 import json
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from gradeloop.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
+VARIABLE = "GRADELOOP_PAGE_PORT"
+HOST = "127.0.0.1"
+DEFAULT = 8244
+"""A port near Temporal's own 8233; always the same, so that an open page finds the next `gradeloop dev` again."""
+
+_PORTS = 65536
+
+
+def asked_port(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return the port that the environment names; None where it names none.
+
+    Raises:
+        InvalidRequest: It is no port.
+    """
+    named = environment.get(VARIABLE, "").strip()
+    if not named:
+        return None
+    if not named.isdecimal() or len(named) > len(str(_PORTS)) or int(named) >= _PORTS:
+        raise InvalidRequest(f"{VARIABLE} is {named!r}; write a port from 1 to {_PORTS - 1}, or 0 for a free one")
+    return int(named)
+
+
+def listening(port: int | None) -> socket.socket:
+    """Return a socket that listens on this machine's own address alone: on this port, else on the default or a free one.
+
+    Raises:
+        InvalidRequest: The named port cannot be opened.
+    """
+    if port is not None:
+        try:
+            return _bound(port)
+        except OSError as error:
+            raise InvalidRequest(
+                f"{VARIABLE} is {port}, a port that cannot be opened ({error.strerror}); choose another, or unset it"
+            ) from None
+    try:
+        return _bound(DEFAULT)
+    except OSError:
+        return _bound(0)
+
+
+def _bound(port: int) -> socket.socket:
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what is left of closed connections holds no port
+        found.bind((HOST, port))
+        found.listen(128)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
 BODY_BYTES = 1536 * 1024
-"""Above the largest rubric that a thread takes, and below what would hurt to hold."""
+"""The most bytes of a body: above the largest rubric that a thread takes, and little enough for memory."""
 
 TOKEN_HEADER = "x-gradeloop-token"  # noqa: S105 - a header's name
 
@@ -19,7 +76,7 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The frame of every answer. A document's own policy, which names its scripts by their hashes, holds beside it: both must agree."""
+"""The policy of every answer. A document's own, which names its scripts by their hashes, applies beside it: both must allow."""
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -36,7 +93,7 @@ _RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADE
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request is not looked at."""
+    """A request that is refused: the status of the answer, and why."""
 
     status: int
     why: str
@@ -51,37 +108,37 @@ class Guard:
     token: str
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answer a request that may be answered, and refuse every other one."""
+        """Pass an allowed request on, and refuse every other one."""
         if scope["type"] != "http":
             return
         body = b""
         refusal = self.refusal(scope["method"], _single(scope["headers"]))
         if refusal is None and scope["method"] == "POST":
-            body, refusal = await _body(receive)
+            body, refusal = await _read_body(receive)
         guarded = _Guarded(send)
         if refusal:
             await guarded.refuse(refusal)
         else:
-            await self.app(scope, _given(body, receive), guarded)
+            await self.app(scope, _replayed(body, receive), guarded)
 
     def refusal(self, method: str, headers: Mapping[str, str]) -> Refusal | None:
         """Return why a request with these headers is refused; None where it is not.
 
         Args:
             method: GET, POST or another.
-            headers: By name in lower case; one that was sent twice has both values, and so equals nothing.
+            headers: Values by name in lower case; a header that was sent twice has both values, and so equals nothing.
         """
         host = headers.get("host", "")
         if host not in {f"127.0.0.1:{self.port}", f"localhost:{self.port}"}:
             return Refusal(421, f"this page is served at http://127.0.0.1:{self.port}; open that address")
         if method == "GET":
-            return _unseen(headers)
+            return _refusal_to_read(headers)
         if method == "POST":
-            return self._unheard(headers, f"http://{host}")
+            return self._refusal_to_change(headers, f"http://{host}")
         return Refusal(405, "only GET and POST are allowed")
 
-    def _unheard(self, headers: Mapping[str, str], origin: str) -> Refusal | None:
-        """Say why a request that changes something is refused."""
+    def _refusal_to_change(self, headers: Mapping[str, str], origin: str) -> Refusal | None:
+        """Return why a request that changes something is refused; None where it is not."""
         if headers.get("origin", origin) != origin or headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return Refusal(403, "the request came from another site; send it from the page itself")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -92,8 +149,8 @@ class Guard:
         return _too_large() if not length.isdecimal() or len(length) > len(str(BODY_BYTES)) or int(length) > BODY_BYTES else None
 
 
-def _unseen(headers: Mapping[str, str]) -> Refusal | None:
-    """Say why a reading is refused: another site may link here, and neither frame, load nor fetch.
+def _refusal_to_read(headers: Mapping[str, str]) -> Refusal | None:
+    """Return why a GET is refused, if it is: another site may link here, but neither frame, load nor fetch.
 
     `same-site` is another site too: every port of this machine is.
     """
@@ -117,8 +174,8 @@ def _single(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
-async def _body(receive: "Receive") -> tuple[bytes, Refusal | None]:
-    """Read a request's body, and no more of it than it may have, whatever it says of its length."""
+async def _read_body(receive: "Receive") -> tuple[bytes, Refusal | None]:
+    """Read a request's body up to the limit, whatever its header says of the length."""
     body = b""
     while True:
         message = await receive()
@@ -131,8 +188,8 @@ async def _body(receive: "Receive") -> tuple[bytes, Refusal | None]:
             return body, None
 
 
-def _given(body: bytes, receive: "Receive") -> "Receive":
-    """Return what hands the body over, and then whatever else comes."""
+def _replayed(body: bytes, receive: "Receive") -> "Receive":
+    """Return a receiver that hands over a body that was read, and then whatever else comes."""
     unread = [body]
 
     async def give() -> "Message":
@@ -142,7 +199,7 @@ def _given(body: bytes, receive: "Receive") -> "Receive":
 
 
 class _Guarded:
-    """Sends answers with the headers that every one of them has."""
+    """Sends answers with the headers that every answer has."""
 
     def __init__(self, send: "Send") -> None:
         self._send = send
@@ -155,7 +212,7 @@ class _Guarded:
         await self._send(message)
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Answer with a sentence, and have the connection end: a body may still be on its way."""
+        """Answer with why, and close the connection: a body may still be on its way."""
         body = json.dumps({"error": refusal.why}).encode()
         named = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close", "allow": "GET, POST"}
         headers = [(name.encode(), value.encode()) for name, value in named.items()]

@@ -1,11 +1,13 @@
-"""The pages: the index, a thread, a batch."""
+"""The pages of `gradeloop dev`: the index, threads with the actions that people take on them, and batches."""
 
 import asyncio
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from temporalio.client import WorkflowExecutionStatus
@@ -14,14 +16,16 @@ from temporalio.service import RPCError
 from gradeloop.batches.contract import BatchSummary, Case, CaseResult
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import error_of_rpc
-from gradeloop.contract.thread import ThreadState
-from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
+from gradeloop.contract.base import Strict
+from gradeloop.contract.thread import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest, ResumeRequest, ThreadState, parse_update
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, explain
+from gradeloop.files.rubric import refuse_bad
+from gradeloop.files.yaml import read_placed
 from gradeloop.reports.html import document
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import batch_page, batch_report, read_case_report, thread_of, with_thread
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
-from gradeloop.web.actions import act
 from gradeloop.web.site import (
     ShownPage,
     Site,
@@ -29,7 +33,8 @@ from gradeloop.web.site import (
     answer,
     batch_path,
     case_path,
-    knows,
+    in_time,
+    is_known,
     main_of,
     read_id,
     tag_of,
@@ -38,23 +43,10 @@ from gradeloop.web.site import (
 )
 
 THREADS, BATCHES = 50, 20
-"""How many are listed; `gradeloop list` and `gradeloop batches list` know the rest."""
+"""How many are listed; `gradeloop list` and `gradeloop batches list` list the rest."""
 
-
-@dataclass(frozen=True)
-class ThreadLink:
-    """A thread in the list."""
-
-    path: str
-    thread: ListedThread
-
-
-@dataclass(frozen=True)
-class BatchLink:
-    """A batch in the list."""
-
-    path: str
-    batch: BatchSummary
+NEWEST = 10**9
+"""A position after every event, for asking how many there are."""
 
 
 class Index:
@@ -65,47 +57,39 @@ class Index:
 
     async def show(self, request: Request) -> Response:
         """Answer with the lists."""
-        html = await self._html()
-
-        async def made() -> str:
-            return html
-
-        return await answer(request, tag_of(main_of(html)), made)
-
-    async def _html(self) -> str:
         problems: list[str] = []
-        found, batches = await self._threads(problems), await self._batches(problems)
-        return document(
+        listed: list[ListedThread] = []
+        batches: list[BatchSummary] = []
+        try:
+            listed = [thread async for thread in threads(self._site.client.temporal, limit=THREADS)]
+        except GradeloopError as error:
+            problems.append(str(error))
+        try:
+            batches = await self._site.batches.summaries(BATCHES)
+        except GradeloopError as error:
+            problems.append(str(error))
+        page = document(
             "live_index.html",
             title="gradeloop dev",
             scripts=("live.js",),
             styles=("live.css",),
             live=SteeredPage(token=self._site.token, path="/", open=True),
-            threads=found,
+            threads=listed,
             batches=batches,
             problems=problems,
+            thread_path=thread_path,
+            batch_path=batch_path,
             ui=self._site.connection.ui,
         )
 
-    async def _threads(self, problems: list[str]) -> Sequence[ThreadLink]:
-        try:
-            return [
-                ThreadLink(thread_path(thread.thread_id), thread) async for thread in threads(self._site.client.temporal, limit=THREADS)
-            ]
-        except GradeloopError as error:
-            problems.append(str(error))
-            return ()
+        async def html() -> str:
+            return page
 
-    async def _batches(self, problems: list[str]) -> Sequence[BatchLink]:
-        try:
-            return [BatchLink(batch_path(summary.batch_id), summary) for summary in await self._site.batches.summaries(BATCHES)]
-        except GradeloopError as error:
-            problems.append(str(error))
-            return ()
+        return await answer(request, tag_of(main_of(page)), html)
 
 
 WORKER_SECONDS = 5.0
-"""How long a page waits for the thread's worker before it says that none answers; it goes on asking by itself."""
+"""How long a page waits for the thread's worker before it says that none answers; its script asks again."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +98,7 @@ class ThreadOnServer:
 
     mark: str
     """Another one whenever anything happened to the thread."""
+    run_id: str
     open: bool
     task_queue: str
 
@@ -128,14 +113,14 @@ class ThreadPages:
         """Answer with a thread's page; its worker is asked only where something has happened to the thread."""
         thread_id = read_id(request.path_params["thread"])
         path = thread_path(thread_id)
-        outside = await self._outside(thread_id)
+        on_server = await self._describe(thread_id)
         shown = self._site.shown(path)
-        if shown and shown.mark == outside.mark and knows(request, shown.tag):
+        if shown and shown.mark == on_server.mark and is_known(request, shown.tag):
             return unchanged(shown.tag)
         await self._site.wake(thread_id)
-        state, tag = await self._standing(thread_id, outside)
-        self._site.remember(path, ShownPage(outside.mark, tag))
-        live = SteeredPage(token=self._site.token, path=path, thread=path, status=state.status, open=outside.open, tag=tag)
+        state, tag = await self._read_state(thread_id, on_server)
+        self._site.remember(path, ShownPage(on_server.mark, tag))
+        live = SteeredPage(token=self._site.token, path=path, thread=path, status=state.status, open=on_server.open, tag=tag)
 
         async def html() -> str:
             return await asyncio.to_thread(run_page, await read_thread_report(self._site.client, thread_id), live=live)
@@ -143,39 +128,167 @@ class ThreadPages:
         return await answer(request, tag, html)
 
     async def act(self, request: Request) -> Response:
-        """Take what a person says to a thread."""
-        await act(self._site, read_id(request.path_params["thread"]), request.path_params["action"], await body_of(request))
+        """Take a person's action to a thread; the next look at its page reads the thread anew."""
+        thread_id, action = read_id(request.path_params["thread"]), request.path_params["action"]
+        body = await read_body(request)
+        if action not in ACTIONS:
+            raise InvalidRequest(f"Unknown action {action!r}. Known: {', '.join(ACTIONS)}.")
+        await self._site.wake(thread_id)
+        no_worker = f"no worker answered for the thread {thread_id!r} within {ACTION_SECONDS:.0f} s; check its worker, then try again"
+        await in_time(ACTIONS[action](self._site, thread_id, body), ACTION_SECONDS, no_worker)
+        self._site.forget(thread_path(thread_id))
         return JSONResponse({"ok": True})
 
-    async def _outside(self, thread_id: str) -> ThreadOnServer:
+    async def _describe(self, thread_id: str) -> ThreadOnServer:
         try:
             found = await self._site.client.temporal.get_workflow_handle(thread_id).describe()
         except RPCError as error:
             raise error_of_rpc(error, thread_id) from None
         mark = f"{found.run_id} {found.history_length} {found.status}"
-        return ThreadOnServer(mark, found.status == WorkflowExecutionStatus.RUNNING, found.task_queue)
+        return ThreadOnServer(mark, found.run_id, found.status == WorkflowExecutionStatus.RUNNING, found.task_queue)
 
-    async def _standing(self, thread_id: str, outside: ThreadOnServer) -> tuple[ThreadState, str]:
-        """Return where the thread stands, and the tag of what its page shows.
+    async def _read_state(self, thread_id: str, on_server: ThreadOnServer) -> tuple[ThreadState, str]:
+        """Return the thread's state, and the tag of what its page shows.
 
-        Raises:
-            ServerUnreachable: Its worker has gone.
+        The Temporal run is a part of the tag, so that a closed thread that is opened again never looks the same.
         """
         client = self._site.client
         try:
             async with asyncio.timeout(WORKER_SECONDS):
-                state, events = await asyncio.gather(client.state(thread_id), client.events(thread_id, after=10**9))
+                state, events = await asyncio.gather(client.state(thread_id), client.events(thread_id, after=NEWEST))
         except TimeoutError:
-            queue = outside.task_queue
-            words = (
-                f"no worker answers for the thread {thread_id!r}; start one: gradeloop worker --task-queue {queue}, with the thread's tools"
-            )
-            raise ServerUnreachable(words) from None
-        return state, tag_of(state.model_dump_json(), str(events.total), str(outside.open))
+            start_one = f"start one: gradeloop worker --task-queue {on_server.task_queue}, with the thread's tools"
+            raise ServerUnreachable(f"no worker answers for the thread {thread_id!r}; {start_one}") from None
+        return state, tag_of(state.model_dump_json(), str(events.total), on_server.run_id, str(on_server.open))
 
 
-async def body_of(request: Request) -> dict[str, JsonValue]:
-    """Return what a script sent; nothing counts as an empty object.
+ACTION_SECONDS = 30.0
+"""How long a person who pressed a button waits for the thread to answer: longer than a worker's start."""
+
+RESUME_POLL_SECONDS = 0.1
+
+LOOK_SECONDS = 2.0
+"""The most that one look at a thread takes that is being resumed: a query to a run that closes meanwhile may never be answered."""
+
+Body = Mapping[str, JsonValue]
+
+
+class NewRubric(Strict):
+    """The content of the form for a new rubric."""
+
+    rubric: str
+    """The content of a rubric file: a list in text, YAML, or JSON."""
+
+
+async def _interrupt(site: Site, thread_id: str, _body: Body) -> None:
+    await site.client.interrupt(thread_id)
+
+
+async def _close(site: Site, thread_id: str, _body: Body) -> None:
+    await site.client.close_thread(thread_id)
+
+
+async def _resume(site: Site, thread_id: str, body: Body) -> None:
+    """Resume the run, and return once it goes on; nobody waits for its end here."""
+    budget = parse_update(ResumeRequest, body).budget
+    seen = (await site.client.events(thread_id, after=NEWEST)).total
+    resuming = site.begin(site.client.resume(thread_id, budget=budget))
+    try:
+        while not resuming.done() and not await _has_moved(site, thread_id, seen):
+            await asyncio.wait([resuming], timeout=RESUME_POLL_SECONDS)
+    except BaseException:
+        resuming.cancel()
+        raise
+    if resuming.done():
+        resuming.result()
+
+
+async def _has_moved(site: Site, thread_id: str, seen: int) -> bool:
+    """True where anything has happened since; False where the thread, which may just be opened again, gives no answer."""
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return (await site.client.events(thread_id, after=NEWEST)).total != seen
+    except (TimeoutError, GradeloopError):
+        return False
+
+
+async def _rubric(site: Site, thread_id: str, body: Body) -> None:
+    try:
+        text = NewRubric.model_validate(body).rubric
+    except ValidationError as error:
+        raise InvalidRequest(explain(error)) from None
+    rubric = pasted_rubric(text)
+    await site.client.supply_rubric(thread_id, rubric if isinstance(rubric, dict) else text)
+
+
+async def _decide(site: Site, thread_id: str, body: Body) -> None:
+    asked = parse_update(DecideRequest, body)
+    run, iteration = asked.grading_run_id, asked.iteration
+    await site.client.decide(thread_id, asked.criterion, asked.passed, by=asked.by, gap=asked.gap, grading_run_id=run, iteration=iteration)
+
+
+async def _override(site: Site, thread_id: str, body: Body) -> None:
+    asked = parse_update(OverrideRequest, body)
+    run, iteration = asked.grading_run_id, asked.iteration
+    await site.client.override(
+        thread_id, asked.criterion, asked.passed, why=asked.why, by=asked.by, grading_run_id=run, iteration=iteration
+    )
+
+
+async def _approve(site: Site, thread_id: str, body: Body) -> None:
+    asked = parse_update(ApproveRequest, body)
+    await site.client.approve(thread_id, asked.call, by=asked.by)
+
+
+async def _deny(site: Site, thread_id: str, body: Body) -> None:
+    asked = parse_update(DenyRequest, body)
+    await site.client.deny(thread_id, asked.call, why=asked.why, by=asked.by)
+
+
+ACTIONS: Mapping[str, Callable[[Site, str, Body], Coroutine[Any, Any, None]]] = {
+    "interrupt": _interrupt,
+    "resume": _resume,
+    "rubric": _rubric,
+    "decide": _decide,
+    "override": _override,
+    "approve": _approve,
+    "deny": _deny,
+    "close": _close,
+}
+"""The actions of a thread's page by the last segment of their path; each calls one method of the typed client."""
+
+_STRUCTURED = re.compile(r"\A\s*\{|^criteria\s*:", re.MULTILINE)
+"""What tells YAML or JSON from the list of a text file: an object has to name its criteria."""
+
+
+def pasted_rubric(text: str) -> JsonValue:
+    """Return a rubric that was pasted from a file: the text itself, or the object that its YAML or JSON describes.
+
+    Raises:
+        InvalidRequest: It is no rubric; the message names line, column, field and cure.
+    """
+    where = "the rubric"
+    if not _STRUCTURED.search(text):
+        refuse_bad(text, {}, (), where)
+        return text
+    value, placed = read_placed(text, where)
+    if _names_a_file(value):
+        raise InvalidRequest("prompt: a pasted rubric cannot refer to a file; paste the content of the file")
+    refuse_bad(value, placed, (), where)
+    return value
+
+
+def _names_a_file(value: JsonValue) -> bool:
+    """True where a prompt is in a file, which only the one who has the rubric's file can read."""
+    if isinstance(value, list):
+        return any(map(_names_a_file, value))
+    if not isinstance(value, dict):
+        return False
+    return str(value.get("prompt")).startswith("file://") or _names_a_file(value.get("criteria"))
+
+
+async def read_body(request: Request) -> dict[str, JsonValue]:
+    """Return the object that a script sent; an empty body is an empty object.
 
     Raises:
         InvalidRequest: It is no JSON object.
@@ -190,7 +303,7 @@ async def body_of(request: Request) -> dict[str, JsonValue]:
 
 
 REST = 9.0
-"""How many times as long as it took to read a batch it is let be: ten thousand cases are no second's work."""
+"""How many times as long as a batch took to read it is not read again: reading ten thousand cases takes more than a second."""
 
 
 class BatchPages:
@@ -200,11 +313,11 @@ class BatchPages:
         self._site = site
 
     async def show(self, request: Request) -> Response:
-        """Answer with a batch's page; its cases are read only where something has come of one."""
+        """Answer with a batch's page; its cases are read only where one has a new result."""
         batch_id = read_id(request.path_params["batch"])
         path, clock = batch_path(batch_id), asyncio.get_running_loop().time
         shown, began = self._site.shown(path), clock()
-        if shown and clock() < shown.again and knows(request, shown.tag):
+        if shown and clock() < shown.again and is_known(request, shown.tag):
             return unchanged(shown.tag)
         summary = await self._site.batches.summary(batch_id)
         tag = tag_of(summary.model_dump_json())
@@ -219,17 +332,17 @@ class BatchPages:
         return answered
 
     async def show_case(self, request: Request) -> Response:
-        """Answer with the page of a case; of one that is a thread of its own, with the thread's story."""
+        """Answer with the page of a case, with the report of its thread where it has one."""
         batch_id, case_id = read_id(request.path_params["batch"]), read_id(request.path_params["case"])
         case, result = await self._site.batches.case(batch_id, case_id)
         tag = tag_of(result.model_dump_json())
-        own = thread_of(result, batch_id)
-        path, thread = case_path(batch_id, case_id), thread_path(own) if own else None
+        thread_id = thread_of(result, batch_id)
+        path, thread = case_path(batch_id, case_id), thread_path(thread_id) if thread_id else None
         unsettled = result.status in {"queued", "waiting"}
         live = SteeredPage(token=self._site.token, path=path, thread=thread, open=unsettled, tag=tag)
 
         async def html() -> str:
-            return await asyncio.to_thread(run_page, await self._case_story(result, case, own), live=live)
+            return await asyncio.to_thread(run_page, await self._case_report(result, case, thread_id), live=live)
 
         return await answer(request, tag, html)
 
@@ -238,12 +351,12 @@ class BatchPages:
         await self._site.batch_client.pause(read_id(request.path_params["batch"]))
         return JSONResponse({"ok": True})
 
-    async def _case_story(self, result: CaseResult, case: Case, thread_id: str | None) -> RunReport:
-        story = read_case_report(result, case)
+    async def _case_report(self, result: CaseResult, case: Case, thread_id: str | None) -> RunReport:
+        report = read_case_report(result, case)
         if thread_id is None:
-            return story
+            return report
         try:
             await self._site.wake(thread_id)
             return with_thread(result, await read_thread_report(self._site.client, thread_id))
         except GradeloopError as error:
-            return story.model_copy(update={"notes": (*story.notes, f"the thread cannot be read now: {error}")})
+            return report.model_copy(update={"notes": (*report.notes, f"the thread cannot be read now: {error}")})

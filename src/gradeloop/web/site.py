@@ -1,4 +1,4 @@
-"""What the pages of `gradeloop dev` share: the client, the store, addresses, answers that tell what changed."""
+"""What the pages of `gradeloop dev` share: the client, the store, addresses, and answers with tags for what changed."""
 
 import asyncio
 import hashlib
@@ -22,16 +22,16 @@ from gradeloop.temporal.worker import wake_worker
 
 
 class SteeredPage(Live):
-    """A page that people steer from, and where what it shows stands."""
+    """A page that people act on, and the state of what it shows."""
 
     thread: str | None = None
-    """The path of the thread that is shown; of a case, of the thread that it was."""
+    """The path of the thread that is shown, or that a case ran as."""
     status: str | None = None
-    """Of a thread: idle, running, waiting or interrupted; None where this page takes no word."""
+    """The thread's status: idle, running, waiting or interrupted; None where this page takes no action."""
     open: bool = False
     """False where nothing changes by itself any more: the thread is closed, the batch has ended."""
     tag: str = ""
-    """Of what is shown, for the first look for changes."""
+    """The tag of what is shown, for the first look for changes."""
 
 
 def thread_path(thread_id: str) -> str:
@@ -50,9 +50,8 @@ def case_path(batch_id: str, case_id: str) -> str:
 
 
 def read_id(encoded: str) -> str:
-    """Return the id that a stretch of a path stands for; decoded once, so that `%2525` is the id `%25`."""
-    text = unquote(encoded)
-    return text.removeprefix("=")
+    """Return the id in a segment of a path; decoded once, so that `%2525` is the id `%25`."""
+    return unquote(encoded).removeprefix("=")
 
 
 def _segment(text: str) -> str:
@@ -62,7 +61,7 @@ def _segment(text: str) -> str:
 
 
 OPENING, CLOSING = "<main ", "</main>"
-"""Of the part that changes. What people and models wrote is escaped, so neither can come from it."""
+"""The ends of the part that changes. Text of people and models is escaped, so neither can come from it."""
 
 STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (
     (ThreadNotFound, HTTPStatus.NOT_FOUND),
@@ -71,26 +70,27 @@ STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (WorkerFailed, HTTPStatus.SERVICE_UNAVAILABLE),
 )
+"""The status codes of errors; any other error of ours is a bad request."""
 
 
 def tag_of(*parts: str) -> str:
-    """Return the mark of what a page shows, as a header has it."""
+    """Return the tag of what a page shows, as its ETag header has it."""
     return f'"{hashlib.sha256(chr(0).join(parts).encode(errors="replace")).hexdigest()[:32]}"'
 
 
-def knows(request: Request, tag: str) -> bool:
-    """Tell whether the one who asks shows this already."""
+def is_known(request: Request, tag: str) -> bool:
+    """True where the browser shows this already."""
     return request.headers.get("if-none-match") == tag
 
 
 def unchanged(tag: str) -> Response:
-    """Say that nothing has changed."""
+    """Answer that nothing has changed."""
     return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
 
 
 async def answer(request: Request, tag: str, html: Callable[[], Awaitable[str]]) -> Response:
     """Answer with a document, or its changing part where that alone is asked for, unless it is shown already."""
-    if knows(request, tag):
+    if is_known(request, tag):
         return unchanged(tag)
     whole = await html()
     return HTMLResponse(main_of(whole) if _wants_part(request) else whole, headers={"ETag": tag})
@@ -102,21 +102,21 @@ def main_of(html: str) -> str:
 
 
 def refused(request: Request, error: Exception, token: str) -> Response:
-    """Say what is wrong: in a page to somebody who opens one, and as JSON to a script."""
-    words, status = _told(error)
+    """Answer with an error: as a page to somebody who opens one, and as JSON to a script."""
+    message, status = _message_and_status(error)
     if request.method == "GET" and status == HTTPStatus.BAD_REQUEST:
-        status = HTTPStatus.NOT_FOUND  # all that can be wrong with a reading is what it names
+        status = HTTPStatus.NOT_FOUND  # all that can be wrong with a GET is the name of what it asks for
     if request.method != "GET" or _wants_part(request):
-        return JSONResponse({"error": words}, status)
+        return JSONResponse({"error": message}, status)
     live = SteeredPage(token=token, path=request.url.path)
-    html = document("live_words.html", title="gradeloop", scripts=("live.js",), styles=("live.css",), live=live, words=words)
+    html = document("live_error.html", title="gradeloop", scripts=("live.js",), styles=("live.css",), live=live, message=message)
     return HTMLResponse(html, status)
 
 
-def _told(error: Exception) -> tuple[str, HTTPStatus]:
+def _message_and_status(error: Exception) -> tuple[str, HTTPStatus]:
     if isinstance(error, HTTPException):
-        words = {HTTPStatus.NOT_FOUND: "page not found; start at /"}
-        return words.get(HTTPStatus(error.status_code), error.detail), HTTPStatus(error.status_code)
+        status = HTTPStatus(error.status_code)
+        return "page not found; start at /" if status == HTTPStatus.NOT_FOUND else error.detail, status
     if isinstance(error, GradeloopError):
         return str(error), next((status for kind, status in STATUSES if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
     return "gradeloop failed; its terminal shows the error", HTTPStatus.INTERNAL_SERVER_ERROR
@@ -126,11 +126,8 @@ def _wants_part(request: Request) -> bool:
     return "part" in request.query_params
 
 
-ACTION_SECONDS = 30.0
-"""How long a person who pressed a button waits for the thread to answer: longer than a worker's start."""
-
 REMEMBERED = 512
-"""Pages of which it is known what they show; far above what people have open."""
+"""The most pages of which it is remembered what they showed; far above what people have open."""
 
 
 @dataclass(frozen=True)
@@ -138,11 +135,11 @@ class ShownPage:
     """What a page showed when it was looked at last."""
 
     mark: str
-    """Of what it is made from, as cheaply as that can be told."""
+    """Stands for what the page is made from, and is cheap to read."""
     tag: str
-    """Of what it shows."""
+    """The tag of what it showed."""
     again: float = 0.0
-    """The loop's time before which nobody looks again: what takes long to read is read less often."""
+    """The loop's time before which the page is not read again: what takes long to read is read less often."""
 
 
 @dataclass
@@ -153,25 +150,29 @@ class Site:
     connection: Connection
     batches: BatchReader
     token: str
-    """Of this process; whoever changes anything brings it along."""
+    """A secret of this process; whatever changes anything has to bring it along."""
     _shown: dict[str, ShownPage] = field(default_factory=dict)
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
     @property
     def batch_client(self) -> BatchClient:
-        """What batches are paused by."""
+        """The client that pauses batches."""
         return BatchClient(self.client.temporal, "")
 
     def shown(self, path: str) -> ShownPage | None:
-        """Return what a page showed last, where that is still known."""
+        """Return what a page showed last; None where that is not remembered."""
         return self._shown.get(path)
 
     def remember(self, path: str, shown: ShownPage) -> None:
-        """Note what a page shows; the page that was noted longest ago is forgotten."""
+        """Remember what a page shows, and forget the page that was remembered longest ago where there are too many."""
         self._shown.pop(path, None)
         self._shown[path] = shown
         if len(self._shown) > REMEMBERED:
             self._shown.pop(next(iter(self._shown)))
+
+    def forget(self, path: str) -> None:
+        """Have the next look at a page read it anew."""
+        self._shown.pop(path, None)
 
     async def wake(self, thread_id: str) -> None:
         """Start the worker of a thread that `gradeloop run` began, where it has ended.
@@ -182,7 +183,7 @@ class Site:
         await wake_worker(await self.client.task_queue_of(thread_id), self.connection)
 
     def begin(self, work: "Coroutine[Any, Any, Any]") -> "asyncio.Task[Any]":
-        """Have work go on after its request was answered, to the end of the page at most; what it raises is its starter's to read."""
+        """Start work that goes on after its request was answered, until the site closes; its starter reads what it raises."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -194,20 +195,20 @@ class Site:
             task.exception()  # which asyncio would log as never retrieved
 
     async def close(self) -> None:
-        """Let go of whatever is still waited for; runs go on without us."""
+        """Cancel the work that is not done; the runs that it waits for go on."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def in_time(work: "Coroutine[Any, Any, object]", seconds: float, words: str) -> None:
-    """Do work, and give it up after a while.
+async def in_time(work: "Coroutine[Any, Any, object]", seconds: float, message: str) -> None:
+    """Do work within a time.
 
     Raises:
-        ServerUnreachable: In these words, after so many seconds.
+        ServerUnreachable: It took longer; with this message.
     """
     try:
         async with asyncio.timeout(seconds):
             await work
     except TimeoutError:
-        raise ServerUnreachable(words) from None
+        raise ServerUnreachable(message) from None
