@@ -82,7 +82,7 @@ def gradeloop(commands: CommandLine) -> CommandLine:
     return commands
 
 
-@pytest.mark.parametrize("provider", ["openai", "openai_compatible"])
+@pytest.mark.parametrize("provider", ["openai", pytest.param("openai_compatible", marks=pytest.mark.slow)])
 async def test_a_run_on_a_real_protocol_is_played_back_without_key_or_server(gradeloop: CommandLine, provider: str) -> None:
     async with serving(STORY) as server:
         config, variables = reached(provider, server.url)
