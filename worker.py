@@ -34,7 +34,7 @@ from gradeloop.exit_codes import leave
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.worker import WorkerSettings, flag, load
 from gradeloop.store.engine import VARIABLE, Store, store_url
-from gradeloop.temporal.connect import Connection, connect, find, is_ours
+from gradeloop.temporal.connect import Connection, connect, find, is_embedded
 from gradeloop.temporal.namespace import register_search_attributes
 from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, write_readiness
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
@@ -42,10 +42,9 @@ from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
 
 GRACE = timedelta(seconds=30)
-"""What a graceful stop leaves to the calls in flight; the rest is handed over, and paid for again."""
+"""The time that a graceful stop leaves to the calls in flight; other workers repeat the rest, which is paid for again."""
 
 logger = logging.getLogger("gradeloop.worker")
-
 
 WORKFLOWS = (GradingThreadWorkflow, JudgingWorkflow, GradingBatchWorkflow, BatchShard, StoreCasesWorkflow)
 
@@ -53,7 +52,7 @@ WORKFLOWS = (GradingThreadWorkflow, JudgingWorkflow, GradingBatchWorkflow, Batch
 def build(
     client: Client,
     providers: Providers,
-    toolbox: ToolRegistry,
+    tools: ToolRegistry,
     settings: WorkerSettings | None = None,
     *,
     search_attributes: bool = True,
@@ -63,11 +62,11 @@ def build(
 
     Args:
         client: Connected with the pydantic data converter.
-        providers: The models it can call.
-        toolbox: The tools it has.
-        settings: Its queue and limits.
-        search_attributes: Whether the namespace has ours.
-        store: Where batches keep their cases and results; without one they are refused.
+        providers: The models that it can call.
+        tools: The tools that it has.
+        settings: The queue that it serves, and its limits.
+        search_attributes: Whether the namespace has the search attributes of threads.
+        store: The store of the cases and results of batches; without one batches are refused.
     """
     settings = settings or WorkerSettings()
     evidence = settings.role == "evidence"
@@ -76,14 +75,18 @@ def build(
         task_queue=settings.evidence_queue if evidence else settings.task_queue,
         workflows=list(WORKFLOWS) if settings.role in {"all", "loop"} else [],
         activities=[
-            *(_model_calls(client, providers, toolbox, settings, search_attributes, store) if settings.role in {"all", "models"} else ()),
-            *((tool_activity(tool) for tool in toolbox) if settings.role in {"all", "evidence"} else ()),
+            *(
+                _model_activities(client, providers, tools, settings, search_attributes, store)
+                if settings.role in {"all", "models"}
+                else ()
+            ),
+            *((tool_activity(tool) for tool in tools) if settings.role in {"all", "evidence"} else ()),
         ],
-        # The sandbox imports workflows/ anew for every thread, a third of a short run's CPU; ruff's bans guard them, and a test in it.
+        # The sandbox would load workflows/ anew for every thread, a third of a short run's CPU; ruff's bans and a test guard them instead.
         workflow_runner=UnsandboxedWorkflowRunner(),
         max_concurrent_activities=settings.max_concurrent_activities,
         max_task_queue_activities_per_second=settings.max_calls_per_second,
-        # An eager call is started past the queue, and so past its rate and the turns of other tenants.
+        # An eager call bypasses the queue, and with it the rate limit and the turns of other tenants.
         disable_eager_activity_execution=settings.max_calls_per_second is not None,
         max_cached_workflows=settings.max_cached_workflows,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
@@ -92,62 +95,63 @@ def build(
     )
 
 
-def _model_calls(
-    client: Client, providers: Providers, toolbox: ToolRegistry, settings: WorkerSettings, search_attributes: bool, store: Store | None
+def _model_activities(
+    client: Client, providers: Providers, tools: ToolRegistry, settings: WorkerSettings, search_attributes: bool, store: Store | None
 ) -> list[Callable[..., Any]]:
-    """Return the activities that call models, and what they need of threads."""
-    offer = WorkerCapabilities(
+    """Return the activities that call models, and those that read threads for them."""
+    capabilities = WorkerCapabilities(
         search_attributes=search_attributes,
         external_storage=client.data_converter.external_storage is not None,
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
-    desk = WorkerServices(providers, toolbox, ThreadLoader(), offer, recording)
-    judge = JudgeActivities(desk, RunLoader())
-    by_models: list[Callable[..., Any]] = [
-        CapabilityActivities(desk).admit,
-        GeneratorActivities(desk).generate,
-        GraderActivities(desk).grade,
+    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording)
+    judge = JudgeActivities(services, RunLoader())
+    return [
+        CapabilityActivities(services).admit,
+        GeneratorActivities(services).generate,
+        GraderActivities(services).grade,
         judge.judge,
         judge.default_judge,
+        *batch_activities(services, store, settings.max_concurrent_activities),
+        TranscriptActivities(services.threads).read_transcript,
+        find_worker,
     ]
-    by_models += batch_activities(desk, store, settings.max_concurrent_activities)
-    return [*by_models, TranscriptActivities(desk.threads).read_transcript, find_worker]
 
 
 async def serve(settings: WorkerSettings) -> None:
-    """Run a worker until it is told to stop, or has been idle for long enough."""
+    """Run a worker until a signal stops it, or it has been idle for as long as its settings say."""
     script = Script.read(settings.scripted) if settings.scripted else None
     providers = Providers(Environment.read({} if settings.role == "evidence" else os.environ), script)
     if settings.role == "evidence":
         withhold_keys()
-    if settings.role == "loop":  # which runs threads alone, and no tools
+    if settings.role == "loop":  # it runs workflows alone, and no tools
         await _serve(settings, providers, ToolRegistry())
     else:
-        choice = await asyncio.to_thread(chosen, settings)
+        choice = await asyncio.to_thread(find_sandboxes, settings)
         async with McpServers(settings.mcp) as servers:
             await _serve(settings, providers, ToolRegistry.load(settings.tools, ToolContext(settings, choice), servers))
 
 
-def chosen(settings: WorkerSettings, *, all_of_them: bool = False) -> SandboxChoice:
-    """Return the sandboxes that hold, of those that the settings want."""
+def find_sandboxes(settings: WorkerSettings, *, all_of_them: bool = False) -> SandboxChoice:
+    """Return those sandboxes of the settings that pass their self-test on this machine."""
     return choose_sandboxes(settings.sandbox.use, [str(path) for path in settings.sandbox.read_only], all_of_them=all_of_them)
 
 
 def withhold_keys() -> None:
-    """Take the providers' keys out of this process's environment: whoever runs evidence tools has no use for them."""
-    for name in [each for each in os.environ if each.startswith(PROVIDER_VARIABLES)]:
+    """Remove the providers' keys from this process's environment: a worker of role evidence calls no model."""
+    for name in [name for name in os.environ if name.startswith(PROVIDER_VARIABLES)]:
         logger.warning("%s is set; a worker of role evidence does without it", name)
         del os.environ[name]
 
 
-async def _serve(settings: WorkerSettings, providers: Providers, toolbox: ToolRegistry) -> None:
+async def _serve(settings: WorkerSettings, providers: Providers, tools: ToolRegistry) -> None:
     connection = await find()
     client = await connect(connection)
     store = own_store(connection)
     if settings.search_attributes == "on":
         await register_search_attributes(client)
-    worker = build(client, providers, toolbox, settings, search_attributes=settings.search_attributes == "on", store=store)
+    worker = build(client, providers, tools, settings, search_attributes=settings.search_attributes == "on", store=store)
     watch, stopped = QueueWatch(client, settings.task_queue, settings.ready_file), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -163,32 +167,32 @@ async def _serve(settings: WorkerSettings, providers: Providers, toolbox: ToolRe
 
 def own_store(connection: Connection) -> Store | None:
     """Return the store that the environment names, or the one beside the embedded server; None where there is neither."""
-    ours = is_ours(connection)
+    ours = is_embedded(connection)
     return Store(store_url(embedded=ours)) if ours or os.environ.get(VARIABLE, "").strip() else None
 
 
 async def _examine(settings: WorkerSettings) -> None:
-    choice = await asyncio.to_thread(chosen, settings, all_of_them=True)
-    told = (await examine(Environment.read(os.environ))).model_dump(mode="json")
-    shelf = ToolContext(settings, choice)
+    choice = await asyncio.to_thread(find_sandboxes, settings, all_of_them=True)
+    report = (await examine(Environment.read(os.environ))).model_dump(mode="json")
+    context = ToolContext(settings, choice)
     async with McpServers(settings.mcp) as servers:
-        told["evidence"] = describe_tools(shelf, ToolRegistry.load(settings.tools, shelf, servers))
-    print(json.dumps(told))  # noqa: T201 - what was asked for
+        report["evidence"] = describe_tools(context, ToolRegistry.load(settings.tools, context, servers))
+    print(json.dumps(report))  # noqa: T201 - the report that --examine asks for
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the worker; returns the process's exit code."""
+    """Run the worker and return the process's exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         settings = load(given)
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(_examine(settings) if settings.examine else serve(settings))
-    except GradeloopError as told:
-        print(told, file=sys.stderr)  # noqa: T201 - the process's last words
-        named = flag(given, "--ready-file")  # also where the settings themselves are wrong
-        write_readiness(Path(named) if named else None, told)
-        return 4 if isinstance(told, ServerUnreachable) else 3 if isinstance(told, WorkerFailed) else 2
+    except GradeloopError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - the process's last words
+        ready_file = flag(given, "--ready-file")  # also where the settings themselves are wrong
+        write_readiness(Path(ready_file) if ready_file else None, error)
+        return 4 if isinstance(error, ServerUnreachable) else 3 if isinstance(error, WorkerFailed) else 2
     return 0
 
 

@@ -18,7 +18,7 @@ RUBRIC = """
 
 
 async def answer(client: GradingClient, question: str, model: str) -> str:
-    """Return an answer that meets the rubric, or raise with what is wrong with the best one."""
+    """Return an answer that meets the rubric; raise with the grader's explanation if no draft does."""
     thread = await client.start(
         {
             "messages": [{"role": "user", "content": question}],

@@ -48,8 +48,8 @@ def test_an_output_that_meets_its_rubric_is_judged_once(models: ScriptedModels) 
 
     assert first.output["result"] == "satisfied"
     assert again == first
-    assert len(models.asked) == 1
-    assert "Capital of France?" in "".join(message["content"] for message in models.asked[0].messages)
+    assert len(models.calls) == 1
+    assert "Capital of France?" in "".join(message["content"] for message in models.calls[0].messages)
 
 
 def test_an_output_that_does_not_fails_with_every_gap(models: ScriptedModels) -> None:

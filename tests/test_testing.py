@@ -63,15 +63,15 @@ async def test_drafts_and_verdicts_follow_the_script_in_their_order(served: Work
 
     assert (result.status, result.iterations, result.output) == ("satisfied", 2, "Frogs in May.")
     assert [row.gap for row in result.evaluations[0].criteria] == ["name the month", None]
-    assert [(call.role, call.iteration, call.step) for call in models.asked] == [
+    assert [(call.role, call.iteration, call.step) for call in models.calls] == [
         ("generator", 0, 0),
         ("grader", 0, 0),
         ("generator", 1, 0),
         ("grader", 1, 0),
     ]
-    assert [call.draft for call in models.asked] == [None, "Frogs.", None, "Frogs in May."]
-    assert models.asked[1].criteria == ("c1", "c2")
-    assert "name the month" in models.asked[2].messages[-1]["content"]
+    assert [call.draft for call in models.calls] == [None, "Frogs.", None, "Frogs in May."]
+    assert models.calls[1].criteria == ("c1", "c2")
+    assert "name the month" in models.calls[2].messages[-1]["content"]
 
 
 async def test_a_function_answers_calls_and_a_grader_may_use_the_workers_tools(served: WorkerProcess, models: ScriptedModels) -> None:
@@ -85,7 +85,7 @@ async def test_a_function_answers_calls_and_a_grader_may_use_the_workers_tools(s
     result = await served.client.run(request(rubric="- three lines", grader={"model": MODEL, "tools": ["count_lines"]}))
 
     assert (result.status, result.iterations) == ("satisfied", 2)
-    assert [call.step for call in models.asked if call.role == "grader"] == [0, 1, 0, 1]
+    assert [call.step for call in models.calls if call.role == "grader"] == [0, 1, 0, 1]
 
 
 async def test_a_grader_that_is_bound_by_a_schema_answers_without_tags(served: WorkerProcess, models: ScriptedModels) -> None:
@@ -95,7 +95,7 @@ async def test_a_grader_that_is_bound_by_a_schema_answers_without_tags(served: W
     result = await served.client.run(request(grader={"model": bound}))
 
     assert result.status == "satisfied"
-    assert [call.tag is None for call in models.asked] == [True, True]
+    assert [call.tag is None for call in models.calls] == [True, True]
 
 
 async def test_a_text_in_a_graders_place_is_sent_as_it_is(served: WorkerProcess, models: ScriptedModels) -> None:
@@ -104,7 +104,7 @@ async def test_a_text_in_a_graders_place_is_sent_as_it_is(served: WorkerProcess,
     result = await served.client.run(request())
 
     assert result.status == "grader_error"
-    assert [call.step for call in models.asked if call.role == "grader"] == [0, 1, 2]
+    assert [call.step for call in models.calls if call.role == "grader"] == [0, 1, 2]
 
 
 async def test_calls_that_fail_are_made_again(served: WorkerProcess, models: ScriptedModels) -> None:
@@ -115,7 +115,7 @@ async def test_calls_that_fail_are_made_again(served: WorkerProcess, models: Scr
     result = await served.client.run(request())
 
     assert result.status == "satisfied"
-    assert [call.role for call in models.asked] == ["generator", "generator", "grader", "grader"]
+    assert [call.role for call in models.calls] == ["generator", "generator", "grader", "grader"]
 
 
 async def test_a_refused_key_ends_the_run(served: WorkerProcess, models: ScriptedModels) -> None:
@@ -124,7 +124,7 @@ async def test_a_refused_key_ends_the_run(served: WorkerProcess, models: Scripte
 
     result = await served.client.run(request())
 
-    assert (result.status, len(models.asked)) == ("interrupted", 1)
+    assert (result.status, len(models.calls)) == ("interrupted", 1)
     assert "status 401, as the test asked for" in str(result.error)
 
 
@@ -145,7 +145,7 @@ async def test_a_judge_is_scripted_like_any_grader(served: WorkerProcess, models
     result = await judge(AgentRun.model_validate({"id": "run-1", "transcripts": [{"messages": messages}]}))
 
     assert result.output["result"] == "needs_revision"
-    assert models.asked[0].draft == "Paris."
+    assert models.calls[0].draft == "Paris."
 
 
 async def test_a_call_waits_at_a_gate_until_it_is_opened(served: WorkerProcess, models: ScriptedModels) -> None:
@@ -167,7 +167,7 @@ async def test_a_thread_outlives_its_workers(served: WorkerProcess, models: Scri
     await served.kill()
     thread = await served.client.start(request())
 
-    assert models.asked == ()
+    assert models.calls == ()
 
     await served.restart()
     await served.restart()

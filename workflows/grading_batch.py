@@ -366,10 +366,6 @@ class CaseCalls:
                 raise ApplicationError(_without_kind(error), type=InvalidRequest.__name__, non_retryable=True) from None
             raise CaseFailed(describe_error(error), spent) from None
 
-    async def fail(self, failed: FailedCall, summary: str) -> CaseAnswer:
-        """Store a failure."""
-        return await call_store("fail_case", failed, CaseAnswer, self.priority, summary)
-
     async def store(self, activity: str, argument: object, result: type[Result], summary: str) -> Result:
         """Call an activity that reads or writes the store.
 
@@ -424,7 +420,8 @@ async def _ask_question(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseA
 async def _record_failure(
     call: CaseCall, what: Literal["draft", "unit", "case"], error: CaseFailed, name: str, calls: CaseCalls
 ) -> CaseAnswer:
-    return await calls.fail(FailedCall(call=call, what=what, error=str(error), usage=error.usage), f"error {name}")
+    failed = FailedCall(call=call, what=what, error=str(error), usage=error.usage)
+    return await calls.store("fail_case", failed, CaseAnswer, f"error {name}")
 
 
 async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnswer:
@@ -446,7 +443,8 @@ async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnsw
         except ChildWorkflowError as error:
             if is_cancelled_exception(error):
                 raise
-            return await _record_failure(call, "case", CaseFailed(describe_error(error), _usage_of_child(error)), name, calls)
+            usage = usage_told(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
+            return await _record_failure(call, "case", CaseFailed(describe_error(error), usage), name, calls)
         ended = ChildEnded(call=call, type=request.type, workflow_id=workflow_id, run_id=handle.first_execution_run_id or "")
         return await calls.store("settle_case", ended, CaseAnswer, f"settle {name}")
 
@@ -462,10 +460,6 @@ async def _start_when_free(
             await workflow.sleep(timedelta(seconds=2))
     message = f"the workflow {workflow_id!r} runs already, and is none of this batch's"
     raise ApplicationError(message, type=SHARD_LOST, non_retryable=True)
-
-
-def _usage_of_child(error: ChildWorkflowError) -> Usage:
-    return usage_told(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
 
 
 async def call_store(activity: str, argument: object, result: type[Result], priority: Priority, summary: str) -> Result:

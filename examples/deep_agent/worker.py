@@ -5,10 +5,10 @@ agent/bin/pip install deepagents temporalio
 gradeloop dev                                    # in another terminal: server, worker and UI
 export TEMPORAL_ADDRESS=...                      # as it prints
 agent/bin/python examples/deep_agent/worker.py anthropic:claude-haiku-4-5
-gradeloop run examples/deep_agent/task.yaml      # in a third one
+gradeloop run examples/deep_agent/task.yaml      # in a third terminal
 
-The agent keeps nothing between two drafts: the whole conversation comes with each call, so a restart of this worker loses at
-most the draft in flight. Nothing of gradeloop is imported here; the same few lines in another language do as well.
+The agent keeps no state between two drafts: each call has the whole conversation, so a restart of this worker loses at most the
+draft in flight. This file imports nothing of gradeloop; a worker in another language needs the same few lines.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from temporalio.worker import Worker
 
 TASK_QUEUE = "deep-agent"
 
-INSTRUCTIONS = "You are a careful writer. Answer with the text itself. Where feedback on a draft follows, mend what it names."
+INSTRUCTIONS = "You are a careful writer. Answer with the text itself. Where feedback on a draft follows, fix what it names."
 
 
 class DeepAgent:
-    """The agent as an activity: the conversation in, the next draft out."""
+    """The agent as an activity: it takes the conversation and returns the next draft."""
 
     def __init__(self, model: str | BaseChatModel) -> None:
         self._agent = create_deep_agent(model=model, system_prompt=INSTRUCTIONS)
 
     @activity.defn(name="deep_agent")
-    async def draft(self, asked: dict[str, Any]) -> str:
-        """Return the next draft; its planning and its tool calls stay its own."""
-        said = [{"role": message["role"], "content": message["content"]} for message in asked["messages"]]
-        state = await self._agent.ainvoke({"messages": said})
+    async def draft(self, request: dict[str, Any]) -> str:
+        """Return the next draft; the agent plans and calls its tools itself."""
+        messages = [{"role": message["role"], "content": message["content"]} for message in request["messages"]]
+        state = await self._agent.ainvoke({"messages": messages})
         return str(state["messages"][-1].text)
 
 

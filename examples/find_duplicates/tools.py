@@ -1,4 +1,4 @@
-"""The evidence of this example: a test suite that really runs against the draft, in the sandbox."""
+"""The evidence tool of this example: a test suite that runs against the draft, in the sandbox."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ TESTS = {
 
 
 def run_test_suite(code: str) -> dict[str, Any]:
-    """Run the test suite against a draft of `find_duplicates` and tell which tests fail, and how.
+    """Run the test suite against a draft of `find_duplicates` and return which tests fail, and how.
 
     Args:
         code: The whole draft, as Python source.

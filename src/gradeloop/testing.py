@@ -49,14 +49,14 @@ from gradeloop.text import one_line
 MODEL = "openai_compatible:scripted"
 """A model that the scripted server answers for, as generator and as grader; any other name of that provider does too."""
 
-SECONDS = 60.0
-"""How long a gate waits for its call."""
+GATE_SECONDS = 60.0
+"""How long a test waits for a call to reach a gate."""
 
 IDLE_SECONDS = 3600.0
-"""A worker whose test process was killed ends itself after so long without an open workflow."""
+"""How long a worker whose test process was killed lives on without an open workflow."""
 
 STOP_SECONDS = 40.0
-"""What a restart leaves to the calls in flight: above the 30 seconds that the worker gives them."""
+"""How long a restart waits for the calls in flight: above the 30 seconds that the worker gives them."""
 
 Role = Literal["generator", "grader"]
 
@@ -70,38 +70,37 @@ class ToolUse:
 
 
 Reply = str | Mapping[str, JsonValue] | ToolUse
-"""What a model answers.
+"""A model's reply: a text, sent as it is; a tool call; or a verdict.
 
-A text is sent as it is. A mapping is a verdict: the gap of every criterion that fails, by its id, so that `{}` passes all; or the whole
-verdict, where it has the list `criteria`.
+A verdict maps the id of every criterion that fails to its gap, so that `{}` passes all; with the list `criteria` it is the whole verdict.
 """
 
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A call that a model got."""
+    """A call that a model received."""
 
     role: Role
     iteration: int
-    """How many drafts came before this one in the thread, from 0; the grader's call has the number of the draft that it judges."""
+    """The number of the draft in its thread, from 0; a grader's call has the number of the draft that it judges."""
     step: int
-    """How many turns of tool calls or refused answers came before in the same conversation, from 0."""
+    """The number of turns of tool calls or refused answers before this call in the same conversation."""
     messages: tuple[Mapping[str, Any], ...]
-    """As the Chat Completions protocol sends them, the system prompt first."""
+    """The messages as the Chat Completions protocol sends them, the system prompt first."""
     criteria: tuple[str, ...] = ()
-    """The ids that a grader is asked for."""
+    """The ids of the criteria that a grader judges."""
     draft: str | None = None
     """The draft that a grader judges; None for a generator, and for a judge with an output schema."""
     tag: str | None = None
-    """The name of the tags between which a grader's answer stands, where no schema binds it."""
+    """The name of the tags around a grader's answer; None where a schema binds it."""
 
 
 Replies = Sequence[Reply] | Callable[[ModelCall], Reply]
-"""One reply for every draft of a thread, of which the last one repeats, or a function of the call."""
+"""A reply for every draft of a thread, of which the last one repeats, or a function of the call."""
 
 
 class Gate:
-    """A place where calls wait until it is opened."""
+    """A gate at which calls wait until the test opens it."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()
@@ -111,17 +110,17 @@ class Gate:
         """Wait until a call waits here.
 
         Raises:
-            TimeoutError: None came within 60 seconds.
+            TimeoutError: No call came within 60 seconds.
         """
-        if not await asyncio.to_thread(self._reached.wait, SECONDS):
-            raise TimeoutError(f"no call reached the gate within {SECONDS:.0f} s")
+        if not await asyncio.to_thread(self._reached.wait, GATE_SECONDS):
+            raise TimeoutError(f"no call reached the gate within {GATE_SECONDS:.0f} s")
 
     def open(self) -> None:
         """Let every call pass, now and later."""
         self._opened.set()
 
     def wait(self) -> None:
-        """Wait as a call does."""
+        """Wait here, as a call does."""
         self._reached.set()
         self._opened.wait()
 
@@ -136,7 +135,7 @@ class _Fault:
 class ScriptedModels:
     """Models behind a local HTTP server that speaks Chat Completions; the server runs inside `with models:` and inside `worker(models)`.
 
-    A reply depends on the call's place in its thread alone, so that a call made again gets the same reply.
+    A reply depends only on the call's place in its thread, so that a repeated call gets the same reply.
     """
 
     def __init__(self, drafts: Replies = ("A draft.",), verdicts: Replies = ({},)) -> None:
@@ -146,11 +145,11 @@ class ScriptedModels:
         self.script(drafts, verdicts)
 
     def script(self, drafts: Replies = ("A draft.",), verdicts: Replies = ({},)) -> None:
-        """Replace the replies; what was asked is forgotten, gates open, and faults are taken back.
+        """Replace the replies; recorded calls are dropped, gates open, and faults are withdrawn.
 
         Args:
             drafts: The generator's replies.
-            verdicts: The grader's.
+            verdicts: The grader's replies.
 
         Raises:
             InvalidRequest: A list is empty.
@@ -161,12 +160,12 @@ class ScriptedModels:
         self._open_gates()
         self._replies: dict[Role, Replies] = {"generator": drafts, "grader": verdicts}
         self._gates, self._faults = [], list[_Fault]()
-        self._asked: list[ModelCall] = []
+        self._calls: list[ModelCall] = []
 
     @property
-    def asked(self) -> tuple[ModelCall, ...]:
-        """The calls so far, in their order; those that waited at a gate or failed are among them."""
-        return tuple(self._asked)
+    def calls(self) -> tuple[ModelCall, ...]:
+        """The calls so far, in their order, with those that waited at a gate or failed."""
+        return tuple(self._calls)
 
     @property
     def url(self) -> str:
@@ -176,16 +175,16 @@ class ScriptedModels:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def gate(self, role: Role, iteration: int | None = None) -> Gate:
-        """Hold the calls of a role, of one iteration or of all, until the gate is opened."""
+        """Make the calls of a role, of one iteration or of all, wait until the gate is opened."""
         self._gates.append((role, iteration, gate := Gate()))
         return gate
 
     def fail(self, role: Role | None = None, *, times: int = 1, status: int | None = 500, retry_after: float | None = None) -> None:
-        """Have the next calls fail.
+        """Make the next calls fail.
 
         Args:
-            role: Whose calls; any by default.
-            times: How many calls.
+            role: The role whose calls fail; any by default.
+            times: The number of calls.
             status: The HTTP status, for example 429 for a rate limit; None drops the connection without an answer.
             retry_after: Seconds that the header `Retry-After` names.
         """
@@ -211,9 +210,9 @@ class ScriptedModels:
             gate.open()
 
     def answer(self, body: Mapping[str, Any]) -> "Answer | None":
-        """Return what the server answers to a request's body; None drops the connection."""
+        """Return the server's answer to a request's body; None drops the connection."""
         call = _read_call(body)
-        self._asked.append(call)
+        self._calls.append(call)
         for role, iteration, gate in tuple(self._gates):
             if role == call.role and iteration in {None, call.iteration}:
                 gate.wait()
@@ -222,28 +221,27 @@ class ScriptedModels:
             if fault is not None:
                 self._faults.remove(fault)
         if fault is not None:
-            text = f"status {fault.status}, as the test asked for"
-            return Answer(fault.status, _error(text), fault.retry_after) if fault.status else None
+            return _failure(fault.status, f"status {fault.status}, as the test asked for", fault.retry_after) if fault.status else None
         try:
             replies = self._replies[call.role]
             reply = replies(call) if callable(replies) else replies[min(call.iteration, len(replies) - 1)]
-            return Answer(200, _completion(_message(reply, call), body["model"]))
+            return Answer(200, _completion(reply, call, body["model"]))
         except Exception as error:  # noqa: BLE001 - whatever the test's function raises; a dropped connection would be retried
-            return Answer(400, _error(f"the test's reply failed: {error!r}"))
+            return _failure(400, f"the test's reply failed: {error!r}")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of the scripted server."""
+    """An HTTP answer of the scripted server."""
 
     status: int
     body: Mapping[str, Any]
     retry_after: float | None = None
-    """Seconds."""
+    """The header `Retry-After`, in seconds."""
 
 
 class _Server(ThreadingHTTPServer):
-    """Serves each connection in a thread of its own, so that a test's event loop may be busy or waiting at a gate."""
+    """Serves every connection in a thread of its own, so that a test's event loop may be busy or waiting at a gate."""
 
     block_on_close = False
 
@@ -252,7 +250,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class has it
-        """Pass over callers that hung up: a worker that was killed, or a call that was cancelled."""
+        """Ignore callers that hung up: a worker that was killed, or a call that was cancelled."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -266,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         known = self.path == "/v1/chat/completions"
         text = f"{self.path} is not served; use a model of the provider 'openai_compatible', for example {MODEL!r}"
-        answer = cast("_Server", self.server).models.answer(body) if known else Answer(404, _error(text))
+        answer = cast("_Server", self.server).models.answer(body) if known else _failure(404, text)
         if answer is None:
             self.close_connection = True
             return
@@ -290,18 +288,18 @@ _SCHEMA_JUDGE = read_prompt_text("judge_boundary")
 
 
 def _read_call(body: Mapping[str, Any]) -> ModelCall:
-    """Read from a conversation whose call it is, and where in its thread it stands."""
+    """Read the call's role and its place in its thread from the conversation."""
     messages = tuple(body["messages"])
-    said = [str(message.get("content") or "") for message in messages]
+    texts = [str(message.get("content") or "") for message in messages]
     own = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
-    found = [(at, question) for at, text in enumerate(said) for question in _QUESTION.finditer(text)]
+    found = [(at, question) for at, text in enumerate(texts) for question in _QUESTION.finditer(text)]
     if not found:
         drafts = [at for at in own if not messages[at].get("tool_calls")]
-        if "response_format" in body or _SCHEMA_JUDGE in said[0]:
+        if "response_format" in body or _SCHEMA_JUDGE in texts[0]:
             return ModelCall("grader", 0, len(own), messages)
         return ModelCall("generator", len(drafts), sum(at > max(drafts, default=-1) for at in own), messages)
     at, question = found[-1]
-    lines = "\n".join(said[: at + 1]).splitlines()
+    lines = "\n".join(texts[: at + 1]).splitlines()
     records = [json.loads(line) for line in lines if line.startswith('{"record": ')]
     earlier = records[: int(question["draft"])]
     draft = next((str(record["text"]) for record in records if record["record"] == int(question["draft"])), None)
@@ -317,16 +315,19 @@ def _read_call(body: Mapping[str, Any]) -> ModelCall:
     )
 
 
-def _message(reply: Reply, call: ModelCall) -> dict[str, Any]:
-    """Write a reply as the protocol's assistant message."""
+def _completion(reply: Reply, call: ModelCall, model: str) -> dict[str, Any]:
+    """Return a reply as the protocol's completion."""
+    message: dict[str, Any] = {"role": "assistant", "content": reply}
     if isinstance(reply, ToolUse):
         function = {"name": reply.name, "arguments": json.dumps(dict(reply.arguments))}
-        made = {"id": f"call_{call.iteration}_{call.step}", "type": "function", "function": function}
-        return {"role": "assistant", "content": None, "tool_calls": [made]}
-    if isinstance(reply, str):
-        return {"role": "assistant", "content": reply}
-    text = json.dumps(dict(reply) if isinstance(reply.get("criteria"), list) else _verdict(reply, call))
-    return {"role": "assistant", "content": f"<{call.tag}>\n{text}\n</{call.tag}>" if call.tag else text}
+        tool_call = {"id": f"call_{call.iteration}_{call.step}", "type": "function", "function": function}
+        message |= {"content": None, "tool_calls": [tool_call]}
+    elif not isinstance(reply, str):
+        text = json.dumps(dict(reply) if isinstance(reply.get("criteria"), list) else _verdict(reply, call))
+        message["content"] = f"<{call.tag}>\n{text}\n</{call.tag}>" if call.tag else text
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    return {"id": "scripted", "object": "chat.completion", "created": 0, "model": model, "choices": [choice], "usage": usage}
 
 
 def _verdict(gaps: Mapping[str, JsonValue], call: ModelCall) -> dict[str, Any]:
@@ -336,14 +337,8 @@ def _verdict(gaps: Mapping[str, JsonValue], call: ModelCall) -> dict[str, Any]:
     return {"criteria": rows, "explanation": "as scripted", "result": "needs_revision" if gaps else "satisfied"}
 
 
-def _completion(message: Mapping[str, Any], model: str) -> dict[str, Any]:
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
-    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    return {"id": "scripted", "object": "chat.completion", "created": 0, "model": model, "choices": [choice], "usage": usage}
-
-
-def _error(text: str) -> dict[str, Any]:
-    return {"error": {"message": text, "type": "scripted", "code": None}}
+def _failure(status: int, text: str, retry_after: float | None = None) -> Answer:
+    return Answer(status, {"error": {"message": text, "type": "scripted", "code": None}}, retry_after)
 
 
 @asynccontextmanager
@@ -353,7 +348,7 @@ async def temporal_server() -> AsyncIterator[Connection]:
     Meanwhile TEMPORAL_ADDRESS and GRADELOOP_STATE_DIR name it in this process: `GradingClient.connect()` and `assert_rubric` find it.
 
     Raises:
-        ServerUnreachable: It is not installed, or does not start.
+        ServerUnreachable: The server is not installed, or does not start.
     """
     with TemporaryDirectory(prefix="gradeloop-", ignore_cleanup_errors=True) as folder, _variables(GRADELOOP_STATE_DIR=folder):
         server = await ensure_server(time_skipping=True)
@@ -380,25 +375,25 @@ def _variables(**values: str) -> Iterator[None]:
 
 
 class WorkerProcess:
-    """A worker's process on a task queue of its own."""
+    """A worker in a process of its own, on its own task queue."""
 
     def __init__(self, client: GradingClient, queue: str, spec: WorkerSpec, environment: Mapping[str, str], folder: Path) -> None:
         self.client = client
-        """A client of its server and queue; the context manager closes it."""
+        """A client of the worker's server and queue; `worker()` closes it."""
         self.queue = queue
         self._spec = spec
         self._environment = environment
         self._resident = Resident(folder, queue, WorkerFailed, "the worker")
 
     async def kill(self) -> None:
-        """End the process at once, as a crash would; its calls in flight are made again by the next one, after some 15 seconds."""
+        """End the process at once, as a crash would; the next one repeats its calls in flight, after some 15 seconds."""
         await self._resident.stop(0)
 
     async def restart(self) -> None:
-        """Start the process again, after a running one was asked to stop and has finished its calls.
+        """Stop the process after its calls in flight, and start it again.
 
         Raises:
-            WorkerFailed: It does not start.
+            WorkerFailed: The process does not start.
         """
         await self._resident.stop(STOP_SECONDS)
         await launch(self._resident, self.queue, self._spec, self._environment, {}, IDLE_SECONDS)
@@ -418,11 +413,11 @@ async def worker(
     No provider key and no `GRADELOOP_` variable of this process reaches it.
 
     Args:
-        models: What its models answer.
+        models: The scripts of its models.
         tools: Python files of tools, evidence tools and checks.
-        server: Its Temporal server, for example from `temporal_server()`; by default one of its own, which ends with it.
+        server: The Temporal server, for example from `temporal_server()`; by default the worker gets one of its own.
         queue: The task queue, for a service that names one; a new one by default.
-        environment: Further variables of the process.
+        environment: More variables for the process.
 
     Raises:
         InvalidRequest: A file is missing, or the worker refuses it.
@@ -463,26 +458,25 @@ def assert_rubric(
     tools: Sequence[Path | str] = (),
     scripted: Path | str | None = None,
 ) -> JudgeResult:
-    """Judge an output, and return the judgement where it meets the rubric.
+    """Judge an output, and return the judgement if it meets the rubric.
 
-    The same output is judged by the same rubric once: a test that runs again reads what was found, while its history is kept. A server and
-    a worker are found or started, as `gradeloop judge` does.
+    The same output is judged by the same rubric once: a test that runs again reads the first judgement, as long as its history is kept. A
+    server and a worker are found or started, as `gradeloop judge` does.
 
     Args:
-        output: What is judged.
-        rubric: Its criteria, as text or object.
-        request: What the output answers, where the judge should know.
-        grader: Who judges, as `provider:model`; by default the first of a table for which a key is set.
+        output: The text to judge.
+        rubric: The criteria, as text or object.
+        request: The request that the output answers, if the judge should know it.
+        grader: The model that judges, written `provider:model`; by default the first of a table for which a key is set.
         tools: Python files of evidence tools and checks.
         scripted: A file of replies for the provider `scripted`.
 
     Raises:
         AssertionError: The output does not meet the rubric; the message has every criterion that fails, with its gap.
-        JudgeFailed: There is no verdict: no judge could be had, its answer was invalid, or the rubric cannot be judged.
+        JudgeFailed: There is no verdict: the judge failed, its answer was invalid, or the rubric cannot be judged.
         InvalidRequest: Rubric, model or files are refused.
     """
     __tracebackhide__ = True
-    run = _run(output, request)
     spec = WorkerSpec(
         tools=existing([Path(file) for file in tools], "tools"),
         scripted=Path(scripted) if scripted else None,
@@ -491,7 +485,7 @@ def assert_rubric(
     given = dict(rubric) if isinstance(rubric, Mapping) else rubric
     config, _ = with_model(config_of({"rubric": given}), grader, scripted=scripted is not None)
     with ThreadPoolExecutor(1) as alone:  # a test may have an event loop of its own
-        result = alone.submit(asyncio.run, _judged(config, run, spec)).result()
+        result = alone.submit(asyncio.run, _judge(config, _build_run(output, request), spec)).result()
     if result.failed:
         raise JudgeFailed(f"there is no verdict: {result.result_metadata.get('reason')}")
     if result.output["result"] == "failed":
@@ -501,20 +495,20 @@ def assert_rubric(
     return result
 
 
-def _run(output: str, request: str | None) -> AgentRun:
-    asked = (RunMessage(role="user", content=request),) if request else ()
+def _build_run(output: str, request: str | None) -> AgentRun:
+    requested = (RunMessage(role="user", content=request),) if request else ()
     name = hashlib.sha256(f"{request}\0{output}".encode(errors="surrogatepass")).hexdigest()[:16]
-    return AgentRun(id=f"output-{name}", transcripts=(RunTranscript(messages=(*asked, RunMessage(role="assistant", content=output))),))
+    return AgentRun(id=f"output-{name}", transcripts=(RunTranscript(messages=(*requested, RunMessage(role="assistant", content=output))),))
 
 
-async def _judged(config: JudgeConfig, run: AgentRun, spec: WorkerSpec) -> JudgeResult:
-    connection: Connection = await find()
+async def _judge(config: JudgeConfig, run: AgentRun, spec: WorkerSpec) -> JudgeResult:
+    connection = await find()
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
     return await Judge(config, await connect(connection), task_queue=task_queue)(run)
 
 
 def _describe_failure(result: JudgeResult) -> str:
-    """Return what fails, a line each, and what holds."""
+    """Return a message with a line for every criterion that fails, and the ids of those that pass."""
     rows: Any = result.output["criteria"]
     failing = [row for row in rows if not row["passed"]]
     lines = [f"  ✗ {row['id']}: {one_line(row['name'])}\n    {one_line(row.get('gap') or row['reason'])}" for row in failing]

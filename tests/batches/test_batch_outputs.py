@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
 from gradeloop.batches.outputs import CELL_CHARACTERS, COLUMNS, CsvFile, Outputs, encodable, escape_formula, unescape_cell
-from gradeloop.cli.schemas import schemas_of
+from gradeloop.cli.dev import json_schemas
 from gradeloop.errors import InvalidRequest
 from tests.rig.batch_results import HOSTILE, TEXTS, case, cases, row, summary_of
 
@@ -77,9 +77,9 @@ def test_results_without_half_characters_are_read_back_whole() -> None:
 
 def test_the_published_schemas_describe_what_is_written() -> None:
     document = json.loads(written(MIXED, ".json").decode())
-    Draft202012Validator(schemas_of("BatchSummary")).validate(document["summary"])
+    Draft202012Validator(json_schemas("BatchSummary")).validate(document["summary"])
     for result in document["cases"]:
-        Draft202012Validator(schemas_of("CaseResult")).validate(result)
+        Draft202012Validator(json_schemas("CaseResult")).validate(result)
 
     assert document["rate"] == 0.5
 

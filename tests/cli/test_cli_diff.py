@@ -251,10 +251,10 @@ def test_lines_of_one_case_that_come_again_are_noted_and_the_last_one_counts(tmp
         (f'{LINE}\n{{"index":1,"id":"b"}}', "line 2: it is no case of a batch: status: Field required"),
         ('{"schema":"gradeloop.batch/1","index":0,"id":"a","status":"good"}', "line 1: it is no case of a batch: status: "),
         (f'{LINE}\n{{"id":"b', "line 2: it is no case of a batch"),
-        ('{"schema":"gradeloop.batch/2","id":"a","state":"passed"}', "of 'gradeloop.batch/2', this gradeloop reads gradeloop.batch/1"),
-        (f'{LINE}\n{{"schema":"gradeloop.batch/12","id":"b"}}', "line 2: it is of 'gradeloop.batch/12'"),
-        ('{"schema":"gradeloop.batch/3",\n"summary":{},\n"rate":1,\n"cases":[\n]}', "line 1: it is of 'gradeloop.batch/3'"),
-        ('{"schema": "gradeloop.diff/1", "cases": []}', "it is of 'gradeloop.diff/1', this gradeloop reads gradeloop.batch/1"),
+        ('{"schema":"gradeloop.batch/2","id":"a","state":"passed"}', "'gradeloop.batch/2', this gradeloop reads gradeloop.batch/1"),
+        (f'{LINE}\n{{"schema":"gradeloop.batch/12","id":"b"}}', "line 2: its schema is 'gradeloop.batch/12'"),
+        ('{"schema":"gradeloop.batch/3",\n"summary":{},\n"rate":1,\n"cases":[\n]}', "line 1: its schema is 'gradeloop.batch/3'"),
+        ('{"schema": "gradeloop.diff/1", "cases": []}', "its schema is 'gradeloop.diff/1', this gradeloop reads gradeloop.batch/1"),
         ('{"schema":"gradeloop.batch/1",\n"summary":{},\n"rate":1,\n"cases":[\n]}', "it holds no results of a batch: summary.batch_id"),
     ],
 )  # fmt: skip
@@ -272,7 +272,7 @@ def test_a_file_that_was_cut_off_is_refused_rather_than_read_in_part(tmp_path: P
     path = written(tmp_path / "a.json", [case(0), case(1)])
     path.write_text(path.read_text().removesuffix("\n]}\n"))
 
-    with pytest.raises(InvalidRequest, match="line 6: its end is missing, so cases may be, too"):
+    with pytest.raises(InvalidRequest, match="line 6: the end of the file is missing, and perhaps cases"):
         read_batch_file(path)
 
 

@@ -12,9 +12,9 @@ import typer
 from typer.testing import CliRunner
 
 from gradeloop import exit_codes as departure
-from gradeloop.cli.help import FORMER_COMMANDS, FORMER_FLAGS, GROUPS
+from gradeloop.cli.help import COMMANDS, FORMER_COMMANDS, FORMER_FLAGS, GROUPS
 from gradeloop.cli.main import app
-from gradeloop.cli.reference import reference
+from gradeloop.cli.reference import build_reference
 from gradeloop.settings.worker import WorkerSettings
 from tests.test_house import BIN, loaded_by, of_packages
 
@@ -45,18 +45,25 @@ def sentences() -> Iterator[tuple[str, str]]:
 
 
 def test_the_page_of_commands_is_written_from_them() -> None:
-    assert PAGE.read_text() == reference(), "run make docs"
+    assert PAGE.read_text() == build_reference(), "run make docs"
 
 
 def test_the_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = reference()
+    wide = build_reference()
     monkeypatch.setenv("COLUMNS", "40")
 
-    assert reference() == wide
+    assert build_reference() == wide
 
 
 def test_every_command_stands_in_one_group() -> None:
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(TOP.commands)
+
+
+@pytest.mark.parametrize(("name", "sentence"), [(name, row[1]) for rows in COMMANDS.values() for name, row in rows.items()])
+def test_the_sentence_that_help_prints_is_the_commands_own(name: str, sentence: str) -> None:
+    command = TOP.commands[name]
+
+    assert sentence == (command.short_help or command.help)
 
 
 @pytest.mark.parametrize("columns", ["80", "200"])

@@ -121,7 +121,7 @@ def test_a_file_of_a_later_version_is_told_as_far_as_it_is_known_or_refused_in_a
     assert page(gradeloop, "later.jsonl").count('<tr id="case-') == 1
     assert page(gradeloop, "deeper.jsonl").count('<tr id="case-') == 1
     for name, words in {
-        "next.jsonl": "line 1: it is of 'gradeloop.batch/2', this gradeloop reads",
+        "next.jsonl": "line 1: its schema is 'gradeloop.batch/2', this gradeloop reads",
         "deep.json": "it holds no results",
     }.items():
         done = gradeloop("report", name)

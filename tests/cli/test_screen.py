@@ -174,8 +174,8 @@ def test_a_long_line_stays_one_line_in_a_pipe_and_hangs_below_its_body_on_a_term
 def test_seconds_are_counted_from_the_first_event_not_from_when_one_began_to_watch() -> None:
     on = console()
     screen = PlainScreen(on)
-    screen.happened(event("run_started"), None, None)
-    screen.happened(event("message", time="2026-01-02T03:04:17.500+00:00", index=1), Message(role="assistant", content="d"), None)
+    screen.show_event(event("run_started"), None, None)
+    screen.show_event(event("message", time="2026-01-02T03:04:17.500+00:00", index=1), Message(role="assistant", content="d"), None)
 
     assert shown(on) == "  12.5 s  iteration 1: draft, 1 character\n"
 
@@ -184,8 +184,8 @@ def test_the_live_view_shows_gaps_beside_the_criteria_and_puts_failing_ones_firs
     on = console(60, terminal=True)
     rubric = Rubric.model_validate("\n".join(f"- criterion {at}" for at in range(1, 41)))
     screen = LiveScreen(on, rubric)
-    screen.spent(Usage(input=1000, output=500))
-    screen.happened(event("rubric_evaluation_end", status="running"), None, evaluation(*[at not in {30, 40} for at in range(1, 41)]))
+    screen.show_tokens(Usage(input=1000, output=500))
+    screen.show_event(event("rubric_evaluation_end", status="running"), None, evaluation(*[at not in {30, 40} for at in range(1, 41)]))
     with on.capture() as captured:
         on.print(screen._render())
     lines = captured.get().splitlines()
@@ -212,7 +212,7 @@ def test_the_live_view_shows_criteria_that_are_objects_and_checks_with_arguments
 def test_a_json_line_is_ascii_where_the_stream_is_not_utf_8() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="latin-1")
-    JsonScreen(Console(file=stream)).opened("春", None)
+    JsonScreen(Console(file=stream)).show_thread("春", None)
 
     assert json.loads(raw.getvalue()) == {"type": "thread", "thread_id": "春", "ui": None}
     assert raw.getvalue().isascii()

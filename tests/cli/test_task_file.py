@@ -129,7 +129,7 @@ MISTAKES: dict[str, tuple[str | bytes | dict[str, Any], tuple[str, ...]]] = {
     "an alias": ("prompt: &p a\nrubric: *p", ("line 1", "&p is refused", "write the value out")),
     "an unknown key": ("promt: a", ("'promt'", "Did you mean 'prompt'?")),
     "an unknown key within": ({"generator": {"model": "scripted:x", "tool": []}}, ("generator", "'tool'", "Did you mean 'tools'?")),
-    "no task": ("rubric: a", ("there is no task", "'prompt:'", "--prompt")),
+    "no task": ("rubric: a", ("the task is missing", "'prompt:'", "--prompt")),
     "an empty prompt": ({"prompt": ""}, ("messages[0]", "is empty", "write it")),
     "a white-space prompt": ({"prompt": " \n "}, ("messages[0]", "is empty", "write it")),
     "an unknown provider": ({"generator": {"model": "antropic:x"}}, ("generator.model", "'antropic'", "Did you mean 'anthropic'?")),
@@ -172,7 +172,7 @@ def test_a_mistake_in_the_file_is_refused_with_field_value_and_cure(folder: Path
         (TaskFlags(prompt="p", model="anthropic:m"), ("ANTHROPIC_API_KEY", "'anthropic:m'")),
         (TaskFlags(prompt="p"), ("generator.model", "--model", "OPENAI_API_KEY")),
         (TaskFlags(prompt="p", rubric="r", model="scripted:x"), ("grader.model", "--grader")),
-        (TaskFlags(), ("there is no task", "--prompt")),
+        (TaskFlags(), ("the task is missing", "--prompt")),
     ],
 )
 def test_a_mistake_in_the_flags_is_refused_with_field_value_and_cure(flags: TaskFlags, words: tuple[str, ...]) -> None:

@@ -16,8 +16,8 @@ from gradeloop.batches import store as ledger_work
 from gradeloop.batches import store as limits
 from gradeloop.batches.contract import CASE_BYTES, BatchRequest, CaseStatus, Upload
 from gradeloop.batches.outputs import SUFFIXES
+from gradeloop.cli.dev import json_schemas
 from gradeloop.cli.main import app
-from gradeloop.cli.schemas import schemas_of
 from gradeloop.settings.worker import WorkerSettings
 from tests.docs.test_docs import Block, blocks, rows
 from tests.rig.batches import batching, passes
@@ -101,7 +101,7 @@ def test_the_limits_are_the_codes() -> None:
 
 @pytest.mark.parametrize("name", ["Upload", "BatchRequest"])
 def test_the_examples_keep_the_printed_schemas(name: str) -> None:
-    assert list(Draft202012Validator(schemas_of(name)).iter_errors(json.loads(block(name).text))) == []
+    assert list(Draft202012Validator(json_schemas(name)).iter_errors(json.loads(block(name).text))) == []
 
 
 async def test_the_examples_run(client: Client, tmp_path: Path) -> None:

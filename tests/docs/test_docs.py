@@ -28,7 +28,7 @@ from activities.providers.environment import Environment
 from activities.tools.registry import ToolRegistry
 from gradeloop import errors
 from gradeloop import exit_codes as departure
-from gradeloop.cli.schemas import schemas_of
+from gradeloop.cli.dev import json_schemas
 from gradeloop.cli.task_file import TaskFile
 from gradeloop.client import client as typed_client
 from gradeloop.contract import base as page
@@ -237,12 +237,12 @@ def test_every_json_example_fits_the_model_that_it_names(example: Block) -> None
 def test_the_schemas_are_those_of_the_contracts_examples() -> None:
     named = {block.about for block in blocks(CONTRACT) if block.language == "json"} - {"events", "foreign", "Generator", "ModelSpec"}
 
-    assert named <= set(schemas_of())
+    assert named <= set(json_schemas())
 
 
 @pytest.mark.parametrize("example", [block for block in blocks(CONTRACT) if block.about in {"Rubric", "ThreadRequest", "InvokeRequest"}])
 def test_the_examples_keep_the_printed_schemas(example: Block) -> None:
-    assert list(Draft202012Validator(schemas_of(example.about)).iter_errors(json.loads(example.text))) == []
+    assert list(Draft202012Validator(json_schemas(example.about)).iter_errors(json.loads(example.text))) == []
 
 
 def test_every_block_of_every_document_is_of_a_kind_that_is_checked() -> None:
@@ -508,7 +508,7 @@ async def test_what_external_storage_needs_is_what_the_documents_say(url: str, m
     for package in ("aioboto3", "gcloud", "gcloud.aio", "gcloud.aio.storage"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InvalidRequest) as refused:
-        await storage.converter(url)
+        await storage.build_converter(url)
 
     (package,) = re.findall(r"pip install ([\w-]+)", str(refused.value))
     assert f"`{url}`" in CONTRACT.read_text()

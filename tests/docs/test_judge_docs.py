@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from temporalio.client import Client
 
 from gradeloop import testing
+from gradeloop.cli.dev import json_schemas
 from gradeloop.cli.main import app
-from gradeloop.cli.schemas import schemas_of
 from gradeloop.contract import transcript as agent_run
 from gradeloop.contract.rubric import RUBRIC_BYTES
 from gradeloop.files.yaml import read_yaml
@@ -49,7 +49,7 @@ def test_the_two_kinds_of_judge_are_what_they_are_called() -> None:
 
 @pytest.mark.parametrize("name", ["AgentRun", "JudgingRequest"])
 def test_the_examples_keep_the_printed_schemas(name: str) -> None:
-    assert list(Draft202012Validator(schemas_of(name)).iter_errors(json.loads(block("json", name).text))) == []
+    assert list(Draft202012Validator(json_schemas(name)).iter_errors(json.loads(block("json", name).text))) == []
 
 
 async def test_the_example_judges_the_example(client: Client) -> None:

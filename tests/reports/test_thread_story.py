@@ -18,7 +18,7 @@ from gradeloop.contract.evaluation import EVIDENCE_BYTES
 from gradeloop.contract.messages import ToolCall
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
 from gradeloop.reports.model import RunReport, ToolEvidence
-from gradeloop.reports.read_thread import LOST, read_thread_report, tool_uses
+from gradeloop.reports.read_thread import LOST, read_thread_report, read_tool_calls
 from tests.rig.threads import (
     JUDGE,
     Models,
@@ -390,9 +390,9 @@ async def test_a_call_whose_run_was_ended_under_it_is_told_as_lost(client: Clien
         thread = a_thread()
         await served.client.start(start(messages=[{"role": "user", "content": "hello"}], **LOOKING), thread_id=thread)
         await begun.wait()
-        open_uses, _ = await tool_uses(client, thread)
+        open_uses, _ = await read_tool_calls(client, thread)
         await served.handle(thread).terminate("enough")
-        closed_uses, _ = await tool_uses(client, thread)
+        closed_uses, _ = await read_tool_calls(client, thread)
 
     assert [(us.failed, us.output, us.seconds) for us in open_uses] == [(False, "", None)]
     assert [(us.failed, us.output, us.seconds) for us in closed_uses] == [(True, LOST, None)]
@@ -442,11 +442,11 @@ async def test_a_server_that_does_not_answer_is_no_server_without_a_history(clie
     monkeypatch.setattr(WorkflowHandle, "describe", lost)
 
     with pytest.raises(ServerUnreachable, match="connection refused"):
-        await tool_uses(client, "somebody")
+        await read_tool_calls(client, "somebody")
 
 
 async def test_a_workflow_that_the_server_does_not_know_has_no_evidence_and_a_note(client: Client) -> None:
-    uses, notes = await tool_uses(client, "nobody")
+    uses, notes = await read_tool_calls(client, "nobody")
 
     assert uses == []
     assert notes == ["the workflow's history has expired on the server, so its tool calls are not shown"]
@@ -467,7 +467,7 @@ async def test_evidence_that_this_client_cannot_read_becomes_a_note(client: Clie
         await thread.result()
     config = client.config()
     config["data_converter"] = Locked()
-    uses, notes = await tool_uses(Client(**config), thread.id)
+    uses, notes = await read_tool_calls(Client(**config), thread.id)
 
     assert uses == []
     assert notes == ["a call of peek cannot be read and is not shown: RuntimeError: no key for it"]

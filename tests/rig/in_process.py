@@ -125,7 +125,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, 
         patch.setattr(asyncio.SelectorEventLoop, "add_signal_handler", lambda *_: None)
         patch.setattr(asyncio.SelectorEventLoop, "remove_signal_handler", lambda *_: None)
         patch.setattr(worker, "GRACE", timedelta(0))
-        patch.setattr(worker, "chosen", _chosen)
+        patch.setattr(worker, "find_sandboxes", _chosen)
         with _workers_in_threads(patch, workers):
             code = _exit_code()
     return code, written[0].getvalue().decode(encoding), written[1].getvalue().decode(encoding)
@@ -172,7 +172,7 @@ def _left(code: int) -> NoReturn:
     raise Left(code)
 
 
-_REALLY_CHOSEN = worker.chosen
+_REALLY_CHOSEN = worker.find_sandboxes
 _CHOICES: dict[str, SandboxChoice] = {}
 
 

@@ -87,7 +87,7 @@ def test_its_providers_are_ours(provider: Any, model: str, config: dict[str, Any
         ([SAYS | {"transform": "output.trim()"}], "assert[0]: 'transform' has no counterpart"),
         (
             [SAYS | {"provider": "bedrock:claude"}],
-            "assert[0].provider: 'bedrock:claude' has no counterpart; those that have begin with",
+            "assert[0].provider: 'bedrock:claude' has no counterpart; known ids begin with",
         ),
         ([SAYS | {"provider": {"id": "openai:x", "config": {"top_k": 1}}}], "assert[0].provider: config.top_k has no counterpart"),
         ([SAYS | {"provider": "azure:mine"}], "config.apiHost is missing"),

@@ -177,7 +177,7 @@ ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
         (ECHO + "tests: file://tests.js", "tests: 'file://tests.js' is no dataset."),
         ("prompts: [file://p.js]\nproviders: [echo]", "line 1, column 11: prompts[0]: 'file://p.js' has no counterpart; a prompt's"),
         ("prompts: ['{{ q }}']\nproviders: [bedrock:x]", "line 2, column 13: providers[0].provider: 'bedrock:x' has no counterpart"),
-        ("prompts: ['{{ q }}']\nproviders: [file://own.py]", "providers[0]: 'file://own.py' is a provider of one's own"),
+        ("prompts: ['{{ q }}']\nproviders: [file://own.py]", "providers[0]: 'file://own.py' is code of a custom provider"),
         ("prompts: ['{{ q }}']\nproviders: [{id: echo, transform: x}]", "providers[0]: 'transform' has no counterpart"),
         ("prompts: ['[{\"role\": {{ q }}}]']\nproviders: [echo]", "prompts[0]: the chat is no JSON before its variables are filled in"),
         (CHAT, "echo gives the prompt back, and this one is a chat"),
@@ -218,7 +218,7 @@ def test_a_threshold_in_a_table_counts_wherever_it_stands(tmp_path: Path, monkey
     (case,) = cases(tmp_path, ECHO + "defaultTest: {options: {provider: openai:gpt-5}}\ntests: t.csv", name=NAME, t_csv=rows)
 
     assert [criterion.scale.threshold for criterion in case.rubric.criteria if criterion.scale] == [0.5, 0.8]
-    assert "a threshold for __expected3, and nothing is expected there" in refusal(
+    assert "a threshold for __expected3, which has no assertion" in refusal(
         tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv=rows.replace("__config:__expected1", "__config:__expected3")
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from gradeloop.cli.schemas import schemas_of
+from gradeloop.cli.dev import json_schemas
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.checks import KINDS
 from gradeloop.suites import plan as suite_run
@@ -233,7 +233,7 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
         (GIVEN + "tests:\n  - {output: x, threshold: 80}", "line 5, column 28: tests[0].threshold: 80 is outside of 0 to 1"),
         (GIVEN + "tests: [{output: x, rubric: '- a', assert: [{type: is-json}]}]", "tests[0]: rubric and assert exclude each other"),
         (GIVEN + "tests:\n  - output: x\n    rubric: {criteria: [a, {group: g, criteria: [{nam: b}]}]}", "line 6, column 50: tests.0"),
-        (GIVEN + "defaults: {rubric: '- x'}\ntests: [{output: x}]", "rubric: defaults says how tests are judged, too; keep one of them"),
+        (GIVEN + "defaults: {rubric: '- x'}\ntests: [{output: x}]", "rubric: defaults has a rubric or assert, too; keep one of them"),
         (GIVEN + "generators: [scripted:a, scripted:a]\ntests: [{output: x}]", "generators[1]: the label 'scripted:a' is there twice"),
         (GIVEN + "tests: [{id: a, output: x}, {id: a, output: y}]", TWICE),
         (GIVEN + "tests: []", "tests: there are no tests; write them here, or name a file"),
@@ -286,7 +286,7 @@ def test_a_hundred_thousand_is_the_edge() -> None:
 
 
 def test_editors_are_told_the_files_format(tmp_path: Path) -> None:
-    schema = schemas_of("Suite")
+    schema = json_schemas("Suite")
     check = jsonschema.Draft202012Validator(schema)
 
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -323,7 +323,7 @@ def test_the_former_key_of_the_concurrency_is_read_and_refused_beside_the_new_on
     suite = read_suite(written(tmp_path, GIVEN + "at_once: 7\ntests: [{output: x}]"))
 
     assert suite.settings.concurrency == 7
-    assert "at_once" not in schemas_of("Suite")["properties"]
+    assert "at_once" not in json_schemas("Suite")["properties"]
     both = refusal(tmp_path, GIVEN + "at_once: 7\nconcurrency: 8\ntests: [{output: x}]")
     assert both.endswith("concurrency: at_once is its former name; remove that line")
     assert "concurrency: Input should be less than or equal to 1000, got '2000'" in refusal(

@@ -120,7 +120,7 @@ async def test_another_port_is_used_where_the_last_one_is_taken() -> None:
     before = await ensure_server()
     await stop_server()
     port = int(before.address.rpartition(":")[2])
-    wait_until(lambda: embedded._bindable(port) is not None)
+    wait_until(lambda: embedded._bindable_port(port) is not None)
     with socket.socket() as squatter:
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         squatter.bind(("127.0.0.1", port))

@@ -13,7 +13,7 @@ from temporalio.converter import StorageDriverClaim
 
 from gradeloop.contract.thread import STATE_BYTES
 from gradeloop.errors import InvalidRequest, ThreadClosed, ThreadTooLarge
-from gradeloop.temporal.connect import Connection, LocalFolder, connect, converter
+from gradeloop.temporal.connect import Connection, LocalFolder, build_converter, connect
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import Served, a_thread, answering, replay, serving, start
 
@@ -171,8 +171,8 @@ async def test_a_claim_names_no_file_outside_of_the_folder(folder: Path, name: s
 )
 async def test_a_storage_that_is_none_is_refused_with_the_forms_that_are(url: str) -> None:
     with pytest.raises(InvalidRequest, match="names no storage; write file:///folder, s3://bucket or gs://bucket"):
-        await converter(url)
+        await build_converter(url)
 
 
 async def test_no_storage_is_what_is_used_where_none_is_named() -> None:
-    assert (await converter(None)).external_storage is None
+    assert (await build_converter(None)).external_storage is None

@@ -1,4 +1,4 @@
-"""`gradeloop doctor`: check the server, keys, sandboxes and tools of this machine."""
+"""The checks of `gradeloop doctor`: server, keys, sandboxes and tools of this machine."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
+from pydantic import Field
 from rich.text import Text
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest
@@ -27,8 +28,9 @@ RETENTION = timedelta(days=30)
 """The shortest retention that lets a user resume a closed thread after a holiday."""
 
 EXAMINATION_SECONDS = 90.0
+"""How long the worker process may take, which calls every provider whose key is set."""
 
-WORDS = {
+KEY_VERDICTS = {
     "accepted": "accepted by",
     "refused": "refused by",
     "unreachable": "not checked: no answer from",
@@ -43,7 +45,8 @@ class Finding(Strict):
     subject: str
     ok: bool | None
     """None if nothing is wrong but something is missing."""
-    told: str
+    detail: str = Field(serialization_alias="told")
+    """What was found, in one line."""
     cure: str | None = None
 
 
@@ -53,49 +56,49 @@ async def findings() -> AsyncIterator[Finding]:
         connection = await find()
         client = await connect(connection)
     except GradeloopError as error:
-        yield Finding(subject="server", ok=False, told=str(error))
+        yield Finding(subject="server", ok=False, detail=str(error))
     else:
-        for found in await _server(client, connection):
+        for found in await _check_server(client, connection):
             yield found
-    yield _default_grader()
-    for found in await _worker():
+    yield _check_default_grader()
+    for found in await _check_worker():
         yield found
 
 
-async def _server(client: Client, connection: Connection) -> list[Finding]:
+async def _check_server(client: Client, connection: Connection) -> list[Finding]:
     service = client.workflow_service
     version = (await service.get_system_info(GetSystemInfoRequest())).server_version
     kind = "embedded" if connection.embedded else "from Temporal's environment or profile"
-    found = [Finding(subject="server", ok=True, told=f"Temporal {version} at {connection.address}, namespace {client.namespace}, {kind}")]
+    found = [Finding(subject="server", ok=True, detail=f"Temporal {version} at {connection.address}, namespace {client.namespace}, {kind}")]
     described = await service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     kept = described.config.workflow_execution_retention_ttl.ToTimedelta()
     command = f"temporal operator namespace update --retention 365d --namespace {client.namespace}"
     enough = kept >= RETENTION
-    told = f"closed threads stay readable for {kept.days} days"
-    found.append(Finding(subject="retention", ok=enough, told=told, cure=None if enough else f"raise it: {command}"))
-    return [*found, await _attributes(client)]
+    detail = f"closed threads stay readable for {kept.days} days"
+    found.append(Finding(subject="retention", ok=enough, detail=detail, cure=None if enough else f"raise it: {command}"))
+    return [*found, await _check_search_attributes(client)]
 
 
-async def _attributes(client: Client) -> Finding:
+async def _check_search_attributes(client: Client) -> Finding:
     try:
         known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
     except RPCError as error:
-        return Finding(subject="search attributes", ok=None, told=f"not visible with these credentials ({error.message})")
+        return Finding(subject="search attributes", ok=None, detail=f"not visible with these credentials ({error.message})")
     absent = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
     if absent:
-        return Finding(subject="search attributes", ok=None, told=f"{', '.join(absent)} are not registered yet; a worker registers them")
-    return Finding(subject="search attributes", ok=True, told=", ".join(SEARCH_ATTRIBUTES))
+        return Finding(subject="search attributes", ok=None, detail=f"{', '.join(absent)} are not registered yet; a worker registers them")
+    return Finding(subject="search attributes", ok=True, detail=", ".join(SEARCH_ATTRIBUTES))
 
 
-def _default_grader() -> Finding:
+def _check_default_grader() -> Finding:
     chosen = default_model(os.environ)
     if chosen is None:
         cure = "set a provider's key, or give grader.model in every request"
-        return Finding(subject="default grader", ok=None, told="none: no provider key is set", cure=cure)
-    return Finding(subject="default grader", ok=True, told=f"{chosen.spec.id}, because {chosen.variable} is set")
+        return Finding(subject="default grader", ok=None, detail="none: no provider key is set", cure=cure)
+    return Finding(subject="default grader", ok=True, detail=f"{chosen.spec.id}, because {chosen.variable} is set")
 
 
-async def _worker() -> list[Finding]:
+async def _check_worker() -> list[Finding]:
     """Run a worker process, which has the providers' packages, to check keys, tables and sandboxes."""
     command = [sys.executable, str(application_folder() / "worker.py"), "--examine", "true"]
     pipe = asyncio.subprocess.PIPE
@@ -104,53 +107,52 @@ async def _worker() -> list[Finding]:
         out, err = await asyncio.wait_for(process.communicate(), EXAMINATION_SECONDS)
     except TimeoutError:
         process.kill()
-        return [Finding(subject="worker", ok=False, told=f"no answer within {EXAMINATION_SECONDS:.0f} s")]
+        return [Finding(subject="worker", ok=False, detail=f"no answer within {EXAMINATION_SECONDS:.0f} s")]
     if process.returncode:
-        return [Finding(subject="worker", ok=False, told=err.decode(errors="replace").strip().rpartition("\n")[2])]
-    return list(_examined(json.loads(out)))
+        return [Finding(subject="worker", ok=False, detail=err.decode(errors="replace").strip().rpartition("\n")[2])]
+    return list(_read_examination(json.loads(out)))
 
 
-def _examined(told: dict[str, Any]) -> Iterator[Finding]:
-    for key in told["keys"]:
+def _read_examination(report: dict[str, Any]) -> Iterator[Finding]:
+    for key in report["keys"]:
         ok = key["verdict"] == "accepted"
         why = "" if ok else f": {key['why']}"
-        yield Finding(subject=f"key of {key['provider']}", ok=ok, told=f"{WORDS[key['verdict']]} {key['address']}{why}")
-    if not told["keys"]:
-        yield Finding(subject="keys", ok=None, told="none is set; only the provider `scripted` works without one")
-    own = f", {told['own_prices']} prices of your own" if told["own_prices"] else ""
-    yield Finding(subject="tables", ok=True, told=f"models as of {told['models_as_of']}, prices as of {told['prices_as_of']}{own}")
-    yield from _evidence(told["evidence"])
+        yield Finding(subject=f"key of {key['provider']}", ok=ok, detail=f"{KEY_VERDICTS[key['verdict']]} {key['address']}{why}")
+    if not report["keys"]:
+        yield Finding(subject="keys", ok=None, detail="none is set; only the provider `scripted` works without one")
+    own = f", {report['own_prices']} prices of your own" if report["own_prices"] else ""
+    yield Finding(subject="tables", ok=True, detail=f"models as of {report['models_as_of']}, prices as of {report['prices_as_of']}{own}")
+    yield from _read_evidence(report["evidence"])
 
 
-def _evidence(told: dict[str, Any]) -> Iterator[Finding]:
+def _read_evidence(report: dict[str, Any]) -> Iterator[Finding]:
     """Yield what evidence tools may use under the current settings."""
-    yield Finding(
-        subject="settings", ok=None if told["config"] is None else True, told=told["config"] or f"no {FILE} in this folder; defaults apply"
-    )
-    for each in told["sandboxes"]:
-        yield Finding(subject=f"sandbox {each['name']}", ok=None if each["why_not"] else True, told=each["why_not"] or "works")
-    chosen = {use: name or "none" for use, name in told["chosen"].items()}
-    cure = None if told["chosen"]["programs"] else "install bubblewrap, or use Linux 5.13 or newer with Landlock"
-    yield Finding(subject="sandbox", ok=told["chosen"]["snippets"] is not None, told=_pairs(chosen), cure=cure)
-    yield Finding(subject="limits", ok=True, told=f"{_pairs(told['limits'])}; {told['concurrency']} calls at the same time")
-    yield Finding(subject="tools", ok=True, told=", ".join(told["tools"]))
-    for name, why in told["refused"].items():
-        yield Finding(subject=f"tool {name}", ok=None, told=why)
+    config = report["config"]
+    yield Finding(subject="settings", ok=None if config is None else True, detail=config or f"no {FILE} in this folder; defaults apply")
+    for sandbox in report["sandboxes"]:
+        yield Finding(subject=f"sandbox {sandbox['name']}", ok=None if sandbox["why_not"] else True, detail=sandbox["why_not"] or "works")
+    chosen = {use: name or "none" for use, name in report["chosen"].items()}
+    cure = None if report["chosen"]["programs"] else "install bubblewrap, or use Linux 5.13 or newer with Landlock"
+    yield Finding(subject="sandbox", ok=report["chosen"]["snippets"] is not None, detail=_pairs(chosen), cure=cure)
+    yield Finding(subject="limits", ok=True, detail=f"{_pairs(report['limits'])}; {report['concurrency']} calls at the same time")
+    yield Finding(subject="tools", ok=True, detail=", ".join(report["tools"]))
+    for name, why in report["refused"].items():
+        yield Finding(subject=f"tool {name}", ok=None, detail=why)
     for subject in ("roots", "commands", "mcp"):
-        if told[subject]:
-            yield Finding(subject=subject, ok=True, told=_pairs(told[subject]))
-    if told["hosts"]:
-        yield Finding(subject="hosts", ok=True, told=", ".join(told["hosts"]))
+        if report[subject]:
+            yield Finding(subject=subject, ok=True, detail=_pairs(report[subject]))
+    if report["hosts"]:
+        yield Finding(subject="hosts", ok=True, detail=", ".join(report["hosts"]))
 
 
 def _pairs(values: dict[str, Any]) -> str:
-    shown = {name: " ".join(map(str, each)) if isinstance(each, list) else each for name, each in values.items()}
-    return ", ".join(f"{name} {each}" for name, each in shown.items() if each != "")
+    shown = {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in values.items()}
+    return ", ".join(f"{name} {value}" for name, value in shown.items() if value != "")
 
 
 def lines(found: Finding) -> Iterator[Text]:
     """Yield a finding as lines for a terminal."""
     mark, style = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("–", "dim")}[found.ok]
-    yield Text(f"{mark} {found.subject}: ", style).append(printable(found.told), "default")
+    yield Text(f"{mark} {found.subject}: ", style).append(printable(found.detail), "default")
     if found.cure:
         yield Text(f"  {printable(found.cure)}", "yellow")

@@ -1,12 +1,12 @@
-"""How a case is run: its plan, its conversations with graders, its result."""
+"""A case of a batch: how it is run, what its graders are asked, and its result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from gradeloop.batches.contract import Case, CaseKind, CasePlan, CaseResult, CaseStatus, build_result
-from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Judgement, Malformed, Verdict
+from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Malformed, Verdict
 from gradeloop.contract.messages import Message, Usage, code_of
 from gradeloop.contract.model_spec import RemoteGrader
 from gradeloop.contract.thread import Grader, Priority, RunResult, ThreadRequest
@@ -19,11 +19,11 @@ from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest
 from gradeloop.text import shortened
 
 TEXT_CHECK = "text_check"
-"""The tool whose word on a text is found without calling anybody."""
+"""The one check that is decided without calling a tool."""
 
 
 def plan_of(case: Case) -> CasePlan:
-    """Return how a case is run: what needs tools, or a grader elsewhere, is a workflow of its own."""
+    """Return how a case is run: a case that needs tools or a remote grader gets a workflow of its own."""
     if case.loop:
         return CasePlan(kind="thread", drafted=False, units=0)
     if case.generator is not None and (case.generator.model is None or case.generator.tools):
@@ -33,17 +33,17 @@ def plan_of(case: Case) -> CasePlan:
 
 
 def units_of(case: Case) -> list[tuple[CallGroup, int]]:
-    """Return the questions that a case puts to graders: a call group, and which of its votes."""
+    """Return the questions about a case to graders: a call group, and the number of the vote."""
     return [(group, sample) for group in call_groups(case.rubric) for sample in range(len(group.judges))]
 
 
 def _needs_tools(case: Case) -> bool:
     grader = case.grader or Grader()
-    elsewhere = grader.remote is not None or any(
+    remote = grader.remote is not None or any(
         isinstance(judge, RemoteGrader) for group in call_groups(case.rubric) for judge in group.judges
     )
-    tools = bool(grader.tools) or any(each.check and each.check.tool != TEXT_CHECK for each in case.rubric.checked)
-    return elsewhere or tools or (case.output is not None and is_elided(log_of(case, case.output)))
+    tools = bool(grader.tools) or any(criterion.check and criterion.check.tool != TEXT_CHECK for criterion in case.rubric.checked)
+    return remote or tools or (case.output is not None and is_elided(log_of(case, case.output)))
 
 
 def log_of(case: Case, output: str) -> list[Message]:
@@ -52,26 +52,26 @@ def log_of(case: Case, output: str) -> list[Message]:
 
 
 def run_checks(case: Case, output: str) -> dict[str, CheckOutcome]:
-    """Return what the checks say of an output.
+    """Run the text checks of a case on an output, and return their outcomes by criterion.
 
     Raises:
-        ValueError: One cannot decide; the message says which.
+        ValueError: A check cannot decide; the message names it.
     """
-    found = {}
+    outcomes = {}
     for criterion in case.rubric.checked:
         if criterion.check is not None and criterion.check.tool == TEXT_CHECK:
             text = code_of(output) if criterion.check.extract == "code" else output
             try:
-                found[criterion.id] = run_text_check(text, criterion.check.arguments)
+                outcomes[criterion.id] = run_text_check(text, criterion.check.arguments)
             except ValueError as error:
                 raise ValueError(f"the check {criterion.check.tool} of {criterion.id} could not decide: {error}") from None
-    return found
+    return outcomes
 
 
 def build_thread_request(case: Case, priority: Priority) -> ThreadRequest:
-    """Return what the thread of a case is started with; without a loop it drafts once."""
+    """Return the request that starts the thread of a case; without a loop it drafts once."""
     if case.generator is None:
-        raise ValueError(f"the case {case.id!r} has nobody who drafts")
+        raise ValueError(f"the case {case.id!r} has no generator")
     return ThreadRequest(
         messages=case.messages,
         rubric=case.rubric,
@@ -83,12 +83,12 @@ def build_thread_request(case: Case, priority: Priority) -> ThreadRequest:
 
 
 def build_judging_request(case: Case, output: str, priority: Priority) -> JudgingRequest:
-    """Return what the judgement of a case is started with."""
+    """Return the request that starts the judgement of a case."""
     if not output.strip():
         raise ValueError("the output is empty, and tools have nothing to look at")
-    said = [_run_message(message) for message in case.messages]
+    messages = [_run_message(message) for message in case.messages]
     answer = RunMessage(role="assistant", content=output)
-    run = AgentRun(id=case.id, transcripts=(RunTranscript(messages=(*said, answer)),))
+    run = AgentRun(id=case.id, transcripts=(RunTranscript(messages=(*messages, answer)),))
     return JudgingRequest(judge=CriteriaJudge(rubric=case.rubric, grader=case.grader), run=run, priority=priority)
 
 
@@ -103,23 +103,23 @@ def _run_message(message: Message) -> RunMessage:
 
 
 class CaseConversation(GraderConversation):
-    """A conversation with a grader, as the store keeps it from one call to the next."""
+    """A conversation with a grader about a case, as the store keeps it between calls."""
 
     model_config = ConfigDict(extra="ignore")
 
     scratch: list[Message] = Field(default_factory=list)
-    """Answers that were no verdict, and what was asked then."""
+    """Answers that were no verdict, and the messages that asked for a better one."""
     judge: str = ""
-    """The id of the grader that was asked."""
+    """The id of the grader's model."""
     usage: Usage = Usage()
 
     @property
     def is_clean(self) -> bool:
-        """True where the verdict may stand for the same question asked elsewhere."""
+        """Whether the verdict may be cached for the same question in other cases."""
         return self.verdict is not None and self.error is None and self.verdict.result != "failed"
 
     def note(self, message: Message, reading: Verdict | Malformed, group: CallGroup, rows: int) -> None:
-        """Note an answer, and the message that asks for a better one where there is no verdict yet."""
+        """Take an answer, and keep it with the message that asks for a better one where it is no verdict."""
         self.steps += 1
         following = self.take(reading, group.ids)
         self.scratch = [*self.scratch, message, following] if isinstance(following, Message) else []
@@ -127,29 +127,25 @@ class CaseConversation(GraderConversation):
             self.verdict = shorten_verdict(self.verdict, row_characters(rows))
 
 
-_ROWS = TypeAdapter(tuple[CriterionRow, ...])
+def result_of_answers(case: Case, output: str, conversations: Sequence[CaseConversation]) -> CaseResult:
+    """Return the result of a case all of whose questions are answered, or have failed for good.
 
-
-def result_of_answers(case: Case, output: str, units: Sequence[CaseConversation]) -> CaseResult:
-    """Return the result of a case all of whose questions are answered, or will never be."""
+    Args:
+        case: The case.
+        output: What was judged.
+        conversations: One for each question, in the order of `units_of`.
+    """
     try:
         checks = run_checks(case, output)
     except ValueError as error:
         return build_result(case, "error", output=output, error=str(error))
-    judgement = aggregate(case.rubric, _found(case, units, checks))
-    return _of_judgement(case, output, judgement, units)
-
-
-def _found(case: Case, units: Sequence[CaseConversation], checks: Mapping[str, CheckOutcome]) -> PassFindings:
-    asked = units_of(case)
-    answers = {(group.index, sample): unit.answer() for (group, sample), unit in zip(asked, units, strict=True)}
-    return PassFindings(answers=answers, checks=checks)
-
-
-def _of_judgement(case: Case, output: str, judgement: Judgement, units: Sequence[CaseConversation]) -> CaseResult:
+    answers = {
+        (group.index, sample): conversation.answer() for (group, sample), conversation in zip(units_of(case), conversations, strict=True)
+    }
+    judgement = aggregate(case.rubric, PassFindings(answers=answers, checks=checks))
     met = result_of(case.rubric, judgement) == "satisfied"
     status: CaseStatus = "error" if judgement.error else "passed" if met else "failed"
-    verdicts = [unit for unit in units if unit.verdict is not None]
+    verdicts = [conversation for conversation in conversations if conversation.verdict is not None]
     return build_result(
         case,
         status,
@@ -158,18 +154,18 @@ def _of_judgement(case: Case, output: str, judgement: Judgement, units: Sequence
         explanation=shortened(judgement.explanation),
         criteria=judgement.rows,
         error=judgement.error,
-        cached=bool(verdicts) and all(unit.cached for unit in verdicts),
-        grader=next((unit.judge for unit in units if unit.judge), None),
+        cached=bool(verdicts) and all(conversation.cached for conversation in verdicts),
+        grader=next((conversation.judge for conversation in conversations if conversation.judge), None),
     )
 
 
 def result_of_thread(case: Case, result: RunResult) -> CaseResult:
-    """Return the result of a case that a thread drafted and judged."""
+    """Return the result of a case from the result of its thread."""
     last = result.evaluations[-1] if result.evaluations else None
     best = next((evaluation for evaluation in result.evaluations if evaluation.iteration == result.best_iteration), last)
     ends: dict[str | None, CaseStatus] = {"satisfied": "passed", "max_iterations_reached": "failed", "failed": "failed"}
     status = ends.get(result.status, "error")
-    told = result.error or (last.explanation if last else f"the thread ended as {result.status}")
+    problem = result.error or (last.explanation if last else f"the thread ended as {result.status}")
     return build_result(
         case,
         status,
@@ -177,7 +173,7 @@ def result_of_thread(case: Case, result: RunResult) -> CaseResult:
         score=result.score,
         explanation=best.explanation if best else "",
         criteria=best.criteria if best else (),
-        error=told if status == "error" else None,
+        error=problem if status == "error" else None,
         usage=result.usage,
         grader=best.grader if best else None,
         iterations=result.iterations,
@@ -185,18 +181,21 @@ def result_of_thread(case: Case, result: RunResult) -> CaseResult:
     )
 
 
+_ROWS = TypeAdapter(tuple[CriterionRow, ...])
+
+
 def result_of_judging(case: Case, output: str, result: JudgeResult) -> CaseResult:
-    """Return the result of a case that a judgement of its own judged."""
-    told: dict[str, Any] = result.output
-    passed = told.get("result") == "satisfied"
+    """Return the result of a case from the result of its judgement."""
+    judged: dict[str, Any] = result.output
+    passed = judged.get("result") == "satisfied"
     reason = str(result.result_metadata.get("reason") or "the judge gave no verdict")
     return build_result(
         case,
         "error" if result.failed else "passed" if passed else "failed",
         output=output,
-        score=told.get("score"),
-        explanation=str(told.get("explanation") or ""),
-        criteria=_ROWS.validate_python(told.get("criteria") or ()),
+        score=judged.get("score"),
+        explanation=str(judged.get("explanation") or ""),
+        criteria=_ROWS.validate_python(judged.get("criteria") or ()),
         error=reason if result.failed else None,
         usage=result.usage,
         grader=result.model,

@@ -1,4 +1,4 @@
-"""The typed client of batches: cases uploaded, a batch started, resumed, followed and paused."""
+"""The client of batches: it uploads cases, and starts, resumes, follows and pauses a batch."""
 
 import asyncio
 import tempfile
@@ -18,7 +18,7 @@ from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.worker import keep_worker_alive
 
 UPLOADS = 4
-"""Chunks on their way at once."""
+"""Uploads in flight at once."""
 
 QUERY_SECONDS = 5.0
 """How long a query of what is in flight may take."""
@@ -28,22 +28,22 @@ T = TypeVar("T")
 
 
 class BatchClient:
-    """Batches on one server."""
+    """The batches of one task queue on one server."""
 
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client = client
         self.task_queue = task_queue
 
-    async def upload(self, batch_id: str, cases: Iterable[Case], told: Callable[[int], None] = lambda _: None) -> int:
+    async def upload(self, batch_id: str, cases: Iterable[Case], on_stored: Callable[[int], None] = lambda _: None) -> int:
         """Store a batch's cases through its worker, and return how many they are.
 
         Args:
             batch_id: The batch.
-            cases: In their order; read as they are sent.
-            told: Is told how many are stored so far.
+            cases: The cases in their order; read as they are sent.
+            on_stored: Called with the number of cases stored so far.
 
         Raises:
-            InvalidRequest: The worker refuses one.
+            InvalidRequest: The worker refuses a case.
             ServerUnreachable: The server is gone for long.
         """
         stored, sending = 0, set[asyncio.Task[int]]()
@@ -53,10 +53,10 @@ class BatchClient:
                 while len(sending) >= UPLOADS:
                     done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
                     stored += sum(task.result() for task in done)
-                    told(stored)
+                    on_stored(stored)
             for task in sending:
                 stored += await task
-                told(stored)
+                on_stored(stored)
         finally:
             for task in sending:
                 task.cancel()
@@ -77,10 +77,10 @@ class BatchClient:
             await handle.result()
             return len(upload.cases)
 
-        return await _result_of_batch(send, f"the upload of {upload.batch_id!r}")
+        return await _workflow_result(send, f"the upload of {upload.batch_id!r}")
 
     async def start(self, request: BatchRequest) -> None:
-        """Start a batch whose cases are stored, or have one that has ended go on.
+        """Start a batch whose cases are stored, or resume a batch that has ended.
 
         Raises:
             ServerUnreachable: The server is gone for long.
@@ -103,18 +103,18 @@ class BatchClient:
         """Wait until a batch ends or is paused.
 
         Raises:
-            InvalidRequest: The worker refused it.
-            BatchLost: It was cancelled, terminated, or failed.
+            InvalidRequest: The worker refused the batch.
+            BatchLost: The batch was cancelled, terminated, or failed.
             ServerUnreachable: The server is gone for long.
         """
         handle = self._client.get_workflow_handle_for(GradingBatch.run, batch_id)
-        return await _result_of_batch(handle.result, f"the batch {batch_id!r}")
+        return await _workflow_result(handle.result, f"the batch {batch_id!r}")
 
     async def pause(self, batch_id: str) -> None:
-        """Have a batch begin no further case.
+        """Pause a batch: it begins no further case.
 
         Raises:
-            InvalidRequest: It is not running.
+            InvalidRequest: The batch is not running.
         """
         try:
             await self._client.get_workflow_handle(batch_id).signal(GradingBatch.pause)
@@ -124,17 +124,17 @@ class BatchClient:
             raise ServerUnreachable(f"the batch {batch_id!r} cannot be reached: {error.message}") from None
 
     async def queue_of(self, batch_id: str) -> tuple[str, bool] | None:
-        """Return the task queue of a batch's workflow and whether it runs; None where the server has none of that id."""
+        """Return the task queue of a batch's workflow and whether it runs; None where the server does not know the batch."""
         try:
-            found = await self._client.get_workflow_handle(batch_id).describe()
+            description = await self._client.get_workflow_handle(batch_id).describe()
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return None
             raise ServerUnreachable(f"the batch {batch_id!r} cannot be reached: {error.message}") from None
-        return found.task_queue, found.status == WorkflowExecutionStatus.RUNNING
+        return description.task_queue, description.status == WorkflowExecutionStatus.RUNNING
 
     async def in_flight(self, batch_id: str) -> int | None:
-        """Return how many cases are being judged at this moment; None where nobody answers."""
+        """Return how many cases are being judged now; None where the batch does not answer."""
         try:
             async with asyncio.timeout(QUERY_SECONDS):
                 progress = await self._client.get_workflow_handle(batch_id).query(GradingBatch.progress)
@@ -145,7 +145,7 @@ class BatchClient:
         return sum(count for count in counts if isinstance(count, int))
 
     async def waiting(self, batch_id: str) -> list[str]:
-        """Return the threads of a batch's cases that wait for a person."""
+        """Return the ids of the threads of a batch's cases that wait for a person."""
         query = f"WorkflowId STARTS_WITH {quoted(f'{batch_id}/')} AND GradeloopStatus = 'waiting' AND ExecutionStatus = 'Running'"
         try:
             return [workflow.id async for workflow in self._client.list_workflows(query)]
@@ -155,21 +155,21 @@ class BatchClient:
 
 def split_uploads(batch_id: str, cases: Iterable[Case]) -> Iterator[Upload]:
     """Yield cases in uploads of at most 1 MiB and 1,000 cases; a single case may be as large."""
-    held: list[Case] = []
+    chunk: list[Case] = []
     first, size = 0, 0
     for case in cases:
         more = case.size()
-        if held and (size + more > UPLOAD_BYTES or len(held) >= UPLOAD_CASES):
-            yield Upload(batch_id=batch_id, first=first, cases=tuple(held))
-            first, size, held = first + len(held), 0, []
-        held.append(case)
+        if chunk and (size + more > UPLOAD_BYTES or len(chunk) >= UPLOAD_CASES):
+            yield Upload(batch_id=batch_id, first=first, cases=tuple(chunk))
+            first, size, chunk = first + len(chunk), 0, []
+        chunk.append(case)
         size += more
-    if held:
-        yield Upload(batch_id=batch_id, first=first, cases=tuple(held))
+    if chunk:
+        yield Upload(batch_id=batch_id, first=first, cases=tuple(chunk))
 
 
-async def _result_of_batch(call: Callable[[], Awaitable[T]], what: str) -> T:
-    """Return what a call for a batch's workflow returns, made again and again while the server is gone."""
+async def _workflow_result(call: Callable[[], Awaitable[T]], what: str) -> T:
+    """Return the result of a workflow of a batch, waiting while the server is gone."""
     try:
         return await ride_out(call, what)
     except WorkflowFailureError as error:
@@ -179,12 +179,48 @@ async def _result_of_batch(call: Callable[[], Awaitable[T]], what: str) -> T:
         raise BatchLost(cause.message if isinstance(cause, ApplicationError) else f"{what} ended without a result: {cause}") from None
 
 
+NO_WORKER_SECONDS = 10.0
+"""Seconds without a stored case after which the user is told to start a worker; a running worker stores cases in a fraction of that."""
+
+
+async def upload_cases(
+    batches: BatchClient, batch_id: str, cases: Iterable[Case], connection: Connection, notify: Callable[[str], None]
+) -> None:
+    """Send a batch's cases to its worker; notify the user where no worker takes them, and restart a worker of ours that has died.
+
+    Raises:
+        InvalidRequest: The worker refuses a case.
+        ServerUnreachable: The server is gone for long.
+        WorkerFailed: A worker of ours does not start.
+    """
+    taken = asyncio.Event()
+    sending = asyncio.create_task(batches.upload(batch_id, cases, lambda _: taken.set()))
+    keeping = asyncio.create_task(keep_worker_alive(batches.task_queue, connection))
+    notifying = asyncio.create_task(_notify_without_worker(taken, batches.task_queue, notify))
+    try:
+        await asyncio.wait([sending, keeping], return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done():
+            keeping.result()
+        await sending
+    finally:
+        for task in (sending, keeping, notifying):
+            task.cancel()
+        await asyncio.gather(sending, keeping, notifying, return_exceptions=True)
+
+
+async def _notify_without_worker(taken: asyncio.Event, task_queue: str, notify: Callable[[str], None]) -> None:
+    try:
+        await asyncio.wait_for(taken.wait(), NO_WORKER_SECONDS)
+    except TimeoutError:
+        notify(f"no worker has taken the cases so far; start one: gradeloop worker --task-queue {task_queue}")
+
+
 IN_MEMORY = 8 * 1024 * 1024
-"""Bytes of JSON above which a file takes them."""
+"""Bytes of JSON above which cases are spooled to a file."""
 
 
 class SpooledCases:
-    """Cases that were all read."""
+    """Cases that were all read, kept in memory or in a temporary file until they are sent."""
 
     def __init__(self, cases: Iterable[Case]) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - it lives as long as this
@@ -199,47 +235,9 @@ class SpooledCases:
             yield Case.model_validate_json(line)
 
     def close(self) -> None:
-        """Give the memory or the file back."""
+        """Release the memory or the file."""
         self._file.close()
 
     def __del__(self) -> None:
-        """Give it back where a mistake ended the command before the cases were sent."""
+        """Release them where a mistake ended the command before the cases were sent."""
         self.close()
-
-
-NO_WORKER_SECONDS = 10.0
-"""For a worker to take the first cases before it is said that none does; one that is there takes them in a fraction of that."""
-
-
-async def upload_cases(
-    batches: BatchClient, batch_id: str, cases: Iterable[Case], connection: Connection, tell: Callable[[str], None]
-) -> None:
-    """Send a batch's cases to its worker; where none takes them, tell so in words, and start one again that is ours.
-
-    Raises:
-        InvalidRequest: The worker refuses one.
-        ServerUnreachable: The server is gone for long.
-        WorkerFailed: A worker of ours does not start.
-    """
-    taken = asyncio.Event()
-    sending = asyncio.create_task(batches.upload(batch_id, cases, lambda _: taken.set()))
-    beside = [
-        asyncio.create_task(keep_worker_alive(batches.task_queue, connection)),
-        asyncio.create_task(_unheard(taken, batches.task_queue, tell)),
-    ]
-    try:
-        await asyncio.wait([sending, beside[0]], return_when=asyncio.FIRST_COMPLETED)
-        if not sending.done():
-            beside[0].result()
-        await sending
-    finally:
-        for each in (sending, *beside):
-            each.cancel()
-        await asyncio.gather(sending, *beside, return_exceptions=True)
-
-
-async def _unheard(taken: asyncio.Event, task_queue: str, tell: Callable[[str], None]) -> None:
-    try:
-        await asyncio.wait_for(taken.wait(), NO_WORKER_SECONDS)
-    except TimeoutError:
-        tell(f"no worker has taken the cases so far; start one: gradeloop worker --task-queue {task_queue}")

@@ -142,7 +142,7 @@ def parse_upload(raw: object) -> Upload:
 
 def _parse(model: type[Parsed], raw: object, keys: str) -> Parsed:
     if not isinstance(raw, dict):
-        raise InvalidRequest(f"the request is not an object; send one JSON object with {keys}")
+        raise InvalidRequest(f"the request is no object; send one JSON object with {keys}")
     try:
         return model.model_validate(raw)
     except ValidationError as error:
@@ -250,10 +250,6 @@ NO_OUTPUT = "no_output"
 """The error type of a call about a case that has no output to judge."""
 
 
-def _absent(value: object) -> bool:
-    return value is None or value is False
-
-
 CaseKind = Literal["calls", "thread", "judging"]
 
 
@@ -284,9 +280,9 @@ class CaseCall(Strict):
     attempt: int
     nonce: str
     """The random code in the fence around the judged output."""
-    unit: int = Field(default=0, exclude_if=lambda value: value == 0)
+    unit: Sparse[int] = 0
     cache: bool = Field(default=True, exclude_if=lambda value: value is True)
-    raised: bool = Field(default=False, exclude_if=_absent)
+    raised: Sparse[bool] = False
     """Whether an earlier reply was cut off, so that this one gets a larger completion."""
     carried: Usage = Field(default=Usage(), exclude_if=lambda value: not value.attempts)
     """The usage of the reply that was cut off."""
@@ -295,11 +291,11 @@ class CaseCall(Strict):
 class CaseAnswer(Recorded):
     """The answer of a call about a case."""
 
-    status: Literal["queued", "waiting", "passed", "failed", "error"] | None = Field(default=None, exclude_if=_absent)
+    status: Sparse[CaseStatus | None] = None
     """The status of the case where it has ended; None where it goes on."""
-    again: bool = Field(default=False, exclude_if=_absent)
+    again: Sparse[bool] = False
     """Whether the grader's answer was no verdict, so that it is asked again."""
-    held: str | None = Field(default=None, exclude_if=_absent)
+    held: Sparse[str | None] = None
     """The limit of the batch for which no model was asked; None where none is reached."""
 
 
@@ -339,7 +335,7 @@ class ChildRequest(Recorded):
 
     type: Literal["GradingThread", "Judging"] | None = None
     argument: dict[str, Any] = Field(default_factory=dict)
-    known: CaseAnswer | None = Field(default=None, exclude_if=_absent)
+    known: Sparse[CaseAnswer | None] = None
     """The answer where no workflow is started: the batch has reached a limit, or the case has ended."""
 
 

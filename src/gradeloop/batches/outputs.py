@@ -1,4 +1,4 @@
-"""Results in files: JSON, JSON lines, CSV and JUnit, and the gate that decides the exit code."""
+"""The results of a batch in files and in words: JSON, JSONL, CSV, JUnit, one line, and the gate that decides the exit code."""
 
 import csv
 import json
@@ -25,22 +25,22 @@ from gradeloop.files.output import PAGE, replacing, shown, writable
 from gradeloop.text import counted, one_line, shortened
 
 MOST_NAMES = 1_000
-"""Of variables that are listed: with more of them, no file has a column for each."""
+"""The most variables that have a column of their own in a CSV file."""
 
 
 @dataclass(frozen=True)
 class ResultsOverview:
-    """A first look at all results."""
+    """What a file must know of all results before it writes the first."""
 
     statuses: Counter[CaseStatus] = field(default_factory=Counter)
     names: tuple[str, ...] = ()
-    """Of the variables, in the order in which they first appear; where there are more than `MOST_NAMES`, not all."""
+    """The names of the variables in the order in which they first appear; not all of them where there are more than `MOST_NAMES`."""
     seconds: float = 0.0
-    """In which requests were in flight, summed."""
+    """The summed seconds in which requests were in flight."""
 
     @classmethod
     def of(cls, results: Iterable[CaseResult]) -> Self:
-        """Return what is known after all results have been looked at once."""
+        """Go through all results once."""
         statuses: Counter[CaseStatus] = Counter()
         names: dict[str, None] = {}
         seconds = 0.0
@@ -51,65 +51,144 @@ class ResultsOverview:
         return cls(statuses, tuple(names), seconds)
 
 
-STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
-    "passed": ("passed", "green"),
-    "failed": ("failed", "red"),
-    "error": ("error", "bold yellow"),
-    "waiting": ("waiting", "yellow"),
-    "queued": ("not run", "dim"),
-}
-"""The word for each status, and its style on a terminal."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def status_counts(numbers: Mapping[CaseStatus, int]) -> list[str]:
-    """Return how many cases have each status; a status that no case has is left out."""
-    words = {status: "errors" if status == "error" and numbers.get(status) != 1 else word for status, (word, _) in STATUS_LABELS.items()}
-    return [f"{numbers[status]:,} {word}" for status, word in words.items() if numbers.get(status)]
+def encodable(text: str) -> str:
+    """Return the text with lone surrogates, which no encoding can hold, replaced."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
-def gap_of(row: CriterionRow) -> str:
-    """Return why a criterion failed: the gap, or the reason if there is none."""
-    return row.gap or row.reason
+def as_json(value: BaseModel) -> str:
+    """Return a model as one line of JSON that every reader accepts, lone surrogates and infinite numbers replaced."""
+    try:
+        return value.model_dump_json()
+    except PydanticSerializationError:
+        return to_json(_encodable(value.model_dump(mode="json")), inf_nan_mode="null").decode()
 
 
-def failure_reason(result: CaseResult) -> str:
-    """Return in one line why a case did not pass: its error, its worst criterion, or the grader's explanation."""
+def _encodable(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    return {encodable(key): _encodable(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def json_line(result: CaseResult) -> str:
+    """Return a result as a line of JSONL: the schema first, then its fields."""
+    return f'{{"schema":"{SCHEMA}",{as_json(result).removeprefix("{")}\n'
+
+
+class JsonFile:
+    """Writes a batch as `{"schema", "summary", "rate", "cases"}`, a line a case."""
+
+    def __init__(self, file: TextIO, summary: BatchSummary) -> None:
+        self._file = file
+        self._separator = "\n"
+        rate = to_json(rate_of(summary)).decode()
+        file.write(f'{{"schema":"{SCHEMA}",\n"summary":{as_json(summary)},\n"rate":{rate},\n"cases":[')
+
+    def write(self, result: CaseResult) -> None:
+        """Write the next case."""
+        self._file.write(self._separator + as_json(result))
+        self._separator = ",\n"
+
+    def end(self) -> None:
+        """Write what comes after the last case."""
+        self._file.write("\n]}\n")
+
+
+COLUMNS = (
+    *("id", "description", "prompt", "label", "status", "score", "worst_criterion", "worst_gap", "error"),
+    *("cost_usd", "tokens", "cached", "attempt", "output"),
+)
+"""The columns before those of the variables, which are `vars.NAME`."""
+
+CELL_CHARACTERS = 32_700
+"""The most characters of a text in a cell: spreadsheets hold 32,767, the note on what was cut and a quote included."""
+
+_FORMULA = re.compile(r"'*([\s\x00-\x1f\ufeff\u200b-\u200f\u2060]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])")
+"""The beginning of a text that a spreadsheet may take for a formula, or that `escape_formula` has quoted already."""
+
+
+def escape_formula(text: str) -> str:
+    """Return a text that no spreadsheet reads as a formula: a quote goes in front of one that may be, and `unescape_cell` takes it away."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unescape_cell(cell: str) -> str:
+    """Return the text from which `escape_formula` made a cell."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+class CsvFile:
+    """Writes a row of headings and a row a case; more variables than `MOST_NAMES` share the column `vars`, as a JSON object."""
+
+    def __init__(self, file: TextIO, names: Sequence[str]) -> None:
+        self._names = names if len(names) <= MOST_NAMES else None
+        self._rows = csv.writer(file)
+        self._rows.writerow([*COLUMNS, *(["vars"] if self._names is None else [_text(f"vars.{name}") for name in self._names])])
+
+    def write(self, result: CaseResult) -> None:
+        """Write the next case."""
+        self._rows.writerow([*_cells(result), *self._variables(result.vars)])
+
+    def end(self) -> None:
+        """Do nothing: no line comes after the last row."""
+
+    def _variables(self, values: dict[str, JsonValue]) -> list[str]:
+        if self._names is None:
+            return [_value(values) if values else ""]
+        return [_value(values[name]) if name in values else "" for name in self._names]
+
+
+def _cells(result: CaseResult) -> list[str | int | float | None]:
     worst = result.worst
-    if result.error is not None:
-        return one_line(result.error)
-    if worst is not None:
-        return one_line(f"{worst.id}: {gap_of(worst) or worst.name}")
-    return "" if result.status == "passed" else one_line(result.explanation)
+    return [
+        *(_text(text) for text in (result.id, result.description, result.prompt, result.label)),
+        *(result.status, result.score),
+        *(_text(worst.id if worst else None), _text(gap_of(worst) if worst else None), _text(result.error)),
+        *(result.usage.cost_usd, result.usage.tokens, to_json(result.cached).decode(), result.attempt),
+        _text(result.output),
+    ]
 
 
-def score_text(result: CaseResult) -> str:
-    """Return the score with two decimals; nothing if there is none."""
-    return "" if result.score is None else f"{result.score:.2f}"
+def _value(value: JsonValue) -> str:
+    """Return a text as it is, everything else as JSON; a number, even one below zero, is no formula."""
+    if isinstance(value, str):
+        return _text(value)
+    dumped = json.dumps(value, ensure_ascii=False)
+    return dumped if isinstance(value, (int, float)) and math.isfinite(value) else _text(dumped)
+
+
+def _text(text: str | None) -> str:
+    return "" if text is None else escape_formula(shortened(encodable(text), CELL_CHARACTERS))
 
 
 OUTPUT_CHARACTERS = {True: 500, False: 4_000}
-"""What is kept of the output of a case that passed, and of one that did not: servers refuse reports of more than some megabytes."""
+"""The most characters of the output of a case that passed, and of one that did not: CI servers refuse reports of some megabytes."""
 
 MESSAGE_CHARACTERS = 500
 DETAIL_CHARACTERS = 16_000
 
-_UNSAYABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def xml_text(text: str) -> str:
     """Return the text with every character that XML 1.0 cannot hold replaced."""
-    return _UNSAYABLE.sub("\ufffd", text)
+    return _NOT_XML.sub("\ufffd", text)
 
 
 class JunitFile:
-    """A `testsuites` of one `testsuite`: `failure` is a case that was judged and did not pass, `error` one without a verdict."""
+    """Writes a `testsuites` of one `testsuite`: `failure` is a case that was judged and did not pass, `error` one without a verdict."""
 
-    def __init__(self, file: TextIOBase, summary: BatchSummary, survey: ResultsOverview) -> None:
+    def __init__(self, file: TextIOBase, summary: BatchSummary, overview: ResultsOverview) -> None:
         self._xml = XMLGenerator(file, "utf-8", short_empty_elements=True)
         self._suite = summary.name or summary.batch_id
-        failures, tests = survey.statuses["failed"], survey.statuses.total()
-        errors = tests - failures - survey.statuses["passed"]
-        facts = {"tests": str(tests), "failures": str(failures), "errors": str(errors), "time": f"{survey.seconds:.3f}"}
+        failures, tests = overview.statuses["failed"], overview.statuses.total()
+        errors = tests - failures - overview.statuses["passed"]
+        facts = {"tests": str(tests), "failures": str(failures), "errors": str(errors), "time": f"{overview.seconds:.3f}"}
         self._xml.startDocument()
         self._start("testsuites", {"name": self._suite, **facts})
         self._start("testsuite", {"name": self._suite, **facts, "skipped": "0", "timestamp": summary.created, "id": summary.batch_id})
@@ -119,12 +198,12 @@ class JunitFile:
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
-        place = ".".join(part for part in (self._suite, result.prompt, result.label) if part)
-        with self._inside("testcase", {"classname": place, "name": result.id, "time": f"{result.usage.seconds:.3f}"}):
+        classname = ".".join(part for part in (self._suite, result.prompt, result.label) if part)
+        with self._inside("testcase", {"classname": classname, "name": result.id, "time": f"{result.usage.seconds:.3f}"}):
             if result.status == "failed":
-                self._against("failure", result, _failing(result))
+                self._problem("failure", result, _failing(result))
             elif result.status != "passed":
-                self._against("error", result, result.error or failure_reason(result) or STATUS_LABELS[result.status][0])
+                self._problem("error", result, result.error or failure_reason(result) or STATUS_LABELS[result.status][0])
             if result.output is not None:
                 self._element("system-out", {}, shortened(result.output, OUTPUT_CHARACTERS[result.status == "passed"]))
 
@@ -135,7 +214,7 @@ class JunitFile:
         self._xml.ignorableWhitespace("\n")
         self._xml.endDocument()
 
-    def _against(self, name: str, result: CaseResult, detail: str) -> None:
+    def _problem(self, name: str, result: CaseResult, detail: str) -> None:
         message = shortened(failure_reason(result) or STATUS_LABELS[result.status][0], MESSAGE_CHARACTERS)
         self._element(name, {"message": message, "type": result.status}, shortened(detail, DETAIL_CHARACTERS))
 
@@ -156,7 +235,7 @@ class JunitFile:
 
 
 def _failing(result: CaseResult) -> str:
-    """Return what is said against the case, a line a criterion."""
+    """Return the score and the gaps of a failed case, a line a criterion."""
     rows = [f"{row.id}: {row.name}: {gap_of(row)}" for row in result.criteria if not row.passed]
     score = [] if result.score is None else [f"score {result.score:.2f}"]
     return "\n".join([*score, *rows]) or result.explanation
@@ -164,7 +243,7 @@ def _failing(result: CaseResult) -> str:
 
 def _properties(summary: BatchSummary) -> dict[str, str]:
     usage = summary.usage
-    told: dict[str, str | None] = {
+    properties: dict[str, str | None] = {
         "schema": SCHEMA,
         "batch_id": summary.batch_id,
         "status": summary.status,
@@ -175,7 +254,113 @@ def _properties(summary: BatchSummary) -> dict[str, str]:
         "output_tokens": str(usage.output),
         "cost_usd": None if usage.cost_usd is None else f"{usage.cost_usd:.6f}",
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in properties.items() if value is not None}
+
+
+LINES = ".jsonl"
+SUFFIXES = (".csv", PAGE, ".json", LINES, ".xml")
+
+
+class _Writer(Protocol):
+    def write(self, result: CaseResult) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Outputs:
+    """Writes the files of results: `.jsonl` as cases finish, `.json`, `.csv` and JUnit's `.xml` at the end; `pages` are left to the caller.
+
+    Raises:
+        InvalidRequest: A suffix is not known, or a file cannot be written; no file is written then.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        writables = [writable(path, SUFFIXES) for path in paths]
+        for at, path in enumerate(writables):
+            if path in writables[:at]:
+                raise InvalidRequest(f"the output {shown(paths[at])} is named twice; name it once")
+        self.pages = [path for path in writables if path.suffix.lower() == PAGE]
+        self._whole = [path for path in writables if path.suffix.lower() not in {LINES, PAGE}]
+        self._lines = [path for path in writables if path.suffix.lower() == LINES]
+        self._open: list[TextIOWrapper] | None = None
+
+    def finished(self, result: CaseResult) -> None:
+        """Write a case that has ended to the `.jsonl` files, which are emptied before the first."""
+        line = json_line(result) if self._lines else ""
+        for file in self._opened():
+            file.write(line)
+            file.flush()
+
+    def close(self, summary: BatchSummary, results: Callable[[], Iterable[CaseResult]]) -> None:
+        """Write the other files, each of which replaces an older one only when it is complete.
+
+        Args:
+            summary: The summary of the batch.
+            results: Returns the results of all cases in order, unfinished ones too; called at most twice.
+
+        Raises:
+            OSError: A file cannot be written; the older ones are left as they were.
+        """
+        for file in self._opened():
+            file.close()
+        if not self._whole:
+            return
+        needs_overview = any(path.suffix.lower() != ".json" for path in self._whole)
+        overview = ResultsOverview.of(results()) if needs_overview else ResultsOverview()
+        with ExitStack() as files:
+            writers = [_writer(path, files.enter_context(replacing(path)), summary, overview) for path in self._whole]
+            for result in results():
+                for writer in writers:
+                    writer.write(result)
+            for writer in writers:
+                writer.end()
+
+    def _opened(self) -> list[TextIOWrapper]:
+        if self._open is None:
+            self._open = [path.open("w", encoding="utf-8", newline="\n") for path in self._lines]
+        return self._open
+
+
+def _writer(path: Path, file: TextIOWrapper, summary: BatchSummary, overview: ResultsOverview) -> _Writer:
+    if path.suffix.lower() == ".csv":
+        return CsvFile(file, overview.names)
+    return JunitFile(file, summary, overview) if path.suffix.lower() == ".xml" else JsonFile(file, summary)
+
+
+STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
+    "passed": ("passed", "green"),
+    "failed": ("failed", "red"),
+    "error": ("error", "bold yellow"),
+    "waiting": ("waiting", "yellow"),
+    "queued": ("not run", "dim"),
+}
+"""The label of each status, and its style on a terminal."""
+
+
+def status_counts(numbers: Mapping[CaseStatus, int]) -> list[str]:
+    """Return how many cases have each status; a status that no case has is left out."""
+    labels = {status: "errors" if status == "error" and numbers.get(status) != 1 else label for status, (label, _) in STATUS_LABELS.items()}
+    return [f"{numbers[status]:,} {label}" for status, label in labels.items() if numbers.get(status)]
+
+
+def gap_of(row: CriterionRow) -> str:
+    """Return why a criterion failed: the gap, or the reason if there is none."""
+    return row.gap or row.reason
+
+
+def failure_reason(result: CaseResult) -> str:
+    """Return in one line why a case did not pass: its error, its worst criterion, or the grader's explanation."""
+    worst = result.worst
+    if result.error is not None:
+        return one_line(result.error)
+    if worst is not None:
+        return one_line(f"{worst.id}: {gap_of(worst) or worst.name}")
+    return "" if result.status == "passed" else one_line(result.explanation)
+
+
+def score_text(result: CaseResult) -> str:
+    """Return the score with two decimals; an empty text without a score."""
+    return "" if result.score is None else f"{result.score:.2f}"
 
 
 _MOST_DECIMALS = 6
@@ -183,7 +368,7 @@ _MOST_DECIMALS = 6
 
 
 def gate_exit_code(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> int:
-    """Return the exit code of a batch: 3 where it is not judged as a whole, else 1 where too few cases pass, else 0.
+    """Return the exit code of a batch's gate: 3 where cases have no verdict, else 1 where too few cases pass, else 0.
 
     Args:
         summary: The batch's counts and status.
@@ -191,8 +376,8 @@ def gate_exit_code(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rat
         pass_rate: The share of judged cases, 0 to 1, that must pass; the batch's own where it is None.
     """
     rate = rate_of(summary)
-    whole = summary.status in {"running", "finished"} and not summary.open and not summary.waiting
-    if not whole or rate is None or summary.errors > allow_errors * summary.total + TOLERANCE:
+    complete = summary.status in {"running", "finished"} and not summary.open and not summary.waiting
+    if not complete or rate is None or summary.errors > allow_errors * summary.total + TOLERANCE:
         return NO_VERDICT
     return SATISFIED if _reaches(rate, summary.pass_rate if pass_rate is None else pass_rate) else CAPPED
 
@@ -204,20 +389,20 @@ def rate_of(summary: BatchSummary) -> float | None:
 
 
 def summary_counts(summary: BatchSummary) -> list[str]:
-    """Return how many cases have each status; a status that no case has is left out."""
+    """Return how many cases of a batch have each status, as `status_counts` does."""
     ended: dict[CaseStatus, int] = {"passed": summary.passed, "failed": summary.failed, "error": summary.errors}
     return status_counts(ended | {"waiting": summary.waiting, "queued": summary.open})
 
 
 def spending(summary: BatchSummary) -> list[str]:
-    """Return the tokens that the batch used, and its cost if that is known."""
+    """Return the tokens and the cost of a batch, where they are known and not zero."""
     tokens, cost = summary.usage.tokens, summary.usage.cost_usd
     return [*([counted(tokens, "token")] if tokens else []), *([f"${cost:.4f}"] if cost else [])]
 
 
 def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> str:
     """Return the result of the batch in one line; `pass_rate` as for `code_of`."""
-    parts = [f"Results: {', '.join(summary_counts(summary)) or 'none'} of {summary.total:,}{_rate_words(summary, pass_rate)}"]
+    parts = [f"Results: {', '.join(summary_counts(summary)) or 'none'} of {summary.total:,}{_rate_text(summary, pass_rate)}"]
     parts += [f"{summary.cached:,} cached"] if summary.cached else []
     parts += [", ".join(spending(summary))] if spending(summary) else []
     if summary.status in {"paused", "stopped"}:
@@ -225,7 +410,7 @@ def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> st
     return "; ".join(parts)
 
 
-def _rate_words(summary: BatchSummary, pass_rate: float | None) -> str:
+def _rate_text(summary: BatchSummary, pass_rate: float | None) -> str:
     rate = rate_of(summary)
     if rate is None:
         return ""
@@ -249,189 +434,3 @@ def _percent(rate: float, wanted: float) -> str:
 def _plain(rate: float, decimals: int) -> str:
     text = f"{rate * 100:.{decimals}f}"
     return f"{text.rstrip('0').rstrip('.')}%"
-
-
-_LONE = re.compile("[\ud800-\udfff]")
-
-
-def encodable(text: str) -> str:
-    """Return the text with half characters, which no encoding can hold, replaced."""
-    return _LONE.sub("\ufffd", text)
-
-
-def as_json(value: BaseModel) -> str:
-    """Return a model as one line of JSON that every reader accepts."""
-    try:
-        return value.model_dump_json()
-    except PydanticSerializationError:
-        return to_json(_encodable(value.model_dump(mode="json")), inf_nan_mode="null").decode()
-
-
-def _encodable(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, list):
-        return [_encodable(each) for each in value]
-    return {encodable(key): _encodable(each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
-def json_line(result: CaseResult) -> str:
-    """Return a result as a line: the schema first, then its fields."""
-    return f'{{"schema":"{SCHEMA}",{as_json(result).removeprefix("{")}\n'
-
-
-class JsonFile:
-    """The whole batch as `{"schema", "summary", "rate", "cases"}`, a line a case."""
-
-    def __init__(self, file: TextIO, summary: BatchSummary) -> None:
-        self._file = file
-        self._between = "\n"
-        rate = to_json(rate_of(summary)).decode()
-        file.write(f'{{"schema":"{SCHEMA}",\n"summary":{as_json(summary)},\n"rate":{rate},\n"cases":[')
-
-    def write(self, result: CaseResult) -> None:
-        """Write the next case."""
-        self._file.write(self._between + as_json(result))
-        self._between = ",\n"
-
-    def end(self) -> None:
-        """Write what comes after the last case."""
-        self._file.write("\n]}\n")
-
-
-COLUMNS = (
-    *("id", "description", "prompt", "label", "status", "score", "worst_criterion", "worst_gap", "error"),
-    *("cost_usd", "tokens", "cached", "attempt", "output"),
-)
-"""Before the variables, each of which has a column `vars.NAME`."""
-
-CELL_CHARACTERS = 32_700
-"""What a cell keeps of a text: spreadsheets hold 32,767 characters, the note on what was cut and a quote included."""
-
-_FORMULA = re.compile(r"'*([\s\x00-\x1f\ufeff\u200b-\u200f\u2060]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])")
-"""How a text begins that a spreadsheet may take for a formula, or that `inert` has quoted already."""
-
-
-def escape_formula(text: str) -> str:
-    """Return a text that no spreadsheet reads as a formula: one that may be is given a quote in front, which `as_said` takes away."""
-    return f"'{text}" if _FORMULA.match(text) else text
-
-
-def unescape_cell(cell: str) -> str:
-    """Return the text that `inert` was given."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-class CsvFile:
-    """A row a case, after one of headings; more variables than `MOST_NAMES` share the column `vars`, as a JSON object."""
-
-    def __init__(self, file: TextIO, names: Sequence[str]) -> None:
-        self._names = names if len(names) <= MOST_NAMES else None
-        self._rows = csv.writer(file)
-        self._rows.writerow([*COLUMNS, *(["vars"] if self._names is None else [_text(f"vars.{name}") for name in self._names])])
-
-    def write(self, result: CaseResult) -> None:
-        """Write the next case."""
-        self._rows.writerow([*_cells(result), *self._variables(result.vars)])
-
-    def end(self) -> None:
-        """Nothing comes after the last row."""
-
-    def _variables(self, values: dict[str, JsonValue]) -> list[str]:
-        if self._names is None:
-            return [_value(values) if values else ""]
-        return [_value(values[name]) if name in values else "" for name in self._names]
-
-
-def _cells(result: CaseResult) -> list[str | int | float | None]:
-    worst = result.worst
-    said = (result.id, result.description, result.prompt, result.label)
-    return [
-        *(_text(each) for each in said),
-        *(result.status, result.score),
-        *(_text(worst.id if worst else None), _text(gap_of(worst) if worst else None), _text(result.error)),
-        *(result.usage.cost_usd, result.usage.tokens, to_json(result.cached).decode(), result.attempt),
-        _text(result.output),
-    ]
-
-
-def _value(value: JsonValue) -> str:
-    """Return a text as it is, everything else as JSON; a number, even one below zero, is no formula."""
-    if isinstance(value, str):
-        return _text(value)
-    told = json.dumps(value, ensure_ascii=False)
-    return told if isinstance(value, (int, float)) and math.isfinite(value) else _text(told)
-
-
-def _text(text: str | None) -> str:
-    return "" if text is None else escape_formula(shortened(encodable(text), CELL_CHARACTERS))
-
-
-LINES = ".jsonl"
-SUFFIXES = (".csv", PAGE, ".json", LINES, ".xml")
-
-
-class _Writer(Protocol):
-    def write(self, result: CaseResult) -> None: ...
-
-    def end(self) -> None: ...
-
-
-class Outputs:
-    """Where the results go: `.jsonl` as cases finish, `.json`, `.csv` and JUnit's `.xml` whole, at the end; `pages` are left to others.
-
-    Raises:
-        InvalidRequest: A suffix is not known, or a file could not be written. Nothing has been written then.
-    """
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        found = [writable(path, SUFFIXES) for path in paths]
-        for at, path in enumerate(found):
-            if path in found[:at]:
-                raise InvalidRequest(f"the output {shown(paths[at])} is named twice; name it once")
-        self.pages = [path for path in found if path.suffix.lower() == PAGE]
-        self._whole = [path for path in found if path.suffix.lower() not in {LINES, PAGE}]
-        self._lines = [path for path in found if path.suffix.lower() == LINES]
-        self._open: list[TextIOWrapper] | None = None
-
-    def finished(self, result: CaseResult) -> None:
-        """Write a case that has ended to the files of lines, which begin anew with the first."""
-        line = json_line(result) if self._lines else ""
-        for file in self._opened():
-            file.write(line)
-            file.flush()
-
-    def close(self, summary: BatchSummary, results: Callable[[], Iterable[CaseResult]]) -> None:
-        """Write the whole files, each of which takes the place of an older one only when it is complete.
-
-        Args:
-            summary: Of the batch.
-            results: Called at most twice; each time it returns all cases in their order, those without an end too.
-
-        Raises:
-            OSError: A file cannot be written; the older ones are left as they were.
-        """
-        for file in self._opened():
-            file.close()
-        if not self._whole:
-            return
-        needs_survey = any(path.suffix.lower() != ".json" for path in self._whole)
-        survey = ResultsOverview.of(results()) if needs_survey else ResultsOverview()
-        with ExitStack() as files:
-            writers = [_writer(path, files.enter_context(replacing(path)), summary, survey) for path in self._whole]
-            for result in results():
-                for writer in writers:
-                    writer.write(result)
-            for writer in writers:
-                writer.end()
-
-    def _opened(self) -> list[TextIOWrapper]:
-        if self._open is None:
-            self._open = [path.open("w", encoding="utf-8", newline="\n") for path in self._lines]
-        return self._open
-
-
-def _writer(path: Path, file: TextIOWrapper, summary: BatchSummary, survey: ResultsOverview) -> _Writer:
-    if path.suffix.lower() == ".csv":
-        return CsvFile(file, survey.names)
-    return JunitFile(file, summary, survey) if path.suffix.lower() == ".xml" else JsonFile(file, summary)

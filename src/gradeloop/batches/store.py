@@ -376,13 +376,13 @@ def _store_conversation(
     position, attempt, number = question
     _count_spending(connection, batch_id, spent)  # which takes the lock under which the others are read
     connection.execute(select(_CASES.c.position).where(_CASES.c.batch_id == batch_id, _CASES.c.position == position).with_for_update())
-    table, text = _CONVERSATIONS, conversation.model_dump_json()
-    mine = (table.c.batch_id == batch_id, table.c.position == position, table.c.attempt == attempt)
-    changed = connection.execute(table.update().where(*mine, table.c.unit == number).values(held=text))
+    rows, text = _CONVERSATIONS, conversation.model_dump_json()
+    mine = (rows.c.batch_id == batch_id, rows.c.position == position, rows.c.attempt == attempt)
+    changed = connection.execute(rows.update().where(*mine, rows.c.unit == number).values(held=text))
     if not changed.rowcount:
-        connection.execute(table.insert().values(batch_id=batch_id, position=position, attempt=attempt, unit=number, held=text))
-    rows = connection.execute(select(table.c.held).where(*mine).order_by(table.c.unit)).scalars()
-    return [CaseConversation.model_validate_json(row) for row in rows]
+        connection.execute(rows.insert().values(batch_id=batch_id, position=position, attempt=attempt, unit=number, held=text))
+    texts = connection.execute(select(rows.c.held).where(*mine).order_by(rows.c.unit)).scalars()
+    return [CaseConversation.model_validate_json(stored) for stored in texts]
 
 
 def _cache_verdict(connection: Connection, key: str | None, conversation: CaseConversation | None) -> None:

@@ -1,4 +1,4 @@
-"""Commands for this machine: doctor, dev, worker, and the files to start from; `dev` runs server, UI, live page and a worker."""
+"""Commands for this machine: doctor, dev, worker, an example task, and the JSON Schemas of the wire contract."""
 
 import asyncio
 import json
@@ -9,23 +9,45 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel
 from rich.console import Console
 
+from gradeloop.admin.doctor import Finding, findings, lines
+from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult, Upload
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.help import codes_help
 from gradeloop.cli.options import Json, Scripted, Terminal, Tools, show_lines
+from gradeloop.cli.task_file import write_example
 from gradeloop.client.client import GradingClient
-from gradeloop.contract.thread import TASK_QUEUE
-from gradeloop.errors import WorkerFailed
+from gradeloop.contract.evaluation import Evaluation, Event, verdict_schema
+from gradeloop.contract.messages import Message
+from gradeloop.contract.model_spec import RemoteTool
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import (
+    TASK_QUEUE,
+    ApproveRequest,
+    DecideRequest,
+    DenyRequest,
+    InvokeRequest,
+    OverrideRequest,
+    RunResult,
+    ThreadRequest,
+    ThreadState,
+)
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.errors import InvalidRequest, WorkerFailed
+from gradeloop.judges.contract import JudgeResult, JudgingRequest
 from gradeloop.settings.paths import state_folder
 from gradeloop.store.engine import Store, store_url
+from gradeloop.suites.suite import SuiteFile
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import NAMESPACE, ServerInfo, ensure_server, running_server, stop_server
 from gradeloop.temporal.worker import application_folder
+from gradeloop.text import clip, counted, did_you_mean
 from gradeloop.web.guard import asked_port, listening
 
 app = typer.Typer(rich_markup_mode=None)
@@ -46,21 +68,20 @@ WITHOUT_PAGE = "not served; install it with: pip install 'gradeloop[embedded]'"
 @app.command(epilog=codes_help("doctor"))
 def doctor(*, as_json: Json = False) -> None:
     """Check this machine: server, keys, sandboxes and tools."""
-    from gradeloop.admin.doctor import Finding, findings, lines
 
     async def look() -> list[Finding]:
         return [found async for found in findings()]
 
     seen = asyncio.run(look())
-    show_lines([found.model_dump(mode="json") for found in seen], (line for found in seen for line in lines(found)), as_json=as_json)
+    show_lines(
+        [found.model_dump(mode="json", by_alias=True) for found in seen], (line for found in seen for line in lines(found)), as_json=as_json
+    )
     raise typer.Exit(1 if any(found.ok is False for found in seen) else 0)
 
 
 @app.command()
 def init(path: Annotated[Path, typer.Argument(metavar="TASK.yaml", help="Write the task to this file.")] = Path("task.yaml")) -> None:
     """Write an example task to edit."""
-    from gradeloop.cli.task_file import write_example
-
     write_example(path)
     typer.echo(f"wrote {path}; run it with: gradeloop run {path}")
 
@@ -68,9 +89,7 @@ def init(path: Annotated[Path, typer.Argument(metavar="TASK.yaml", help="Write t
 @app.command()
 def schema(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this schema alone.")] = None) -> None:
     """Print the JSON Schemas of the wire contract."""
-    from gradeloop.cli.schemas import schemas_of
-
-    typer.echo(json.dumps(schemas_of(name), indent=2))
+    typer.echo(json.dumps(json_schemas(name), indent=2))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
@@ -95,27 +114,22 @@ def dev_stop() -> None:
 
 
 async def serve_until_stopped(tools: tuple[Path, ...], scripted: Path | None, console: Console) -> int:
-    """Serve the queue `gradeloop` and the live page until Ctrl-C, which also stops a server that was started here.
-
-    Raises:
-        InvalidRequest: The port that the environment names is taken or malformed.
-        ServerUnreachable: The server is not installed, or does not start.
-    """
+    """Serve the queue `gradeloop` and the live page until Ctrl-C, which also stops a server that was started here."""
     with listening(asked_port()) as socket_of_page:
-        found = running_server() is not None
+        was_running = running_server() is not None
         server = await ensure_server()
         try:
-            async with _page(server, socket_of_page) as page:
-                pressed = _presses()
+            async with _serve_page(server, socket_of_page) as page:
+                pressed = _queue_ctrl_c()
                 console.print(f"Temporal  {server.address}   (export TEMPORAL_ADDRESS={server.address})\nUI        {server.ui}")
                 console.print(f"Queue     {TASK_QUEUE}\nPage      {page}", soft_wrap=True)
-                return await _until_stopped(await _worker(server, tools, scripted), pressed)
+                return await _wait_for_worker(await _start_worker(server, tools, scripted), pressed)
         finally:
-            if not found:
+            if not was_running:
                 await stop_server()
 
 
-async def _worker(server: ServerInfo, tools: tuple[Path, ...], scripted: Path | None) -> asyncio.subprocess.Process:
+async def _start_worker(server: ServerInfo, tools: tuple[Path, ...], scripted: Path | None) -> asyncio.subprocess.Process:
     flags = [flag for path in tools for flag in ("--tools", str(path))] + (["--scripted", str(scripted)] if scripted else [])
     command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", TASK_QUEUE, *flags]
     environment = {**os.environ, "TEMPORAL_ADDRESS": server.address, "TEMPORAL_NAMESPACE": NAMESPACE}
@@ -123,7 +137,7 @@ async def _worker(server: ServerInfo, tools: tuple[Path, ...], scripted: Path | 
 
 
 @asynccontextmanager
-async def _page(server: ServerInfo, socket_of_page: socket.socket) -> AsyncIterator[str]:
+async def _serve_page(server: ServerInfo, socket_of_page: socket.socket) -> AsyncIterator[str]:
     """Serve the live page and yield its address, or how to install it."""
     try:
         from gradeloop.web.app import live_page, new_token
@@ -143,7 +157,7 @@ async def _page(server: ServerInfo, socket_of_page: socket.socket) -> AsyncItera
         store.close()
 
 
-def _presses() -> "asyncio.Queue[None]":
+def _queue_ctrl_c() -> "asyncio.Queue[None]":
     """Return a queue of the presses of Ctrl-C from now on, so that one before the worker starts is not lost."""
     pressed = asyncio.Queue[None]()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -151,21 +165,21 @@ def _presses() -> "asyncio.Queue[None]":
     return pressed
 
 
-async def _until_stopped(worker: asyncio.subprocess.Process, pressed: "asyncio.Queue[None]") -> int:
+async def _wait_for_worker(worker: asyncio.subprocess.Process, pressed: "asyncio.Queue[None]") -> int:
     """Wait for the worker; the first Ctrl-C lets it finish its calls in flight, the second kills it."""
-    stopping = asyncio.create_task(_stopped(worker, pressed))
+
+    async def stop() -> None:
+        for end in (worker.terminate, worker.kill):
+            await pressed.get()
+            with suppress(ProcessLookupError):
+                end()
+
+    stopping = asyncio.create_task(stop())
     try:
         code = await worker.wait()
         return 0 if code == -signal.SIGTERM else code  # it was stopped before it could listen
     finally:
         stopping.cancel()
-
-
-async def _stopped(worker: asyncio.subprocess.Process, pressed: "asyncio.Queue[None]") -> None:
-    for end in (worker.terminate, worker.kill):
-        await pressed.get()
-        with suppress(ProcessLookupError):
-            end()
 
 
 async def stop_all() -> str:
@@ -174,5 +188,48 @@ async def stop_all() -> str:
     for record in (state_folder() / "workers").glob("*.json"):
         workers += await Resident(record.parent, record.stem, WorkerFailed).stop(WORKER_GRACE)
     server = await stop_server()
-    count = f"{workers} worker{'' if workers == 1 else 's'}"
+    count = counted(workers, "worker")
     return f"stopped the embedded server and {count}" if server else f"no embedded server was running; stopped {count}"
+
+
+_SENT: dict[str, type[BaseModel]] = {
+    "ThreadRequest": ThreadRequest,
+    "InvokeRequest": InvokeRequest,
+    "DecideRequest": DecideRequest,
+    "OverrideRequest": OverrideRequest,
+    "ApproveRequest": ApproveRequest,
+    "DenyRequest": DenyRequest,
+    "ToolElsewhere": RemoteTool,
+    "Rubric": Rubric,
+    "JudgingRequest": JudgingRequest,
+    "AgentRun": AgentRun,
+    "BatchRequest": BatchRequest,
+    "Upload": Upload,
+    "Suite": SuiteFile,
+}
+_RECEIVED: dict[str, type[BaseModel]] = {
+    "RunResult": RunResult,
+    "ThreadState": ThreadState,
+    "Evaluation": Evaluation,
+    "Message": Message,
+    "Event": Event,
+    "JudgeResult": JudgeResult,
+    "CaseResult": CaseResult,
+    "BatchSummary": BatchSummary,
+}
+
+
+def json_schemas(name: str | None = None) -> dict[str, Any]:
+    """Return the JSON Schema of one model by its name on the wire, or of all by name.
+
+    Raises:
+        InvalidRequest: There is no such name.
+    """
+    schemas = {key: model.model_json_schema(mode="validation") for key, model in _SENT.items()}
+    schemas |= {key: model.model_json_schema(mode="serialization") for key, model in _RECEIVED.items()}
+    schemas["Verdict"] = verdict_schema()
+    if name is None:
+        return schemas
+    if name not in schemas:
+        raise InvalidRequest(f"there is no schema {clip(name)}.{did_you_mean(name, sorted(schemas))}")
+    return schemas[name]

@@ -1,4 +1,4 @@
-"""Commands on suites and batches."""
+"""Commands on suites and batches: run, follow and resume them, show and export their results."""
 
 import asyncio
 import os
@@ -22,7 +22,8 @@ from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_li
 from gradeloop.batches.reader import PAGE, BatchReader
 from gradeloop.cli.help import CommandWithFormerFlags, codes_help
 from gradeloop.cli.options import Grader, Json, Limit, Scripted, Tools, show_lines
-from gradeloop.cli.render.batch import BatchProgressView, result_lines
+from gradeloop.cli.render.batch import BatchProgressView, batch_table, case_lines, result_lines
+from gradeloop.cli.task_file import budget_of
 from gradeloop.cli.threads import ctrl_c
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import BatchLost, InvalidRequest, WorkerFailed, explain
@@ -89,28 +90,21 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")] = False,
 ) -> None:
     """Run a suite as a batch; the exit code is a gate for CI."""
-    from gradeloop.cli.task_file import budget_of
-    from gradeloop.suites.plan import SuiteFlags
-
     budget = budget_of(budget_tokens, budget_usd)
     flags = SuiteFlags(grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted)
     limits = LimitFlags(budget, concurrency, max_errors, max_error_rate, pass_rate, retries)
-    order = EvalOptions(suite, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json)
-    order.refuse_mixed()
-    raise typer.Exit(asyncio.run(EvalCommand(order).run()))
+    options = EvalOptions(suite, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json)
+    options.refuse_mixed()
+    raise typer.Exit(asyncio.run(EvalCommand(options).run()))
 
 
 @batches_app.command("list")
 def list_batches(*, limit: Limit = 20, as_json: Json = False) -> None:
     """List the batches, newest first."""
-    from gradeloop.batches.reader import BatchReader
-    from gradeloop.cli.render.batch import batch_table
-    from gradeloop.store.engine import own_store
-
     found = asyncio.run(BatchReader(own_store()).summaries(limit))
     width = shutil.get_terminal_size().columns
-    told = [each.model_dump(mode="json") for each in found]
-    show_lines(told, [batch_table(found, width)] if found else ["no batches yet"], as_json=as_json)
+    values = [summary.model_dump(mode="json") for summary in found]
+    show_lines(values, [batch_table(found, width)] if found else ["no batches yet"], as_json=as_json)
 
 
 @batches_app.command()
@@ -121,16 +115,9 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a batch's results, or one of its cases in full."""
-    from gradeloop.batches.outputs import results_line
-    from gradeloop.batches.reader import BatchReader
-    from gradeloop.cli.render.batch import result_lines
-    from gradeloop.store.engine import own_store
-
     reader = BatchReader(own_store())
     summary = asyncio.run(reader.summary(batch))
     if case is not None:
-        from gradeloop.cli.render.batch import case_lines
-
         found = asyncio.run(reader.result(summary.batch_id, case))
         show_lines(found.model_dump(mode="json"), case_lines(found), as_json=as_json)
         return
@@ -142,14 +129,9 @@ def show(
 @batches_app.command()
 def export(batch: BatchId, *, output: OutputOption = None) -> None:
     """Write a batch's results to files."""
-    from gradeloop.batches.outputs import Outputs as Files
-    from gradeloop.batches.reader import BatchReader
-    from gradeloop.errors import InvalidRequest
-    from gradeloop.store.engine import own_store
-
     if not output:
         raise InvalidRequest("No output file is named; name one with --output, its suffix sets the format")
-    files, reader = Files(output), BatchReader(own_store())
+    files, reader = Outputs(output), BatchReader(own_store())
     summary = asyncio.run(reader.summary(batch))
     for result in reader.results(summary.batch_id):
         if result.status not in {"queued", "waiting"}:
@@ -165,10 +147,6 @@ def export(batch: BatchId, *, output: OutputOption = None) -> None:
 @batches_app.command()
 def pause(batch: BatchId) -> None:
     """Pause a running batch: cases in flight finish, no further case begins."""
-    from gradeloop.batches.client import BatchClient
-    from gradeloop.batches.reader import BatchReader
-    from gradeloop.store.engine import own_store
-    from gradeloop.temporal.connect import connect, find
 
     async def work() -> str:
         summary = await BatchReader(own_store()).summary(batch)
@@ -179,113 +157,8 @@ def pause(batch: BatchId) -> None:
     typer.echo(f"pausing {name}; resume it with: gradeloop eval --resume {name}")
 
 
-READ_SECONDS = 0.25
-"""Between two looks into the store."""
-
-STILL_SECONDS = 3.0
-"""Without a case that ends, after which the batch is asked whether all of it waits for people."""
-
-ASK_SECONDS = 1.0
-"""Between two questions to the workflow."""
-
-
-@dataclass
-class BatchFollower:
-    """Follows one batch."""
-
-    batch_id: str
-    client: BatchClient
-    reader: BatchReader
-    outputs: Outputs
-    board: BatchProgressView
-    as_lines: Callable[[CaseResult], None] | None = None
-    """Is told each result as it comes."""
-    after: int = 0
-    """How far the results were told."""
-    summary: BatchSummary | None = None
-    waiting: tuple[str, ...] = ()
-    """Threads that wait for a person, where nothing else is left to do."""
-    _running: int = 0
-
-    async def attend(self, task_queue: str, connection: Connection) -> BatchSummary | None:
-        """Return where the batch stands once it has ended, is paused, or waits for people; None where Ctrl-C came first."""
-        with ctrl_c() as pressed:
-            ended = await done_before(self._followed(task_queue, connection), pressed.get())
-        return self.summary if ended else None
-
-    async def _followed(self, task_queue: str, connection: Connection) -> None:
-        result = asyncio.create_task(self.client.result(self.batch_id))
-        beside = [asyncio.create_task(keep_worker_alive(task_queue, connection)), asyncio.create_task(self._asked())]
-        watching = asyncio.create_task(self._until_still(result))
-        try:
-            await asyncio.wait([watching, *beside], return_when=asyncio.FIRST_COMPLETED)
-            for task in beside:
-                if task.done():
-                    task.result()
-            await watching
-        finally:
-            for each in (result, watching, *beside):
-                each.cancel()
-            await asyncio.gather(result, watching, *beside, return_exceptions=True)
-
-    async def _until_still(self, result: "asyncio.Task[BatchSummary]") -> None:
-        """Tell what ends until the batch has, or nothing but people can bring it on."""
-        clock = asyncio.get_running_loop().time
-        since = clock()
-        while not result.done():
-            await asyncio.wait([result], timeout=READ_SECONDS)
-            if await self.look():
-                since = clock()
-            elif clock() - since > STILL_SECONDS and await self._waits():
-                return
-            else:
-                since = since if clock() - since <= STILL_SECONDS else clock()
-        await self.look()
-        try:
-            self.summary = result.result()
-        except BatchLost as error:
-            known = self.summary or await self.reader.summary(self.batch_id)
-            why = known.reason if known.status == "stopped" and known.reason else str(error)
-            self.summary = known.model_copy(update={"status": "stopped", "reason": why})
-
-    async def look(self) -> int:
-        """Tell the results that came since, and where the batch stands; return how many they were."""
-        told = 0
-        while True:
-            results, self.after = await self.reader.ended_since(self.batch_id, self.after)
-            for result in results:
-                self.outputs.finished(result)
-                self.board.finished(result)
-                if self.as_lines is not None:
-                    self.as_lines(result)
-            told += len(results)
-            if len(results) < PAGE:
-                break
-        self.summary = await self.reader.summary(self.batch_id)
-        self.board.update(self.summary, self._running)
-        return told
-
-    async def _asked(self) -> None:
-        """Ask now and then how many cases are being judged."""
-        while True:
-            running = await self.client.in_flight(self.batch_id)
-            self._running = self._running if running is None else running
-            await asyncio.sleep(ASK_SECONDS)
-
-    async def _waits(self) -> bool:
-        """Tell whether all that has begun waits for people, so that nothing else begins; the summary then says so."""
-        summary = self.summary
-        if summary is None or not summary.open or not self._running:
-            return False
-        found = await self.client.waiting(self.batch_id)
-        if len(found) < self._running:
-            return False
-        self.waiting = tuple(found)
-        self.summary = summary.model_copy(update={"waiting": len(found)})
-        return True
-
-
 NAME_CHARACTERS = 60
+"""The most characters of a suite's name in a batch's id."""
 
 WIRE_NAMES = {"concurrency": "at_once"}
 """Names in a batch request that differ from the flag's."""
@@ -332,7 +205,7 @@ class EvalOptions:
         return self.resume or self.attach or "latest"
 
     @property
-    def goes_on(self) -> bool:
+    def resumes(self) -> bool:
         """Whether the batch continues, instead of only being followed."""
         return self.resume is not None or self.again is not None
 
@@ -360,55 +233,51 @@ class EvalOptions:
             InvalidRequest: A limit is out of range.
         """
         name, settings = suite.name or suite.path.stem, suite.settings
-        given = {"batch_id": batch_name(name), "total": total, "name": name[:200], "cache": settings.cache and self.cache}
+        given = {"batch_id": new_batch_id(name), "total": total, "name": name[:200], "cache": settings.cache and self.cache}
         try:
             return BatchRequest.model_validate(given | self.limits.fields_of(settings) | self.limits.fields_of(self.limits))
         except ValidationError as error:
             raise InvalidRequest(explain(error)) from None
 
-    def going_on(self, known: BatchRequest) -> BatchRequest:
-        """Return the request that resumes a batch: its own settings, overridden by the flags."""
+    def resume_request(self, known: BatchRequest) -> BatchRequest:
+        """Return the request that resumes a batch: the batch's own settings, overridden by the flags."""
         changed = self.limits.fields_of(self.limits) | {"again": self.again or "errors"}
         return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
 
 
-def batch_name(name: str) -> str:
+def new_batch_id(name: str) -> str:
     """Return a new batch's id: the suite's name, the time, and four random letters."""
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-._")[:NAME_CHARACTERS] or "batch"
     return f"{plain}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:4]}"
 
 
 BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
-"""How long a batch may take to begin: a minute, enough to start its worker again."""
+"""How often, and how far apart, the store is read until a batch has begun: a minute, enough to start its worker again."""
 
 
 class EvalCommand:
-    """One run of the command."""
+    """Runs a suite as a batch, or follows or resumes a batch, and prints its results."""
 
-    def __init__(self, order: EvalOptions) -> None:
-        self._order = order
-        self._console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
+    def __init__(self, options: EvalOptions) -> None:
+        self._options = options
+        self._console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
         self._reader = BatchReader(own_store())
         self._waiting: frozenset[str] = frozenset()
         """Threads of cases that wait for a person."""
 
     async def run(self) -> int:
-        """Run a suite, or follow a batch, and return the exit code.
+        """Run a suite, or follow a batch, and return the exit code."""
+        if self._options.suite is not None:
+            return await self._run_suite(self._options.suite)
+        return await self._follow_known(self._options.batch)
 
-        Raises:
-            GradeloopError: With one sentence for the user.
-        """
-        if self._order.suite is not None:
-            return await self._new(self._order.suite)
-        return await self._known(self._order.batch)
-
-    async def _new(self, path: Path) -> int:
-        order = self._order
-        suite = read_suite(path, order.flags)
+    async def _run_suite(self, path: Path) -> int:
+        options = self._options
+        suite = read_suite(path, options.flags)
         known = [path for path in suite.outputs if path.suffix.lower() in SUFFIXES]
-        outputs = Outputs([*known, *order.outputs])
+        outputs = Outputs([*known, *options.outputs])
         spool = SpooledCases(suite.cases())
-        request = order.request(suite, spool.total)
+        request = options.request(suite, spool.total)
         existing(suite.tools, "--tools")
         existing((suite.scripted,) if suite.scripted else (), "--scripted")
         unknown = [
@@ -416,7 +285,7 @@ class EvalCommand:
             for path in suite.outputs
             if path not in known
         ]
-        for note in (*suite.notes, *unknown) if not order.as_json else ():
+        for note in (*suite.notes, *unknown) if not options.as_json else ():
             self._console.print(note, style="dim", soft_wrap=True)
         await self._reader.open()
         connection = await find()
@@ -425,30 +294,26 @@ class EvalCommand:
             WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=config_file((), os.environ)), connection
         )
         batches = BatchClient(client, task_queue)
-        await upload_cases(batches, request.batch_id, spool, connection, self._tell)
+        await upload_cases(batches, request.batch_id, spool, connection, self._print_status)
         spool.close()
         if await self._reader.count_cases(request.batch_id) != request.total:
-            words = f"its worker uses another store; set {VARIABLE} here to the worker's value"
-            raise InvalidRequest(f"the cases of {request.batch_id!r} were sent but are not in the store: {words}")
-        return await self._started(batches, request, outputs, connection, task_queue)
+            cure = f"its worker uses another store; set {VARIABLE} here to the worker's value"
+            raise InvalidRequest(f"the cases of {request.batch_id!r} were sent but are not in the store: {cure}")
+        return await self._start(batches, request, outputs, connection, task_queue)
 
-    async def _started(self, batches: BatchClient, request: BatchRequest, outputs: Outputs, connection: Connection, task_queue: str) -> int:
+    async def _start(self, batches: BatchClient, request: BatchRequest, outputs: Outputs, connection: Connection, task_queue: str) -> int:
         """Start or resume a batch, and follow it."""
         await batches.start(request)
         if OURS.fullmatch(task_queue):
             await ensure_worker_of(task_queue, connection)  # once more: it may have ended itself before the batch began
-        if self._order.detach:
-            self._tell(f"started; follow it with: gradeloop eval --attach {request.batch_id}")
+        if self._options.detach:
+            self._print_status(f"started; follow it with: gradeloop eval --attach {request.batch_id}")
             return 0
-        await self._seen(batches, request.batch_id)
-        return await self._followed(batches, request.batch_id, outputs, connection, task_queue)
+        await self._wait_until_stored(batches, request.batch_id)
+        return await self._follow(batches, request.batch_id, outputs, connection, task_queue)
 
-    async def _seen(self, batches: BatchClient, batch_id: str) -> None:
-        """Wait until the batch has begun, which is when the store has it.
-
-        Raises:
-            GradeloopError: It ended before that, or does not begin.
-        """
+    async def _wait_until_stored(self, batches: BatchClient, batch_id: str) -> None:
+        """Wait until the batch has begun, which is when the store has it."""
         ending = asyncio.create_task(batches.result(batch_id))
         try:
             for _ in range(BEGIN_TRIES):
@@ -464,74 +329,75 @@ class EvalCommand:
             f"the batch {batch_id!r} has not begun within a minute; check its worker, then run: gradeloop eval --attach {batch_id}"
         )
 
-    async def _known(self, name: str) -> int:
+    async def _follow_known(self, name: str) -> int:
         """Follow a batch that was started before, or resume it."""
-        order, outputs = self._order, Outputs(self._order.outputs)
+        options, outputs = self._options, Outputs(self._options.outputs)
         summary = await self._reader.summary(name)
         connection = await find()
         client = await connect(connection)
-        there = await BatchClient(client, "").queue_of(summary.batch_id)
-        if there is None and order.goes_on:
-            words = f"the server no longer has the batch {summary.batch_id!r}; run the suite again, its verdicts come from the cache"
-            raise InvalidRequest(words)
-        task_queue, running = there or ("", False)
+        queue = await BatchClient(client, "").queue_of(summary.batch_id)
+        if queue is None and options.resumes:
+            raise InvalidRequest(
+                f"the server no longer has the batch {summary.batch_id!r}; run the suite again, its verdicts come from the cache"
+            )
+        task_queue, running = queue or ("", False)
         batches = BatchClient(client, task_queue)
-        if running and order.goes_on:
+        if running and options.resumes:
             raise InvalidRequest(
                 f"the batch {summary.batch_id!r} is running already; follow it with: gradeloop eval --attach {summary.batch_id}"
             )
-        if order.goes_on:
+        if options.resumes:
             if OURS.fullmatch(task_queue):
                 await ensure_worker_of(task_queue, connection)
             known = BatchRequest.model_validate_json(await self._reader.request(summary.batch_id))
-            return await self._started(batches, order.going_on(known), outputs, connection, task_queue)
+            return await self._start(batches, options.resume_request(known), outputs, connection, task_queue)
         if running:
-            return await self._followed(batches, summary.batch_id, outputs, connection, task_queue)
+            return await self._follow(batches, summary.batch_id, outputs, connection, task_queue)
         stopped = {"status": "stopped", "reason": "its workflow has ended; resume it with --resume"}
-        return await self._ended(summary.model_copy(update=stopped) if summary.status == "running" else summary, outputs, first=True)
+        summary = summary.model_copy(update=stopped) if summary.status == "running" else summary
+        await asyncio.to_thread(self._report_finished, outputs, summary.batch_id)
+        return await self._finish(summary, outputs)
 
-    async def _followed(self, batches: BatchClient, batch_id: str, outputs: Outputs, connection: Connection, task_queue: str) -> int:
+    async def _follow(self, batches: BatchClient, batch_id: str, outputs: Outputs, connection: Connection, task_queue: str) -> int:
         summary = await self._reader.summary(batch_id)
-        board = BatchProgressView(self._console, summary.total)
-        lines = _print_line if self._order.as_json else None
-        attendance = BatchFollower(batch_id, batches, self._reader, outputs, board, lines)
-        self._tell(f"batch {batch_id}: {counted(summary.total, 'case')}; Ctrl-C leaves the batch running")
+        view = BatchProgressView(self._console, summary.total)
+        follower = BatchFollower(batch_id, batches, self._reader, outputs, view, _print_result if self._options.as_json else None)
+        self._print_status(f"batch {batch_id}: {counted(summary.total, 'case')}; Ctrl-C leaves the batch running")
         try:
-            ended = await attendance.attend(task_queue, connection)
+            ended = await follower.follow(task_queue, connection)
         finally:
-            board.close()
+            view.close()
         if ended is None:
-            self._tell(f"still running; follow it with: gradeloop eval --attach {batch_id}")
+            self._print_status(f"still running; follow it with: gradeloop eval --attach {batch_id}")
             return STOPPED
-        if attendance.waiting:
-            self._waiting = frozenset(attendance.waiting)
-            self._tell(f"cases wait for a person: {', '.join(attendance.waiting)}; decide with: gradeloop decide")
-        return await self._ended(ended, outputs)
+        if follower.waiting:
+            self._waiting = frozenset(follower.waiting)
+            self._print_status(f"cases wait for a person: {', '.join(follower.waiting)}; decide with: gradeloop decide")
+        return await self._finish(ended, outputs)
 
-    async def _ended(self, summary: BatchSummary, outputs: Outputs, *, first: bool = False) -> int:
+    async def _finish(self, summary: BatchSummary, outputs: Outputs) -> int:
         """Write the outputs, print the results, and return the exit code."""
-        if first:
-            await asyncio.to_thread(self._told_again, summary, outputs)
         await asyncio.to_thread(outputs.close, summary, lambda: self._results(summary))
         if outputs.pages:
             from gradeloop.reports.read_batch import write_pages
 
             await write_pages(outputs.pages, self._reader, summary.batch_id)
-        if not self._order.as_json:
+        if not self._options.as_json:
             for line in await asyncio.to_thread(lambda: list(result_lines(self._results(summary), self._console.width))):
                 self._console.print(line)
-        rate = self._order.limits.pass_rate
+        rate = self._options.limits.pass_rate
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
-            self._tell(f"resume it with: gradeloop eval --resume {summary.batch_id}")
-        return gate_exit_code(summary, allow_errors=self._order.allow_errors, pass_rate=rate)
+            self._print_status(f"resume it with: gradeloop eval --resume {summary.batch_id}")
+        return gate_exit_code(summary, allow_errors=self._options.allow_errors, pass_rate=rate)
 
-    def _told_again(self, summary: BatchSummary, outputs: Outputs) -> None:
-        for result in self._reader.results(summary.batch_id):
+    def _report_finished(self, outputs: Outputs, batch_id: str) -> None:
+        """Write the results of a batch that ended before this command."""
+        for result in self._reader.results(batch_id):
             if result.status not in {"queued", "waiting"}:
                 outputs.finished(result)
-                if self._order.as_json:
-                    _print_line(result)
+                if self._options.as_json:
+                    _print_result(result)
 
     def _results(self, summary: BatchSummary) -> Iterator[CaseResult]:
         """Yield all cases, with the reason for those that have not finished."""
@@ -540,9 +406,115 @@ class EvalCommand:
             waits = {"status": "waiting", "error": "it waits for a person", "thread_id": thread}
             yield result.model_copy(update=waits) if thread in self._waiting else result
 
-    def _tell(self, words: str) -> None:
-        print(words, file=sys.stderr)  # noqa: T201 - beside what the command prints
+    def _print_status(self, message: str) -> None:
+        print(message, file=sys.stderr)  # noqa: T201 - stdout has the results alone
 
 
-def _print_line(result: CaseResult) -> None:
-    print(json_line(result), end="", flush=True)  # noqa: T201 - what was asked for
+def _print_result(result: CaseResult) -> None:
+    print(json_line(result), end="", flush=True)  # noqa: T201 - the command's output
+
+
+READ_SECONDS = 0.25
+"""The pause between two reads of the store."""
+
+STILL_SECONDS = 3.0
+"""How long no case may end before the batch is asked whether all its running cases wait for people."""
+
+ASK_SECONDS = 1.0
+"""The pause between two queries of the workflow."""
+
+
+@dataclass
+class BatchFollower:
+    """Follows a batch: shows its progress, writes finished cases, and keeps its worker alive."""
+
+    batch_id: str
+    client: BatchClient
+    reader: BatchReader
+    outputs: Outputs
+    view: BatchProgressView
+    on_result: Callable[[CaseResult], None] | None = None
+    """Called with every result as it comes."""
+    after: int = 0
+    """The store's number of the last result that was reported."""
+    summary: BatchSummary | None = None
+    waiting: tuple[str, ...] = ()
+    """Threads that wait for a person, if nothing else is left to do."""
+    _running: int = 0
+
+    async def follow(self, task_queue: str, connection: Connection) -> BatchSummary | None:
+        """Return the batch's summary once it has ended, is paused, or waits for people; None if Ctrl-C came first."""
+        with ctrl_c() as pressed:
+            ended = await done_before(self._follow(task_queue, connection), pressed.get())
+        return self.summary if ended else None
+
+    async def _follow(self, task_queue: str, connection: Connection) -> None:
+        result = asyncio.create_task(self.client.result(self.batch_id))
+        beside = [asyncio.create_task(keep_worker_alive(task_queue, connection)), asyncio.create_task(self._count_running())]
+        watching = asyncio.create_task(self._until_still(result))
+        try:
+            await asyncio.wait([watching, *beside], return_when=asyncio.FIRST_COMPLETED)
+            for task in beside:
+                if task.done():
+                    task.result()
+            await watching
+        finally:
+            for unfinished in (result, watching, *beside):
+                unfinished.cancel()
+            await asyncio.gather(result, watching, *beside, return_exceptions=True)
+
+    async def _until_still(self, result: "asyncio.Task[BatchSummary]") -> None:
+        """Report results until the batch has ended, or waits for people alone."""
+        clock = asyncio.get_running_loop().time
+        since = clock()
+        while not result.done():
+            await asyncio.wait([result], timeout=READ_SECONDS)
+            if await self._report():
+                since = clock()
+            elif clock() - since > STILL_SECONDS and await self._waits():
+                return
+            else:
+                since = since if clock() - since <= STILL_SECONDS else clock()
+        await self._report()
+        try:
+            self.summary = result.result()
+        except BatchLost as error:
+            known = self.summary or await self.reader.summary(self.batch_id)
+            why = known.reason if known.status == "stopped" and known.reason else str(error)
+            self.summary = known.model_copy(update={"status": "stopped", "reason": why})
+
+    async def _report(self) -> int:
+        """Report the results that came since the last call, and the batch's progress; return how many they are."""
+        reported = 0
+        while True:
+            results, self.after = await self.reader.ended_since(self.batch_id, self.after)
+            for result in results:
+                self.outputs.finished(result)
+                self.view.finished(result)
+                if self.on_result is not None:
+                    self.on_result(result)
+            reported += len(results)
+            if len(results) < PAGE:
+                break
+        self.summary = await self.reader.summary(self.batch_id)
+        self.view.update(self.summary, self._running)
+        return reported
+
+    async def _count_running(self) -> None:
+        """Query the batch again and again for how many cases are running."""
+        while True:
+            running = await self.client.in_flight(self.batch_id)
+            self._running = self._running if running is None else running
+            await asyncio.sleep(ASK_SECONDS)
+
+    async def _waits(self) -> bool:
+        """Return whether all running cases wait for people, so that no other case begins; the summary then counts them as waiting."""
+        summary = self.summary
+        if summary is None or not summary.open or not self._running:
+            return False
+        found = await self.client.waiting(self.batch_id)
+        if len(found) < self._running:
+            return False
+        self.waiting = tuple(found)
+        self.summary = summary.model_copy(update={"waiting": len(found)})
+        return True

@@ -1,6 +1,5 @@
-"""How the command line prints help: commands in groups, exit codes below, former names refused with the new one."""
+"""The command line's help: the table of commands, their groups and exit codes, and former names, which fail with the new one."""
 
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -51,7 +50,7 @@ COMMANDS = {
         "schema": ("gradeloop.cli.dev", "Print the JSON Schemas of the wire contract."),
     },
 }
-"""The commands of `gradeloop --help` in groups: the module that defines each, and its help in one sentence.
+"""The commands of `gradeloop --help` in groups: the module that defines a command, and its help in one sentence.
 
 A module is imported when one of its commands is called, so that help and completion load nothing else; a test compares the sentences.
 """
@@ -63,7 +62,7 @@ FORMER_FLAGS = {
     "eval": {"--at-once": "--concurrency (-j)", "--first": "--limit", "--only": "--filter"},
     "judge": {"--at-once": "--concurrency (-j)", "--repeats": "--repeat", "--model": "--grader"},
 }
-"""Flags of earlier versions by command, with their names of today."""
+"""The flags of earlier versions by command, with their names of today."""
 
 
 class GroupedCommands(TyperGroup):
@@ -82,7 +81,7 @@ class GroupedCommands(TyperGroup):
             return
         defined: Any = typer.main.get_command(import_module(module).app)
         self.commands.update(defined.commands)
-        self._modules = {known: place for known, place in self._modules.items() if place != module}
+        self._modules = {known: other for known, other in self._modules.items() if other != module}
 
     def load_all(self) -> None:
         """Import every command: the reference of the command line lists their flags."""
@@ -109,17 +108,13 @@ class CommandWithFormerFlags(TyperCommand):
     """A command whose flags had other names; a former name fails with the new one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public types
-        """Read the flags, after a look for former names among them."""
-        if not ctx.resilient_parsing:
-            _refuse_former_flags(ctx, FORMER_FLAGS.get(self.name or "", {}), args)
+        """Parse the flags, unless a former name is among them."""
+        former = FORMER_FLAGS.get(self.name or "", {})
+        for argument in args[: args.index("--")] if "--" in args else args:
+            flag = argument.partition("=")[0]
+            if flag in former and not ctx.resilient_parsing:
+                ctx.fail(f"The flag {flag} is now {former[flag]}; use that name.")
         return super().parse_args(ctx, args)
-
-
-def _refuse_former_flags(ctx: Any, former: dict[str, str], args: Sequence[str]) -> None:  # noqa: ANN401 - as above
-    flags = [argument.partition("=")[0] for argument in (args[: args.index("--")] if "--" in args else args)]
-    for flag in flags:
-        if flag in former:
-            ctx.fail(f"The flag {flag} is now {former[flag]}; use that name.")
 
 
 def codes_help(command: str) -> str:

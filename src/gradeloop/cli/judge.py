@@ -1,9 +1,9 @@
-"""Commands that judge finished runs."""
+"""Commands that judge finished runs, measure agreement with people, and keep judges in the registry."""
 
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +28,7 @@ from gradeloop.judges.client import Bench, Judge, attended
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.schema import keys_of, value_at
-from gradeloop.judges.sources import THREAD, is_file, judge_named, runs_named, with_model
+from gradeloop.judges.sources import THREAD, is_file, judge_named, read_judge, runs_named, with_model
 from gradeloop.settings.worker import config_file
 from gradeloop.store.engine import Store, own_store
 from gradeloop.temporal.connect import Connection, connect, find
@@ -76,21 +76,18 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per result, and nothing else on stdout.")] = False,
 ) -> None:
     """Judge finished runs; stored judgements are not paid for twice."""
-    order = JudgeOptions(
+    options = JudgeOptions(
         judge, tuple(runs), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json
     )
-    outcome = asyncio.run(judge_runs(order, needs_rule=pass_rate is not None))
+    outcome = asyncio.run(judge_runs(options, needs_rule=pass_rate is not None))
     if outcome.stopped:
-        typer.echo(_stopped_message(order), err=True)
+        rest = f"Run the same command again to read them and judge the rest with {judge}"
+        typer.echo(f"stopped; judgements in flight continue. {rest}", err=True)
         raise typer.Exit(STOPPED)
     if outcome.failures > allow_errors * outcome.total:
         raise typer.Exit(NO_VERDICT)
     if pass_rate is not None and outcome.judged and outcome.passed < pass_rate * outcome.judged:
         raise typer.Exit(CAPPED)
-
-
-def _stopped_message(order: "JudgeOptions") -> str:
-    return f"stopped; judgements in flight continue. Run the same command again to read them and judge the rest with {order.judge}"
 
 
 @app.command()
@@ -113,9 +110,8 @@ def agreement(
 @registry_app.command()
 def create(collection: Collection, file: JudgeFile) -> None:
     """Register a rubric as version 1."""
-    from gradeloop.judges.sources import read_judge
 
-    async def work(registry: "Registry") -> None:
+    async def work(registry: Registry) -> None:
         made = await registry.create_rubric(collection, read_judge(file))
         typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
@@ -125,9 +121,8 @@ def create(collection: Collection, file: JudgeFile) -> None:
 @registry_app.command()
 def add(collection: Collection, rubric: RubricId, file: JudgeFile) -> None:
     """Register a rubric's next version; an unchanged rubric keeps its version."""
-    from gradeloop.judges.sources import read_judge
 
-    async def work(registry: "Registry") -> None:
+    async def work(registry: Registry) -> None:
         made = await registry.add_version(collection, rubric, read_judge(file))
         typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
@@ -138,10 +133,10 @@ def add(collection: Collection, rubric: RubricId, file: JudgeFile) -> None:
 def list_rubrics(collection: Collection, *, as_json: Json = False) -> None:
     """List a collection's rubrics with their newest versions."""
 
-    async def work(registry: "Registry") -> None:
+    async def work(registry: Registry) -> None:
         found = await registry.list_rubrics(collection)
-        lines = [f"{each.rubric_id}@{each.version}  {each.kind}  {each.sha256[:12]}  {each.changed:%Y-%m-%d %H:%M}" for each in found]
-        show_lines([each.model_dump(mode="json") for each in found], lines or [f"no rubrics in {collection!r}"], as_json=as_json)
+        lines = [f"{row.rubric_id}@{row.version}  {row.kind}  {row.sha256[:12]}  {row.changed:%Y-%m-%d %H:%M}" for row in found]
+        show_lines([row.model_dump(mode="json") for row in found], lines or [f"no rubrics in {collection!r}"], as_json=as_json)
 
     asyncio.run(_with_registry(work))
 
@@ -155,21 +150,123 @@ def show(
 ) -> None:
     """Print a rubric as JSON."""
 
-    async def work(registry: "Registry") -> None:
+    async def work(registry: Registry) -> None:
         found = await registry.get_rubric(collection, rubric, version)
         typer.echo(json.dumps(found.model_dump(mode="json", exclude_none=True), ensure_ascii=False, indent=2))
 
     asyncio.run(_with_registry(work))
 
 
-async def _with_registry(work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the registry
-    from gradeloop.judges.registry import Registry
-    from gradeloop.store.engine import own_store
+async def _with_registry(work: Callable[[Registry], Coroutine[Any, Any, None]]) -> None:
 
     await work(Registry(own_store()))
 
 
+@dataclass(frozen=True)
+class JudgeOptions:
+    """The arguments and flags of one `gradeloop judge`."""
+
+    judge: str
+    runs: tuple[str, ...]
+    grader: str | None
+    repeat: int
+    concurrency: int
+    passes: tuple[str, ...]
+    tools: tuple[Path, ...]
+    scripted: Path | None
+    output: Path | None
+    store: bool
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class JudgeOutcome:
+    """How many judgements there are, and how many were judged, passed and failed."""
+
+    total: int
+    judged: int
+    passed: int
+    failures: int
+    stopped: bool = False
+
+
+async def judge_runs(options: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
+    """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker."""
+    console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
+    registry = Registry(own_store()) if options.store or not is_file(options.judge) else None
+    config = await judge_named(options.judge, registry or Registry(Store("")))
+    if registry is not None:
+        await registry.open()
+    existing(options.tools, "--tools")
+    existing((options.scripted,) if options.scripted else (), "--scripted")
+    config, note = with_model(config, options.grader, scripted=options.scripted is not None)
+    rule = PassRule(config, options.passes)
+    if needs_rule and not rule.stated:
+        raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
+    early = None if any(source.startswith(THREAD) for source in options.runs) else await runs_named(options.runs, None)
+    if note and not options.as_json:
+        console.print(note, style="dim", soft_wrap=True)
+    connection = await find()
+    client = await connect(connection)
+    runs = early if early is not None else await runs_named(options.runs, GradingClient(client))
+    task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
+        WorkerSpec(tools=options.tools, scripted=options.scripted, config=config_file((), os.environ)), connection
+    )
+    judge = Judge(config, client, task_queue=task_queue)
+    for run in runs:  # before the first of them is paid for
+        await judge.request(run)
+    bench = Bench(judge, runs, options.repeat, options.concurrency)
+    stopped = await _with_progress(bench, task_queue, connection, options, console)
+    results = bench.ordered
+    if not options.as_json and results:
+        console.print(result_table(config, results, rule))
+    console.print(results_line([result for result, _ in results], rule), soft_wrap=True)
+    if registry is not None and options.store:
+        await registry.keep(config, [(result, repeat) for result, repeat in results if not result.result_metadata.get("again")])
+    failures = sum(result.failed for result, _ in results)
+    passed = sum(bool(rule.passed(result)) for result, _ in results)
+    return JudgeOutcome(bench.total, len(results) - failures, passed, failures, stopped)
+
+
+async def _with_progress(bench: Bench, task_queue: str, connection: Connection, options: JudgeOptions, console: Console) -> bool:
+    """Judge all runs behind a progress bar; True if Ctrl-C stopped it."""
+    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    lines = options.output.open("w", encoding="utf-8") if options.output else None
+    failures = 0
+    try:
+        with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            bar = progress.add_task("judging", total=bench.total, note="")
+
+            def report(result: JudgeResult, _repeat: int) -> None:
+                nonlocal failures
+                failures += result.failed
+                progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
+                line = result.model_dump_json() + "\n"
+                if options.as_json:
+                    print(line, end="", flush=True)  # noqa: T201 - the command's output
+                if lines:
+                    lines.write(line)
+                    lines.flush()
+
+            return not await done_before(attended(bench, task_queue, connection, report), pressed.get())
+    finally:
+        if lines:
+            lines.close()
+
+
+async def measure_named_agreement(judge: str, labels: Path, results: Path | None) -> Agreement:
+    """Measure how well a judge agrees with labels, by the results of a file or of the store."""
+    registry = Registry(own_store()) if results is None or not is_file(judge) else None
+    config = await judge_named(judge, registry or Registry(Store("")))
+    parsed_labels = read_labels(labels, config)
+    if results is not None:
+        return measure_agreement(config, parsed_labels, read_results(results))
+    return measure_agreement(config, parsed_labels, await (registry or Registry(own_store())).judgements(config))
+
+
 CELL = 60
+"""The most characters of a value in a table."""
+
 KEYS = 6
 """The most output keys that a table shows; `--json` has every key."""
 
@@ -178,10 +275,10 @@ DISAGREEMENTS = 20
 
 
 class PassRule:
-    """When a judgement passes: if a criteria judge says `satisfied`, or if the output has every `--pass KEY=VALUE`."""
+    """The rule that passes a judgement: a criteria judge says `satisfied`, or the output has every `--pass KEY=VALUE`."""
 
     def __init__(self, judge: JudgeConfig, wanted: Sequence[str]) -> None:
-        self._wanted = [self._read(judge, text) for text in wanted]
+        self._wanted = [self._parse(judge, text) for text in wanted]
         if isinstance(judge, CriteriaJudge) and not self._wanted:
             self._wanted = [(("result",), "satisfied")]
 
@@ -197,18 +294,18 @@ class PassRule:
         return all(json.dumps(value_at(result.output, path)) == json.dumps(value) for path, value in self._wanted)
 
     @staticmethod
-    def _read(judge: JudgeConfig, text: str) -> tuple[tuple[str, ...], JsonValue]:
+    def _parse(judge: JudgeConfig, text: str) -> tuple[tuple[str, ...], JsonValue]:
         name, found, value = text.partition("=")
         keys = {key.name: key for key in keys_of(judge.output_schema)}
         if not found or name.strip() not in keys:
             hint = did_you_mean(name.strip(), list(keys)) if keys else ""
             raise InvalidRequest(f"--pass {clip(text)} names no key of the judge's output; write KEY=VALUE.{hint}")
         path = keys[name.strip()].path
-        return path, _value(judge, path, value.strip(), text)
+        return path, _parse_value(judge, path, value.strip(), text)
 
 
-def _value(judge: JudgeConfig, path: tuple[str, ...], value: str, text: str) -> JsonValue:
-    """Return the value in the type that the key has."""
+def _parse_value(judge: JudgeConfig, path: tuple[str, ...], value: str, text: str) -> JsonValue:
+    """Parse a value as the type that the judge's schema gives its key."""
     schema = judge.output_schema
     for name in path:
         schema = schema["properties"][name]
@@ -230,16 +327,16 @@ def _value(judge: JudgeConfig, path: tuple[str, ...], value: str, text: str) -> 
 def result_table(judge: JudgeConfig, results: Sequence[tuple[JudgeResult, int]], rule: PassRule) -> Table:
     """Return a row per judgement: its verdict, its output, its citations and its doubts."""
     keys = keys_of(judge.output_schema)[:KEYS]
-    all_of = [result for result, _ in results]
+    judged = [result for result, _ in results]
     repeats = [Column("repeat", [str(repeat) for _, repeat in results])] if any(repeat for _, repeat in results) else []
     return table(
         [
-            Column("run", [result.agent_run_id for result in all_of], wraps=True),
+            Column("run", [result.agent_run_id for result in judged], wraps=True),
             *repeats,
-            Column("verdict", [_verdict(result, rule) for result in all_of], wraps=True),
-            *(Column(key.name, [_value_text(value_at(result.output, key.path)) for result in all_of], wraps=True) for key in keys),
-            Column("citations", [_citations(result) for result in all_of], wraps=True),
-            Column("notes", [_notes(result) for result in all_of], wraps=True),
+            Column("verdict", [_verdict(result, rule) for result in judged], wraps=True),
+            *(Column(key.name, [_value_text(value_at(result.output, key.path)) for result in judged], wraps=True) for key in keys),
+            Column("citations", [_citations(result) for result in judged], wraps=True),
+            Column("notes", [_notes(result) for result in judged], wraps=True),
         ]
     )
 
@@ -326,123 +423,3 @@ def _confusion(rows: dict[str, dict[str, int]]) -> Table:
     labels, names = sorted(rows), sorted({name for row in rows.values() for name in row} | set(rows))
     counts = (Column(name, [str(rows[label].get(name, 0)) for label in labels], right=True) for name in names)
     return table([Column("", labels, wraps=True), *counts])
-
-
-@dataclass(frozen=True)
-class JudgeOptions:
-    """The arguments and flags of one `gradeloop judge`."""
-
-    judge: str
-    runs: tuple[str, ...]
-    grader: str | None
-    repeat: int
-    concurrency: int
-    passes: tuple[str, ...]
-    tools: tuple[Path, ...]
-    scripted: Path | None
-    output: Path | None
-    store: bool
-    as_json: bool
-
-
-@dataclass(frozen=True)
-class JudgeOutcome:
-    """How many judgements there are, and how many were judged, passed and failed."""
-
-    total: int
-    judged: int
-    passed: int
-    failures: int
-    stopped: bool = False
-
-
-async def judge_runs(order: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
-    """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker.
-
-    Raises:
-        GradeloopError: With one sentence for the user.
-    """
-    console = Console(stderr=order.as_json, highlight=False, markup=False, emoji=False)
-    registry = Registry(own_store()) if order.store or not is_file(order.judge) else None
-    config = await judge_named(order.judge, registry or Registry(Store("")))
-    if registry is not None:
-        await registry.open()
-    existing(order.tools, "--tools")
-    existing((order.scripted,) if order.scripted else (), "--scripted")
-    config, note = with_model(config, order.grader, scripted=order.scripted is not None)
-    rule = PassRule(config, order.passes)
-    if needs_rule and not rule.stated:
-        raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
-    early = None if any(source.startswith(THREAD) for source in order.runs) else await runs_named(order.runs, None)
-    if note and not order.as_json:
-        console.print(note, style="dim", soft_wrap=True)
-    connection = await find()
-    client = await connect(connection)
-    runs = early if early is not None else await runs_named(order.runs, GradingClient(client))
-    task_queue = await _served(order, connection)
-    judge = Judge(config, client, task_queue=task_queue)
-    for run in runs:  # before the first of them is paid for
-        await judge.request(run)
-    bench = Bench(judge, runs, order.repeat, order.concurrency)
-    stopped = await _with_progress(bench, task_queue, connection, order, console)
-    results = bench.ordered
-    _tell(config, bench, rule, order, console)
-    if registry is not None and order.store:
-        await registry.keep(config, [(each, repeat) for each, repeat in results if not each.result_metadata.get("again")])
-    failures = sum(each.failed for each, _ in results)
-    passed = sum(bool(rule.passed(each)) for each, _ in results)
-    return JudgeOutcome(bench.total, len(results) - failures, passed, failures, stopped)
-
-
-async def _served(order: JudgeOptions, connection: Connection) -> str:
-    """Return the task queue: the one that the environment names, else that of a worker that is started here."""
-    if named := os.environ.get("GRADELOOP_TASK_QUEUE"):
-        return named
-    return await ensure_worker(WorkerSpec(tools=order.tools, scripted=order.scripted, config=config_file((), os.environ)), connection)
-
-
-async def _with_progress(bench: Bench, task_queue: str, connection: Connection, order: JudgeOptions, console: Console) -> bool:
-    """Judge all runs behind a progress bar; True if Ctrl-C stopped it."""
-    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
-    lines = order.output.open("w", encoding="utf-8") if order.output else None
-    failures = 0
-    try:
-        with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            bar = progress.add_task("judging", total=bench.total, note="")
-
-            def told(result: JudgeResult, _repeat: int) -> None:
-                nonlocal failures
-                failures += result.failed
-                progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
-                line = result.model_dump_json() + "\n"
-                if order.as_json:
-                    print(line, end="", flush=True)  # noqa: T201 - what was asked for
-                if lines:
-                    lines.write(line)
-                    lines.flush()
-
-            return not await done_before(attended(bench, task_queue, connection, told), pressed.get())
-    finally:
-        if lines:
-            lines.close()
-
-
-def _tell(config: JudgeConfig, bench: Bench, rule: PassRule, order: JudgeOptions, console: Console) -> None:
-    results = bench.ordered
-    if not order.as_json and results:
-        console.print(result_table(config, results, rule))
-    console.print(results_line([each for each, _ in results], rule), soft_wrap=True)
-
-
-async def measure_named_agreement(judge: str, labels: Path, results: Path | None) -> Agreement:
-    """Return how well a judge agrees with labels, by the results of a file or of the store.
-
-    Raises:
-        InvalidRequest: Judge, labels or results cannot be read, or have nothing in common.
-    """
-    registry = Registry(own_store()) if results is None or not is_file(judge) else None
-    config = await judge_named(judge, registry or Registry(Store("")))
-    held = read_labels(labels, config)
-    if results is not None:
-        return measure_agreement(config, held, read_results(results))
-    return measure_agreement(config, held, await (registry or Registry(own_store())).judgements(config))

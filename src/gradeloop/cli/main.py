@@ -1,18 +1,15 @@
-"""The command line: every command reads its input, hands it to the library, and returns lines and an exit code."""
+"""The entry point of the command line: `gradeloop`, its errors and exit codes."""
 
 import sys
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gradeloop.cli.help import GroupedCommands
+from gradeloop.errors import GradeloopError
 from gradeloop.exit_codes import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of_error, fail, leave
-
-if TYPE_CHECKING:
-    pass
-
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -25,8 +22,6 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; a user's mistake ends with one sentence, not a traceback."""
-    from gradeloop.errors import GradeloopError
-
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

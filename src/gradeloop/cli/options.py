@@ -1,4 +1,4 @@
-"""Options that several commands share, and how a command prints."""
+"""Options that several commands share, and the printing of JSON or lines."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The reference of the command line, docs/cli.md, written from the commands themselves: `make docs`."""
+"""The page docs/cli.md, which `make docs` writes from the commands."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ Run a worker. A setting is a flag, a variable, or a key of `gradeloop.toml`; the
 The file's `tools` are added to the others. A list or a mapping is written as JSON."""
 
 
-def reference() -> str:
+def build_reference() -> str:
     """Return the whole page as Markdown."""
     top: Any = typer.main.get_command(app)
     top.load_all()
@@ -109,4 +109,4 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 if __name__ == "__main__":
-    print(reference(), end="")  # noqa: T201 - what `make docs` writes to the page
+    print(build_reference(), end="")  # noqa: T201 - what `make docs` writes to the page

@@ -1,6 +1,7 @@
 """Commands that write reports and compare batches."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from gradeloop.batches.outputs import as_json as batch_json
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.help import codes_help
 from gradeloop.cli.options import Json, show_lines
@@ -20,6 +22,7 @@ from gradeloop.compare.wording import (
     batch_facts,
     change_reason,
     counts_line,
+    gate_line,
     outcome_label,
     overall_lines,
     passed_of,
@@ -27,6 +30,9 @@ from gradeloop.compare.wording import (
     side_result,
 )
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.reports.diff_page import comparison_page
+from gradeloop.reports.html import checked_page, write_page
+from gradeloop.reports.subject import report_page
 from gradeloop.store.engine import own_store
 from gradeloop.text import one_line
 
@@ -45,9 +51,6 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Write an HTML page that explains every verdict."""
-    from gradeloop.reports.html import checked_page, write_page
-    from gradeloop.reports.subject import report_page
-
     checked_page(output)
     size = write_page(output, asyncio.run(report_page(what, kind, tuple(runs or ()))))
     typer.echo(f"wrote {output} ({size})")
@@ -68,26 +71,17 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Show what regressed and improved from batch A to batch B."""
-    import shutil
-
-    from gradeloop.batches.outputs import as_json as told_as_json
-    from gradeloop.compare.wording import gate_line
-    from gradeloop.reports.html import checked_page
-
     checked_page(output)
     found = compare_named(a, b)
     if output is not None:
-        from gradeloop.reports.diff_page import comparison_page
-        from gradeloop.reports.html import write_page
-
         write_page(output, comparison_page(found))
     if as_json:
-        typer.echo(told_as_json(found))
+        typer.echo(batch_json(found))
     else:
         show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns), as_json=False)
-    for each in fail_on or ():
-        if found.findings(each):
-            typer.echo(gate_line(found, each), err=True)
+    for gate in fail_on or ():
+        if found.findings(gate):
+            typer.echo(gate_line(found, gate), err=True)
     code = code_of(found, fail_on or ())
     if code == NO_VERDICT:
         typer.echo("no case has a verdict in both batches, so nothing was compared", err=True)
@@ -95,12 +89,7 @@ def diff(
 
 
 def compare_named(a: str, b: str) -> Comparison:
-    """Compare two batches, named by id, as `latest~N`, or by file.
-
-    Raises:
-        InvalidRequest: One is neither, or they have no case in common.
-        StoreUnavailable: One is in the store, and that cannot be used.
-    """
+    """Compare two batches, named by id, as `latest~N`, or by file."""
 
     @cache
     def reader() -> BatchReader:
@@ -127,7 +116,7 @@ _ALWAYS = {"batch", "pass rate", "cost"}
 """Facts about a batch that a narrow terminal shows too."""
 
 _EXAMPLES = 3
-"""Cases that are named where only their number matters."""
+"""The most cases that are named where only their number matters."""
 
 
 def comparison_lines(found: Comparison, width: int) -> Iterator[Text | Table]:

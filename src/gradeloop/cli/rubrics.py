@@ -1,15 +1,24 @@
-"""Commands on rubrics and decisions of people."""
+"""Commands on rubrics, prompts and the decisions of people."""
 
 import asyncio
+import getpass
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.text import Text
 from typer.core import TyperGroup
 
 from gradeloop.cli.options import Json, ThreadId, show_lines
+from gradeloop.cli.render.run import gate_lines, prompt_lines, rubric_lines
+from gradeloop.cli.task_file import read_rubric
 from gradeloop.cli.threads import with_thread
+from gradeloop.client.client import GradingClient
+from gradeloop.contract.rubric import Rubric
+from gradeloop.errors import InvalidRequest
+from gradeloop.files.rubric import existing_rubric
+from gradeloop.suites.convert import as_yaml, convert_file
 
 
 class _SupplyByDefault(TyperGroup):
@@ -39,9 +48,7 @@ By = Annotated[str | None, typer.Option(metavar="NAME", help="Record this name; 
 @rubric_app.command()
 def supply(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE", help="The rubric's file, or its text.")]) -> None:
     """Give a thread a new rubric, even in the middle of a run."""
-    from gradeloop.cli.task_file import read_rubric
-
-    given = read_rubric(file)
+    given: Any = read_rubric(file)  # the client refuses what is no rubric
     asyncio.run(with_thread(thread, lambda client, thread_id: client.supply_rubric(thread_id, given)))
     typer.echo(f"rubric replaced; follow it with: gradeloop watch {thread}", err=True)
 
@@ -49,10 +56,6 @@ def supply(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE",
 @rubric_app.command()
 def check(file: RubricFile, *, as_json: Json = False) -> None:
     """Show how a rubric is read, or what is wrong with it."""
-    from gradeloop.cli.render.run import gate_lines, rubric_lines
-    from gradeloop.contract.rubric import Rubric
-    from gradeloop.files.rubric import existing_rubric
-
     read = Rubric.model_validate(existing_rubric(file))
     lines = [line.head + line.body for line in rubric_lines(read)]
     show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *gate_lines(read)], as_json=as_json)
@@ -68,8 +71,6 @@ def convert(
     test: Annotated[int, typer.Option(min=0, metavar="N", help="Convert this test of a configuration, counted from 0.")] = 0,
 ) -> None:
     """Convert promptfoo's assertions or Mastra's scorers to a rubric, and print it."""
-    from gradeloop.suites.convert import as_yaml, convert_file
-
     typer.echo(as_yaml(convert_file(file, source, test)), nl=False)
 
 
@@ -83,14 +84,14 @@ def decide(
     by: By = None,
 ) -> None:
     """Pass or fail a criterion that waits for a person."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.decide(thread_id, criterion, passed, gap=gap, by=by or _somebody())))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.decide(thread_id, criterion, passed, gap=gap, by=by or _user_name())))
     typer.echo(f"decided; follow it with: gradeloop watch {thread}", err=True)
 
 
 @app.command()
 def approve(thread: ThreadId, call: CallId = None, *, by: By = None) -> None:
     """Approve a tool call that waits for a person."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.approve(thread_id, call, by=by or _somebody())))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.approve(thread_id, call, by=by or _user_name())))
     typer.echo(f"approved; follow it with: gradeloop watch {thread}", err=True)
 
 
@@ -103,7 +104,7 @@ def deny(
     by: By = None,
 ) -> None:
     """Deny a tool call that waits for a person."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.deny(thread_id, call, why=why, by=by or _somebody())))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.deny(thread_id, call, why=why, by=by or _user_name())))
     typer.echo(f"denied; follow it with: gradeloop watch {thread}", err=True)
 
 
@@ -118,16 +119,13 @@ def override(
     as_json: Json = False,
 ) -> None:
     """Override a verdict; the grader's own is kept beside yours."""
-    from rich.text import Text
 
-    from gradeloop.client.client import GradingClient
+    async def work(client: GradingClient, thread_id: str) -> None:
+        judged = await client.override(thread_id, criterion, passed, why=why, by=by or _user_name())
+        line = Text(f"iteration {judged.iteration + 1}: {judged.result}, with overrides {judged.overridden_result}")
+        show_lines(judged.model_dump(mode="json"), [line], as_json=as_json)
 
-    async def say(client: GradingClient, thread_id: str) -> None:
-        told = await client.override(thread_id, criterion, passed, why=why, by=by or _somebody())
-        line = Text(f"iteration {told.iteration + 1}: {told.result}, with overrides {told.overridden_result}")
-        show_lines(told.model_dump(mode="json"), [line], as_json=as_json)
-
-    asyncio.run(with_thread(thread, say))
+    asyncio.run(with_thread(thread, work))
 
 
 @app.command()
@@ -141,11 +139,8 @@ def prompt(
     as_json: Json = False,
 ) -> None:
     """Show the prompt that the grader of an evaluation received."""
-    from gradeloop.cli.render.run import prompt_lines
-    from gradeloop.client.client import GradingClient
-    from gradeloop.errors import InvalidRequest
 
-    async def show(client: GradingClient, thread_id: str) -> None:
+    async def work(client: GradingClient, thread_id: str) -> None:
         index = evaluation - 1 if evaluation else (await client.evaluations(thread_id, after=10**9)).total - 1
         given = await client.prompt(thread_id, index, group=group - 1)
         if given is None:
@@ -153,14 +148,12 @@ def prompt(
             raise InvalidRequest(f"{thread_id}: {why}; choose another --evaluation")
         show_lines(json.loads(given.model_dump_json()), prompt_lines(given), as_json=as_json)
 
-    asyncio.run(with_thread(thread, show))
+    asyncio.run(with_thread(thread, work))
 
 
-def _somebody() -> str:
+def _user_name() -> str:
     """Return the user's name on this machine."""
-    import getpass
-
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        return "somebody"
+        return "unknown user"

@@ -1,4 +1,4 @@
-"""TASK.yaml files, and the flags that win over them."""
+"""TASK.yaml files, and the flags of `gradeloop run` that override them."""
 
 import os
 from dataclasses import dataclass
@@ -40,50 +40,11 @@ class TaskFlags:
     """A recording that replaces the models' replies."""
 
 
-def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
-    """Return the budget that the flags set, or None.
-
-    Raises:
-        InvalidRequest: A value is out of range.
-    """
-    given = {"max_tokens": tokens, "max_cost_usd": usd}
-    try:
-        return Budget.model_validate(given) if any(value is not None for value in given.values()) else None
-    except ValidationError as error:
-        raise InvalidRequest(explain(error).replace("max_tokens", "--budget-tokens").replace("max_cost_usd", "--budget-usd")) from None
-
-
-def read_rubric(flag: str) -> JsonValue:
-    """Read `--rubric`: a file if there is one of that name, else the text itself."""
-    path = Path(flag)
-    try:
-        is_file = path.is_file()
-    except (OSError, ValueError):  # too long for a name: it is a text
-        is_file = False
-    if not is_file:
-        if "\n" not in flag and flag.endswith((*YAML_SUFFIXES, ".md", ".txt")):
-            raise InvalidRequest(f"--rubric: the file {flag!r} does not exist; correct the path, or give the rubric's text")
-        return flag
-    return read_rubric_file(path)
-
-
-def check_recording_path(record: Path | None) -> Path | None:
-    """Return the path of a recording that is to be written.
-
-    Raises:
-        InvalidRequest: The file exists already, or its folder does not.
-    """
-    if record is not None and (record.exists() or not record.absolute().parent.is_dir()):
-        why = "exists already; name another file, or remove it" if record.exists() else "has no folder; create the folder first"
-        raise InvalidRequest(f"--record: {str(record)!r} {why}")
-    return record
-
-
 ThreadId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+$")]
 
 
 class TaskFile(Strict):
-    """What a TASK.yaml may say: the workflow's argument, and where its worker finds things."""
+    """The keys of a TASK.yaml: the workflow's argument, and the files that its worker needs."""
 
     prompt: str | None = None
     """The task, as one message of role user."""
@@ -113,7 +74,7 @@ class Task:
     worker: WorkerSpec
     thread: str | None
     notes: tuple[str, ...]
-    """What was decided for the user, to be shown."""
+    """Choices made for the user, which `gradeloop run` prints."""
 
 
 def read_task(path: Path | None, flags: TaskFlags) -> Task:
@@ -122,30 +83,30 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     Raises:
         InvalidRequest: Something is missing or wrong; the message names field, value and cure.
     """
-    told = _replayed(_task_file(path) if path else TaskFile(), flags)
+    task = _scripted_task(_read_task_file(path) if path else TaskFile(), flags)
     folder = path.parent if path else Path()
     notes: list[str] = []
-    messages = _messages(told, flags)
-    thread = told.thread if flags.thread is None else _thread_id(flags.thread)
-    rubric = read_rubric(flags.rubric) if flags.rubric is not None else told.rubric
-    judged = _judged(rubric)
+    messages = _build_messages(task, flags)
+    thread = task.thread if flags.thread is None else _parse_thread_id(flags.thread)
+    rubric = read_rubric(flags.rubric) if flags.rubric is not None else task.rubric
+    judged = _is_judged(rubric)
     raw: dict[str, JsonValue] = {
         "messages": messages,
         "rubric": rubric,
-        "generator": _with_model(told.generator, flags.model, "generator", notes),
-        "grader": _with_model(told.grader or {}, flags.grader, "grader", notes) if judged or told.grader or flags.grader else None,
-        "max_iterations": flags.max_iterations if flags.max_iterations is not None else told.max_iterations,
-        "idle_timeout": told.idle_timeout,
-        "budget": flags.budget.model_dump(mode="json") if flags.budget else told.budget,
-        "priority": told.priority,
-        "vars": told.vars,
-        "checkpoint": told.checkpoint,
+        "generator": _with_model(task.generator, flags.model, "generator", notes),
+        "grader": _with_model(task.grader or {}, flags.grader, "grader", notes) if judged or task.grader or flags.grader else None,
+        "max_iterations": flags.max_iterations if flags.max_iterations is not None else task.max_iterations,
+        "idle_timeout": task.idle_timeout,
+        "budget": flags.budget.model_dump(mode="json") if flags.budget else task.budget,
+        "priority": task.priority,
+        "vars": task.vars,
+        "checkpoint": task.checkpoint,
     }
-    named = [told.tools] if isinstance(told.tools, str) else told.tools
+    named = [task.tools] if isinstance(task.tools, str) else task.tools
     worker = WorkerSpec(
         tools=existing((*(folder / name for name in named), *flags.tools), "tools"),
-        scripted=flags.replay or (existing((folder / told.scripted,), "scripted")[0] if told.scripted else None),
-        record=check_recording_path(flags.record),
+        scripted=flags.replay or (existing((folder / task.scripted,), "scripted")[0] if task.scripted else None),
+        record=_check_recording_path(flags.record),
         config=config_file((), os.environ),
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})
@@ -155,29 +116,79 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     return Task(request, worker, thread, tuple(dict.fromkeys(notes)))
 
 
-def _replayed(told: TaskFile, flags: TaskFlags) -> TaskFile:
-    """Have the scripted provider speak for the models that a task names, where it is played back from a recording."""
+def read_rubric(flag: str) -> JsonValue:
+    """Read `--rubric`: a file if there is one of that name, else the text itself."""
+    path = Path(flag)
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # too long for a name: it is a text
+        is_file = False
+    if not is_file:
+        if "\n" not in flag and flag.endswith((*YAML_SUFFIXES, ".md", ".txt")):
+            raise InvalidRequest(f"--rubric: the file {flag!r} does not exist; correct the path, or give the rubric's text")
+        return flag
+    return read_rubric_file(path)
+
+
+def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
+    """Return the budget that the flags set; None if they set none.
+
+    Raises:
+        InvalidRequest: A value is out of range.
+    """
+    given = {"max_tokens": tokens, "max_cost_usd": usd}
+    try:
+        return Budget.model_validate(given) if any(value is not None for value in given.values()) else None
+    except ValidationError as error:
+        raise InvalidRequest(explain(error).replace("max_tokens", "--budget-tokens").replace("max_cost_usd", "--budget-usd")) from None
+
+
+def write_example(path: Path) -> None:
+    """Write an example task to edit.
+
+    Raises:
+        InvalidRequest: The file exists already, or cannot be written.
+    """
+    example = (files("gradeloop.cli") / "task_example.yaml").read_text(encoding="utf-8")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(example)
+    except FileExistsError:
+        raise InvalidRequest(f"{str(path)!r} exists already; name another file") from None
+    except OSError as error:
+        raise InvalidRequest(f"{str(path)!r} cannot be written: {error.strerror}") from None
+
+
+def _check_recording_path(record: Path | None) -> Path | None:
+    """Return the path of a recording to write; one that exists, or has no folder, is refused."""
+    if record is not None and (record.exists() or not record.absolute().parent.is_dir()):
+        why = "exists already; name another file, or remove it" if record.exists() else "has no folder; create the folder first"
+        raise InvalidRequest(f"--record: {str(record)!r} {why}")
+    return record
+
+
+def _scripted_task(task: TaskFile, flags: TaskFlags) -> TaskFile:
+    """Return the task with the provider `scripted` in place of its models if `--replay` names a recording, else as it is."""
     if flags.replay is None:
-        return told
+        return task
     existing((flags.replay,), "--replay")
     if flags.record or flags.model or flags.grader:
-        raise InvalidRequest("--replay takes the models' words from its file; leave --record, --model and --grader out")
-    grader = (
-        _scripted(told.grader or {}) if told.grader or _judged(told.rubric if flags.rubric is None else read_rubric(flags.rubric)) else None
-    )
-    return told.model_copy(update={"generator": _scripted(told.generator), "grader": grader})
+        raise InvalidRequest("--replay reads the models' replies from its file; leave --record, --model and --grader out")
+    judged = task.grader or _is_judged(task.rubric if flags.rubric is None else read_rubric(flags.rubric))
+    grader = _with_scripted_model(task.grader or {}) if judged else None
+    return task.model_copy(update={"generator": _with_scripted_model(task.generator), "grader": grader})
 
 
-def _scripted(told: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    if any(told.get(who) is not None for who in ("activity", "workflow", "function")):
-        return told
-    model = told.get("model")
+def _with_scripted_model(role: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if any(role.get(kind) is not None for kind in ("activity", "workflow", "function")):
+        return role
+    model = role.get("model")
     name = model.get("id") if isinstance(model, dict) else model
-    return told | {"model": name if str(name).startswith("scripted:") else f"scripted:{name or 'recorded'}"}
+    return role | {"model": name if str(name).startswith("scripted:") else f"scripted:{name or 'recorded'}"}
 
 
-def _judged(rubric: JsonValue) -> bool:
-    """Tell whether the rubric asks for a grader; an empty one is refused."""
+def _is_judged(rubric: JsonValue) -> bool:
+    """Return whether the rubric needs a grader; an empty one is refused."""
     if rubric is None:
         return False
     try:
@@ -189,14 +200,14 @@ def _judged(rubric: JsonValue) -> bool:
     return any(None in criterion.judges for criterion in read.judged)
 
 
-def _thread_id(flag: str) -> str:
+def _parse_thread_id(flag: str) -> str:
     try:
         return TypeAdapter(ThreadId).validate_python(flag)
     except ValidationError:
         raise InvalidRequest(f"--thread: {clip(flag)} is no thread id; write 1 to 200 characters without white space") from None
 
 
-def _task_file(path: Path) -> TaskFile:
+def _read_task_file(path: Path) -> TaskFile:
     value, placed = read_placed(path, "the task")
     if not isinstance(value, dict):
         raise InvalidRequest(f"{path}: the task is no mapping; write 'prompt:' and 'rubric:' with their values")
@@ -209,35 +220,20 @@ def _task_file(path: Path) -> TaskFile:
         raise InvalidRequest(f"{path}: {explain(error)}") from None
 
 
-def _messages(told: TaskFile, flags: TaskFlags) -> list[JsonValue]:
-    prompt = flags.prompt if flags.prompt is not None else told.prompt
-    if prompt is None and told.messages is None:
-        raise InvalidRequest("there is no task; give it as 'prompt:' in the task file, or with --prompt")
-    asked: list[JsonValue] = [] if prompt is None else [{"role": "user", "content": prompt}]
-    return [*(told.messages or []), *asked]
+def _build_messages(task: TaskFile, flags: TaskFlags) -> list[JsonValue]:
+    prompt = flags.prompt if flags.prompt is not None else task.prompt
+    if prompt is None and task.messages is None:
+        raise InvalidRequest("the task is missing; give it as 'prompt:' in the task file, or with --prompt")
+    prompted: list[JsonValue] = [] if prompt is None else [{"role": "user", "content": prompt}]
+    return [*(task.messages or []), *prompted]
 
 
-def _with_model(told: dict[str, JsonValue], flag: str | None, role: str, notes: list[str]) -> dict[str, JsonValue]:
+def _with_model(role: dict[str, JsonValue], flag: str | None, name: str, notes: list[str]) -> dict[str, JsonValue]:
+    """Return the generator or grader with the flag's model, with its own, or with the default one and a note about it."""
     if flag is not None:
-        return told | {"model": flag}
-    if any(told.get(who) is not None for who in ("model", "activity", "workflow", "function")):
-        return told
-    chosen = named_default(os.environ, role)
-    notes.append(f"{role}: {chosen.spec.id}, because {chosen.variable} is set")
-    return told | {"model": chosen.spec.model_dump(mode="json", exclude_none=True)}
-
-
-def write_example(path: Path) -> None:
-    """Write a task to start from.
-
-    Raises:
-        InvalidRequest: Something is there already, or the folder is not.
-    """
-    example = (files("gradeloop.cli") / "task_example.yaml").read_text(encoding="utf-8")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(example)
-    except FileExistsError:
-        raise InvalidRequest(f"{str(path)!r} exists already; name another file") from None
-    except OSError as error:
-        raise InvalidRequest(f"{str(path)!r} cannot be written: {error.strerror}") from None
+        return role | {"model": flag}
+    if any(role.get(kind) is not None for kind in ("model", "activity", "workflow", "function")):
+        return role
+    chosen = named_default(os.environ, name)
+    notes.append(f"{name}: {chosen.spec.id}, because {chosen.variable} is set")
+    return role | {"model": chosen.spec.model_dump(mode="json", exclude_none=True)}

@@ -1,11 +1,11 @@
-"""Commands on threads: run, resume, watch, interrupt, list; Ctrl-C interrupts the run that is followed."""
+"""Commands on threads: run, watch, show, list, resume and stop them; Ctrl-C interrupts the run that is followed."""
 
 import asyncio
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,20 @@ from rich.console import Console
 
 from gradeloop.cli.help import codes_help
 from gradeloop.cli.options import Grader, Json, Limit, Terminal, ThreadId, Tools, show_lines
-from gradeloop.cli.render.run import JsonScreen, LiveScreen, PlainScreen, Screen, print_line, rubric_lines
-from gradeloop.cli.task_file import Task
+from gradeloop.cli.render.run import (
+    JsonScreen,
+    LiveScreen,
+    PlainScreen,
+    Screen,
+    print_line,
+    rubric_lines,
+    state_lines,
+    summary,
+    thread_lines,
+)
+from gradeloop.cli.task_file import Task, TaskFlags, budget_of, read_task
 from gradeloop.client.client import GradingClient, open_thread
+from gradeloop.client.listing import threads
 from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import Budget
@@ -28,8 +39,9 @@ from gradeloop.contract.thread import RunResult
 from gradeloop.errors import GradeloopError
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.grading.templates import fill
+from gradeloop.settings.default_model import default_model
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import OURS, ensure_worker, keep_worker_alive
+from gradeloop.temporal.worker import OURS, application_folder, ensure_worker, keep_worker_alive
 
 _EXIT_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
 
@@ -58,8 +70,6 @@ def run(  # noqa: PLR0913 - one parameter a flag
     as_json: Json = False,
 ) -> None:
     """Draft, grade and revise until the draft meets the rubric."""
-    from gradeloop.cli.task_file import TaskFlags, budget_of, read_task
-
     budget = budget_of(budget_tokens, budget_usd)
     flags = TaskFlags(prompt, rubric, model, grader, max_iterations, tuple(tools or ()), thread, budget, record, replay)
     _finish(run_task(read_task(task, flags), Terminal(), as_json=as_json, detach=detach))
@@ -68,10 +78,6 @@ def run(  # noqa: PLR0913 - one parameter a flag
 @app.command(epilog=codes_help("demo"))
 def demo() -> None:
     """Watch a model write a function, fail its tests, and fix it."""
-    from gradeloop.cli.task_file import TaskFlags, read_task
-    from gradeloop.settings.default_model import default_model
-    from gradeloop.temporal.worker import application_folder
-
     chosen, model = default_model(os.environ), "scripted:demo"
     if chosen and chosen.spec.config.base_url is None:
         model = chosen.spec.id
@@ -84,8 +90,6 @@ def demo() -> None:
 @app.command(epilog=codes_help("resume"))
 def resume(thread: ThreadId, *, budget_tokens: BudgetTokens = None, budget_usd: BudgetUsd = None, as_json: Json = False) -> None:
     """Resume an interrupted run where it stopped."""
-    from gradeloop.cli.task_file import budget_of
-
     _finish(resume_thread(thread, Terminal(), budget=budget_of(budget_tokens, budget_usd), as_json=as_json))
 
 
@@ -98,17 +102,16 @@ def watch(thread: ThreadId, *, as_json: Json = False) -> None:
 def _finish(work: "Coroutine[Any, Any, RunEnding]") -> NoReturn:
     """Follow a run to its end and exit with its code."""
     ending = asyncio.run(work)
-    if words := reattach_message(ending):
-        typer.echo(words, err=True)
+    if message := reattach_message(ending):
+        typer.echo(message, err=True)
     raise typer.Exit(code_of(ending))
 
 
 @app.command()
 def state(thread: ThreadId, *, as_json: Json = False) -> None:
     """Show a thread's state: status, criteria, open calls."""
-    from gradeloop.cli.render.run import state_lines
 
-    async def read(client: "GradingClient", thread_id: str) -> None:
+    async def read(client: GradingClient, thread_id: str) -> None:
         now = await client.state(thread_id)
         show_lines(now.model_dump(mode="json"), state_lines(thread_id, now), as_json=as_json)
 
@@ -118,14 +121,13 @@ def state(thread: ThreadId, *, as_json: Json = False) -> None:
 @app.command()
 def show(thread: ThreadId, *, as_json: Json = False) -> None:
     """Show the result of a thread's last turn."""
-    from gradeloop.cli.render.run import state_lines, summary
 
-    async def read(client: "GradingClient", thread_id: str) -> None:
+    async def read(client: GradingClient, thread_id: str) -> None:
         result = await client.last_result(thread_id)
         now = await client.state(thread_id)
-        told = result.model_dump(mode="json") if result else None
+        value = result.model_dump(mode="json") if result else None
         width = shutil.get_terminal_size().columns
-        show_lines(told, summary(result, width) if result else state_lines(thread_id, now), as_json=as_json)
+        show_lines(value, summary(result, width) if result else state_lines(thread_id, now), as_json=as_json)
 
     asyncio.run(with_thread(thread, read))
 
@@ -140,14 +142,11 @@ def list_threads(
     as_json: Json = False,
 ) -> None:
     """List the threads, newest first."""
-    from gradeloop.cli.render.run import listing
-    from gradeloop.client.client import GradingClient
-    from gradeloop.client.listing import threads
 
     async def read() -> None:
         client = await GradingClient.connect()
         found = [listed async for listed in threads(client.temporal, status=status, limit=limit)]
-        show_lines([listed.model_dump(mode="json") for listed in found], listing(found), as_json=as_json)
+        show_lines([listed.model_dump(mode="json") for listed in found], thread_lines(found), as_json=as_json)
 
     asyncio.run(read())
 
@@ -173,13 +172,10 @@ def close(thread: ThreadId) -> None:
     typer.echo(f"closing; look with: gradeloop state {thread}", err=True)
 
 
-async def with_thread(thread: str, work: "Any") -> None:  # noqa: ANN401 - a coroutine function of the client and the id
+async def with_thread(thread: str, work: Callable[[GradingClient, str], Coroutine[Any, Any, None]]) -> None:
     """Run a coroutine function with a client and the id of a thread, which may be given as `latest`."""
-    from gradeloop.client.client import open_thread
-
     client, thread_id, _ = await open_thread(thread)
-    asked: Coroutine[Any, Any, None] = work(client, thread_id)
-    await asked
+    await work(client, thread_id)
 
 
 def code_of(ending: "RunEnding") -> int:
@@ -190,7 +186,7 @@ def code_of(ending: "RunEnding") -> int:
 
 
 def reattach_message(ending: "RunEnding") -> str | None:
-    """Return the command that resumes or follows the run; None if it ended."""
+    """Return the message with the command that resumes or follows the run; None if it ended."""
     if ending.how in {"interrupted", "stopped"}:
         return f"interrupted; resume it with: gradeloop resume {ending.thread_id}"
     return None if ending.how == "ended" else f"still running; follow it with: gradeloop watch {ending.thread_id}"
@@ -204,22 +200,18 @@ PAID = {"message", "tool_called", "rubric_evaluation_end"}
 
 
 async def follow(client: GradingClient, thread_id: str, screen: Screen, *, after: int = 0) -> RunResult | None:
-    """Show the thread's events; return its result, or None where it was interrupted and waits.
-
-    Raises:
-        GradeloopError: The thread was refused, cancelled or terminated.
-    """
+    """Show the thread's events; return its result, or None if it was interrupted."""
     async for event in client.watch(thread_id, after=after):
-        screen.happened(event, *await _details(client, thread_id, event))
+        screen.show_event(event, *await _details(client, thread_id, event))
         if isinstance(screen, LiveScreen) and event.type in PAID:
-            screen.spent((await client.state(thread_id)).usage)
-        if event.type in ENDS and _stands((await client.state(thread_id)).status, event.type):
+            screen.show_tokens((await client.state(thread_id)).usage)
+        if event.type in ENDS and _is_current(event.type, (await client.state(thread_id)).status):
             return None if event.type == "interrupted" else await client.last_result(thread_id)
     return await client.result(thread_id)
 
 
-def _stands(status: str, event: str) -> bool:
-    """True where what the event tells of is still so: it may be long past, and the thread have gone on."""
+def _is_current(event: str, status: str) -> bool:
+    """Return whether the thread still has the status that the event reports: the event may be long past."""
     return status != "running" if event == "run_ended" else status == event
 
 
@@ -235,7 +227,7 @@ async def _details(client: GradingClient, thread_id: str, event: Event) -> tuple
 
 
 STOP_SECONDS = 15.0
-"""How long an interrupted run may take to stop: above the 2 seconds in which a call learns of it."""
+"""How long an interrupted run may take to stop: above the 2 seconds within which a call in flight is cancelled."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +236,7 @@ class RunEnding:
 
     thread_id: str
     how: Literal["ended", "interrupted", "stopped", "detached", "left"]
-    """`stopped` is `interrupted` by this terminal's own Ctrl-C; `left` goes on without us, as `detached` was asked to."""
+    """`stopped` means interrupted by Ctrl-C in this terminal; `left` and `detached` runs continue without it."""
     result: RunResult | None = None
 
 
@@ -252,15 +244,15 @@ async def follow_with_interrupts(
     client: GradingClient, thread_id: str, screen: Screen, connection: Connection, *, after: int = 0, interrupts: bool = True
 ) -> RunEnding:
     """Show a thread to its end; Ctrl-C interrupts it, or leaves it running, and a second one leaves at once."""
-    following = asyncio.create_task(_served(client, thread_id, screen, connection, after))
+    following = asyncio.create_task(_follow_served(client, thread_id, screen, connection, after))
     try:
         with ctrl_c() as pressed:
-            screen.opened(thread_id, connection.ui)
+            screen.show_thread(thread_id, connection.ui)
             await _first_of(following, pressed.get())
             pressing = not following.done()
             if pressing and interrupts:
-                print("interrupting; press Ctrl-C again to leave at once", file=sys.stderr)  # noqa: T201 - said while the screen is live
-                await _first_of(_stopped(client, thread_id, following), pressed.get())
+                print("interrupting; press Ctrl-C again to leave at once", file=sys.stderr)  # noqa: T201 - while the screen is live
+                await _first_of(_interrupt(client, thread_id, following), pressed.get())
         if not following.done():
             return RunEnding(thread_id, "left")
         result = await following
@@ -271,44 +263,43 @@ async def follow_with_interrupts(
         screen.close()
     if result is None:
         return RunEnding(thread_id, "stopped" if pressing else "interrupted")
-    screen.ended(result)
+    screen.show_result(result)
     return RunEnding(thread_id, "ended", result)
 
 
-async def _stopped(client: GradingClient, thread_id: str, following: "asyncio.Task[RunResult | None]") -> None:
-    """Interrupt the run and see it stop."""
+async def _interrupt(client: GradingClient, thread_id: str, following: "asyncio.Task[RunResult | None]") -> None:
+    """Interrupt the run and wait until it stops."""
     with suppress(TimeoutError):
         async with asyncio.timeout(STOP_SECONDS):
-            with suppress(GradeloopError):  # it has just ended, or the server is gone, which following it tells
+            with suppress(GradeloopError):  # it has just ended, or the server is gone; following it reports either
                 await client.interrupt(thread_id)
             await asyncio.wait([following])
 
 
-async def _served(client: GradingClient, thread_id: str, screen: Screen, connection: Connection, after: int) -> RunResult | None:
-    """Follow the thread, and start its worker again should it be killed meanwhile."""
+async def _follow_served(client: GradingClient, thread_id: str, screen: Screen, connection: Connection, after: int) -> RunResult | None:
+    """Follow the thread, and start its worker again if it dies meanwhile."""
+
+    async def keep_served() -> None:
+        task_queue = await client.task_queue_of(thread_id)
+        if OURS.fullmatch(task_queue):
+            await keep_worker_alive(task_queue, connection)
+
     following = asyncio.create_task(follow(client, thread_id, screen, after=after))
-    looking_after = asyncio.create_task(_looked_after(client, thread_id, connection))
+    serving = asyncio.create_task(keep_served())
     try:
-        await asyncio.wait([following, looking_after], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([following, serving], return_when=asyncio.FIRST_COMPLETED)
         if not following.done():
-            looking_after.result()
+            serving.result()
         return await following
     finally:
-        for task in (following, looking_after):
+        for task in (following, serving):
             task.cancel()
-        await asyncio.wait([following, looking_after])
-
-
-async def _looked_after(client: GradingClient, thread_id: str, connection: Connection) -> None:
-    """Start the thread's worker again whenever it is gone; end at once where the worker is none of ours."""
-    task_queue = await client.task_queue_of(thread_id)
-    if OURS.fullmatch(task_queue):
-        await keep_worker_alive(task_queue, connection)
+        await asyncio.wait([following, serving])
 
 
 async def _first_of(*work: Awaitable[object]) -> None:
-    """Wait until one of them is done, whatever it came to."""
-    tasks = [asyncio.ensure_future(each) for each in work]
+    """Wait until one of the awaitables is done or has failed, and cancel all but the first of them."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -317,8 +308,8 @@ async def _first_of(*work: Awaitable[object]) -> None:
 
 
 @contextmanager
-def ctrl_c() -> "Iterator[asyncio.Queue[None]]":
-    """Count Ctrl-C in a queue instead of ending the program."""
+def ctrl_c() -> Iterator["asyncio.Queue[None]"]:
+    """Put each Ctrl-C into a queue instead of ending the program."""
     loop, pressed = asyncio.get_running_loop(), asyncio.Queue[None]()
     loop.add_signal_handler(signal.SIGINT, pressed.put_nowait, None)
     try:
@@ -328,59 +319,51 @@ def ctrl_c() -> "Iterator[asyncio.Queue[None]]":
 
 
 def choose_screen(console: Console, rubric: Rubric | None, *, as_json: bool) -> Screen:
-    """Return the screen that suits: JSON lines, a live view on a terminal, plain lines elsewhere."""
+    """Return the screen for this output: JSON lines, a live view on a terminal, or plain lines."""
     if as_json:
         return JsonScreen(console)
     return LiveScreen(console, rubric) if console.is_terminal and not console.is_dumb_terminal else PlainScreen(console)
 
 
 async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool) -> RunEnding:
-    """Start a task's thread and follow it.
-
-    Raises:
-        GradeloopError: With one sentence for the user.
-    """
+    """Start a task's thread and follow it."""
     rubric = fill(task.request.rubric, task.request.vars)
     if not as_json:
         for note in task.notes:
             console.print(note, style="dim", soft_wrap=True)
         show_rubric(console, rubric)
     connection = await find()
-    client, thread_id = await _started(task, connection)
+    client, thread_id = await _start(task, connection)
     screen = choose_screen(console, rubric, as_json=as_json)
     if detach:
-        screen.opened(thread_id, connection.ui)
+        screen.show_thread(thread_id, connection.ui)
         screen.close()
         return RunEnding(thread_id, "detached")
     return await follow_with_interrupts(client, thread_id, screen, connection)
 
 
 async def resume_thread(thread_id: str, console: Console, *, budget: Budget | None, as_json: bool) -> RunEnding:
-    """Go on with an interrupted thread and follow it.
-
-    Raises:
-        InvalidRequest: Nothing is interrupted in this thread.
-    """
+    """Resume an interrupted thread and follow it."""
     client, thread_id, connection = await open_thread(thread_id)
     state = await client.state(thread_id)
     seen = (await client.events(thread_id, after=10**9)).total
-    going_on = asyncio.create_task(client.resume(thread_id, budget=budget))
-    while not going_on.done() and (await client.events(thread_id, after=10**9)).total == seen:
-        await asyncio.wait([going_on], timeout=0.05)
-    if going_on.done():
-        going_on.result()
+    resuming = asyncio.create_task(client.resume(thread_id, budget=budget))
+    while not resuming.done() and (await client.events(thread_id, after=10**9)).total == seen:
+        await asyncio.wait([resuming], timeout=0.05)
+    if resuming.done():
+        resuming.result()
     if not as_json:
         show_rubric(console, state.rubric)
     screen = choose_screen(console, state.rubric, as_json=as_json)
     try:
         return await follow_with_interrupts(client, thread_id, screen, connection, after=seen)
     finally:
-        going_on.cancel()
-        await asyncio.wait([going_on])
+        resuming.cancel()
+        await asyncio.wait([resuming])
 
 
 async def watch_thread(thread_id: str, console: Console, *, as_json: bool) -> RunEnding:
-    """Show a thread from its first event on; Ctrl-C leaves it running."""
+    """Show a thread from its first event on, and follow it; Ctrl-C leaves it running."""
     client, thread_id, connection = await open_thread(thread_id)
     rubric = (await client.state(thread_id)).rubric
     if not as_json:
@@ -395,7 +378,7 @@ def show_rubric(console: Console, rubric: Rubric | None) -> None:
         print_line(console, line)
 
 
-async def _started(task: Task, connection: Connection) -> tuple[GradingClient, str]:
+async def _start(task: Task, connection: Connection) -> tuple[GradingClient, str]:
     thread_id = task.thread or f"run-{uuid4().hex[:8]}"
     temporal = await connect(connection)
     served = os.environ.get("GRADELOOP_TASK_QUEUE")

@@ -14,7 +14,7 @@ OUTCOME_LABELS: dict[Outcome, str] = {
     "removed": "only in A",
     "unjudged": "no verdict in either",
 }
-"""The words for the outcomes whose own names do not explain them."""
+"""The labels of the outcomes whose own names do not explain them."""
 
 SIGNIFICANT = 0.05
 """A change is significant below this p-value, as the field has it."""
@@ -22,7 +22,7 @@ SIGNIFICANT = 0.05
 LEAST_P = 0.0001
 """The smallest p-value that is printed as a number."""
 
-_GATES: dict[ComparisonGate, tuple[str, str, str]] = {
+_FINDINGS: dict[ComparisonGate, tuple[str, str, str]] = {
     ComparisonGate.REGRESSIONS: ("case", "cases", "regressed"),
     ComparisonGate.ERRORS: ("case", "cases", "went from a verdict to an error"),
     ComparisonGate.CRITERIA: ("criterion", "criteria", "regressed in at least one case"),
@@ -31,7 +31,7 @@ _GATES: dict[ComparisonGate, tuple[str, str, str]] = {
 
 
 def outcome_label(outcome: Outcome) -> str:
-    """Return the words for an outcome."""
+    """Return the label of an outcome."""
     return OUTCOME_LABELS.get(outcome, outcome)
 
 
@@ -46,21 +46,21 @@ def points(value: float) -> str:
     return "±0.0" if signed in {"+0.0", "-0.0"} else signed
 
 
-def overall_lines(found: Comparison) -> Iterator[str]:
+def overall_lines(comparison: Comparison) -> Iterator[str]:
     """Yield the change of the pass rate with its confidence interval, and whether it is significant."""
-    whole = found.overall
-    if whole is None:
+    overall = comparison.overall
+    if overall is None:
         return
-    rates = f"pass rate {percent(whole.a.rate)} -> {percent(whole.b.rate)} of {counted(whole.a.cases, 'case')} judged in both"
-    yield f"{rates}: {points(whole.difference)} points (95% CI {points(whole.interval.low)} to {points(whole.interval.high)})"
-    if whole.fell or whole.rose:
-        change = "significant change" if whole.by_chance < SIGNIFICANT else "no significant change"
-        repeated = any(side is not None and side.runs > 1 for row in found.cases for side in (row.a, row.b))
-        p = p_value(whole.by_chance)
+    rates = f"pass rate {percent(overall.a.rate)} -> {percent(overall.b.rate)} of {counted(overall.a.cases, 'case')} judged in both"
+    yield f"{rates}: {points(overall.difference)} points (95% CI {points(overall.interval.low)} to {points(overall.interval.high)})"
+    if overall.fell or overall.rose:
+        change = "significant change" if overall.by_chance < SIGNIFICANT else "no significant change"
+        repeated = any(side is not None and side.runs > 1 for row in comparison.cases for side in (row.a, row.b))
+        p = p_value(overall.by_chance)
         if repeated:
-            yield f"pass rate lower in {counted(whole.fell, 'case')}, higher in {whole.rose:,}: {change} (sign test {p})"
+            yield f"pass rate lower in {counted(overall.fell, 'case')}, higher in {overall.rose:,}: {change} (sign test {p})"
         else:
-            yield f"{whole.fell:,} regressed, {whole.rose:,} improved: {change} (McNemar {p})"
+            yield f"{overall.fell:,} regressed, {overall.rose:,} improved: {change} (McNemar {p})"
 
 
 def p_value(value: float) -> str:
@@ -99,12 +99,12 @@ def change_reason(row: CaseComparison) -> str:
 
 
 def passed_of(side: CriterionSide | None) -> str:
-    """Return how often a criterion passed in one batch."""
+    """Return in how many judged runs a criterion passed in one batch."""
     return "" if side is None else f"{side.passed:,}/{side.judged:,}"
 
 
 def batch_facts(facts: BatchFacts) -> dict[str, str]:
-    """Return the facts about a batch as a whole, by heading."""
+    """Return the facts about a batch by their headings."""
     rate = facts.pass_rate
     return {
         "batch": one_line(facts.source),
@@ -117,12 +117,12 @@ def batch_facts(facts: BatchFacts) -> dict[str, str]:
     }
 
 
-def _bounds(found: Interval) -> str:
-    return f"{found.low * 100:.0f}-{found.high * 100:.0f}"
+def _bounds(interval: Interval) -> str:
+    return f"{interval.low * 100:.0f}-{interval.high * 100:.0f}"
 
 
-def gate_line(found: Comparison, gate: ComparisonGate) -> str:
-    """Return why the exit code is 1."""
-    number = found.findings(gate)
-    one, many, words = _GATES[gate]
-    return f"--fail-on {gate}: {number:,} {one if number == 1 else many} {words}"
+def gate_line(comparison: Comparison, gate: ComparisonGate) -> str:
+    """Return the finding of a gate, for which the exit code is 1."""
+    number = comparison.findings(gate)
+    one, many, finding = _FINDINGS[gate]
+    return f"--fail-on {gate}: {number:,} {one if number == 1 else many} {finding}"

@@ -352,16 +352,11 @@ def parse_check_outcome(value: Any) -> CheckOutcome:  # noqa: ANN401 - whatever 
     if isinstance(value, bool):
         return CheckOutcome(passed=value, gap=None if value else CHECK_FALSE)
     if isinstance(value, dict) and isinstance(value.get("ok"), bool):
-        rest = {key: item for key, item in value.items() if key != "ok"}
         if value["ok"]:
             return CheckOutcome(passed=True)
-        return CheckOutcome(passed=False, gap=shortened(_describe_failure(rest)) or CHECK_FALSE)
+        gap = "; ".join(f"{key}: {item if isinstance(item, str) else _json(item)}" for key, item in value.items() if key != "ok")
+        return CheckOutcome(passed=False, gap=shortened(gap) or CHECK_FALSE)
     raise TypeError(f"a check returns true, false or an object with 'ok': true or false; this one returned {clip(repr(value))}")
-
-
-def _describe_failure(rest: dict[str, Any]) -> str:
-    """Return the other keys of a failing check as `key: value`, without the JSON around them."""
-    return "; ".join(f"{key}: {item if isinstance(item, str) else _json(item)}" for key, item in rest.items())
 
 
 def _json(value: Any) -> str:  # noqa: ANN401 - whatever a tool returns

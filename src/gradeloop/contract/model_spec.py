@@ -138,7 +138,7 @@ class RemoteTool(Strict):
     needs_approval: Sparse[bool] = False
     """Whether a person approves every call."""
     repeatable: bool = Field(default=True, exclude_if=lambda value: value is True)
-    """Whether a call may be retried; without that it runs at most once, and the model is told where its outcome is unknown."""
+    """Whether a call may run again after a failure; if not, it runs at most once, and the model is told where its outcome is unknown."""
 
     @model_validator(mode="after")
     def _takes_an_object(self) -> Self:

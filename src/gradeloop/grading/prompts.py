@@ -193,14 +193,9 @@ def _render_part(part: str | PromptSlot, rubric: Rubric, group: CallGroup, judge
             return _as_text(resolve_slot(group.criteria[0].description, part))
         return _fenced("rubric", render_rubric(rubric, group.criteria).splitlines(), judged.nonce)
     if part.of == "transcript":
-        return _fenced("records", _transcript(judged, budget), judged.nonce)
+        lines = "\n".join(record_segments(judged.messages, judged.nonce, budget)).splitlines()
+        return _fenced("records", [*lines[1:], *_check_records(judged)], judged.nonce)
     return _fenced("records", _draft(part, judged, budget), judged.nonce)
-
-
-def _transcript(judged: JudgedDraft, budget: int) -> Iterator[str]:
-    shown = "\n".join(record_segments(judged.messages, judged.nonce, budget)).splitlines()
-    yield from shown[1:]
-    yield from _check_records(judged)
 
 
 def _draft(slot: PromptSlot, judged: JudgedDraft, budget: int) -> Iterator[str]:
@@ -357,7 +352,7 @@ def record_segments(messages: Sequence[Message], nonce: str, budget: int = TRANS
 def record_line(block: Mapping[str, object], nonce: str) -> str:
     """Return the record as one line of JSON that can neither close a fence nor start a record."""
     line = json.dumps(block, ensure_ascii=False).replace("<|", "\\u003c|").replace(nonce, nonce[:1] + "\\u002d" + nonce[1:])
-    return _INVISIBLE.sub(lambda found: _json_escape(found.group()), line)
+    return _INVISIBLE.sub(lambda found: json.dumps(found.group())[1:-1], line)
 
 
 def is_elided(messages: Sequence[Message], budget: int = TRANSCRIPT_BUDGET) -> bool:
@@ -393,7 +388,3 @@ def elide(text: str, cap: int) -> str:
 def escape_invisible(text: str) -> str:
     """Return the text with control, zero-width and direction characters as visible escapes."""
     return _INVISIBLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
-
-
-def _json_escape(character: str) -> str:
-    return json.dumps(character)[1:-1]

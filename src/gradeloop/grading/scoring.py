@@ -171,13 +171,14 @@ def _lost(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionR
 def _samples(group: CallGroup, findings: PassFindings) -> list[GraderAnswer]:
     """Return the answers of a group's graders; one of several that answers `failed` gives no vote."""
     answers = [answer for at in range(len(group.judges)) if (answer := findings.answers.get((group.index, at)))]
-    return answers if len(group.judges) == 1 else [_abstained(answer) for answer in answers]
-
-
-def _abstained(answer: GraderAnswer) -> GraderAnswer:
-    if answer.verdict is None or answer.verdict.result != "failed":
-        return answer
-    return GraderAnswer(judge=answer.judge, error=f"it says that this cannot be judged: {answer.verdict.explanation}")
+    if len(group.judges) == 1:
+        return answers
+    return [
+        GraderAnswer(judge=answer.judge, error=f"it says that this cannot be judged: {answer.verdict.explanation}")
+        if answer.verdict is not None and answer.verdict.result == "failed"
+        else answer
+        for answer in answers
+    ]
 
 
 def _rows(rubric: Rubric, groups: Sequence[CallGroup], findings: PassFindings) -> Iterator[CriterionRow]:

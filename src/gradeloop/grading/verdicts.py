@@ -50,7 +50,10 @@ def parse_verdict(text: str, group: CallGroup, asked: Sequence[str] | None = Non
     except (ValueError, RecursionError) as error:
         return Malformed(problems=(f"the answer is not one JSON object: {error}",))
     problems = tuple(islice(_key_problems(raw, group), MISTAKES))
-    return Malformed(problems=problems) if problems else check_verdict(_without_idle_gaps(verdict), group, asked)
+    if problems:
+        return Malformed(problems=problems)
+    rows = tuple(row.model_copy(update={"gap": None}) if row.passed else row for row in verdict.criteria)
+    return check_verdict(verdict.model_copy(update={"criteria": rows}), group, asked)
 
 
 def text_between_tags(text: str, tag: str) -> str:
@@ -79,18 +82,12 @@ def _parse_object(text: str) -> Any:  # noqa: ANN401 - validated by the caller
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
     """Return the value with tuples instead of the lists of rows and quotes, as strict validation needs."""
     if isinstance(value, dict) and isinstance(value.get("criteria"), list):
-        return value | {"criteria": tuple(_quotes_as_tuple(row) for row in value["criteria"])}
+        rows = (
+            row | {"quotes": tuple(row["quotes"])} if isinstance(row, dict) and isinstance(row.get("quotes"), list) else row
+            for row in value["criteria"]
+        )
+        return value | {"criteria": tuple(rows)}
     return value
-
-
-def _quotes_as_tuple(row: Any) -> Any:  # noqa: ANN401 - JSON of any shape
-    quoted = isinstance(row, dict) and isinstance(row.get("quotes"), list)
-    return row | {"quotes": tuple(row["quotes"])} if quoted else row
-
-
-def _without_idle_gaps(verdict: Verdict) -> Verdict:
-    rows = tuple(row.model_copy(update={"gap": None}) if row.passed else row for row in verdict.criteria)
-    return verdict.model_copy(update={"criteria": rows})
 
 
 def _key_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
@@ -150,23 +147,27 @@ def parse_remote_verdict(value: Any, group: CallGroup) -> Verdict | Malformed:  
         answer = RemoteAnswer.model_validate(value)
     except ValidationError as error:
         return Malformed(problems=(explain(error),))
-    if problems := tuple(_metadata_problems(answer)):
+    problems = tuple(
+        f"the metadata of {row.id} has {size} bytes as JSON, {METADATA_BYTES} at most"
+        for row in answer.criteria
+        if row.metadata is not None and (size := len(to_json(row.metadata))) > METADATA_BYTES
+    )
+    if problems:
         return Malformed(problems=problems)
-    rows = tuple(_row_of(row) for row in answer.criteria)
+    rows = tuple(
+        VerdictRow(
+            id=row.id,
+            reason=row.reason,
+            passed=row.passed,
+            gap=None if row.passed else row.gap or row.reason,
+            score=row.score,
+            metadata=row.metadata,
+        )
+        for row in answer.criteria
+    )
     due: VerdictResult = "satisfied" if all(row.passed for row in rows) else "needs_revision"
     result: VerdictResult = "failed" if answer.result == "failed" else due
     return check_verdict(Verdict(criteria=rows, explanation=answer.explanation, result=result), group, group.ids)
-
-
-def _row_of(row: RemoteRow) -> VerdictRow:
-    gap = None if row.passed else row.gap or row.reason
-    return VerdictRow(id=row.id, reason=row.reason, passed=row.passed, gap=gap, score=row.score, metadata=row.metadata)
-
-
-def _metadata_problems(answer: RemoteAnswer) -> Iterator[str]:
-    for row in answer.criteria:
-        if row.metadata is not None and (size := len(to_json(row.metadata))) > METADATA_BYTES:
-            yield f"the metadata of {row.id} has {size} bytes as JSON, {METADATA_BYTES} at most"
 
 
 def check_verdict(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Verdict | Malformed:

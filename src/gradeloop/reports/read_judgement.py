@@ -23,7 +23,7 @@ from gradeloop.judges.registry import Registry
 from gradeloop.judges.sources import judge_named
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
 from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence, Verdict
-from gradeloop.reports.read_thread import GONE, UnreadablePayload, started_with, tool_uses
+from gradeloop.reports.read_thread import GONE, UnreadablePayload, read_start_request, read_tool_calls
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
 from gradeloop.text import money
@@ -76,7 +76,7 @@ async def read_judgement_record(temporal: Client, result: JudgeResult) -> Judgem
     if first is None:
         return JudgementRecord()
     try:
-        request = await started_with(temporal, first)
+        request = await read_start_request(temporal, first)
     except UnreadablePayload as error:
         return JudgementRecord(notes=(f"the judgement's input cannot be read: {error}",))
     run, judge = _run(request.get("run")), _judge(request.get("judge"))
@@ -84,7 +84,7 @@ async def read_judgement_record(temporal: Client, result: JudgeResult) -> Judgem
         return JudgementRecord(notes=(f"the judgement of that id belongs to another run, {run.id!r}, so its tool calls are not shown",))
     if not isinstance(judge, CriteriaJudge):
         return JudgementRecord(run, judge)
-    tools, notes = await tool_uses(temporal, result.id)
+    tools, notes = await read_tool_calls(temporal, result.id)
     mine = tuple(tool.model_copy(update={"grading_run_id": result.id}) for tool in tools)  # the id of its evaluation
     return JudgementRecord(run, judge, mine, tuple(notes))
 

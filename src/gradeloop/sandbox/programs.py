@@ -125,29 +125,25 @@ def build_launch_request(
         "files": _encoded(given),
         "folder": folder,
         "filter": base64.b64encode(seccomp.program(machine, policy)).decode(),
-        "limits": _rlimits(limits),
+        "limits": {
+            "AS": limits.memory_bytes,
+            "CPU": math.ceil(limits.seconds) + 1,
+            "FSIZE": limits.disk_bytes,
+            "NOFILE": OPEN_FILES,
+            "CORE": 0,
+        },
         "landlock": None,
         "uid": None,
     }
 
 
-def _rlimits(limits: Limits) -> dict[str, int]:
-    return {
-        "AS": limits.memory_bytes,
-        "CPU": math.ceil(limits.seconds) + 1,
-        "FSIZE": limits.disk_bytes,
-        "NOFILE": OPEN_FILES,
-        "CORE": 0,
-    }
-
-
-def _encoded(files: Mapping[str, str] | None) -> dict[str, str]:
+def _encoded(files: Mapping[str, str]) -> dict[str, str]:
     """Return files in base64, as the launcher reads them."""
-    for name in files or {}:
+    for name in files:
         parts = Path(name).parts
         if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
             raise SandboxError(f"the file name {name!r} leads out of the program's folder; give a relative one")
-    return {name: base64.b64encode(text.encode(errors="replace")).decode() for name, text in (files or {}).items()}
+    return {name: base64.b64encode(text.encode(errors="replace")).decode() for name, text in files.items()}
 
 
 def argv_of(program: str | Sequence[str]) -> list[str]:

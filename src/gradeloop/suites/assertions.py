@@ -1,4 +1,4 @@
-"""promptfoo's assertions as criteria of ours, and its names of models."""
+"""Assertions and provider ids of promptfoo, as criteria and models of ours."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from gradeloop.grading.templates import fill_rubric, fill_value
 from gradeloop.settings.default_model import MISTRAL_URL
 from gradeloop.text import clip, did_you_mean
 
-MODELS: tuple[tuple[str, str, str | None], ...] = (
+PREFIXES: tuple[tuple[str, str, str | None], ...] = (
     ("openai:chat:", "openai:", None),
     ("openai:responses:", "openai:", None),
     ("openai:", "openai:", None),
@@ -28,26 +28,26 @@ MODELS: tuple[tuple[str, str, str | None], ...] = (
     ("azure:", "openai_compatible:", "azure"),
     *((f"{name}:", f"{name}:", None) for name in ("google_genai", "openai_compatible", "scripted")),
 )
-"""The beginnings of its provider ids, ours, and where they are served; the longer one of two first, and our own last."""
+"""Prefixes of promptfoo's provider ids, the prefix of ours, and the URL; the longer of two first, and our own last."""
 
 _SETTINGS = {"temperature": "temperature", "max_tokens": "max_tokens", "reasoning_effort": "reasoning_effort", "seed": "seed"}
 _WITHOUT_EFFECT = {"showThinking"}
 
 
 def parse_provider(provider: JsonValue, where: str | Spot) -> dict[str, Any]:
-    """Return a provider as promptfoo names it, `"openai:chat:gpt-5-mini"` or `{id, config}`, as a model.
+    """Parse a provider of promptfoo, `"openai:chat:gpt-5-mini"` or `{id, config}`, into a model.
 
     Raises:
-        InvalidRequest: We have no counterpart of it, or of a setting.
+        InvalidRequest: The provider or one of its settings has no counterpart.
     """
-    told = {"id": provider} if isinstance(provider, str) else as_object(provider, f"{where}.provider")
-    name, config = str(told.get("id")), as_object(told.get("config"), f"{where}.provider.config")
-    found = next((row for row in MODELS if name.startswith(row[0])), None)
-    if found is None:
-        known = ", ".join(dict.fromkeys(row[0] for row in MODELS))
-        raise InvalidRequest(f"{where}.provider: {clip(name)} has no counterpart; those that have begin with {known}")
-    settings = dict(_settings(config, found[2], where))
-    return {"id": f"{found[1]}{name.removeprefix(found[0])}"} | ({"config": settings} if settings else {})
+    fields = {"id": provider} if isinstance(provider, str) else as_object(provider, f"{where}.provider")
+    name, config = str(fields.get("id")), as_object(fields.get("config"), f"{where}.provider.config")
+    for theirs, ours, served in PREFIXES:
+        if name.startswith(theirs):
+            settings = dict(_settings(config, served, where))
+            return {"id": f"{ours}{name.removeprefix(theirs)}"} | ({"config": settings} if settings else {})
+    known = ", ".join(dict.fromkeys(theirs for theirs, _, _ in PREFIXES))
+    raise InvalidRequest(f"{where}.provider: {clip(name)} has no counterpart; known ids begin with {known}")
 
 
 def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | Spot) -> Iterator[tuple[str, JsonValue]]:
@@ -64,10 +64,10 @@ def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | 
 
 
 def as_object(value: JsonValue, where: str | Spot) -> dict[str, JsonValue]:
-    """Return an object; an empty one for null.
+    """Return a value that must be an object; null is an empty one.
 
     Raises:
-        InvalidRequest: It is something else.
+        InvalidRequest: The value is no object.
     """
     if value is None:
         return {}
@@ -77,10 +77,10 @@ def as_object(value: JsonValue, where: str | Spot) -> dict[str, JsonValue]:
 
 
 def as_list(value: JsonValue, where: str | Spot) -> list[JsonValue]:
-    """Return a list; an empty one for null.
+    """Return a value that must be a list; null is an empty one.
 
     Raises:
-        InvalidRequest: It is something else.
+        InvalidRequest: The value is no list.
     """
     if value is None:
         return []
@@ -89,41 +89,42 @@ def as_list(value: JsonValue, where: str | Spot) -> list[JsonValue]:
     return value
 
 
-def refuse_others(told: Mapping[str, JsonValue], known: set[str], where: Spot) -> None:
+def refuse_others(fields: Mapping[str, JsonValue], known: set[str], where: Spot) -> None:
     """Raise InvalidRequest where an object has a key that has no counterpart."""
-    if odd := sorted(set(told) - known):
+    if odd := sorted(set(fields) - known):
         names = ", ".join(sorted(known))
         raise InvalidRequest(f"{where.told(odd[0])}: {clip(odd[0])} has no counterpart; leave it out. Known: {names}.")
 
 
 JUDGED_TYPES = {"llm-rubric": False, "not-llm-rubric": True}
+"""The types that a model judges, and whether the verdict is negated."""
 
-BY_PROMPT = "What the rubricPrompt asks for"
-"""The criterion of an assertion that has a prompt, and no value."""
+PROMPT_CRITERION = "What the rubricPrompt asks for"
+"""The criterion of an assertion with a prompt and no value."""
 
-_NAMES = (*JUDGED_TYPES, "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS))
+_TYPES = (*JUDGED_TYPES, "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS))
 
 
 @dataclass(frozen=True)
 class AssertionList:
-    """A test's assertions, with what holds for all of them."""
+    """The assertions of a test, with the options that apply to all of them."""
 
     assertions: tuple[tuple[JsonValue, Spot], ...]
     options: Mapping[str, JsonValue]
-    """`provider` and `rubricPrompt` of those without one of their own."""
+    """`provider` and `rubricPrompt` for assertions without their own."""
     threshold: float | None = None
     name: str | None = None
 
     def rubric(self, variables: Mapping[str, JsonValue], where: Spot) -> Rubric:
-        """Return them as a rubric, each one criterion, the variables filled in.
+        """Build a rubric with one criterion for every assertion, the variables filled in.
 
         Without a threshold all must pass, but those of weight 0; with one the mean of the scores alone decides.
 
         Raises:
-            InvalidRequest: One has no counterpart, cannot be used, or names a variable that is not there.
+            InvalidRequest: An assertion has no counterpart, is invalid, or names a variable that is not there.
         """
         criteria = [_criterion(value, spot, self.options, variables) for value, spot in self.assertions]
-        raw: dict[str, Any] = {"criteria": list(_named(criteria))}
+        raw: dict[str, Any] = {"criteria": list(_with_ids(criteria))}
         raw |= {"name": self.name} if self.name else {}
         raw |= {"gate": "none", "threshold": self.threshold} if self.threshold is not None else {}
         try:
@@ -133,46 +134,46 @@ class AssertionList:
 
 
 def located(values: Sequence[JsonValue], where: Spot) -> tuple[tuple[JsonValue, Spot], ...]:
-    """Return each assertion of a list with its place."""
-    return tuple((each, where.at(at)) for at, each in enumerate(values))
+    """Return every assertion of a list with its place."""
+    return tuple((value, where.at(at)) for at, value in enumerate(values))
 
 
 def _criterion(value: JsonValue, where: Spot, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]) -> dict[str, Any]:
-    told = as_object(value, where)
-    kind = told.get("type")
+    fields = as_object(value, where)
+    kind = fields.get("type")
     if kind == "assert-set":
-        return _group(told, where, options, variables)
-    if not isinstance(kind, str) or kind not in _NAMES:
+        return _group(fields, where, options, variables)
+    if not isinstance(kind, str) or kind not in _TYPES:
         raise InvalidRequest(
             f"{where}: the type {clip(str(kind))} has no counterpart; write it as a check, a function of the worker's tools."
             f"{did_you_mean(str(kind).removeprefix('not-'), ['llm-rubric', 'assert-set', *KINDS])}"
         )
-    criterion = _judged(told, kind, where, options) if kind in JUDGED_TYPES else _checked(told, kind, where, variables)
-    weight = told.get("weight", 1)
+    criterion = _judged(fields, kind, where, options) if kind in JUDGED_TYPES else _checked(fields, kind, where, variables)
+    weight = fields.get("weight", 1)
     criterion |= {"weight": weight} if weight != 1 else {}
     criterion |= {"required": False} if weight == 0 else {}
-    return criterion | ({"id": told["metric"]} if told.get("metric") is not None else {})
+    return criterion | ({"id": fields["metric"]} if fields.get("metric") is not None else {})
 
 
-def _judged(told: Mapping[str, JsonValue], kind: str, where: Spot, options: Mapping[str, JsonValue]) -> dict[str, Any]:
-    refuse_others(told, {"type", "value", "threshold", "provider", "rubricPrompt", "weight", "metric"}, where)
-    asked = told.get("rubricPrompt", options.get("rubricPrompt"))
-    if told.get("value") is None and asked is None:
+def _judged(fields: Mapping[str, JsonValue], kind: str, where: Spot, options: Mapping[str, JsonValue]) -> dict[str, Any]:
+    refuse_others(fields, {"type", "value", "threshold", "provider", "rubricPrompt", "weight", "metric"}, where)
+    prompt = fields.get("rubricPrompt", options.get("rubricPrompt"))
+    if fields.get("value") is None and prompt is None:
         raise InvalidRequest(f"{where}: the assertion has no value; write what must hold")
-    scale: dict[str, Any] = {"min": 0, "max": 1} | ({"threshold": told["threshold"]} if "threshold" in told else {})
-    criterion: dict[str, Any] = {"description": told.get("value", BY_PROMPT), "form": "pass_score", "score": scale}
+    scale: dict[str, Any] = {"min": 0, "max": 1} | ({"threshold": fields["threshold"]} if "threshold" in fields else {})
+    criterion: dict[str, Any] = {"description": fields.get("value", PROMPT_CRITERION), "form": "pass_score", "score": scale}
     criterion |= {"negate": True} if JUDGED_TYPES[kind] else {}
-    provider = told.get("provider", options.get("provider"))
+    provider = fields.get("provider", options.get("provider"))
     criterion |= {"grader": parse_provider(provider, where)} if provider is not None else {}
-    return criterion | ({"prompt": asked} if asked is not None else {})
+    return criterion | ({"prompt": prompt} if prompt is not None else {})
 
 
-def _checked(told: Mapping[str, JsonValue], kind: str, where: Spot, variables: Mapping[str, JsonValue]) -> dict[str, Any]:
-    refuse_others(told, {"type", "value", "weight", "metric"}, where)
+def _checked(fields: Mapping[str, JsonValue], kind: str, where: Spot, variables: Mapping[str, JsonValue]) -> dict[str, Any]:
+    refuse_others(fields, {"type", "value", "weight", "metric"}, where)
     negate, plain = kind.startswith("not-"), kind.removeprefix("not-")
     arguments: dict[str, JsonValue] = {"kind": plain} | ({"negate": True} if negate else {})
-    if told.get("value") is not None:
-        arguments["value"] = fill_value(told["value"], variables, str(where))
+    if fields.get("value") is not None:
+        arguments["value"] = fill_value(fields["value"], variables, str(where))
     if plain.endswith("-json") and isinstance(arguments.get("value"), str):
         arguments["value"] = read_yaml(str(arguments["value"]), f"{where}: the schema")
     try:
@@ -183,24 +184,24 @@ def _checked(told: Mapping[str, JsonValue], kind: str, where: Spot, variables: M
 
 
 def _group(
-    told: Mapping[str, JsonValue], where: Spot, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]
+    fields: Mapping[str, JsonValue], where: Spot, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]
 ) -> dict[str, Any]:
-    refuse_others(told, {"type", "assert", "threshold", "weight", "metric"}, where)
+    refuse_others(fields, {"type", "assert", "threshold", "weight", "metric"}, where)
     inner = where.at("assert")
-    members = [_criterion(each, spot, options, variables) for each, spot in located(as_list(told.get("assert"), inner), inner)]
-    group: dict[str, Any] = {"group": told.get("metric", f"assert[{where.path[-1]}]"), "criteria": members}
-    group |= {name: told[name] for name in ("threshold", "weight") if name in told}
-    return group | ({"required": False} if told.get("weight") == 0 else {})
+    members = [_criterion(member, spot, options, variables) for member, spot in located(as_list(fields.get("assert"), inner), inner)]
+    group: dict[str, Any] = {"group": fields.get("metric", f"assert[{where.path[-1]}]"), "criteria": members}
+    group |= {name: fields[name] for name in ("threshold", "weight") if name in fields}
+    return group | ({"required": False} if fields.get("weight") == 0 else {})
 
 
-def _named(criteria: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Make ids of metrics, which may be any text and the same for several."""
+def _with_ids(criteria: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Turn metrics, which may be any text and the same for several criteria, into ids."""
     used: set[str] = set()
-    for each in (member for criterion in criteria for member in criterion.get("criteria", [criterion])):
-        if "id" in each:
-            plain = re.sub(r"[^\w.-]+", "-", str(each["id"]), flags=re.ASCII).strip("-")[:56]
+    for member in (member for criterion in criteria for member in criterion.get("criteria", [criterion])):
+        if "id" in member:
+            plain = re.sub(r"[^\w.-]+", "-", str(member["id"]), flags=re.ASCII).strip("-")[:56]
             plain = plain if plain[:1].isalpha() else f"m-{plain}".rstrip("-")
             count = next(number for number in range(1, len(used) + 2) if (plain if number == 1 else f"{plain}-{number}") not in used)
-            each["id"] = plain if count == 1 else f"{plain}-{count}"
-            used.add(each["id"])
+            member["id"] = plain if count == 1 else f"{plain}-{count}"
+            used.add(member["id"])
     return criteria

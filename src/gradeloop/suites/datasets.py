@@ -1,9 +1,9 @@
-"""Tests from files: CSV, JSON, JSON lines and YAML, and where each row stands."""
+"""Tests read from CSV, JSON, JSONL and YAML files, row by row, with the place of every row."""
 
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +16,144 @@ from gradeloop.grading.checks import leading_json
 from gradeloop.suites.suite import SuiteTest
 from gradeloop.text import clip, did_you_mean
 
+SPECIAL = ("id", "description", "output", "rubric", "threshold")
+"""Columns of CSV that are fields of the test; all others are variables."""
+
+SPECIAL_IN_JSON = (*SPECIAL, "messages", "assert")
+"""Keys that are fields of the test in a row of JSONL, JSON or YAML without `vars`; all others are variables."""
+
+SUFFIXES = (".csv", ".jsonl", ".json", ".yaml", ".yml")
+
+_FILE = "file://"
+
+
+@dataclass(frozen=True)
+class DatasetRow:
+    """A row of a dataset, and its place."""
+
+    value: dict[str, JsonValue]
+    spot: Spot
+    table: bool = False
+    """Whether the row is of CSV, so that all its values are text."""
+
+
+@dataclass(frozen=True)
+class LocatedTest:
+    """A test, and its place."""
+
+    test: SuiteTest
+    spot: Spot
+    recorded: bool = False
+    """Whether the test is a row of a dataset, so that its messages are data, no templates."""
+
+
+def find_files(name: str, folder: Path, where: Spot) -> list[Path]:
+    """Find the files that a suite names: one, or all that a pattern with `*` matches, in order.
+
+    Raises:
+        InvalidRequest: There is no such file, or its suffix is not known.
+    """
+    plain = name.removeprefix(_FILE)
+    paths = sorted(folder.glob(plain)) if "*" in plain and not Path(plain).is_absolute() else [folder / plain]
+    for path in paths:
+        if path.suffix.lower() not in SUFFIXES:
+            raise InvalidRequest(f"{where}: {clip(name)} is no dataset.{did_you_mean(path.suffix, list(SUFFIXES))}")
+    if not paths or not all(path.is_file() for path in paths):
+        raise InvalidRequest(f"{where}: the dataset {clip(name)} does not exist; name a file, relative to the suite's folder")
+    return paths
+
+
+def read_rows(path: Path) -> Iterator[DatasetRow]:
+    """Yield the rows of a dataset.
+
+    Raises:
+        InvalidRequest: The dataset has no rows, or is not of the format of its suffix; the message names the line.
+    """
+    where, suffix = f"the dataset {str(path)!r}", path.suffix.lower()
+    rows = _yaml_rows(path, where) if suffix in {".yaml", ".yml"} else _numbered_rows(path, suffix, where)
+    first = next(rows, None)
+    if first is None:
+        raise InvalidRequest(f"{where} has no rows; write the tests first")
+    yield first
+    yield from rows
+
+
+def _numbered_rows(path: Path, suffix: str, where: str) -> Iterator[DatasetRow]:
+    readers: dict[str, Callable[[Path, str], Iterator[tuple[int, Mapping[str, JsonValue]]]]]
+    readers = {".csv": read_csv, ".jsonl": read_jsonl, ".json": read_json}
+    for line, value in readers[suffix](path, where):
+        yield DatasetRow(dict(value), Spot(f"{where}, line {line}"), table=suffix == ".csv")
+
+
+def _yaml_rows(path: Path, where: str) -> Iterator[DatasetRow]:
+    values, placed = read_placed(path, "the dataset")
+    if not isinstance(values, list):
+        raise InvalidRequest(f"{where} is no list; write each test after '- '")
+    for at, value in enumerate(values):
+        spot = Spot(where, (at,), placed)
+        if not isinstance(value, dict):
+            raise InvalidRequest(f"{spot} is {clip(str(value))}; write a mapping of its variables")
+        yield DatasetRow(value, spot)
+
+
+def parse_row(row: DatasetRow) -> LocatedTest:
+    """Parse a row into a test: a row with `vars` has the fields of a test, any other has variables beside the special names.
+
+    Raises:
+        InvalidRequest: The row is no test.
+    """
+    raw = _split_cells(row) if row.table else row.value if isinstance(row.value.get("vars"), dict) else _split_fields(row)
+    refuse_file(raw.get("rubric"), row.spot)
+    refuse_number(raw.get("output"), row.spot)
+    try:
+        return LocatedTest(SuiteTest.model_validate(raw), row.spot, recorded=True)
+    except ValidationError as error:
+        raise refused(error, row.spot) from None
+
+
+def refuse_number(output: JsonValue, spot: Spot) -> None:
+    """Raise InvalidRequest where YAML reads an output as a number or another value, which changes its text."""
+    if output is not None and not isinstance(output, str):
+        raise InvalidRequest(f"{spot.at('output')}: YAML reads {clip(str(output))} as no text; quote it, so that it stays as it is written")
+
+
+def refuse_file(rubric: JsonValue, spot: Spot) -> None:
+    """Raise InvalidRequest where a row of data names a file."""
+    if isinstance(rubric, str) and rubric.startswith(_FILE):
+        raise InvalidRequest(f"{spot.at('rubric')}: {clip(rubric)} is read where the suite itself names it; write the rubric's text")
+
+
+def _split_cells(row: DatasetRow) -> dict[str, JsonValue]:
+    if odd := next((name for name in row.value if name.startswith("__")), None):
+        raise InvalidRequest(f"{row.spot}: the column {clip(odd)} is promptfoo's and read in a promptfooconfig.yaml alone; rename it")
+    raw = {name: row.value[name] for name in SPECIAL if row.value.get(name) or (name == "output" and name in row.value)}
+    if "threshold" in raw:
+        raw["threshold"] = parse_number(str(raw["threshold"]), row.spot.at("threshold"))
+    return raw | {"vars": {name: value for name, value in row.value.items() if name not in SPECIAL}}
+
+
+def parse_number(cell: str, spot: Spot) -> float:
+    """Parse the number in a cell.
+
+    Raises:
+        InvalidRequest: The cell is no number.
+    """
+    try:
+        return float(cell)
+    except ValueError:
+        raise InvalidRequest(f"{spot}: {clip(cell)} is no number; write one from 0 to 1") from None
+
+
+def _split_fields(row: DatasetRow) -> dict[str, JsonValue]:
+    fields = {name: value for name, value in row.value.items() if name in SPECIAL_IN_JSON}
+    return fields | {"vars": {name: value for name, value in row.value.items() if name not in SPECIAL_IN_JSON}}
+
+
 _OTHER_SEPARATORS = (";", "\t", "|")
 
 
 def read_csv(path: Path, where: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield each row with its line, from 1, and its cells by column; lines without anything on them are passed over.
+    """Yield the rows of a CSV file, each with its line, from 1, and its cells by column; blank lines are skipped.
 
     Raises:
         InvalidRequest: The file is no table in UTF-8; the message names line and cure.
@@ -63,7 +196,7 @@ def _without_nul(lines: Iterator[str], where: str) -> Iterator[str]:
 
 
 def encoding_error(path: Path, where: str) -> InvalidRequest:
-    """Return the refusal of a file that is no UTF-8, with the line and the byte."""
+    """Return the error for a file that is no UTF-8, with the line and the byte."""
     with path.open("rb") as file:
         start = file.read(2)
         if start in {b"\xff\xfe", b"\xfe\xff"}:
@@ -81,7 +214,7 @@ def encoding_error(path: Path, where: str) -> InvalidRequest:
 def _refuse_header(names: list[str], where: str) -> None:
     if not names:
         raise InvalidRequest(f"{where}: the file is empty; write the names of the columns into the first line")
-    if len(names) == 1 and (other := next((each for each in _OTHER_SEPARATORS if each in names[0]), None)):
+    if len(names) == 1 and (other := next((separator for separator in _OTHER_SEPARATORS if separator in names[0]), None)):
         raise InvalidRequest(f"{where}: the columns are separated by {other!r}; save the file with commas")
     if "" in names:
         raise InvalidRequest(f"{where}: column {names.index('') + 1} has no name; name it, or remove it")
@@ -90,19 +223,19 @@ def _refuse_header(names: list[str], where: str) -> None:
 
 
 LINE_BYTES = 8 * 1024 * 1024
-"""Of one line of JSONL: six times what a case may have, as escapes may take six bytes for one."""
+"""The longest line of JSONL: six times a case, as escapes may take six bytes for one."""
 
 JSON_BYTES = 32 * 1024 * 1024
-"""Of a file that is one JSON list, which is read whole."""
+"""The largest file with a JSON list, which is read whole."""
 
 OUTPUTS = ("output", "providerOutput")
-"""What is judged, in our rows and in promptfoo's."""
+"""The column of the judged output, in our rows and in promptfoo's."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def read_jsonl(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue]]]:
-    """Yield each line's object with its number, from 1; blank lines are passed over.
+    """Yield the objects of a JSONL file, each with its line, from 1; blank lines are skipped.
 
     Raises:
         InvalidRequest: A line is no JSON object in UTF-8, or too long.
@@ -122,22 +255,22 @@ def read_json(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue
     """Yield the objects of a JSON list, each with the line on which it begins.
 
     Raises:
-        InvalidRequest: It is no such list in UTF-8, or too large.
+        InvalidRequest: The file is no such list in UTF-8, or too large.
     """
     text = _whole(path, where)
     at = _skip(text, 0)
     if text[at : at + 1] != "[":
         raise InvalidRequest(f"{where} begins with {clip(text[at : at + 20])}; write a list of rows, or save it as JSONL")
-    line, counted, mark = 1, 0, ","
+    line, counted_to, mark = 1, 0, ","
     at = _skip(text, at + 1)
     if text[at : at + 1] == "]":
         return
     while mark == ",":
-        line, counted = line + text.count("\n", counted, at), at
+        line, counted_to = line + text.count("\n", counted_to, at), at
         try:
             _, end = leading_json(text, at)
         except (ValueError, RecursionError) as error:
-            raise _refusal(f"{where}, line {line}", error) from None
+            raise _json_error(f"{where}, line {line}", error) from None
         yield line, _row(text[at:end], f"{where}, line {line}")
         at = _skip(text, end)
         mark, at = text[at : at + 1], _skip(text, at + 1)
@@ -169,11 +302,11 @@ def _whole(path: Path, where: str) -> str:
 
 
 def _row(text: str, where: str) -> dict[str, JsonValue]:
-    """Read an object that is the whole text; its `output` is kept as it stands where it is no text."""
+    """Parse an object that is the whole text; an `output` that is no string is kept as it is written."""
     try:
         row, end = leading_json(text, _skip(text, 0))
     except (ValueError, RecursionError) as error:
-        raise _refusal(where, error) from None
+        raise _json_error(where, error) from None
     if _skip(text, end) != len(text):
         raise InvalidRequest(f"{where}: {clip(text[end : end + 20])} follows the JSON; write one row a line")
     if not isinstance(row, dict):
@@ -185,7 +318,7 @@ def _row(text: str, where: str) -> dict[str, JsonValue]:
 
 
 def _as_written(text: str, name: str) -> str:
-    """Return the text of a member's value; the whole is an object that was read already."""
+    """Return a member's value as it is written in the text of an object."""
     at = _skip(text, _skip(text, 0) + 1)
     while True:
         key, end = leading_json(text, at)
@@ -196,163 +329,13 @@ def _as_written(text: str, name: str) -> str:
         at = _skip(text, _skip(text, end) + 1)
 
 
-def _refusal(where: str, error: Exception) -> InvalidRequest:
+def _json_error(where: str, error: Exception) -> InvalidRequest:
     if isinstance(error, json.JSONDecodeError):
         return InvalidRequest(f"{where}: no JSON: {error.msg} at character {error.pos + 1}; correct it")
-    told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return InvalidRequest(f"{where}: no JSON: {told}; correct it")
+    problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return InvalidRequest(f"{where}: no JSON: {problem}; correct it")
 
 
 def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
-
-
-SPECIAL = ("id", "description", "output", "rubric", "threshold")
-"""Columns that are fields of the test; all others are variables."""
-
-SPECIAL_IN_JSON = (*SPECIAL, "messages", "assert")
-"""The same of a row that has no `vars` of its own, in JSONL, JSON and YAML."""
-
-SUFFIXES = (".csv", ".jsonl", ".json", ".yaml", ".yml")
-
-_FILE = "file://"
-
-
-@dataclass(frozen=True)
-class DatasetRow:
-    """A test as it was read, and where it stands."""
-
-    value: dict[str, JsonValue]
-    spot: Spot
-    table: bool = False
-    """True for a row of CSV: all its values are text."""
-
-
-@dataclass(frozen=True)
-class LocatedTest:
-    """A test, and where it stands."""
-
-    test: SuiteTest
-    spot: Spot
-    recorded: bool = False
-    """True for a row of a dataset: its messages are data, no templates."""
-
-
-def find_files(name: str, folder: Path, where: Spot) -> list[Path]:
-    """Return the files that a name in a suite means: one, or those that a pattern with `*` matches, in order.
-
-    Raises:
-        InvalidRequest: There is none, or it is of no kind that is read.
-    """
-    plain = name.removeprefix(_FILE)
-    found = sorted(folder.glob(plain)) if "*" in plain and not Path(plain).is_absolute() else [folder / plain]
-    for path in found:
-        if path.suffix.lower() not in SUFFIXES:
-            raise InvalidRequest(f"{where}: {clip(name)} is no dataset.{did_you_mean(path.suffix, list(SUFFIXES))}")
-    if not found or not all(path.is_file() for path in found):
-        raise InvalidRequest(f"{where}: the dataset {clip(name)} does not exist; name a file, relative to the suite's folder")
-    return found
-
-
-def read_rows(path: Path) -> Iterator[DatasetRow]:
-    """Yield the rows of a dataset.
-
-    Raises:
-        InvalidRequest: It has none, or is not what its name says; with the line.
-    """
-    where = f"the dataset {str(path)!r}"
-    rows = _READERS[path.suffix.lower()](path, where)
-    first = next(rows, None)
-    if first is None:
-        raise InvalidRequest(f"{where} has no rows; write the tests first")
-    yield first
-    yield from rows
-
-
-def _csv(path: Path, where: str) -> Iterator[DatasetRow]:
-    for line, cells in read_csv(path, where):
-        yield DatasetRow(dict(cells), Spot(f"{where}, line {line}"), table=True)
-
-
-def _jsonl(path: Path, where: str) -> Iterator[DatasetRow]:
-    for line, value in read_jsonl(path, where):
-        yield DatasetRow(value, Spot(f"{where}, line {line}"))
-
-
-def _json(path: Path, where: str) -> Iterator[DatasetRow]:
-    for line, value in read_json(path, where):
-        yield DatasetRow(value, Spot(f"{where}, line {line}"))
-
-
-def _yaml(path: Path, where: str) -> Iterator[DatasetRow]:
-    values, placed = read_placed(path, "the dataset")
-    if not isinstance(values, list):
-        raise InvalidRequest(f"{where} is no list; write each test after '- '")
-    for at, value in enumerate(values):
-        spot = Spot(where, (at,), placed)
-        if not isinstance(value, dict):
-            raise InvalidRequest(f"{spot} is {clip(str(value))}; write a mapping of its variables")
-        yield DatasetRow(value, spot)
-
-
-_READERS: dict[str, Callable[[Path, str], Iterator[DatasetRow]]] = {
-    ".csv": _csv,
-    ".jsonl": _jsonl,
-    ".json": _json,
-    ".yaml": _yaml,
-    ".yml": _yaml,
-}
-
-
-def parse_row(row: DatasetRow) -> LocatedTest:
-    """Return a row as a test: a row with `vars` says what a test says, any other is variables beside the special names.
-
-    Raises:
-        InvalidRequest: It is none.
-    """
-    raw = _of_cells(row) if row.table else row.value if isinstance(row.value.get("vars"), dict) else _flat(row)
-    refuse_file(raw.get("rubric"), row.spot)
-    refuse_number(raw.get("output"), row.spot)
-    try:
-        return LocatedTest(SuiteTest.model_validate(raw), row.spot, recorded=True)
-    except ValidationError as error:
-        raise refused(error, row.spot) from None
-
-
-def refuse_number(output: JsonValue, spot: Spot) -> None:
-    """Raise InvalidRequest where YAML has read an output as something else than text, so that it is not as it was written."""
-    if output is not None and not isinstance(output, str):
-        raise InvalidRequest(f"{spot.at('output')}: YAML reads {clip(str(output))} as no text; quote it, so that it stays as it is written")
-
-
-def refuse_file(rubric: JsonValue, spot: Spot) -> None:
-    """Raise InvalidRequest where a row of data names a file."""
-    if isinstance(rubric, str) and rubric.startswith(_FILE):
-        raise InvalidRequest(f"{spot.at('rubric')}: {clip(rubric)} is read where the suite itself names it; write the rubric's text")
-
-
-def _of_cells(row: DatasetRow) -> dict[str, JsonValue]:
-    if odd := next((name for name in row.value if name.startswith("__")), None):
-        raise InvalidRequest(f"{row.spot}: the column {clip(odd)} is promptfoo's and read in a promptfooconfig.yaml alone; rename it")
-    raw = {name: row.value[name] for name in SPECIAL if row.value.get(name) or (name == "output" and name in row.value)}
-    if "threshold" in raw:
-        raw["threshold"] = parse_number(str(raw["threshold"]), row.spot.at("threshold"))
-    return raw | {"vars": {name: value for name, value in row.value.items() if name not in SPECIAL}}
-
-
-def parse_number(cell: str, spot: Spot) -> float:
-    """Return the number in a cell.
-
-    Raises:
-        InvalidRequest: There is none.
-    """
-    try:
-        return float(cell)
-    except ValueError:
-        raise InvalidRequest(f"{spot}: {clip(cell)} is no number; write one from 0 to 1") from None
-
-
-def _flat(row: DatasetRow) -> dict[str, JsonValue]:
-    known = {name: value for name, value in row.value.items() if name in SPECIAL_IN_JSON}
-    return known | {"vars": {name: value for name, value in row.value.items() if name not in SPECIAL_IN_JSON}}
+    space = _SPACE.match(text, at)
+    return space.end() if space else at

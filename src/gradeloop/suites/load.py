@@ -1,4 +1,4 @@
-"""A suite read from its file."""
+"""Loads a suite from its file, our own or a `promptfooconfig.yaml`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,10 +27,10 @@ _YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: B008 - frozen
-    """Read a suite, our own or a `promptfooconfig.yaml`; its tests are read as the cases are asked for.
+    """Load a suite, our own or a `promptfooconfig.yaml`; files of tests are read when the cases are iterated.
 
     Raises:
-        InvalidRequest: Something is missing or wrong; the message names file, line, field and cure.
+        InvalidRequest: Something is missing or invalid; the message names file, line, field and cure.
     """
     if path.suffix not in _YAML_SUFFIXES:
         raise InvalidRequest(f"the suite {str(path)!r} is no YAML file; name one that ends with {', '.join(_YAML_SUFFIXES)}")
@@ -40,92 +40,92 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: 
         raise InvalidRequest(f"{spot}: it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")
     if is_promptfoo(path, value):
         return build_promptfoo_suite(path, value, spot, flags)
-    told = _suite(value, path.parent, spot)
-    tools = existing((*(path.parent / name for name in told.tools), *flags.tools), "tools")
-    scripted = flags.scripted or (path.parent / told.scripted if told.scripted else None)
+    suite = _parse_suite(value, path.parent, spot)
+    tools = existing((*(path.parent / name for name in suite.tools), *flags.tools), "tools")
+    scripted = flags.scripted or (path.parent / suite.scripted if suite.scripted else None)
     if scripted:
         existing((scripted,), "scripted")
     return Suite(
-        name=told.name,
+        name=suite.name,
         path=path,
-        settings=SuiteSettings.model_construct(**{name: getattr(told, name) for name in SuiteSettings.model_fields}),
+        settings=SuiteSettings.model_construct(**{name: getattr(suite, name) for name in SuiteSettings.model_fields}),
         tools=tools,
         scripted=scripted,
         outputs=(),
-        told=(),
-        plan=_plan(told, path.parent, spot, flags, SuiteModels(scripted=scripted is not None)),
+        warnings=(),
+        plan=_build_plan(suite, path.parent, spot, flags, SuiteModels(scripted=scripted is not None)),
         flags=flags,
     )
 
 
-def _suite(value: dict[str, JsonValue], folder: Path, spot: Spot) -> SuiteFile:
+def _parse_suite(value: dict[str, JsonValue], folder: Path, spot: Spot) -> SuiteFile:
     raw = value | resolve_rubric(value, folder, spot)
     if "prompts" in raw:
         raw["prompts"] = list(resolve_prompts(raw["prompts"], folder, spot.at("prompts")))
     if "defaults" in raw:
         raw["defaults"] = resolve_test(raw["defaults"], folder, spot.at("defaults"))
     if isinstance(tests := raw.get("tests"), list):
-        raw["tests"] = [_test(each, folder, spot.at("tests", at)) for at, each in enumerate(tests)]
+        raw["tests"] = [_resolve_test(test, folder, spot.at("tests", at)) for at, test in enumerate(tests)]
     try:
-        told = SuiteFile.model_validate(raw)
+        suite = SuiteFile.model_validate(raw)
     except ValidationError as error:
         raise refused(error, spot) from None
-    if not told.tests:
+    if not suite.tests:
         raise InvalidRequest(f"{spot.at('tests')}: there are no tests; write them here, or name a file of them")
-    return told
+    return suite
 
 
-def _test(value: JsonValue, folder: Path, spot: Spot) -> JsonValue:
+def _resolve_test(value: JsonValue, folder: Path, spot: Spot) -> JsonValue:
     if isinstance(value, dict):
         refuse_number(value.get("output"), spot)
     return resolve_test(value, folder, spot)
 
 
-def _plan(told: SuiteFile, folder: Path, spot: Spot, flags: SuiteFlags, roles: SuiteModels) -> Plan:
-    defaults = told.defaults.model_copy(
+def _build_plan(suite: SuiteFile, folder: Path, spot: Spot, flags: SuiteFlags, models: SuiteModels) -> Plan:
+    defaults = suite.defaults.model_copy(
         update={
-            "rubric": told.rubric or told.defaults.rubric,
-            "grader": told.defaults.grader or told.grader,
-            "loop": told.loop if told.defaults.loop is None else told.defaults.loop,
-            "max_iterations": told.defaults.max_iterations or told.max_iterations,
+            "rubric": suite.rubric or suite.defaults.rubric,
+            "grader": suite.defaults.grader or suite.grader,
+            "loop": suite.loop if suite.defaults.loop is None else suite.defaults.loop,
+            "max_iterations": suite.defaults.max_iterations or suite.max_iterations,
         }
     )
     return Plan(
-        prompts=_prompts(told, spot),
-        drafters=_drafters(told, spot),
+        prompts=_name_prompts(suite, spot),
+        generators=_name_generators(suite, spot),
         defaults=defaults,
-        rubrics=CaseRubrics(defaults, spot if told.rubric else spot.at("defaults"), grader_given=flags.grader is not None),
-        tests=_Tests(told, folder, spot),
-        roles=roles,
-        repeat=flags.repeat or told.repeat,
+        rubrics=CaseRubrics(defaults, spot if suite.rubric else spot.at("defaults"), grader_given=flags.grader is not None),
+        tests=_Tests(suite, folder, spot),
+        models=models,
+        repeat=flags.repeat or suite.repeat,
         grader=parse_grader(flags.grader),
         loop=flags.loop,
     )
 
 
 class _Tests:
-    """Yields a suite's tests, the files' as they stand when it is called."""
+    """Yields the tests of a suite; files of tests are read at each call."""
 
-    def __init__(self, told: SuiteFile, folder: Path, spot: Spot) -> None:
-        self._tests = told.tests
+    def __init__(self, suite: SuiteFile, folder: Path, spot: Spot) -> None:
+        self._tests = suite.tests
         self._spot = spot.at("tests")
-        self._files = {at: find_files(each, folder, self._spot.at(at)) for at, each in enumerate(told.tests) if isinstance(each, str)}
+        self._files = {at: find_files(test, folder, self._spot.at(at)) for at, test in enumerate(suite.tests) if isinstance(test, str)}
 
     def __call__(self) -> Iterator[LocatedTest]:
-        for at, each in enumerate(self._tests):
-            if isinstance(each, SuiteTest):
-                yield LocatedTest(each, self._spot.at(at))
+        for at, test in enumerate(self._tests):
+            if isinstance(test, SuiteTest):
+                yield LocatedTest(test, self._spot.at(at))
             else:
                 yield from (parse_row(row) for path in self._files[at] for row in read_rows(path))
 
 
-def _prompts(told: SuiteFile, spot: Spot) -> tuple[NamedPrompt, ...]:
-    found = tuple(NamedPrompt(each.label or f"p{at}", each) for at, each in enumerate(told.prompts, 1))
-    refuse_duplicates([each.label for each in found], spot.at("prompts"))
-    return found
+def _name_prompts(suite: SuiteFile, spot: Spot) -> tuple[NamedPrompt, ...]:
+    prompts = tuple(NamedPrompt(prompt.label or f"p{at}", prompt) for at, prompt in enumerate(suite.prompts, 1))
+    refuse_duplicates([prompt.label for prompt in prompts], spot.at("prompts"))
+    return prompts
 
 
-def _drafters(told: SuiteFile, spot: Spot) -> tuple[SuiteGenerator, ...]:
-    found = tuple(SuiteGenerator(generator.named, generator.plain()) for generator in told.generators)
-    refuse_duplicates([each.label for each in found], spot.at("generators"))
-    return found
+def _name_generators(suite: SuiteFile, spot: Spot) -> tuple[SuiteGenerator, ...]:
+    generators = tuple(SuiteGenerator(generator.named, generator.plain()) for generator in suite.generators)
+    refuse_duplicates([generator.label for generator in generators], spot.at("generators"))
+    return generators

@@ -1,4 +1,4 @@
-"""Cases made of a suite: prompts, generators and tests multiplied out, with their ids and rubrics."""
+"""The cases of a suite: prompts, generators and tests multiplied out, with their ids and rubrics."""
 
 import hashlib
 import json
@@ -29,29 +29,29 @@ from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage
 from gradeloop.text import clip
 
 SLUG_CHARACTERS = 32
-"""Of a made id, before its ten hexadecimal digits: enough to tell what the case is about."""
+"""The most characters of a derived id before its ten hexadecimal digits: enough to show what the case is about."""
 
 
 class CaseIds:
-    """The ids of one suite, each of which is given once."""
+    """Gives every case of a suite an id of its own."""
 
     def __init__(self) -> None:
         self._places: dict[str, Spot] = {}
-        self._made: Counter[str] = Counter()
+        self._derived: Counter[str] = Counter()
 
-    def of(self, test: SuiteTest) -> str:
-        """Return a test's own id, or one made of it; where others say the same, `-2`, `-3` is added in the order of the file."""
+    def derive(self, test: SuiteTest) -> str:
+        """Return a test's own id, or one derived from it; equal tests get `-2`, `-3` in the order of the file."""
         if test.id is not None:
             return test.id
-        made = make_id(test)
-        self._made[made] += 1
-        return made if self._made[made] == 1 else f"{made}-{self._made[made]}"
+        derived = make_id(test)
+        self._derived[derived] += 1
+        return derived if self._derived[derived] == 1 else f"{derived}-{self._derived[derived]}"
 
     def take(self, name: str, spot: Spot) -> None:
-        """Note where a case stands.
+        """Take an id for a case.
 
         Raises:
-            InvalidRequest: Another one has the same id; both places are named.
+            InvalidRequest: Another case has the id; the message names both places.
         """
         first = self._places.setdefault(name, spot)
         if first is not spot:
@@ -59,64 +59,66 @@ class CaseIds:
 
 
 def make_id(test: SuiteTest) -> str:
-    """Return an id made of a test's description, variables and messages, or of all of it where it has none of them.
+    """Derive an id from a test's description, variables and messages, or from all of it where it has none of them.
 
-    So it stays when prompts, rubric or output change, and two batches can be compared.
+    The id stays the same when prompts, rubric or output change, so that two batches can be compared.
     """
-    told = test.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    asked = {name: told[name] for name in ("description", "vars", "messages") if name in told} or told
-    digest = hashlib.sha256(json.dumps(asked, sort_keys=True, ensure_ascii=False).encode(errors="surrogatepass")).hexdigest()[:10]
-    words = test.description or next((value for value in test.vars.values() if isinstance(value, str) and value.strip()), "")
-    slug = re.sub(r"[^a-z0-9]+", "-", words[:200].lower()).strip("-")[:SLUG_CHARACTERS].rstrip("-")
+    fields = test.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    identity = {name: fields[name] for name in ("description", "vars", "messages") if name in fields} or fields
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True, ensure_ascii=False).encode(errors="surrogatepass")).hexdigest()[:10]
+    title = test.description or next((value for value in test.vars.values() if isinstance(value, str) and value.strip()), "")
+    slug = re.sub(r"[^a-z0-9]+", "-", title[:200].lower()).strip("-")[:SLUG_CHARACTERS].rstrip("-")
     return f"{slug}-{digest}" if slug else f"case-{digest}"
 
 
-_KEPT = 1000
-"""Rubrics that are kept for tests with the same assertions."""
+_CACHED_RUBRICS = 1000
+"""The most rubrics that are kept for tests with the same assertions."""
 
 
 @dataclass(frozen=True)
 class CaseRubrics:
-    """Makes the rubrics of a suite's tests; equal literal ones are made once."""
+    """Builds the rubrics of a suite's tests; equal ones without templates are built once."""
 
     defaults: Defaults
     spot: Spot
-    """Where the defaults stand."""
+    """The place of the defaults in the suite."""
     grader_given: bool = False
-    """True: a grader named for this run takes the place of the defaults' provider."""
+    """Whether a flag names the grader, which then replaces the defaults' provider."""
     _made: dict[str, Rubric] = field(default_factory=dict, repr=False)
 
-    def of(self, tested: LocatedTest, variables: dict[str, JsonValue]) -> Rubric:
-        """Return the rubric of a test, the variables filled in."""
-        test = tested.test
+    def build(self, located_test: LocatedTest, variables: dict[str, JsonValue]) -> Rubric:
+        """Return the rubric of a test with the variables filled in."""
+        test = located_test.test
         own = test.rubric or (self.defaults.rubric if not test.assertions else None)
         if own is None:
-            return self._asserted(tested, variables)
+            return self._build_from_assertions(located_test, variables)
         threshold = test.threshold if test.threshold is not None else self.defaults.threshold
         if threshold is not None:
             own = own.model_copy(update={"threshold": threshold})
-        return _filled(own, variables, (tested.spot if test.rubric else self.spot).at("rubric"))
+        return _filled(own, variables, (located_test.spot if test.rubric else self.spot).at("rubric"))
 
-    def _asserted(self, tested: LocatedTest, variables: dict[str, JsonValue]) -> Rubric:
-        test = tested.test
-        told = (*located(self.defaults.assertions, self.spot.at("assert")), *located(test.assertions, tested.spot.at("assert")))
-        if not told:
-            raise InvalidRequest(f"{tested.spot}: there is nothing to judge by; give the test a rubric or assert, or the suite's defaults")
+    def _build_from_assertions(self, located_test: LocatedTest, variables: dict[str, JsonValue]) -> Rubric:
+        test = located_test.test
+        assertions = (*located(self.defaults.assertions, self.spot.at("assert")), *located(test.assertions, located_test.spot.at("assert")))
+        if not assertions:
+            raise InvalidRequest(
+                f"{located_test.spot}: there is nothing to judge by; give the test a rubric or assert, or the suite's defaults"
+            )
         threshold = test.threshold if test.threshold is not None else self.defaults.threshold
-        options = self._options(tested)
-        key = json.dumps([[value for value, _ in told], options, threshold])
+        options = self._options(located_test)
+        key = json.dumps([[value for value, _ in assertions], options, threshold])
         if key in self._made:
             return self._made[key]
-        rubric = AssertionList(told, options, threshold).rubric(variables, tested.spot)
-        if not is_template(key) and len(self._made) < _KEPT:
+        rubric = AssertionList(assertions, options, threshold).rubric(variables, located_test.spot)
+        if not is_template(key) and len(self._made) < _CACHED_RUBRICS:
             self._made[key] = rubric
         return rubric
 
-    def _options(self, tested: LocatedTest) -> dict[str, Any]:
+    def _options(self, located_test: LocatedTest) -> dict[str, Any]:
         default = self.defaults.options.model_dump(by_alias=True, exclude_none=True)
         if self.grader_given:
             default.pop("provider", None)
-        return default | tested.test.options.model_dump(by_alias=True, exclude_none=True)
+        return default | located_test.test.options.model_dump(by_alias=True, exclude_none=True)
 
 
 def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Spot) -> Rubric:
@@ -133,62 +135,62 @@ def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Spot) -> Rub
 
 
 SYSTEM_CHARACTERS = 65_536
-"""Of a generator's system prompt, as in a thread's request."""
+"""The most characters of a generator's system prompt, as in a thread's request."""
 
 
 @dataclass(frozen=True)
 class CasePrompt:
-    """Messages, and what the generator is told before them."""
+    """The messages of a case, and the system prompt before them."""
 
     messages: tuple[Message, ...] = ()
     system: str | None = None
 
-    def led(self, generator: Generator, where: Spot) -> Generator:
-        """Return a generator whose system prompt ends with the conversation's.
+    def instruct(self, generator: Generator, where: Spot) -> Generator:
+        """Return the generator with this system prompt after its own.
 
         Raises:
-            InvalidRequest: It takes none, or it would be too long.
+            InvalidRequest: The generator takes no system prompt, or the two together are too long.
         """
         if self.system is None:
             return generator
         if generator.model is None:
             raise InvalidRequest(f"{where}: a message of role 'system' is for a model; leave it out")
-        whole = "\n\n".join(each for each in (generator.system_prompt, self.system) if each)
+        whole = "\n\n".join(text for text in (generator.system_prompt, self.system) if text)
         if len(whole) > SYSTEM_CHARACTERS:
             raise InvalidRequest(f"{where}: the system prompt has {len(whole)} characters, {SYSTEM_CHARACTERS} at most; shorten it")
         return generator.model_copy(update={"system_prompt": whole})
 
 
 def fill_prompt(prompt: Prompt, variables: Mapping[str, JsonValue], where: Spot, name: str) -> CasePrompt:
-    """Return a prompt with the variables in it; a text is one message of the user's."""
-    said = prompt.messages or (SuiteMessage(role="user", content=prompt.text or ""),)
-    return fill_messages(said, variables, where, f"prompt {name}")
+    """Fill the variables into a prompt; a text becomes one message of the user."""
+    messages = prompt.messages or (SuiteMessage(role="user", content=prompt.text or ""),)
+    return fill_messages(messages, variables, where, f"prompt {name}")
 
 
 def fill_messages(
-    said: Sequence[SuiteMessage], variables: Mapping[str, JsonValue] | None, where: Spot, what: str = "messages"
+    raw: Sequence[SuiteMessage], variables: Mapping[str, JsonValue] | None, where: Spot, what: str = "messages"
 ) -> CasePrompt:
-    """Return messages, with the variables in them where there are any: those that were recorded are literal.
+    """Fill the variables into messages; without variables the messages are literal, as those of a dataset are.
 
     Raises:
-        InvalidRequest: A variable is missing, a system message is not at the beginning, or a message cannot be.
+        InvalidRequest: A variable is missing, a system message is not at the beginning, or a message is invalid.
     """
     system: list[str] = []
     messages: list[Message] = []
-    for at, each in enumerate(said):
-        told = f"{where}: {what}[{at}]" if len(said) > 1 else f"{where}: {what}"
-        content = each.content if variables is None else fill_text(each.content, variables, told, MESSAGE_BYTES)
-        if each.role == "system" and messages:
-            raise InvalidRequest(f"{told}: a message of role 'system' stands after others; put it at the beginning")
-        if each.role == "system":
-            system.append(content)
+    for at, message in enumerate(raw):
+        place = f"{where}: {what}[{at}]" if len(raw) > 1 else f"{where}: {what}"
+        content = message.content if variables is None else fill_text(message.content, variables, place, MESSAGE_BYTES)
+        if message.role != "system":
+            messages.append(_parse_message(message, content, Spot(place)))
+        elif messages:
+            raise InvalidRequest(f"{place}: a message of role 'system' stands after others; put it at the beginning")
         else:
-            messages.append(_message(each, content, Spot(told)))
+            system.append(content)
     return CasePrompt(tuple(messages), "\n\n".join(system) or None)
 
 
-def _message(said: SuiteMessage, content: str, where: Spot) -> Message:
-    raw = said.model_dump(exclude={"content"}, exclude_none=True) | {"content": content}
+def _parse_message(message: SuiteMessage, content: str, where: Spot) -> Message:
+    raw = message.model_dump(exclude={"content"}, exclude_none=True) | {"content": content}
     try:
         return Message.model_validate(raw)
     except ValidationError as error:
@@ -196,21 +198,21 @@ def _message(said: SuiteMessage, content: str, where: Spot) -> Message:
 
 
 class SuiteModels:
-    """The models of a suite's cases, each looked at once."""
+    """The default models of a suite, and the check that every model can be served, once each."""
 
     def __init__(self, *, scripted: bool) -> None:
         self.notes: list[str] = []
-        """What was decided for the user."""
+        """The default models that were chosen, and why."""
         self._scripted = scripted
         self._defaults: dict[str, ModelSpec] = {}
         self._served: set[str] = set()
 
     def generator(self) -> Generator:
-        """Return the default one."""
+        """Return the default generator."""
         return Generator(model=self._default("generator"))
 
     def grader(self) -> Grader:
-        """Return the default one."""
+        """Return the default grader."""
         return Grader(model=self._default("grader"))
 
     def _default(self, role: str) -> ModelSpec:
@@ -221,7 +223,7 @@ class SuiteModels:
         return self._defaults[role]
 
     def refuse_unservable(self, case: Case) -> None:
-        """Refuse a case whose models need a key, or a file of replies, that is not there; a named queue's worker has its own."""
+        """Refuse a case whose models need a missing key or file of replies; the worker of a named task queue has keys of its own."""
         for where, model in _models(case):
             if model.id not in self._served and not os.environ.get("GRADELOOP_TASK_QUEUE"):
                 refuse_unservable_model(f"case {case.id!r}: {where}", model, os.environ, scripted=self._scripted)
@@ -239,7 +241,7 @@ def _models(case: Case) -> Iterator[tuple[str, ModelSpec]]:
 
 @dataclass(frozen=True)
 class NamedPrompt:
-    """A prompt of the suite, and its name."""
+    """A prompt of the suite with its label."""
 
     label: str
     prompt: Prompt
@@ -247,124 +249,125 @@ class NamedPrompt:
 
 @dataclass(frozen=True)
 class SuiteGenerator:
-    """A column of the matrix."""
+    """A generator of the suite with its label: a column of the matrix."""
 
     label: str
     generator: Generator | None
-    """None: the prompt itself is what is judged."""
+    """None where the prompt itself is judged."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that makes cases of tests."""
+    """Builds the cases of a suite from its tests."""
 
     prompts: tuple[NamedPrompt, ...]
-    drafters: tuple[SuiteGenerator, ...]
+    generators: tuple[SuiteGenerator, ...]
     defaults: Defaults
     rubrics: CaseRubrics
     tests: Callable[[], Iterator[LocatedTest]]
-    """Reads them anew each time."""
-    roles: SuiteModels
+    """Yields the tests, read anew at each call."""
+    models: SuiteModels
     repeat: int = 1
     grader: Grader | None = None
-    """Named for this run, instead of the file's."""
+    """The grader that a flag names instead of the file's."""
     loop: bool | None = None
-    """The same."""
+    """Whether cases loop, where a flag says so; None leaves it to the file."""
 
     def cases(self) -> Iterator[Case]:
         """Yield the cases in order.
 
         Raises:
-            InvalidRequest: A test is none, or makes a case that cannot be run; the message names its place.
+            InvalidRequest: A test is invalid, or makes a case that cannot run; the message names its place.
         """
         ids = CaseIds()
-        for tested in self.tests():
-            name = ids.of(tested.test)
-            for case in self._of(tested, name):
-                ids.take(case.id, tested.spot)
-                self.roles.refuse_unservable(case)
+        for located_test in self.tests():
+            name = ids.derive(located_test.test)
+            for case in self._cases_of(located_test, name):
+                ids.take(case.id, located_test.spot)
+                self.models.refuse_unservable(case)
                 yield case
 
-    def _of(self, tested: LocatedTest, name: str) -> Iterator[Case]:
-        test = tested.test
+    def _cases_of(self, located_test: LocatedTest, name: str) -> Iterator[Case]:
+        test = located_test.test
         variables = {**self.defaults.vars, **test.vars}
-        rubric = self.rubrics.of(tested, variables)
-        grader = self._grader(tested, rubric)
-        own = test.messages or self.defaults.messages
-        prompts: tuple[NamedPrompt | None, ...] = (None,) if own else self.prompts or (None,)
-        drafters = (None,) if test.output is not None else self.drafters or (self._drafter(),)
-        for asked, drafter in product(prompts, drafters):
-            said = self._conversation(tested, asked, variables)
+        rubric = self.rubrics.build(located_test, variables)
+        grader = self._grader(located_test, rubric)
+        prompts: tuple[NamedPrompt | None, ...] = (None,) if test.messages or self.defaults.messages else self.prompts or (None,)
+        generators = (None,) if test.output is not None else self.generators or (self._default_generator(),)
+        for named, generator in product(prompts, generators):
+            prompt = self._fill_prompt(located_test, named, variables)
             for count in range(1, self.repeat + 1):
-                yield self._case(
-                    tested,
+                yield self._build_case(
+                    located_test,
                     {
-                        "id": "/".join((name, *self._suffixes(asked, drafter, count, len(prompts), len(drafters)))),
+                        "id": "/".join((name, *self._suffixes(named, generator, count, len(prompts), len(generators)))),
                         "vars": variables,
-                        "prompt": asked.label if asked and (asked.prompt.label or len(prompts) > 1) else None,
+                        "prompt": named.label if named and (named.prompt.label or len(prompts) > 1) else None,
                         "rubric": rubric,
                         "grader": grader,
                         "repeat": count - 1,
-                        **self._drafted(tested, drafter, said),
+                        **self._output_or_generator(located_test, generator, prompt),
                     },
                 )
 
     def _suffixes(
-        self, asked: NamedPrompt | None, drafter: SuiteGenerator | None, count: int, prompts: int, drafters: int
+        self, prompt: NamedPrompt | None, generator: SuiteGenerator | None, count: int, prompts: int, generators: int
     ) -> Iterator[str]:
-        if asked and prompts > 1:
-            yield asked.label
-        if drafter and drafters > 1:
-            yield drafter.label
+        if prompt and prompts > 1:
+            yield prompt.label
+        if generator and generators > 1:
+            yield generator.label
         if self.repeat > 1:
             yield str(count)
 
-    def _grader(self, tested: LocatedTest, rubric: Rubric) -> Grader | None:
-        """Return who judges what names no judge of its own; None where nothing does."""
+    def _grader(self, located_test: LocatedTest, rubric: Rubric) -> Grader | None:
+        """Return the grader of the criteria that name no judge of their own; None where there are none."""
         if not any(None in criterion.judges for criterion in rubric.judged):
             return None
-        return self.grader or tested.test.grader or self.defaults.grader or self.roles.grader()
+        return self.grader or located_test.test.grader or self.defaults.grader or self.models.grader()
 
-    def _drafter(self) -> SuiteGenerator:
-        generator = self.roles.generator()
+    def _default_generator(self) -> SuiteGenerator:
+        generator = self.models.generator()
         return SuiteGenerator(generator.model.id if generator.model else "", generator)
 
-    def _conversation(self, tested: LocatedTest, asked: NamedPrompt | None, variables: dict[str, JsonValue]) -> CasePrompt:
-        test = tested.test
-        if asked is not None:
-            return fill_prompt(asked.prompt, variables, tested.spot, clip(asked.label))
+    def _fill_prompt(self, located_test: LocatedTest, prompt: NamedPrompt | None, variables: dict[str, JsonValue]) -> CasePrompt:
+        test = located_test.test
+        if prompt is not None:
+            return fill_prompt(prompt.prompt, variables, located_test.spot, clip(prompt.label))
         if not test.messages:
-            return fill_messages(self.defaults.messages, variables, tested.spot)
-        return fill_messages(test.messages, None if tested.recorded else variables, tested.spot)
+            return fill_messages(self.defaults.messages, variables, located_test.spot)
+        return fill_messages(test.messages, None if located_test.recorded else variables, located_test.spot)
 
-    def _drafted(self, tested: LocatedTest, drafter: SuiteGenerator | None, said: CasePrompt) -> dict[str, object]:
-        """Return what is judged, or who drafts it and how often."""
-        test = tested.test
-        if drafter is None:
-            return {"messages": said.messages, "output": test.output, "loop": bool(test.loop) and self.loop is None}
-        if drafter.generator is None:
-            if len(said.messages) != 1:
-                raise InvalidRequest(f"{tested.spot}: echo gives the prompt back, and this one is a chat; write it as one text")
-            return {"label": drafter.label, "output": said.messages[0].content}
-        if not said.messages:
-            raise InvalidRequest(f"{tested.spot}: there is nothing to answer; give the suite prompts, or the test messages or an output")
-        loop = next((each for each in (self.loop, test.loop, self.defaults.loop) if each is not None), False)
+    def _output_or_generator(self, located_test: LocatedTest, generator: SuiteGenerator | None, prompt: CasePrompt) -> dict[str, object]:
+        """Return the fields of a case that say what is judged, or who drafts it and how often."""
+        test = located_test.test
+        if generator is None:
+            return {"messages": prompt.messages, "output": test.output, "loop": bool(test.loop) and self.loop is None}
+        if generator.generator is None:
+            if len(prompt.messages) != 1:
+                raise InvalidRequest(f"{located_test.spot}: echo gives the prompt back, and this one is a chat; write it as one text")
+            return {"label": generator.label, "output": prompt.messages[0].content}
+        if not prompt.messages:
+            raise InvalidRequest(
+                f"{located_test.spot}: there is nothing to answer; give the suite prompts, or the test messages or an output"
+            )
+        loop = next((loop for loop in (self.loop, test.loop, self.defaults.loop) if loop is not None), False)
         return {
-            "label": drafter.label,
-            "messages": said.messages,
-            "generator": said.led(drafter.generator, tested.spot),
+            "label": generator.label,
+            "messages": prompt.messages,
+            "generator": prompt.instruct(generator.generator, located_test.spot),
             "loop": loop,
             "max_iterations": test.max_iterations or self.defaults.max_iterations or 3,
         }
 
-    def _case(self, tested: LocatedTest, raw: dict[str, object]) -> Case:
+    def _build_case(self, located_test: LocatedTest, raw: dict[str, object]) -> Case:
         try:
-            case = Case.model_validate(raw | {"description": tested.test.description})
+            case = Case.model_validate(raw | {"description": located_test.test.description})
         except ValidationError as error:
-            raise refused(error, tested.spot) from None
+            raise refused(error, located_test.spot) from None
         if (size := case.size()) > CASE_BYTES:
             cure = "shorten its output, messages or vars"
-            raise InvalidRequest(f"{tested.spot}: the case {clip(case.id)} has {size} bytes as JSON, {CASE_BYTES} at most; {cure}")
+            raise InvalidRequest(f"{located_test.spot}: the case {clip(case.id)} has {size} bytes as JSON, {CASE_BYTES} at most; {cure}")
         return case
 
 
@@ -378,8 +381,8 @@ def refuse_duplicates(labels: list[str], spot: Spot) -> None:
 MAX_CASES = 100_000
 """Cases of one batch at most: some hours of judging even with a hundred cases in flight. A larger suite is split into several batches."""
 
-_NAMED = 10
-"""How many case ids an error message lists."""
+_LISTED_IDS = 10
+"""The most case ids that an error message lists."""
 
 
 @dataclass(frozen=True)
@@ -389,9 +392,9 @@ class SuiteFlags:
     grader: str | None = None
     """The model that replaces the file's grader, except where a test or an assertion names its own."""
     filters: tuple[str, ...] = ()
-    """Patterns with `*`, `?` and `[...]` on the cases' ids, or parts of them."""
+    """Patterns with `*`, `?` and `[...]` that case ids match, or parts of case ids."""
     limit: int | None = None
-    """How many of the selected cases run at most."""
+    """The most of the selected cases that run."""
     loop: bool | None = None
     repeat: int | None = None
     tools: tuple[Path, ...] = ()
@@ -400,7 +403,7 @@ class SuiteFlags:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite whose cases are read as they are asked for."""
+    """A suite whose tests are read as its cases are iterated."""
 
     name: str | None
     path: Path
@@ -409,7 +412,7 @@ class Suite:
     scripted: Path | None
     outputs: tuple[Path, ...]
     """The output files that a promptfoo configuration names."""
-    told: tuple[str, ...]
+    warnings: tuple[str, ...]
     """Warnings about settings that were ignored."""
     plan: Plan
     flags: SuiteFlags = SuiteFlags()
@@ -417,13 +420,13 @@ class Suite:
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings, and the default models that were chosen once all cases have been read."""
-        return (*self.told, *dict.fromkeys(self.plan.roles.notes))
+        return (*self.warnings, *dict.fromkeys(self.plan.models.notes))
 
     def cases(self) -> Iterator[Case]:
         """Yield the cases in order, each time anew.
 
         Raises:
-            InvalidRequest: A test is wrong, there are none, or too many.
+            InvalidRequest: A test is invalid, a filter matches no case, or there are too many cases.
         """
         for count, case in enumerate(self._selected(), 1):
             if count > MAX_CASES:
@@ -438,10 +441,10 @@ class Suite:
         selected = total = 0
         for case in self.plan.cases():
             total += 1
-            if not self.flags.filters or any(_means(pattern, case.id) for pattern in self.flags.filters):
+            if not self.flags.filters or any(_matches(pattern, case.id) for pattern in self.flags.filters):
                 selected += 1
                 yield case
-            elif len(seen) < _NAMED:
+            elif len(seen) < _LISTED_IDS:
                 seen.append(case.id)
         if not selected:
             more = f" and {total - len(seen)} more" if total > len(seen) else ""
@@ -449,15 +452,15 @@ class Suite:
             raise InvalidRequest(f"--filter: {patterns} matches no case of {str(self.path)!r}; its cases are {', '.join(seen)}{more}")
 
 
-def _means(pattern: str, name: str) -> bool:
+def _matches(pattern: str, name: str) -> bool:
     return pattern in name or fnmatchcase(name, pattern)
 
 
 def parse_grader(flag: str | None) -> Grader | None:
-    """Return the grader that a flag names.
+    """Return the grader that `--grader` names.
 
     Raises:
-        InvalidRequest: It names no model.
+        InvalidRequest: The flag names no model.
     """
     try:
         return None if flag is None else TypeAdapter(GraderSetting).validate_python(flag)

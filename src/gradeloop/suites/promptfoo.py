@@ -1,4 +1,4 @@
-"""promptfoo's configurations read as suites."""
+"""Configurations of promptfoo, read as suites."""
 
 import json
 import re
@@ -41,35 +41,140 @@ from gradeloop.suites.suite import (
 )
 from gradeloop.text import clip
 
+_PROMPTFOO_KEYS = {"providers", "targets", "defaultTest", "evaluateOptions", "scenarios", "assertionTemplates", "outputPath"}
+"""Keys that make a file promptfoo's, unless it has a key of ours."""
+
+_GRADELOOP_KEYS = {"generators", "grader", "rubric", "defaults"}
+_KNOWN = _PROMPTFOO_KEYS - {"scenarios"} | {"description", "prompts", "tests"}
+_IGNORED = {"$schema", "tags", "metadata", "sharing", "writeLatestResults"}
+_OPTIONS = {"maxConcurrency": "concurrency", "repeat": "repeat", "cache": "cache"}
+_IGNORED_OPTIONS = {"showProgressBar", "generateSuggestions", "delay"}
+
+
+@dataclass(frozen=True)
+class _Config:
+    """A configuration with the places of its values."""
+
+    value: dict[str, JsonValue]
+    path: Path
+    spot: Spot
+
+    def at(self, key: str) -> tuple[JsonValue, Spot]:
+        """Return the value of a key, and its place."""
+        return self.value.get(key), self.spot.at(key)
+
+
+def is_promptfoo(path: Path, value: Mapping[str, JsonValue]) -> bool:
+    """Tell whether a file is promptfoo's, by its name or its keys."""
+    return path.stem.startswith("promptfooconfig") or (not _PROMPTFOO_KEYS.isdisjoint(value) and _GRADELOOP_KEYS.isdisjoint(value))
+
+
+def build_promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Spot, flags: SuiteFlags) -> Suite:
+    """Build a suite from a configuration.
+
+    Raises:
+        InvalidRequest: Something in the configuration has no counterpart, or is invalid.
+    """
+    refuse_others(value, _KNOWN | _IGNORED, spot)
+    config = _Config(value, path, spot)
+    settings, repeat = _settings(config)
+    name = value.get("description")
+    if flags.scripted:
+        existing((flags.scripted,), "scripted")
+    return Suite(
+        name=name[:200] if isinstance(name, str) and name.strip() else None,
+        path=path,
+        settings=settings,
+        tools=existing(flags.tools, "tools"),
+        scripted=flags.scripted,
+        outputs=tuple(_outputs(config)),
+        warnings=tuple(_warnings(config)),
+        plan=_build_plan(config, flags, repeat),
+        flags=flags,
+    )
+
+
+def _build_plan(config: _Config, flags: SuiteFlags, repeat: int) -> Plan:
+    folder = config.path.parent
+    tests, where = config.at("tests")
+    default, place = config.at("defaultTest")
+    options = as_object(as_object(default, place).get("options"), place.at("options")) if isinstance(default, dict) else {}
+    reader = PromptfooTests(folder, as_object(*config.at("assertionTemplates")), expands=not options.get("disableVarExpansion"))
+    defaults = reader.defaults(default, place)
+    providers = "targets" if "targets" in config.value else "providers"
+    listed: JsonValue = [{}] if tests is None else tests
+    return Plan(
+        prompts=parse_prompts(config.value.get("prompts"), folder, config.spot.at("prompts")),
+        generators=parse_generators(*config.at(providers)),
+        defaults=defaults,
+        rubrics=CaseRubrics(defaults, place, grader_given=flags.grader is not None),
+        tests=lambda: reader.tests(listed, where),
+        models=SuiteModels(scripted=flags.scripted is not None),
+        repeat=flags.repeat or repeat,
+        grader=parse_grader(flags.grader),
+        loop=flags.loop,
+    )
+
+
+def _settings(config: _Config) -> tuple[SuiteSettings, int]:
+    """Return the settings in `evaluateOptions`, and the number of runs of every case."""
+    value, where = config.at("evaluateOptions")
+    options = as_object(value, where)
+    refuse_others(options, {*_OPTIONS, *_IGNORED_OPTIONS}, where)
+    raw = {ours: options[theirs] for theirs, ours in _OPTIONS.items() if options.get(theirs) is not None}
+    repeat = raw.pop("repeat", 1)
+    if not isinstance(repeat, int) or not 1 <= repeat <= 100:  # noqa: PLR2004 - as in a suite of ours
+        raise InvalidRequest(f"{where.at('repeat')}: {clip(str(repeat))} is no number from 1 to 100")
+    try:
+        return SuiteSettings.model_validate(raw), repeat
+    except ValidationError as error:
+        theirs = next(name for name, ours in _OPTIONS.items() if ours == error.errors()[0]["loc"][0])
+        raise InvalidRequest(f"{where.at(theirs)}: {explain(error).partition(': ')[2]}") from None
+
+
+def _outputs(config: _Config) -> Iterator[Path]:
+    value, where = config.at("outputPath")
+    for name in value if isinstance(value, list) else [] if value is None else [value]:
+        if not isinstance(name, str):
+            raise InvalidRequest(f"{where}: {clip(str(name))} is no path; write the file's name")
+        yield config.path.parent / name
+
+
+def _warnings(config: _Config) -> Iterator[str]:
+    options = as_object(*config.at("evaluateOptions"))
+    for name in [*sorted(_IGNORED & set(config.value) - {"$schema"}), *sorted(_IGNORED_OPTIONS & set(options))]:
+        yield f"{config.path.name}: {name} has no effect here"
+
+
 _SEPARATOR = "---"
-"""A line of a text file between two prompts."""
+"""The line between two prompts of a text file."""
 
 _PROMPT_SUFFIXES = (".txt", ".md", ".j2", ".json", ".jsonl")
 
 
 def parse_prompts(value: JsonValue, folder: Path, where: Spot) -> tuple[NamedPrompt, ...]:
-    """Return the prompts of a configuration; without any, the variable `prompt` is the prompt, as in promptfoo.
+    """Parse the prompts of a configuration; without any, the variable `prompt` is the prompt, as in promptfoo.
 
     Raises:
-        InvalidRequest: One cannot be read, or has no counterpart.
+        InvalidRequest: A prompt cannot be read, or has no counterpart.
     """
-    listed = ["{{prompt}}"] if value is None else value if isinstance(value, list) else [value]
-    found: list[NamedPrompt] = []
-    for at, each in enumerate(listed):
-        for label, text, spot in _texts(each, folder, where.at(at)):
-            found.append(NamedPrompt(label or f"p{len(found) + 1}", _prompt(label, text, spot)))
-    refuse_duplicates([each.label for each in found], where)
-    return tuple(found)
+    entries = ["{{prompt}}"] if value is None else value if isinstance(value, list) else [value]
+    prompts: list[NamedPrompt] = []
+    for at, entry in enumerate(entries):
+        for label, text, spot in _texts(entry, folder, where.at(at)):
+            prompts.append(NamedPrompt(label or f"p{len(prompts) + 1}", _parse_prompt(label, text, spot)))
+    refuse_duplicates([prompt.label for prompt in prompts], where)
+    return tuple(prompts)
 
 
 def _texts(value: JsonValue, folder: Path, where: Spot) -> Iterator[tuple[str | None, str, Spot]]:
-    """Yield the texts that one entry means, each with its label."""
-    told = {"raw": value} if isinstance(value, str) else as_object(value, where)
-    refuse_others(told, {"raw", "id", "label"}, where)
-    text = told.get("raw", told.get("id"))
+    """Yield the texts of one entry, each with its label and place."""
+    fields = {"raw": value} if isinstance(value, str) else as_object(value, where)
+    refuse_others(fields, {"raw", "id", "label"}, where)
+    text = fields.get("raw", fields.get("id"))
     if not isinstance(text, str):
         raise InvalidRequest(f"{where}: it has no text; write it as raw, or name a file as id")
-    label = told["label"] if isinstance(told.get("label"), str) else None
+    label = fields["label"] if isinstance(fields.get("label"), str) else None
     path = file_path(text, folder)
     if not is_file(text) and not _names_file(text, path):
         yield str(label) if label else None, text, where
@@ -95,11 +200,11 @@ def _parts(path: Path, text: str) -> list[str]:
             parts.append([])
         else:
             parts[-1].append(line)
-    return [part for each in parts if (part := "\n".join(each).strip())]
+    return [part for lines in parts if (part := "\n".join(lines).strip())]
 
 
-def _prompt(label: str | None, text: str, where: Spot) -> Prompt:
-    """Return a text as a prompt; a JSON list of messages is a chat."""
+def _parse_prompt(label: str | None, text: str, where: Spot) -> Prompt:
+    """Parse a text into a prompt; a JSON list of messages is a chat."""
     raw: dict[str, JsonValue] = {"label": label, "text": text}
     if text.lstrip().startswith("[") and '"role"' in text:
         try:
@@ -115,29 +220,31 @@ def _prompt(label: str | None, text: str, where: Spot) -> Prompt:
 
 
 def parse_generators(value: JsonValue, where: Spot) -> tuple[SuiteGenerator, ...]:
-    """Return the providers of a configuration; `echo` is the one that gives the prompt back.
+    """Parse the providers of a configuration; `echo` is the one that returns the prompt.
 
     Raises:
-        InvalidRequest: One has no counterpart.
+        InvalidRequest: A provider has no counterpart.
     """
-    listed = as_list([value] if isinstance(value, str) else value, where)
-    found = tuple(_drafter(each, where.at(at)) for at, each in enumerate(listed))
-    refuse_duplicates([each.label for each in found], where)
-    return found
+    providers = as_list([value] if isinstance(value, str) else value, where)
+    generators = tuple(_parse_generator(provider, where.at(at)) for at, provider in enumerate(providers))
+    refuse_duplicates([generator.label for generator in generators], where)
+    return generators
 
 
-def _drafter(value: JsonValue, where: Spot) -> SuiteGenerator:
-    told = {"id": value} if isinstance(value, str) else as_object(value, where)
-    if len(told) == 1 and "id" not in told:  # {"openai:gpt-5-mini": {config: ...}}
-        name, rest = next(iter(told.items()))
-        told = {"id": name, **as_object(rest, where)}
-    refuse_others(told, {"id", "label", "config"}, where)
-    name, label = str(told.get("id")), told.get("label")
+def _parse_generator(value: JsonValue, where: Spot) -> SuiteGenerator:
+    fields = {"id": value} if isinstance(value, str) else as_object(value, where)
+    if len(fields) == 1 and "id" not in fields:  # {"openai:gpt-5-mini": {config: ...}}
+        name, rest = next(iter(fields.items()))
+        fields = {"id": name, **as_object(rest, where)}
+    refuse_others(fields, {"id", "label", "config"}, where)
+    name, label = str(fields.get("id")), fields.get("label")
     if name.startswith(FILE):
-        raise InvalidRequest(f"{where}: {clip(name)} is a provider of one's own; serve it as an activity, and name it in a suite of ours")
+        raise InvalidRequest(
+            f"{where}: {clip(name)} is code of a custom provider; serve it as an activity, and name that in a gradeloop suite"
+        )
     if name == "echo":
         return SuiteGenerator(str(label or name), None)
-    raw: dict[str, JsonValue] = {"label": label or name, "model": parse_provider({"id": name, "config": told.get("config")}, where)}
+    raw: dict[str, JsonValue] = {"label": label or name, "model": parse_provider({"id": name, "config": fields.get("config")}, where)}
     try:
         generator = NamedGenerator.model_validate(raw)
     except ValidationError as error:
@@ -145,77 +252,8 @@ def _drafter(value: JsonValue, where: Spot) -> SuiteGenerator:
     return SuiteGenerator(generator.named, generator.plain())
 
 
-_EXPECTED = re.compile(r"__expected\d*")
-_CONFIG = re.compile(r"__config:(?P<column>__expected\d*):threshold")
-_ASSERTION = re.compile(r"(?P<type>(?:not-)?[a-z][a-z-]*)(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>.*))?", re.DOTALL)
-_OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
-_TYPES = {
-    *("agent-rubric", "answer-relevance", "bleu", "classifier", "contains", "contains-all", "contains-any", "contains-html"),
-    *("contains-json", "contains-sql", "contains-xml", "context-faithfulness", "context-recall", "context-relevance"),
-    *("conversation-relevance", "cost", "equals", "factuality", "finish-reason", "g-eval", "gleu", "guardrails", "icontains"),
-    *("icontains-all", "icontains-any", "is-html", "is-json", "is-refusal", "is-sql", "is-valid-function-call"),
-    *("is-valid-openai-function-call", "is-valid-openai-tools-call", "is-xml", "javascript", "latency", "levenshtein"),
-    *("llm-rubric", "pi", "meteor", "model-graded-closedqa", "model-graded-factuality", "moderation", "perplexity"),
-    *("perplexity-score", "python", "regex", "rouge-n", "ruby", "similar", "starts-with", "tool-call-f1", "skill-used"),
-    *("search-rubric", "webhook", "word-count"),
-}
-"""What a cell may begin with; each of those that have no counterpart is refused by its name."""
-
-
-def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
-    """Return a CSV row as a raw test.
-
-    Raises:
-        InvalidRequest: A column or an assertion has no counterpart.
-    """
-    told: dict[str, JsonValue] = {"vars": {}}
-    variables: dict[str, JsonValue] = {}
-    asserted: dict[str, dict[str, JsonValue]] = {}
-    thresholds: dict[str, JsonValue] = {}
-    metric: dict[str, JsonValue] = {}
-    for name, cell in ((name, str(cell)) for name, cell in row.value.items()):
-        if not name.startswith("__"):
-            variables[name] = cell
-        elif _EXPECTED.fullmatch(name):
-            asserted |= {name: _assertion(cell.strip(), row.spot.at(name))} if cell.strip() else {}
-        elif found := _CONFIG.fullmatch(name):
-            thresholds |= {found["column"]: parse_number(cell, row.spot.at(name))} if cell.strip() else {}
-        elif name in {"__description", "__providerOutput"}:
-            told |= {name.removeprefix("__"): cell} if cell else {}
-        elif name == "__threshold":
-            told |= {"threshold": parse_number(cell, row.spot.at(name))} if cell.strip() else {}
-        elif name == "__metric":
-            metric = {"metric": cell} if cell else {}
-        elif not name.startswith("__metadata"):
-            raise InvalidRequest(f"{row.spot}: the column {clip(name)} has no counterpart; leave it out")
-    return told | {"vars": variables, "assert": list(_configured(asserted, thresholds, row.spot, metric))}
-
-
-def _configured(
-    asserted: dict[str, dict[str, JsonValue]], thresholds: dict[str, JsonValue], where: Spot, metric: dict[str, JsonValue]
-) -> Iterator[JsonValue]:
-    """Yield the assertions, each with the threshold that a column of its own gives it."""
-    names = ("__expected", "__expected1")  # two names of one column
-    for column, told in asserted.items():
-        own = next((thresholds.pop(name) for name in (column, *(names if column in names else ())) if name in thresholds), None)
-        yield told | metric | ({} if own is None else {"threshold": own})
-    if left := next(iter(thresholds), None):
-        raise InvalidRequest(f"{where}: a threshold for {left}, and nothing is expected there; leave it out, or write what is")
-
-
-def _assertion(text: str, where: Spot) -> dict[str, JsonValue]:
-    """Return what a cell says, `contains: 5 days`; a text without a type is what the output has to equal."""
-    found = _ASSERTION.fullmatch(text)
-    kind = _OTHER_NAMES.get(found["type"], found["type"]) if found else ""
-    if found is None or kind.removeprefix("not-") not in _TYPES:
-        return {"type": "equals", "value": text}
-    value = (found["value"] or "").strip()
-    threshold = {} if found["threshold"] is None else {"threshold": parse_number(found["threshold"], where)}
-    return {"type": kind, **({"value": value} if value else {}), **threshold}
-
-
-_DEFAULTS = {"vars", "assert", "threshold", "options", "metadata"}
-_TEST = _DEFAULTS | {"description", "providerOutput"}
+_DEFAULT_KEYS = {"vars", "assert", "threshold", "options", "metadata"}
+_TEST_KEYS = _DEFAULT_KEYS | {"description", "providerOutput"}
 _TEST_OPTIONS = {"provider", "rubricPrompt", "disableVarExpansion"}
 _CODE = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".py", ".rb")
 
@@ -228,19 +266,19 @@ class PromptfooTests:
 
     folder: Path
     templates: Mapping[str, JsonValue]
-    """Assertions by the names under which tests refer to them."""
+    """The `assertionTemplates` by name."""
     expands: bool = True
-    """False: a list of texts among the variables is one value."""
+    """Whether a variable with a list of texts makes a test for each of them; else the list is one value."""
 
     def defaults(self, value: JsonValue, where: Spot) -> Defaults:
-        """Return what holds for all tests.
+        """Return the settings of all tests.
 
         Raises:
-            InvalidRequest: Something in it has no counterpart.
+            InvalidRequest: Something in `defaultTest` has no counterpart.
         """
-        told = self._followed(as_object(resolve_files(value, self.folder, where) if is_file(value) else value, where), _DEFAULTS, where)
+        raw = self._resolve(as_object(resolve_files(value, self.folder, where) if is_file(value) else value, where), _DEFAULT_KEYS, where)
         try:
-            return Defaults.model_validate(told)
+            return Defaults.model_validate(raw)
         except ValidationError as error:
             raise refused(error, where) from None
 
@@ -248,58 +286,56 @@ class PromptfooTests:
         """Yield the tests, one for each combination of variables that are lists.
 
         Raises:
-            InvalidRequest: Something in them has no counterpart.
+            InvalidRequest: Something in a test has no counterpart.
         """
-        for at, each in enumerate(value if isinstance(value, list) else [value]):
+        for at, test in enumerate(value if isinstance(value, list) else [value]):
             spot = where.at(at) if isinstance(value, list) else where
-            if isinstance(each, str):
-                for path in find_files(each, self.folder, spot):
+            if isinstance(test, str):
+                for path in find_files(test, self.folder, spot):
                     for row in read_rows(path):
-                        yield from self._tested(parse_cells(row) if row.table else row.value, row.spot, recorded=row.table)
+                        yield from self._expand(parse_cells(row) if row.table else row.value, row.spot, recorded=row.table)
             else:
-                yield from self._tested(as_object(each, spot), spot)
+                yield from self._expand(as_object(test, spot), spot)
 
-    def _tested(self, value: dict[str, JsonValue], where: Spot, *, recorded: bool = False) -> Iterator[LocatedTest]:
-        told = dict(value) if recorded else self._followed(value, _TEST, where)
-        refuse_number(told.get("providerOutput"), where)
-        output = {"output": told.pop("providerOutput")} if "providerOutput" in told else {}
+    def _expand(self, value: dict[str, JsonValue], where: Spot, *, recorded: bool = False) -> Iterator[LocatedTest]:
+        raw = dict(value) if recorded else self._resolve(value, _TEST_KEYS, where)
+        refuse_number(raw.get("providerOutput"), where)
+        output = {"output": raw.pop("providerOutput")} if "providerOutput" in raw else {}
         expands = self.expands and not as_object(value.get("options"), where).get("disableVarExpansion")
-        for variables in _combinations(as_object(told.get("vars"), where.at("vars")), expands=expands):
+        for variables in _combinations(as_object(raw.get("vars"), where.at("vars")), expands=expands):
             try:
-                yield LocatedTest(SuiteTest.model_validate(told | output | {"vars": variables}), where)
+                yield LocatedTest(SuiteTest.model_validate(raw | output | {"vars": variables}), where)
             except ValidationError as error:
                 raise refused(error, where) from None
 
-    def _followed(self, value: dict[str, JsonValue], known: set[str], where: Spot) -> dict[str, Any]:
+    def _resolve(self, value: dict[str, JsonValue], known: set[str], where: Spot) -> dict[str, Any]:
         refuse_others(value, known, where)
-        told: dict[str, Any] = {key: item for key, item in value.items() if key != "metadata"}
-        options = as_object(told.get("options"), where.at("options"))
+        raw: dict[str, Any] = {key: item for key, item in value.items() if key != "metadata"}
+        options = as_object(raw.get("options"), where.at("options"))
         refuse_others(options, _TEST_OPTIONS, where.at("options"))
-        _refuse_code(told, where)
-        read = {
-            key: resolve_files(told[key], self.folder, where.at(key)) for key in ("vars", "assert", "options") if told.get(key) is not None
-        }
+        _refuse_code(raw, where)
+        named = [key for key in ("vars", "assert", "options") if raw.get(key) is not None]
+        read = {key: resolve_files(raw[key], self.folder, where.at(key)) for key in named}
         if isinstance(read.get("options"), dict):
             read["options"] = {key: item for key, item in as_object(read["options"], where).items() if key != "disableVarExpansion"}
         _refuse_templates(as_object(read.get("vars"), where.at("vars")), where.at("vars"))
         if "assert" in read:
-            read["assert"] = [
-                self._resolved(each, where.at("assert", at)) for at, each in enumerate(as_list(read["assert"], where.at("assert")))
-            ]
-        return told | read
+            place = where.at("assert")
+            read["assert"] = [self._resolve_reference(value, place.at(at)) for at, value in enumerate(as_list(read["assert"], place))]
+        return raw | read
 
-    def _resolved(self, value: JsonValue, where: Spot) -> JsonValue:
+    def _resolve_reference(self, value: JsonValue, where: Spot) -> JsonValue:
         """Return an assertion, or the template that it refers to."""
-        told = as_object(value, where)
-        if "assert" in told:
-            inner = as_list(told["assert"], where.at("assert"))
-            return told | {"assert": [self._resolved(each, where.at("assert", at)) for at, each in enumerate(inner)]}
-        if "$ref" not in told:
-            return told
-        name = str(told["$ref"]).removeprefix(_REFERENCE)
+        fields = as_object(value, where)
+        if "assert" in fields:
+            inner = as_list(fields["assert"], where.at("assert"))
+            return fields | {"assert": [self._resolve_reference(assertion, where.at("assert", at)) for at, assertion in enumerate(inner)]}
+        if "$ref" not in fields:
+            return fields
+        name = str(fields["$ref"]).removeprefix(_REFERENCE)
         if name not in self.templates:
-            raise InvalidRequest(f"{where}: {clip(str(told['$ref']))} is not among the assertionTemplates; write the assertion out")
-        rest = {key: item for key, item in told.items() if key != "$ref"}
+            raise InvalidRequest(f"{where}: {clip(str(fields['$ref']))} is not among the assertionTemplates; write the assertion out")
+        rest = {key: item for key, item in fields.items() if key != "$ref"}
         return as_object(self.templates[name], where) | rest
 
 
@@ -327,106 +363,70 @@ def _combinations(variables: Mapping[str, JsonValue], *, expands: bool) -> Itera
         yield dict(zip(variables, combination, strict=True))
 
 
-_OWN = {"providers", "targets", "defaultTest", "evaluateOptions", "scenarios", "assertionTemplates", "outputPath"}
-"""Keys that make a file promptfoo's, where none of ours is in it."""
-
-_OURS = {"generators", "grader", "rubric", "defaults"}
-_TAKEN = _OWN - {"scenarios"} | {"description", "prompts", "tests"}
-_PASSED_OVER = {"$schema", "tags", "metadata", "sharing", "writeLatestResults"}
-_OPTIONS = {"maxConcurrency": "concurrency", "repeat": "repeat", "cache": "cache"}
-_OPTIONS_PASSED_OVER = {"showProgressBar", "generateSuggestions", "delay"}
-
-
-@dataclass(frozen=True)
-class _Config:
-    """A configuration, as it was read."""
-
-    value: dict[str, JsonValue]
-    path: Path
-    spot: Spot
-
-    def at(self, key: str) -> tuple[JsonValue, Spot]:
-        """Return what stands under a key, and where."""
-        return self.value.get(key), self.spot.at(key)
+_EXPECTED = re.compile(r"__expected\d*")
+_CONFIG = re.compile(r"__config:(?P<column>__expected\d*):threshold")
+_ASSERTION = re.compile(r"(?P<type>(?:not-)?[a-z][a-z-]*)(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>.*))?", re.DOTALL)
+_OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
+_TYPES = {
+    *("agent-rubric", "answer-relevance", "bleu", "classifier", "contains", "contains-all", "contains-any", "contains-html"),
+    *("contains-json", "contains-sql", "contains-xml", "context-faithfulness", "context-recall", "context-relevance"),
+    *("conversation-relevance", "cost", "equals", "factuality", "finish-reason", "g-eval", "gleu", "guardrails", "icontains"),
+    *("icontains-all", "icontains-any", "is-html", "is-json", "is-refusal", "is-sql", "is-valid-function-call"),
+    *("is-valid-openai-function-call", "is-valid-openai-tools-call", "is-xml", "javascript", "latency", "levenshtein"),
+    *("llm-rubric", "pi", "meteor", "model-graded-closedqa", "model-graded-factuality", "moderation", "perplexity"),
+    *("perplexity-score", "python", "regex", "rouge-n", "ruby", "similar", "starts-with", "tool-call-f1", "skill-used"),
+    *("search-rubric", "webhook", "word-count"),
+}
+"""The types that a cell may begin with; a type without a counterpart is refused by its name."""
 
 
-def is_promptfoo(path: Path, value: Mapping[str, JsonValue]) -> bool:
-    """Tell whether a file is promptfoo's, by its name or its keys."""
-    return path.stem.startswith("promptfooconfig") or (not _OWN.isdisjoint(value) and _OURS.isdisjoint(value))
-
-
-def build_promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Spot, flags: SuiteFlags) -> Suite:
-    """Return a configuration as a suite.
+def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
+    """Parse a row of CSV into a raw test.
 
     Raises:
-        InvalidRequest: Something in it has no counterpart, or is wrong.
+        InvalidRequest: A column or an assertion has no counterpart.
     """
-    refuse_others(value, _TAKEN | _PASSED_OVER, spot)
-    config = _Config(value, path, spot)
-    settings, repeat = _settings(config)
-    name = value.get("description")
-    if flags.scripted:
-        existing((flags.scripted,), "scripted")
-    return Suite(
-        name=name[:200] if isinstance(name, str) and name.strip() else None,
-        path=path,
-        settings=settings,
-        tools=existing(flags.tools, "tools"),
-        scripted=flags.scripted,
-        outputs=tuple(_outputs(config)),
-        told=tuple(_notes(config)),
-        plan=_plan(config, flags, repeat),
-        flags=flags,
-    )
+    fields: dict[str, JsonValue] = {}
+    variables: dict[str, JsonValue] = {}
+    assertions: dict[str, dict[str, JsonValue]] = {}
+    thresholds: dict[str, JsonValue] = {}
+    metric: dict[str, JsonValue] = {}
+    for name, cell in ((name, str(cell)) for name, cell in row.value.items()):
+        if not name.startswith("__"):
+            variables[name] = cell
+        elif _EXPECTED.fullmatch(name):
+            assertions |= {name: _parse_assertion(cell.strip(), row.spot.at(name))} if cell.strip() else {}
+        elif config := _CONFIG.fullmatch(name):
+            thresholds |= {config["column"]: parse_number(cell, row.spot.at(name))} if cell.strip() else {}
+        elif name in {"__description", "__providerOutput"}:
+            fields |= {name.removeprefix("__"): cell} if cell else {}
+        elif name == "__threshold":
+            fields |= {"threshold": parse_number(cell, row.spot.at(name))} if cell.strip() else {}
+        elif name == "__metric":
+            metric = {"metric": cell} if cell else {}
+        elif not name.startswith("__metadata"):
+            raise InvalidRequest(f"{row.spot}: the column {clip(name)} has no counterpart; leave it out")
+    return fields | {"vars": variables, "assert": list(_with_thresholds(assertions, thresholds, row.spot, metric))}
 
 
-def _plan(config: _Config, flags: SuiteFlags, repeat: int) -> Plan:
-    folder = config.path.parent
-    tests, where = config.at("tests")
-    default, place = config.at("defaultTest")
-    options = as_object(as_object(default, place).get("options"), place.at("options")) if isinstance(default, dict) else {}
-    reader = PromptfooTests(folder, as_object(*config.at("assertionTemplates")), expands=not options.get("disableVarExpansion"))
-    defaults = reader.defaults(default, place)
-    providers = "targets" if "targets" in config.value else "providers"
-    given: JsonValue = [{}] if tests is None else tests
-    return Plan(
-        prompts=parse_prompts(config.value.get("prompts"), folder, config.spot.at("prompts")),
-        drafters=parse_generators(*config.at(providers)),
-        defaults=defaults,
-        rubrics=CaseRubrics(defaults, place, grader_given=flags.grader is not None),
-        tests=lambda: reader.tests(given, where),
-        roles=SuiteModels(scripted=flags.scripted is not None),
-        repeat=flags.repeat or repeat,
-        grader=parse_grader(flags.grader),
-        loop=flags.loop,
-    )
+def _with_thresholds(
+    assertions: dict[str, dict[str, JsonValue]], thresholds: dict[str, JsonValue], where: Spot, metric: dict[str, JsonValue]
+) -> Iterator[JsonValue]:
+    """Yield the assertions, each with the threshold from the column that configures it."""
+    names = ("__expected", "__expected1")  # two names of one column
+    for column, assertion in assertions.items():
+        own = next((thresholds.pop(name) for name in (column, *(names if column in names else ())) if name in thresholds), None)
+        yield assertion | metric | ({} if own is None else {"threshold": own})
+    if left := next(iter(thresholds), None):
+        raise InvalidRequest(f"{where}: a threshold for {left}, which has no assertion; remove the threshold, or write the assertion")
 
 
-def _settings(config: _Config) -> tuple[SuiteSettings, int]:
-    """Return what `evaluateOptions` says of a batch, and how often each case is run."""
-    value, where = config.at("evaluateOptions")
-    told = as_object(value, where)
-    refuse_others(told, {*_OPTIONS, *_OPTIONS_PASSED_OVER}, where)
-    raw = {ours: told[theirs] for theirs, ours in _OPTIONS.items() if told.get(theirs) is not None}
-    repeat = raw.pop("repeat", 1)
-    if not isinstance(repeat, int) or not 1 <= repeat <= 100:  # noqa: PLR2004 - as in a suite of ours
-        raise InvalidRequest(f"{where.at('repeat')}: {clip(str(repeat))} is no number from 1 to 100")
-    try:
-        return SuiteSettings.model_validate(raw), repeat
-    except ValidationError as error:
-        theirs = next(name for name, ours in _OPTIONS.items() if ours == error.errors()[0]["loc"][0])
-        raise InvalidRequest(f"{where.at(theirs)}: {explain(error).partition(': ')[2]}") from None
-
-
-def _outputs(config: _Config) -> Iterator[Path]:
-    value, where = config.at("outputPath")
-    for each in value if isinstance(value, list) else [] if value is None else [value]:
-        if not isinstance(each, str):
-            raise InvalidRequest(f"{where}: {clip(str(each))} is no path; write the file's name")
-        yield config.path.parent / each
-
-
-def _notes(config: _Config) -> Iterator[str]:
-    options = as_object(*config.at("evaluateOptions"))
-    for name in [*sorted(_PASSED_OVER & set(config.value) - {"$schema"}), *sorted(_OPTIONS_PASSED_OVER & set(options))]:
-        yield f"{config.path.name}: {name} has no effect here"
+def _parse_assertion(text: str, where: Spot) -> dict[str, JsonValue]:
+    """Parse a cell such as `contains: 5 days`; a text without a type is the expected output."""
+    match = _ASSERTION.fullmatch(text)
+    kind = _OTHER_NAMES.get(match["type"], match["type"]) if match else ""
+    if match is None or kind.removeprefix("not-") not in _TYPES:
+        return {"type": "equals", "value": text}
+    value = (match["value"] or "").strip()
+    threshold = {} if match["threshold"] is None else {"threshold": parse_number(match["threshold"], where)}
+    return {"type": kind, **({"value": value} if value else {}), **threshold}

@@ -1,4 +1,4 @@
-"""The fields of a suite file."""
+"""The fields of a suite file, and the files that its values name."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,19 +20,19 @@ from gradeloop.grading.checks import KINDS
 from gradeloop.text import clip
 
 
-def _grader(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+def _wrap_model(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
     return {"model": value} if isinstance(value, str) or (isinstance(value, dict) and "id" in value) else value
 
 
 def refuse_unclear_name(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-    """Refuse a name that could not be told from another one, or not be typed."""
+    """Refuse a name that is empty, has several lines, or has white space around it."""
     if isinstance(value, str) and (not value or value != value.strip() or len(value.splitlines()) > 1):
         raise ValueError(f"{clip(value)} is no name; write one line without white space around it")
     return value
 
 
-GraderSetting = Annotated[Grader, BeforeValidator(_grader, json_schema_input_type=ModelSpec | Grader)]
-"""A model as text or object, or all that a thread's grader may have."""
+GraderSetting = Annotated[Grader, BeforeValidator(_wrap_model, json_schema_input_type=ModelSpec | Grader)]
+"""A grader as in a thread's request, or its model alone, as text or object."""
 
 Assertions = Annotated[
     tuple[JsonValue, ...],
@@ -139,7 +139,7 @@ Label = Annotated[str, Field(max_length=100), BeforeValidator(refuse_unclear_nam
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-def _listed(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+def _wrap_in_list(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
     return [value] if isinstance(value, str | dict) else value
 
 
@@ -190,11 +190,11 @@ class NamedGenerator(OrText, Generator):
         return Generator.model_construct(**{name: getattr(self, name) for name in Generator.model_fields})
 
 
-def _is_file(value: Any) -> str:  # noqa: ANN401 - raw input of any shape
+def _file_or_test(value: Any) -> str:  # noqa: ANN401 - raw input of any shape
     return "<file>" if isinstance(value, str) else "<test>"
 
 
-TestOrFile = Annotated[Annotated[str, Tag("<file>")] | Annotated[SuiteTest, Tag("<test>")], Discriminator(_is_file)]
+TestOrFile = Annotated[Annotated[str, Tag("<file>")] | Annotated[SuiteTest, Tag("<test>")], Discriminator(_file_or_test)]
 
 
 class SuiteSettings(Strict):
@@ -228,14 +228,14 @@ class SuiteSettings(Strict):
 
 
 class SuiteFile(SuiteSettings):
-    """The whole file."""
+    """A suite file."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """The name that its batches carry."""
-    prompts: Annotated[tuple[Prompt, ...], BeforeValidator(_listed, json_schema_input_type=Prompt | tuple[Prompt, ...])] = ()
+    prompts: Annotated[tuple[Prompt, ...], BeforeValidator(_wrap_in_list, json_schema_input_type=Prompt | tuple[Prompt, ...])] = ()
     """Prompts as text, messages, or `file://` files of them; left out when every test has an `output`."""
     generators: Annotated[
-        tuple[NamedGenerator, ...], BeforeValidator(_listed, json_schema_input_type=NamedGenerator | tuple[NamedGenerator, ...])
+        tuple[NamedGenerator, ...], BeforeValidator(_wrap_in_list, json_schema_input_type=NamedGenerator | tuple[NamedGenerator, ...])
     ] = ()
     """The models, activities or workflows that draft; every test becomes one case per generator."""
     grader: GraderSetting | None = None
@@ -244,7 +244,9 @@ class SuiteFile(SuiteSettings):
     """The rubric of all tests; short for `defaults.rubric`."""
     defaults: Defaults = Defaults()
     """Settings of every test, which a test may override."""
-    tests: Annotated[tuple[TestOrFile, ...], BeforeValidator(_listed, json_schema_input_type=TestOrFile | tuple[TestOrFile, ...])] = ()
+    tests: Annotated[
+        tuple[TestOrFile, ...], BeforeValidator(_wrap_in_list, json_schema_input_type=TestOrFile | tuple[TestOrFile, ...])
+    ] = ()
     """Tests, and CSV, JSONL, JSON or YAML files of tests, relative to this file."""
     loop: bool = False
     """Whether the generator revises its draft by the grader's feedback; short for `defaults.loop`."""
@@ -252,7 +254,7 @@ class SuiteFile(SuiteSettings):
     """How many drafts a case with `loop` may take at most."""
     repeat: Annotated[int, Field(ge=1, le=100)] = 1
     """How many times every case is drafted and judged."""
-    tools: Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])] = ()
+    tools: Annotated[tuple[str, ...], BeforeValidator(_wrap_in_list, json_schema_input_type=str | tuple[str, ...])] = ()
     """Python files of evidence tools and checks, relative to this file."""
     scripted: str | None = None
     """A file of replies for the provider `scripted`, relative to this file."""
@@ -260,7 +262,7 @@ class SuiteFile(SuiteSettings):
     @model_validator(mode="after")
     def _says_it_once(self) -> "SuiteFile":
         if self.rubric is not None and (self.defaults.rubric is not None or self.defaults.assertions):
-            raise ValueError("rubric: defaults says how tests are judged, too; keep one of them")
+            raise ValueError("rubric: defaults has a rubric or assert, too; keep one of them")
         return self
 
 
@@ -273,15 +275,15 @@ def is_file(value: JsonValue) -> bool:
 
 
 def file_path(value: JsonValue, folder: Path) -> Path:
-    """Return the path that a `file://` text names."""
+    """Return the path that a `file://` text names, relative to a folder."""
     return folder / str(value).removeprefix(FILE)
 
 
 def read_text(path: Path, where: Spot) -> str:
-    """Return a file's text.
+    """Read a text file.
 
     Raises:
-        InvalidRequest: It is not there, no UTF-8, or larger than a message.
+        InvalidRequest: The file does not exist, is no UTF-8, or is larger than a message.
     """
     try:
         with path.open("rb") as file:
@@ -296,7 +298,7 @@ def read_text(path: Path, where: Spot) -> str:
 
 
 def resolve_files(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
-    """Return JSON with what stands in the files that its texts name.
+    """Return JSON with the contents of the files that its `file://` texts name.
 
     Raises:
         InvalidRequest: A file cannot be read.
@@ -312,26 +314,26 @@ def resolve_files(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
 
 
 def resolve_test(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
-    """Return a raw test, or defaults, with what stands in the files that it names; its output is data.
+    """Return a raw test, or defaults, with the contents of the files that it names; its output is data.
 
     Raises:
-        InvalidRequest: A file cannot be read, or a rubric is none.
+        InvalidRequest: A file cannot be read, or the rubric is invalid.
     """
     if not isinstance(value, dict):
         return value
-    told = {
+    resolved = {
         key: resolve_files(item, folder, where.at(key)) if key in {"assert", "options", "vars"} else item for key, item in value.items()
     }
-    return told | resolve_rubric(told, folder, where)
+    return resolved | resolve_rubric(resolved, folder, where)
 
 
-def resolve_rubric(told: dict[str, JsonValue], folder: Path, where: Spot) -> dict[str, JsonValue]:
-    """Return the rubric of an object that has one, read from its file where it names one.
+def resolve_rubric(raw: dict[str, JsonValue], folder: Path, where: Spot) -> dict[str, JsonValue]:
+    """Return `{"rubric": ...}` of an object that has one, read from the file that it names; else an empty object.
 
     Raises:
-        InvalidRequest: It is none; with line and column.
+        InvalidRequest: The rubric is invalid; the message names line and column.
     """
-    rubric = told.get("rubric")
+    rubric = raw.get("rubric")
     if rubric is None:
         return {}
     if is_file(rubric):
@@ -342,19 +344,21 @@ def resolve_rubric(told: dict[str, JsonValue], folder: Path, where: Spot) -> dic
 
 
 def resolve_prompts(value: JsonValue, folder: Path, where: Spot) -> Iterator[JsonValue]:
-    """Yield raw prompts, those in files read: JSON and YAML as messages, all else as text; each has its file's name as label.
+    """Yield raw prompts; files are read, JSON and YAML as messages, all else as text, and give the prompt its label.
 
     Raises:
         InvalidRequest: A file cannot be read.
     """
-    for at, each in enumerate(value if isinstance(value, list) else [value]):
-        label = {"label": each["label"]} if isinstance(each, dict) and each.get("label") is not None else {}
-        inside = next((each[key] for key in ("text", "messages") if is_file(each.get(key))), None) if isinstance(each, dict) else each
-        if not is_file(inside):
-            yield each
+    for at, prompt in enumerate(value if isinstance(value, list) else [value]):
+        label = {"label": prompt["label"]} if isinstance(prompt, dict) and prompt.get("label") is not None else {}
+        named = (
+            next((prompt[key] for key in ("text", "messages") if is_file(prompt.get(key))), None) if isinstance(prompt, dict) else prompt
+        )
+        if not is_file(named):
+            yield prompt
             continue
-        path = file_path(inside, folder)
-        read = read_yaml(path, "the prompt") if path.suffix in YAML_SUFFIXES else read_text(path, where.at(at))
-        if not isinstance(read, str | list):
+        path = file_path(named, folder)
+        content = read_yaml(path, "the prompt") if path.suffix in YAML_SUFFIXES else read_text(path, where.at(at))
+        if not isinstance(content, str | list):
             raise InvalidRequest(f"{where.at(at)}: the prompt {clip(str(path))} is no list of messages; write [{{role, content}}]")
-        yield {"label": path.stem, "text" if isinstance(read, str) else "messages": read, **label}
+        yield {"label": path.stem, "text" if isinstance(content, str) else "messages": content, **label}

@@ -1,4 +1,4 @@
-"""Which Temporal server to use, the client for it, and where large payloads go."""
+"""The Temporal server to use, the client for it, and the storage of large payloads."""
 
 import asyncio
 import dataclasses
@@ -34,18 +34,18 @@ from gradeloop.temporal.server import NAMESPACE, ensure_server, running_server
 
 VARIABLE = "GRADELOOP_STORAGE"
 THRESHOLD = 256 * 1024
-"""Payloads from this size on are stored outside: below every limit of the server, above what an ordinary run produces."""
+"""The size from which payloads are stored outside: below every limit of the server, above the payloads of an ordinary run."""
 
 
 class SharedPayloadConverter(PydanticPayloadConverter):
-    """The pydantic converter, made once a process: with external storage the SDK asks for a new one at every call."""
+    """The pydantic converter, created once a process: with external storage the SDK asks for a new one at every call."""
 
-    _made: ClassVar[Self | None] = None
+    _instance: ClassVar[Self | None] = None
 
     def __new__(cls) -> Self:
-        """Return the one that there is, which has learned the types."""
-        cls._made = cls._made or super().__new__(cls)
-        return cls._made
+        """Return the one instance, whose caches of types are warm."""
+        cls._instance = cls._instance or super().__new__(cls)
+        return cls._instance
 
     def __init__(self) -> None:
         if not hasattr(self, "converters"):
@@ -53,7 +53,7 @@ class SharedPayloadConverter(PydanticPayloadConverter):
 
 
 class LocalFolder(StorageDriver):
-    """Payloads as files named by their sha256, for servers and workers on one machine; nothing is ever deleted."""
+    """Payloads as files named by their sha256, for servers and workers on one machine; no file is ever deleted."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -93,18 +93,18 @@ class LocalFolder(StorageDriver):
         return self._folder / name[:2] / name
 
 
-async def converter(url: str | None) -> DataConverter:
-    """Return the data converter of every client and worker, with external storage where `url` names one.
+async def build_converter(url: str | None) -> DataConverter:
+    """Build the data converter of clients and workers, with external storage if `url` names one.
 
     Args:
         url: `file:///folder`, `s3://bucket` or `gs://bucket`; the buckets' credentials come from the environment.
 
     Raises:
-        InvalidRequest: It is none of these, or its package is not installed.
+        InvalidRequest: The URL is none of these, or its package is not installed.
     """
     if not url:
         return pydantic_data_converter
-    driver = await _driver(url)
+    driver = await _build_driver(url)
     return dataclasses.replace(
         pydantic_data_converter,
         payload_converter_class=SharedPayloadConverter,
@@ -112,13 +112,13 @@ async def converter(url: str | None) -> DataConverter:
     )
 
 
-async def _driver(url: str) -> StorageDriver:
+async def _build_driver(url: str) -> StorageDriver:
     parts = urlsplit(url)
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         return LocalFolder(Path(unquote(parts.path)))
     if parts.scheme in {"s3", "gs"} and parts.netloc and parts.path in {"", "/"}:
         try:
-            return await (_s3(parts.netloc) if parts.scheme == "s3" else _gcs(parts.netloc))
+            return await (_build_s3_driver(parts.netloc) if parts.scheme == "s3" else _build_gcs_driver(parts.netloc))
         except ImportError as error:
             package = "aioboto3" if parts.scheme == "s3" else "gcloud-aio-storage"
             raise InvalidRequest(
@@ -127,7 +127,7 @@ async def _driver(url: str) -> StorageDriver:
     raise InvalidRequest(f"{VARIABLE}={url!r} names no storage; write file:///folder, s3://bucket or gs://bucket")
 
 
-async def _s3(bucket: str) -> StorageDriver:
+async def _build_s3_driver(bucket: str) -> StorageDriver:
     import aioboto3  # type: ignore[import-not-found,unused-ignore]  # an optional package
     from temporalio.contrib.aws.s3driver import S3StorageDriver
     from temporalio.contrib.aws.s3driver.aioboto3 import new_aioboto3_client
@@ -136,7 +136,7 @@ async def _s3(bucket: str) -> StorageDriver:
     return S3StorageDriver(new_aioboto3_client(client), bucket)
 
 
-async def _gcs(bucket: str) -> StorageDriver:
+async def _build_gcs_driver(bucket: str) -> StorageDriver:
     from gcloud.aio.storage import Storage  # type: ignore[import-not-found,unused-ignore]  # an optional package
     from temporalio.contrib.gcp.gcsdriver import GCSStorageDriver
     from temporalio.contrib.gcp.gcsdriver.gcloud_aio import new_gcloud_aio_client
@@ -153,19 +153,19 @@ REFUSED = {RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}
 
 @dataclass(frozen=True)
 class Connection:
-    """A Temporal server and namespace, and what it takes to get in."""
+    """A Temporal server and namespace, and the credentials for it."""
 
     address: str
     namespace: str
     embedded: bool
     ui: str | None
-    """The web UI's address, where we know it."""
+    """The web UI's address; None if it is unknown."""
     options: ClientConnectConfig = field(default_factory=ClientConnectConfig, repr=False, hash=False)
-    """TLS, API key and gRPC metadata, out of sight of every repr."""
+    """TLS, API key and gRPC metadata; no repr shows them."""
 
 
 async def find() -> Connection:
-    """Return the server that Temporal's environment or profile names, else the embedded one, started if need be.
+    """Return the server that Temporal's environment or profile names, else the embedded one, started if it does not run.
 
     Raises:
         InvalidRequest: The environment or the profile is malformed.
@@ -187,7 +187,7 @@ async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> C
     """Return a client that reached the server and its namespace within `seconds`.
 
     Raises:
-        ServerUnreachable: Nobody answers, it is no Temporal server, or it refuses us.
+        ServerUnreachable: No Temporal server answers, or it refuses the credentials.
     """
     silence = f"No Temporal server answers at {connection.address!r}"
     try:
@@ -196,20 +196,20 @@ async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> C
     except TimeoutError as error:
         raise ServerUnreachable(f"{silence} within {seconds:.0f} s; {_cure(connection)}") from error
     except (RuntimeError, ValueError) as error:
-        raise ServerUnreachable(f"{silence}{_reason(error)}; {_cure(connection)}") from error
+        raise ServerUnreachable(f"{silence}{_transport_reason(error)}; {_cure(connection)}") from error
     except RPCError as error:
         raise ServerUnreachable(_refusal(connection, error)) from error
 
 
 def storage_url(connection: Connection) -> str | None:
-    """Return where large payloads go: as GRADELOOP_STORAGE says, or a folder beside the embedded server's database."""
+    """Return the URL of the storage for large payloads: GRADELOOP_STORAGE, or a folder beside the embedded server's database."""
     if named := os.environ.get(VARIABLE):
         return named
-    return (state_folder() / "payloads").as_uri() if is_ours(connection) else None
+    return (state_folder() / "payloads").as_uri() if is_embedded(connection) else None
 
 
-def is_ours(connection: Connection) -> bool:
-    """Tell whether the server is the embedded one, by whatever name it was found."""
+def is_embedded(connection: Connection) -> bool:
+    """Return whether the server is the embedded one, even if the environment names its address."""
     return connection.embedded or ((server := running_server()) is not None and server.address == connection.address)
 
 
@@ -217,7 +217,7 @@ async def _dial(connection: Connection) -> Client:
     client = await Client.connect(
         connection.address,
         namespace=connection.namespace,
-        data_converter=await converter(storage_url(connection)),
+        data_converter=await build_converter(storage_url(connection)),
         runtime=client_runtime(),
         **connection.options,  # type: ignore[misc]  # address and namespace were taken out
     )
@@ -238,10 +238,10 @@ def _cure(connection: Connection) -> str:
     return "end it with `gradeloop dev stop` and try again" if connection.embedded else CURE
 
 
-def _reason(error: Exception) -> str:
-    """Pick the operating system's words out of the transport's nested report."""
-    words: list[str] = re.findall(r'(?:message|error): "([^"]+)"', str(error))
-    return f" ({words[-1][0].lower()}{words[-1][1:]})" if words else ""
+def _transport_reason(error: Exception) -> str:
+    """Return the operating system's message out of the transport's nested report."""
+    messages: list[str] = re.findall(r'(?:message|error): "([^"]+)"', str(error))
+    return f" ({messages[-1][0].lower()}{messages[-1][1:]})" if messages else ""
 
 
 def _refusal(connection: Connection, error: RPCError) -> str:

@@ -1,4 +1,4 @@
-"""What gradeloop wants of a namespace: a year of retention where the server is embedded, and its search attributes."""
+"""The settings of a namespace: a year of retention on the embedded server, and the search attributes."""
 
 import asyncio
 import functools
@@ -31,7 +31,7 @@ def client_runtime() -> Runtime:
 
 
 async def probe(address: str, namespace: str, seconds: float) -> Client | None:
-    """Return a client of a server that answers within so many seconds; None where none does."""
+    """Return a client of the server; None if it does not answer within so many seconds."""
     try:
         async with asyncio.timeout(seconds):
             client = await Client.connect(address, namespace=namespace, runtime=client_runtime())
@@ -42,16 +42,19 @@ async def probe(address: str, namespace: str, seconds: float) -> Client | None:
 
 
 async def prepare(client: Client, seconds: float) -> str | None:
-    """Return the server's version once the namespace is as it should be; None where it is not yet, or does not answer."""
+    """Set the namespace up and return the server's version; None if the namespace is not ready yet, or the server does not answer."""
     try:
         async with asyncio.timeout(seconds):
-            await _retain(client)
-            return await _version(client) if await _registered(client) else None
+            await _set_retention(client)
+            known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+            if not set(SEARCH_ATTRIBUTES) <= set(known.custom_attributes):
+                return None
+            return (await client.workflow_service.get_system_info(GetSystemInfoRequest())).server_version
     except (RPCError, TimeoutError):
         return None
 
 
-async def _retain(client: Client) -> None:
+async def _set_retention(client: Client) -> None:
     found = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     if found.config.workflow_execution_retention_ttl.ToTimedelta() != RETENTION:
         kept = Duration()
@@ -60,17 +63,8 @@ async def _retain(client: Client) -> None:
         await client.workflow_service.update_namespace(UpdateNamespaceRequest(namespace=client.namespace, config=config))
 
 
-async def _registered(client: Client) -> bool:
-    known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-    return set(SEARCH_ATTRIBUTES) <= set(known.custom_attributes)
-
-
-async def _version(client: Client) -> str:
-    return (await client.workflow_service.get_system_info(GetSystemInfoRequest())).server_version
-
-
 async def register_search_attributes(client: Client) -> None:
-    """Create our search attributes where the namespace lacks them.
+    """Create the search attributes that the namespace lacks.
 
     Raises:
         WorkerFailed: The server refuses; the message holds the command to run instead.

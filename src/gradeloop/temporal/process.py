@@ -1,4 +1,4 @@
-"""Detached processes that a folder knows by their names: started once, found again, ended."""
+"""Detached processes with a record in a folder: started once, found again by name, stopped."""
 
 import asyncio
 import fcntl
@@ -25,18 +25,19 @@ LOCK_SECONDS = 100.0
 """How long a command waits while others start the same process: above the longest start, a worker's 60 s."""
 
 KILL_SECONDS = 5.0
+"""How long a killed process may take to be gone."""
 
-WORDS = 300
-"""Of a last line longer than this the end is shown: where a chain of causes names the first one."""
+LAST_LINE_CHARACTERS = 300
+"""The most characters of a log's last line in a message; a longer one loses its beginning, since a chain of causes ends with the first."""
 
 T = TypeVar("T")
 
 
 class Resident:
-    """A detached process that the state folder knows by a name: its record, log, lock and life mark.
+    """A detached process with a name: its record, log, lock and life mark in the state folder.
 
-    The life mark is a file that the process keeps locked through a descriptor it inherits: free the moment the process is gone, however
-    it went, so that no other program that got its pid since is taken for it.
+    The life mark is a file that the process keeps locked through a descriptor that it inherits: the lock is free the moment the process
+    is gone, so that no other program with the same pid is mistaken for it.
     """
 
     def __init__(self, folder: Path, name: str, failure: type[GradeloopError], title: str | None = None) -> None:
@@ -51,7 +52,7 @@ class Resident:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Keep every other command from starting or stopping this process."""
+        """Lock out every other command that starts or stops this process."""
         try:
             await (lock := AsyncFileLock(self._lock, timeout=LOCK_SECONDS)).acquire()
         except Timeout as error:
@@ -62,7 +63,7 @@ class Resident:
             await lock.release()
 
     def alive(self) -> bool:
-        """Tell whether the process runs: whether it holds its life mark."""
+        """Return whether the process runs: whether its life mark is locked."""
         with self._mark.open("ab") as mark:
             try:
                 fcntl.flock(mark, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -71,7 +72,7 @@ class Resident:
         return False
 
     def record(self) -> dict[str, JsonValue]:
-        """Return what was noted about the process, `pid` among it; empty where nothing readable was."""
+        """Return the facts of the process's record, with its `pid`; empty if there is no readable record."""
         try:
             found = json.loads(self.file.read_text())
         except (OSError, ValueError):
@@ -85,7 +86,7 @@ class Resident:
         draft.replace(self.file)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
-        """Start the process, detached, in a group of its own, and note its pid beside the facts."""
+        """Start the process, detached, in a group of its own, and write its pid and the facts to its record."""
         self.file.unlink(missing_ok=True)
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.unlink()
@@ -105,33 +106,33 @@ class Resident:
         threading.Thread(target=process.wait, daemon=True).start()
 
     async def until(self, probe: Callable[[], Awaitable[T | None]], seconds: float) -> T:
-        """Ask `probe` again and again, and return its first answer; a process that ends before, or takes longer, has failed."""
+        """Call `probe` again and again, and return its first answer; a process that ends before that, or takes longer, has failed."""
         deadline = time.monotonic() + seconds
         while True:
             alive = self.alive()
             if (answer := await probe()) is not None:
                 return answer
             if not alive:
-                raise self._failure(f"{self._title} ended before it was ready: {self.last_words()}")
+                raise self._failure(f"{self._title} ended before it was ready: {self.last_log_line()}")
             if time.monotonic() > deadline:
                 raise self._failure(f"{self._title} is not ready after {seconds:.0f} s; its log: {self.log}")
             await asyncio.sleep(0.02)
 
-    def last_words(self) -> str:
-        """Return the last line that the process wrote since its start, or the log that it left empty."""
+    def last_log_line(self) -> str:
+        """Return the last line that the process wrote since its start, or a sentence with the path of its empty log."""
         with suppress(OSError), self.log.open("rb") as log:
             log.seek(self._log_start)
             if lines := log.read().decode(errors="replace").strip().splitlines():
-                return lines[-1] if len(lines[-1]) <= WORDS else f"…{lines[-1][-WORDS:]}"
+                return lines[-1] if len(lines[-1]) <= LAST_LINE_CHARACTERS else f"…{lines[-1][-LAST_LINE_CHARACTERS:]}"
         return f"it wrote nothing to {self.log}"
 
     async def stop(self, grace: float) -> bool:
-        """End the process and its group, politely for `grace` seconds; False where none ran."""
+        """Terminate the process and its group, and kill them after `grace` seconds; return False if none ran."""
         if not self.alive():
             return False
         pid = self.record().get("pid")
         if not isinstance(pid, int):
-            raise self._failure(f"{self._title} runs, but {self.file} does not say its pid; end it by hand")
+            raise self._failure(f"{self._title} runs, but {self.file} does not have its pid; end it by hand")
         for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)):
             with suppress(ProcessLookupError):
                 os.killpg(pid, number)

@@ -1,4 +1,4 @@
-"""The embedded Temporal server: one a user, detached, its database in the state folder."""
+"""The embedded Temporal server: one detached process per user, with its database in the state folder."""
 
 import asyncio
 import os
@@ -21,19 +21,19 @@ from gradeloop.temporal.process import Resident
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-
 NAMESPACE = "default"
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 PROBE_SECONDS = 3.0
 PORT_TRIES = 20
-"""20 ms apart: a server that has just ended lets go of its port a moment after its life mark."""
+"""How often, 20 ms apart, the last port is tried: a server that has just ended releases its port a moment after its life mark."""
+
 START_TRIES = 3
-"""The server's inner ports are its own choice, and about one start in a hundred finds one of them taken."""
+"""How often a start is tried: the server chooses its inner ports itself, and about one start in a hundred finds one of them taken."""
 
 SQLITE_PRAGMAS = ("journal_mode=wal", "synchronous=NORMAL")
-"""34 workflows a second instead of 13; NORMAL survives a killed process, and loses the last instants at most when the power fails."""
+"""SQLite settings that serve 34 workflows a second instead of 13; NORMAL survives a killed process, not always a power failure."""
 
 DYNAMIC_CONFIG = (
     # The queue reader's cap of 20 a second makes every hop wait 50 ms.
@@ -42,7 +42,7 @@ DYNAMIC_CONFIG = (
     'history.timerProcessorMaxTimeShift="1ms"',
     # Without it, the tenants of a priority are served in the order of their calls.
     "matching.enableFairness=true",
-    # And fairness is kept within a partition of a queue alone, of which new calls would be spread over four.
+    # Fairness holds within one partition of a queue, and new calls would be spread over four.
     "matching.numTaskqueueWritePartitions=1",
 )
 
@@ -59,14 +59,14 @@ class ServerInfo:
     started: str
     """ISO 8601, UTC."""
     version: str | None = None
-    """The server's own; None until it is ready."""
+    """The server's version; None until it is ready."""
 
 
 def server_command(folder: Path, port: int, ui_port: int, *, time_skipping: bool = False) -> list[str]:
     """Return the command that runs the server on a database in `folder`."""
     from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 
-    command = [_binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--ui-port", str(ui_port)]
+    command = [_find_binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--ui-port", str(ui_port)]
     command += ["--db-filename", str(folder / "server.db"), "--log-level", "error"]
     for pragma in SQLITE_PRAGMAS:
         command += ["--sqlite-pragma", pragma]
@@ -78,9 +78,9 @@ def server_command(folder: Path, port: int, ui_port: int, *, time_skipping: bool
 
 
 def running_server() -> ServerInfo | None:
-    """Return the server that the state folder knows, ready or still starting; None where none runs."""
+    """Return the server that runs in the state folder, ready or still starting; None where none runs."""
     resident = _resident()
-    return _info(resident.record()) if resident.alive() else None
+    return _parse_info(resident.record()) if resident.alive() else None
 
 
 async def ensure_server(*, time_skipping: bool = False) -> ServerInfo:
@@ -90,15 +90,15 @@ async def ensure_server(*, time_skipping: bool = False) -> ServerInfo:
         ServerUnreachable: The binary is missing, or the server does not get ready.
     """
     info = running_server()
-    if info and info.version and await _answering(info):
+    if info and info.version and await _probe(info):
         return info
     resident = _resident()
     async with resident.alone():
-        return await _started(resident, START_TRIES, time_skipping=time_skipping)
+        return await _start_and_wait(resident, START_TRIES, time_skipping=time_skipping)
 
 
 async def stop_server() -> bool:
-    """End the user's server; False where none runs. Threads go on where they stood at its next start."""
+    """End the user's server; False where none runs. Threads continue at its next start."""
     resident = _resident()
     async with resident.alone():
         return await resident.stop(STOP_SECONDS)
@@ -108,32 +108,32 @@ def _resident() -> Resident:
     return Resident(state_folder(), "server", ServerUnreachable, "the embedded server")
 
 
-def _info(record: Mapping[str, JsonValue]) -> ServerInfo | None:
+def _parse_info(record: Mapping[str, JsonValue]) -> ServerInfo | None:
     try:
         return TypeAdapter(ServerInfo).validate_python(record)
     except ValidationError:
         return None
 
 
-async def _started(resident: Resident, tries: int, *, time_skipping: bool) -> ServerInfo:
-    """Start the server unless it runs, and again where somebody else was faster at one of its ports."""
+async def _start_and_wait(resident: Resident, tries: int, *, time_skipping: bool) -> ServerInfo:
+    """Start the server unless it runs, and again if another process took one of its ports first."""
     if not resident.alive():
         await _start(resident, time_skipping=time_skipping)
     try:
-        return await _ready(resident)
+        return await _wait_until_ready(resident)
     except ServerUnreachable as error:
         if resident.alive():
             raise ServerUnreachable(f"{error}; `gradeloop dev stop` ends it") from error
         if tries == 1 or "address already in use" not in str(error):
             raise
-    return await _started(resident, tries - 1, time_skipping=time_skipping)
+    return await _start_and_wait(resident, tries - 1, time_skipping=time_skipping)
 
 
 async def _start(resident: Resident, *, time_skipping: bool) -> None:
-    """Start the server where it listened last, so that running workers find it again; elsewhere if that is taken."""
-    last = _info(resident.record())
-    port = await _free_port(last.address if last else None)
-    ui_port = await _free_port(last.ui if last else None)
+    """Start the server on its last ports, so that running workers find it again; on free ones if those are taken."""
+    last = _parse_info(resident.record())
+    port = await _find_port(last.address if last else None)
+    ui_port = await _find_port(last.ui if last else None)
     facts: dict[str, JsonValue] = {
         "address": f"127.0.0.1:{port}",
         "ui": f"http://127.0.0.1:{ui_port}",
@@ -143,41 +143,37 @@ async def _start(resident: Resident, *, time_skipping: bool) -> None:
     resident.start(command, os.environ, facts)
 
 
-async def _ready(resident: Resident) -> ServerInfo:
-    info = _info(resident.record())
+async def _wait_until_ready(resident: Resident) -> ServerInfo:
+    info = _parse_info(resident.record())
     if info is None:
         raise ServerUnreachable(f"A server runs, but {resident.file} does not say where; end 'temporal server' by hand")
-    client = await resident.until(lambda: _answering(info), START_SECONDS)
-    version = await resident.until(lambda: _prepared(client), START_SECONDS)
+    from gradeloop.temporal.namespace import prepare
+
+    client = await resident.until(lambda: _probe(info), START_SECONDS)
+    version = await resident.until(lambda: prepare(client, PROBE_SECONDS), START_SECONDS)
     resident.note({**resident.record(), "version": version})
     return ServerInfo(info.address, info.ui, info.pid, info.started, version)
 
 
-async def _answering(info: ServerInfo) -> "Client | None":
-    # temporalio takes a quarter of a second to load, and `dev stop` needs none of it.
+async def _probe(info: ServerInfo) -> "Client | None":
+    # temporalio takes a quarter of a second to load, and to know whether a server runs needs none of it.
     from gradeloop.temporal.namespace import probe
 
     return await probe(info.address, NAMESPACE, PROBE_SECONDS)
 
 
-async def _prepared(client: "Client") -> str | None:
-    from gradeloop.temporal.namespace import prepare
-
-    return await prepare(client, PROBE_SECONDS)
-
-
-async def _free_port(last: str | None) -> int:
+async def _find_port(last: str | None) -> int:
     """Return the port of the address used last, unless it stays taken, else any free one."""
     wanted = int(last.rpartition(":")[2]) if last else 0
     for _ in range(PORT_TRIES):
-        if port := _bindable(wanted):
+        if port := _bindable_port(wanted):
             return port
         await asyncio.sleep(0.02)
-    return await _free_port(None)
+    return await _find_port(None)
 
 
-def _bindable(port: int) -> int | None:
-    """Return the port that a server may bind, where 0 wants any; None where somebody listens on it."""
+def _bindable_port(port: int) -> int | None:
+    """Return the port that a server can bind, any if 0 is wanted; None if another process listens on it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -188,7 +184,7 @@ def _bindable(port: int) -> int | None:
         return bound
 
 
-def _binary() -> str:
+def _find_binary() -> str:
     beside = os.pathsep.join([sysconfig.get_path("scripts"), str(Path(sys.executable).parent)])
     found = shutil.which("temporal", path=beside) or shutil.which("temporal")
     if not found:

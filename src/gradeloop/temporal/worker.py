@@ -1,4 +1,4 @@
-"""The worker that a command starts for itself: a detached process on a queue named from what it serves."""
+"""The worker that a command starts for itself: a detached process whose queue is named from its files, keys and server."""
 
 import asyncio
 import hashlib
@@ -29,11 +29,11 @@ PACKAGE = Path(__file__).parents[1]
 """The folder of the installed package `gradeloop`."""
 
 IDLE_SECONDS = 60
-"""The worker ends itself when its queue has had no open workflow for so long."""
+"""How long a worker's queue may have no open workflow before the worker ends itself."""
 
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
-"""Grace for a worker that is being replaced; it is idle, or its server is gone."""
+"""How long a worker that is being replaced has to stop; it is idle, or its server is gone."""
 
 PROVIDER_VARIABLES = (
     "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN",
@@ -42,7 +42,7 @@ PROVIDER_VARIABLES = (
 KINDS: dict[str, type[GradeloopError]] = {kind.__name__: kind for kind in (InvalidRequest, ServerUnreachable, WorkerFailed)}
 
 WORKER_POLL_SECONDS = 2.0
-"""How often the worker of a followed thread or batch is looked after."""
+"""The pause between two checks that the worker of a followed thread or batch lives."""
 
 OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
 """Task queues whose workers `gradeloop run` starts."""
@@ -52,17 +52,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What a worker serves: the files of its evidence tools, and the replies of the scripted provider."""
+    """The files that a worker is started with: evidence tools, settings, and the replies of the scripted provider."""
 
     tools: tuple[Path, ...] = ()
     scripted: Path | None = None
     record: Path | None = None
-    """The file into which it writes every exchange with a model."""
+    """The file that records every exchange with a model."""
     config: Path | None = None
-    """Its file of settings."""
+    """The worker's file of settings."""
 
     def task_queue(self, connection: Connection) -> str:
-        """Return the queue's name: equal only where server, tools, replies, endpoints and the *names* of the keys set are.
+        """Return the queue's name: equal only if server, tools, replies, endpoints and the *names* of the keys that are set are equal.
 
         Raises:
             InvalidRequest: A file cannot be read.
@@ -73,7 +73,7 @@ class WorkerSpec:
             "scripted": _sha256(self.scripted) if self.scripted else None,
             **({"record": str(self.record.absolute())} if self.record else {}),
             **({"config": [str(self.config.absolute()), _sha256(self.config)]} if self.config else {}),
-            "environment": _environment(),
+            "environment": _provider_environment(),
             "version": importlib.metadata.version("gradeloop"),
         }
         return f"gradeloop-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
@@ -81,12 +81,12 @@ class WorkerSpec:
 
 @dataclass(frozen=True)
 class Readiness:
-    """What a worker writes to its ready file: it serves, or the sentence why it cannot."""
+    """The content of a worker's ready file: that the worker serves, or why it cannot."""
 
     ok: bool
     error: str | None = None
     kind: str = "WorkerFailed"
-    """The name of what is raised for the error; a refused file is the caller's fault, and has another exit code."""
+    """The class of the error; a refused file is the caller's mistake, and has another exit code."""
 
 
 def application_folder() -> Path:
@@ -122,12 +122,14 @@ async def ensure_worker_of(task_queue: str, connection: Connection) -> None:
     """
     spec = _known_spec(task_queue)
     if spec.task_queue(connection) != task_queue:
-        logger.warning("the tools, replies, keys or server of %s changed since its threads began; they go on with today's", task_queue)
+        logger.warning(
+            "the tools, replies, keys or server of %s changed since its threads began; they continue with the present ones", task_queue
+        )
     await _ensure(task_queue, spec, connection)
 
 
 def serving(task_queue: str) -> bool:
-    """Tell whether the queue's worker lives, one that was started here."""
+    """Return whether the queue's worker was started here and lives."""
     return _resident(task_queue).alive()
 
 
@@ -153,10 +155,10 @@ async def launch(
 
     Args:
         resident: The process.
-        task_queue: Its queue.
-        spec: What it serves.
-        environment: Its variables.
-        facts: What is noted about it.
+        task_queue: The queue that it serves.
+        spec: The files that it is started with.
+        environment: The variables of its environment.
+        facts: Facts for its record.
         idle_seconds: How long its queue may have no open workflow before it ends itself; `IDLE_SECONDS` by default.
 
     Raises:
@@ -165,7 +167,7 @@ async def launch(
     ready = resident.file.with_suffix(".ready")
     ready.unlink(missing_ok=True)
     resident.start(_command(task_queue, spec, ready, idle_seconds or IDLE_SECONDS), environment, facts)
-    readiness = await resident.until(lambda: _written(ready), START_SECONDS)
+    readiness = await resident.until(lambda: _poll_readiness(ready), START_SECONDS)
     if not readiness.ok:
         failure = KINDS.get(readiness.kind, WorkerFailed)
         raise failure(readiness.error or f"The worker does not start; its log: {resident.log}")
@@ -176,10 +178,10 @@ def _resident(task_queue: str) -> Resident:
 
 
 def _serves(resident: Resident, ready: Path, connection: Connection) -> bool:
-    """Tell whether the worker lives, has not begun to end, and is connected to the same server."""
+    """Return whether the worker lives, has not begun to end, and is connected to the same server."""
     record = resident.record()
     same = (record.get("address"), record.get("namespace")) == (connection.address, connection.namespace)
-    readiness = _read(ready)
+    readiness = _read_readiness(ready)
     return same and resident.alive() and readiness is not None and readiness.ok
 
 
@@ -223,18 +225,18 @@ def _known_spec(task_queue: str) -> WorkerSpec:
         ) from error
 
 
-async def _written(ready: Path) -> Readiness | None:
-    return _read(ready)
+async def _poll_readiness(ready: Path) -> Readiness | None:
+    return _read_readiness(ready)
 
 
-def _read(ready: Path) -> Readiness | None:
+def _read_readiness(ready: Path) -> Readiness | None:
     try:
         return TypeAdapter(Readiness).validate_json(ready.read_bytes())
     except (OSError, ValidationError):
         return None
 
 
-def _environment() -> Mapping[str, str | None]:
+def _provider_environment() -> Mapping[str, str | None]:
     """Return the provider variables that are set: endpoints with their values, everything else by name alone."""
     names = sorted(name for name, value in os.environ.items() if value and name.startswith(PROVIDER_VARIABLES))
     shown = {name: os.environ[name] if name.endswith("_BASE_URL") else None for name in names}
@@ -252,13 +254,13 @@ def _sha256(file: Path) -> str:
 
 
 async def wake_worker(task_queue: str, connection: Connection) -> None:
-    """Start the worker of a queue that `gradeloop run` made, where it has ended."""
+    """Start the worker of a queue that `gradeloop run` made, if it has ended."""
     if OURS.fullmatch(task_queue):
         await ensure_worker_of(task_queue, connection)
 
 
 async def keep_worker_alive(task_queue: str, connection: Connection) -> None:
-    """Start the worker of a queue of ours again whenever it is gone; never ends."""
+    """Start the worker of a queue that `gradeloop run` made again whenever it is gone; never returns."""
     while True:
         await asyncio.sleep(WORKER_POLL_SECONDS)
         if OURS.fullmatch(task_queue) and not serving(task_queue):
@@ -266,7 +268,7 @@ async def keep_worker_alive(task_queue: str, connection: Connection) -> None:
 
 
 async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
-    """Do the work unless the other thing ends first, and say whether it was done; what either raises is raised."""
+    """Do the work unless the other coroutine ends first, and return whether it was done; raise what the first of them raises."""
     working, waiting = asyncio.create_task(work), asyncio.create_task(other)
     try:
         await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -282,12 +284,12 @@ async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, A
 POLL_SECONDS = 5.0
 
 LOST_SERVER_SECONDS = 600.0
-"""A worker that ends itself when idle also does so when its server has been gone for so long."""
+"""How long its server may be gone before a worker that ends itself when idle ends itself too."""
 
 
 @dataclass(frozen=True)
 class QueueWatch:
-    """What is watched: a task queue, and the file that says that it is served."""
+    """Watches a worker's task queue, and withdraws its ready file before the worker ends."""
 
     client: Client
     task_queue: str
@@ -296,17 +298,17 @@ class QueueWatch:
     async def until_idle(self, seconds: float, stopped: asyncio.Event) -> None:
         """Set `stopped` once the queue has been idle for so many seconds."""
         clock = asyncio.get_running_loop().time
-        busy = heard = clock()
+        busy = answered = clock()
         while not stopped.is_set():
             await asyncio.sleep(min(POLL_SECONDS, seconds / 2))
             count = await self._open_workflows()
-            heard = heard if count is None else clock()
+            answered = answered if count is None else clock()
             busy = busy if count == 0 else clock()
-            if clock() - heard > LOST_SERVER_SECONDS or (clock() - busy > seconds and await self._still_idle()):
+            if clock() - answered > LOST_SERVER_SECONDS or (clock() - busy > seconds and await self._still_idle()):
                 stopped.set()
 
     async def _still_idle(self) -> bool:
-        """Withdraw the ready file, so that nobody counts on this worker any more, and look once again."""
+        """Withdraw the ready file, so that no caller relies on this worker, and check the queue once more."""
         if self.ready_file is not None:
             self.ready_file.unlink(missing_ok=True)
         idle = await self._open_workflows() == 0
@@ -322,9 +324,9 @@ class QueueWatch:
 
 
 def write_readiness(file: Path | None, error: Exception | None = None) -> None:
-    """Tell whoever started this worker, in the file that they named, that it serves, or why it cannot."""
+    """Write to the ready file that this worker serves, or why it cannot."""
     if file is not None:
-        told = {"ok": True} if error is None else {"ok": False, "error": str(error), "kind": type(error).__name__}
+        readiness = {"ok": True} if error is None else {"ok": False, "error": str(error), "kind": type(error).__name__}
         partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(told))
+        partial.write_text(json.dumps(readiness))
         partial.replace(file)

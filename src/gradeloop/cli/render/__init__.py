@@ -1,1 +1,1 @@
-"""What the terminal shows."""
+"""The texts and tables that the command line prints to a terminal."""

@@ -37,8 +37,8 @@ class _Row(NamedTuple):
     cost: str
 
 
-class _Seen:
-    """What is kept of all results: the first rows, the first bad ones, and how many there are of each status."""
+class _Shown:
+    """The part of a batch's results that a terminal shows: the first rows, the first bad ones, and the count of each status."""
 
     def __init__(self, results: Iterable[CaseResult]) -> None:
         self.first: list[_Row] = []
@@ -59,24 +59,24 @@ class _Seen:
 
 
 def result_lines(results: Iterable[CaseResult], width: int) -> Iterator[Table | Text]:
-    """Yield the results as a table, for a terminal of that width; of more than 50, those that did not pass, and a count of the rest."""
-    seen = _Seen(results)
-    total = seen.statuses.total()
-    rows = seen.first if total <= ROWS else seen.bad
+    """Yield the results as a table, for a terminal of that width; above 50, only those that did not pass, and a count of the rest."""
+    shown = _Shown(results)
+    total = shown.statuses.total()
+    rows = shown.first if total <= ROWS else shown.bad
     if rows:
-        yield _table(rows, seen, width)
+        yield _table(rows, shown, width)
     if total > len(rows):
-        rest = ", ".join(status_counts(seen.statuses - Counter(row.status for row in rows)))
+        rest = ", ".join(status_counts(shown.statuses - Counter(row.status for row in rows)))
         yield Text(f"and {total - len(rows):,} more: {rest}" if rows else rest, "dim")
 
 
-def _table(rows: Sequence[_Row], seen: _Seen, width: int) -> Table:
+def _table(rows: Sequence[_Row], shown: _Shown, width: int) -> Table:
     columns = [
         Column("case", [row.case for row in rows], share=5),
-        *([Column("prompt", [row.prompt for row in rows], share=5, wide=True)] if seen.several_prompts else []),
-        *([Column("generator", [row.generator for row in rows], share=5)] if seen.several_generators else []),
+        *([Column("prompt", [row.prompt for row in rows], share=5, wide=True)] if shown.several_prompts else []),
+        *([Column("generator", [row.generator for row in rows], share=5)] if shown.several_generators else []),
         Column("verdict", [Text(*STATUS_LABELS[row.status]) for row in rows]),
-        Column("score", [row.score for row in rows], right=True, wide=seen.several_generators),
+        Column("score", [row.score for row in rows], right=True, wide=shown.several_generators),
         Column("why", [Text(row.why, STATUS_LABELS[row.status][1] if row.status in _BAD else "dim") for row in rows], fills=True),
         Column("cost", [row.cost for row in rows], "dim", right=True, wide=True),
     ]
@@ -91,13 +91,13 @@ def _row(result: CaseResult) -> _Row:
 
 
 WINDOW_SECONDS = 60.0
-"""What the pace is taken from: the last minute, so that it follows a provider that slows down."""
+"""The window over which throughput is measured: a minute, so that it follows a provider that slows down."""
 
 LEAST_CASES = 5
-"""The pace is taken from so many cases at least, however long ago they ended."""
+"""The fewest cases over which throughput is measured, even if they ended before the window."""
 
 LEAST_SECONDS = 3.0
-"""Before that nobody knows."""
+"""The shortest time over which throughput is measured."""
 
 
 class _Sample(NamedTuple):
@@ -106,14 +106,14 @@ class _Sample(NamedTuple):
 
 
 class Throughput:
-    """The cases that ended lately, by a clock."""
+    """The rate at which cases ended lately, and the time that is left at that rate."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._samples: deque[_Sample] = deque()
 
     def observe(self, done: int, *, moving: bool) -> None:
-        """Take note of how many cases have ended; where nothing moves, or cases are run again, the pace begins anew."""
+        """Record how many cases have ended; after a pause, or if cases are run again, the measurement begins anew."""
         now = self._clock()
         if not moving or (self._samples and done < self._samples[-1].done):
             self._samples.clear()
@@ -123,7 +123,7 @@ class Throughput:
             self._samples.popleft()
 
     def seconds_left(self, cases: int) -> float | None:
-        """Return how long that many more cases take; None where that is not known yet."""
+        """Return how long that many more cases take; None if that is not known yet."""
         if len(self._samples) < 2:  # noqa: PLR2004 - two make a distance
             return None
         first, last = self._samples[0], self._samples[-1]
@@ -143,15 +143,15 @@ def span(seconds: float) -> str:
 
 
 LATEST = 5
-"""Cases that did not pass and are shown below the bar."""
+"""The most cases that did not pass and are shown below the bar."""
 
 LINES_BESIDE = 8
-"""Lines of the terminal that stay free for the bar, the counts and what was printed before."""
+"""Lines of the terminal that stay free for the bar, the counts and earlier output."""
 
 BAR = 40
 TENTHS = 10
 SILENCE_SECONDS = 30.0
-"""The longest silence in a pipe while cases end: a longer one looks like a hang."""
+"""The longest pause between two lines in a pipe while cases end: a longer one looks like a hang."""
 
 MOST_LINES = 1_000
 """The most cases that a pipe lists: CI servers cut long logs, and the result of the batch comes last."""
@@ -164,7 +164,7 @@ class BatchProgressView:
         self._console = console
         self._total = total
         self._clock = clock
-        self._pace = Throughput(clock)
+        self._throughput = Throughput(clock)
         self._summary: BatchSummary | None = None
         self._running = 0
         self._latest: deque[CaseResult] = deque(maxlen=LATEST)
@@ -177,12 +177,12 @@ class BatchProgressView:
         """Show the progress of the batch, and how many cases are running."""
         first = self._summary is None
         self._summary, self._running = summary, running
-        self._pace.observe(summary.done, moving=summary.status == "running")
+        self._throughput.observe(summary.done, moving=summary.status == "running")
         if self._live is not None:
             self._live.start()
         elif first:
             self._printed = (self._clock(), summary.done)
-        elif self._is_news(summary):
+        elif self._is_due(summary):
             self._printed = (self._clock(), summary.done)
             done = f"{self._done(summary)} done: {', '.join(_ended(summary))}"
             self._console.print(Text("; ".join([done, *self._parts(summary)])), soft_wrap=True)
@@ -205,7 +205,7 @@ class BatchProgressView:
         if self._live is not None:
             self._live.stop()
 
-    def _is_news(self, summary: BatchSummary) -> bool:
+    def _is_due(self, summary: BatchSummary) -> bool:
         when, done = self._printed
         if summary.done == done or not summary.open:
             return False
@@ -244,7 +244,7 @@ class BatchProgressView:
             by = f" by {one_line(summary.throttled_by)}" if summary.throttled_by else ""
             yield f"throttled {counted(summary.throttled, 'time')}{by}"
         if summary.status == "running":
-            left = self._pace.seconds_left(summary.open)
+            left = self._throughput.seconds_left(summary.open)
             yield from [f"{span(left)} left"] if left is not None and summary.open else []
         else:
             yield f"{summary.status}: {one_line(summary.reason)}" if summary.reason else summary.status
@@ -305,7 +305,7 @@ def _verdict(result: CaseResult) -> Text:
         f"after {counted(result.iterations or 0, 'iteration')}": result.iterations is not None,
         f"retried {counted(result.attempt, 'time')}": result.attempt > 0,
     }
-    beside = "".join(f", {fact}" for fact, holds in facts.items() if holds)
+    beside = "".join(f", {fact}" for fact, applies in facts.items() if applies)
     return Text().append(one_line(result.id), "bold").append("  ").append(word, style).append(beside)
 
 

@@ -1,4 +1,4 @@
-"""A run in the terminal, as it happens."""
+"""A run in the terminal: its events, its criteria live, its result, and lists of threads and criteria."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,10 +30,10 @@ WHY_INTERRUPTED: dict[InterruptReason | None, str] = {
 }
 
 COLUMNS = 10
-"""Up to this many criteria are listed one by one; of more, the passing ones are only counted."""
+"""The most criteria that are listed one by one; if there are more, those that pass are only counted."""
 
 FIXED_COLUMNS = 35
-"""The width of iteration, result and score."""
+"""The width of the columns iteration, result and score together."""
 
 
 def opening_line(thread_id: str, ui: str | None) -> Text:
@@ -54,10 +54,10 @@ def event_line(event: Event, message: Message | None, evaluation: Evaluation | N
         passed = f", {sum(row.passed for row in evaluation.criteria)} of {len(evaluation.criteria)} pass" if evaluation.criteria else ""
         line = Text(number).append(evaluation.result, STYLES.get(evaluation.result, "bold red")).append(passed)
         return line.append(f"  {one_line(evaluation.explanation)}", "dim")
-    return _line_of_a_pause(event, number)
+    return _pause_line(event, number)
 
 
-def _line_of_a_pause(event: Event, number: str) -> Text | None:
+def _pause_line(event: Event, number: str) -> Text | None:
     """Return a person's decision, a pause or a resumption as a line."""
     if event.type in {"approved", "denied"}:
         return Text(f"{number}{event.type} by a person: ").append(printable(event.tool or ""), "cyan")
@@ -165,7 +165,7 @@ def rubric_lines(rubric: Rubric) -> Iterator[Line]:
     width = id_width(criterion.id for criterion in rubric.criteria)
     for position, criterion in enumerate(rubric.criteria):
         yield from _context(rubric, position)
-        text = Text(one_line(criterion.text)).append("".join(f"  ({word})" for word in _properties(rubric, criterion)), "dim")
+        text = Text(one_line(criterion.text)).append("".join(f"  ({text})" for text in _properties(rubric, criterion)), "dim")
         yield Line(Text(f"  {criterion.id:{width}}  ", "cyan"), text)
     yield from _context(rubric, len(rubric.criteria))
 
@@ -176,7 +176,7 @@ def _context(rubric: Rubric, position: int) -> Iterator[Line]:
 
 def _properties(rubric: Rubric, criterion: Criterion) -> Iterator[str]:
     """Yield what is special about a criterion."""
-    words = {
+    properties = {
         f"in {one_line(criterion.group or '')}": criterion.group is not None,
         f"check: {printable(criterion.check.tool if criterion.check else '')}": criterion.check is not None,
         "a person decides": criterion.human,
@@ -188,7 +188,7 @@ def _properties(rubric: Rubric, criterion: Criterion) -> Iterator[str]:
         f"weight {criterion.weight:g}": criterion.weight != 1,
         "optional": criterion.id not in rubric.pressing,
     }
-    return (word for word, holds in words.items() if holds)
+    return (text for text, applies in properties.items() if applies)
 
 
 def _scale(criterion: Criterion) -> str:
@@ -244,7 +244,7 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text]:
         yield from decision_commands(thread_id, state.waiting_for)
 
 
-def listing(threads: Sequence[ListedThread]) -> Iterator[Table | Text]:
+def thread_lines(threads: Sequence[ListedThread]) -> Iterator[Table | Text]:
     """Yield a table with a row per thread."""
     if not threads:
         yield Text("no threads")
@@ -261,26 +261,26 @@ def listing(threads: Sequence[ListedThread]) -> Iterator[Table | Text]:
 
 
 LINES_ABOVE = 10
-"""Lines of the terminal that stay free for what was printed before."""
+"""Lines of the terminal that stay free for earlier output."""
 
 LEAST_LINES = 3
 CTRL_C = 3
-"""Columns for what a terminal itself writes where Ctrl-C is pressed; a line that wrapped there would stay behind."""
+"""Columns for the `^C` that a terminal writes at Ctrl-C; a line that wraps there is not erased."""
 
 LEAST_ROOM = 20
 """The least room for a line, however narrow the terminal."""
 
 
 class Screen(Protocol):
-    """Where a run is shown."""
+    """An output that shows a run."""
 
-    def opened(self, thread_id: str, ui: str | None) -> None:
-        """Show the thread's id, and the address of Temporal's own page about it."""
+    def show_thread(self, thread_id: str, ui: str | None) -> None:
+        """Show the thread's id, and the address of its page in Temporal's UI."""
 
-    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+    def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """Show an event."""
 
-    def ended(self, result: RunResult) -> None:
+    def show_result(self, result: RunResult) -> None:
         """Show the run's result."""
 
     def close(self) -> None:
@@ -288,23 +288,23 @@ class Screen(Protocol):
 
 
 class JsonScreen:
-    """One JSON object a line, in UTF-8: the events as they are, evaluations and drafts in full, the result last."""
+    """Prints a JSON object per line: the events, with evaluations and drafts in full, and the result last."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def opened(self, thread_id: str, ui: str | None) -> None:
+    def show_thread(self, thread_id: str, ui: str | None) -> None:
         """See `Screen`."""
         self._line({"type": "thread", "thread_id": thread_id, "ui": ui})
 
-    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+    def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
         value = event.model_dump(mode="json")
         value |= {"message": message.model_dump(mode="json")} if message else {}
         value |= {"evaluation": evaluation.model_dump(mode="json")} if evaluation else {}
         self._line(value)
 
-    def ended(self, result: RunResult) -> None:
+    def show_result(self, result: RunResult) -> None:
         """See `Screen`."""
         self._line({"type": "result", **result.model_dump(mode="json")})
 
@@ -321,17 +321,17 @@ class JsonScreen:
 
 
 class PlainScreen:
-    """Plain lines: one per event."""
+    """Prints a plain line per event."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._began: datetime | None = None
 
-    def opened(self, thread_id: str, ui: str | None) -> None:
+    def show_thread(self, thread_id: str, ui: str | None) -> None:
         """See `Screen`."""
         self._console.print(opening_line(thread_id, ui), soft_wrap=True)
 
-    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+    def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
         when = datetime.fromisoformat(event.time)
         self._began = self._began or when
@@ -341,7 +341,7 @@ class PlainScreen:
         for row in row_lines(evaluation) if evaluation else ():
             print_line(self._console, Line(Text(" " * 10).append_text(row.head), row.body))
 
-    def ended(self, result: RunResult) -> None:
+    def show_result(self, result: RunResult) -> None:
         """See `Screen`."""
         for part in summary(result, self._console.width):
             self._console.print(part, soft_wrap=isinstance(part, Text))
@@ -351,7 +351,7 @@ class PlainScreen:
 
 
 class LiveScreen(PlainScreen):
-    """The plain lines scroll by; below them the criteria change colour while the run goes on."""
+    """Prints the plain lines, and below them the criteria, which change colour while the run continues."""
 
     def __init__(self, console: Console, rubric: Rubric | None) -> None:
         super().__init__(console)
@@ -362,26 +362,26 @@ class LiveScreen(PlainScreen):
         self._spinner = Spinner("dots")
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
 
-    def opened(self, thread_id: str, ui: str | None) -> None:
+    def show_thread(self, thread_id: str, ui: str | None) -> None:
         """See `Screen`."""
-        super().opened(thread_id, ui)
+        super().show_thread(thread_id, ui)
         self._live.start()
 
-    def happened(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
+    def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
-        super().happened(event, message, evaluation)
+        super().show_event(event, message, evaluation)
         self._phase = phase_line(event) or self._phase
         if evaluation is not None:
             self._rows = {row.id: row for row in evaluation.criteria}
 
-    def spent(self, usage: Usage) -> None:
+    def show_tokens(self, usage: Usage) -> None:
         """Show the tokens that the thread has taken so far."""
         self._tokens = usage.input + usage.output
 
-    def ended(self, result: RunResult) -> None:
+    def show_result(self, result: RunResult) -> None:
         """See `Screen`."""
         self.close()
-        super().ended(result)
+        super().show_result(result)
 
     def close(self) -> None:
         """See `Screen`."""
@@ -395,7 +395,7 @@ class LiveScreen(PlainScreen):
         return Group(self._spinner, *self._criterion_lines())
 
     def _criterion_lines(self) -> Iterator[Text]:
-        """Yield the criteria in the room that there is: those that fail before the others, all in the rubric's order."""
+        """Yield as many criteria as fit the terminal, in the rubric's order; those that pass are left out first."""
         room = max(self._console.height - LINES_ABOVE, LEAST_LINES)
         by_urgency = sorted(self._criteria, key=self._passes)
         shown = {criterion.id for criterion in (by_urgency[:room] if len(by_urgency) > room else by_urgency)}
@@ -425,7 +425,7 @@ class LiveScreen(PlainScreen):
 
 
 def print_line(console: Console, line: Line) -> None:
-    """Print a line; on a terminal it wraps between words and goes on below its body, in a pipe it stays one line."""
+    """Print a line; on a terminal it wraps between words and continues below its body, in a pipe it stays one line."""
     room = max(console.width - line.head.cell_len, LEAST_ROOM)
     parts = line.body.wrap(console, room) if console.is_terminal else [line.body]
     body = Text("\n" + " " * line.head.cell_len).join(parts)

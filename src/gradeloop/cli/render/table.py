@@ -1,4 +1,4 @@
-"""What every command prints alike: a table that fits the terminal, and the line for a criterion, for a case and for usage."""
+"""The table that fits the terminal, and the line for a criterion, for a case and for usage, for every command."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,19 +15,19 @@ from gradeloop.text import counted, money, one_line
 MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
 
 WIDE = 72
-"""Terminals from this width on have room for the columns that a narrow one leaves out."""
+"""The least width of a terminal that shows the columns marked `wide`."""
 
 GAP = 2
 """Blank characters between two columns."""
 
 LEAST_WIDTH, MOST_NAME = 8, 60
-"""Bounds of a column that shares the width: wide enough to tell ids apart, and never wider than an id needs."""
+"""The bounds of a column that shares the width: wide enough to distinguish ids, and never wider than an id needs."""
 
 WHY_CHARACTERS = 300
-"""The longest explanation that a cell keeps."""
+"""The most characters of an explanation in a cell."""
 
 ID_WIDTH = 24
-"""Ids up to this long line up."""
+"""The most characters to which ids are padded so that they line up."""
 
 
 class Line(NamedTuple):
@@ -58,16 +58,16 @@ def table(columns: Iterable[Column], width: int | None = None) -> Table:
     """Return a table whose rows each fit on one line of that width, without empty columns; or, without a width, one whose cells wrap."""
     shown = list(columns)
     if width is not None:
-        shown = [each for each in shown if any(each.cells) and (width >= WIDE or not each.wide)]
+        shown = [column for column in shown if any(column.cells) and (width >= WIDE or not column.wide)]
     cells = [[_cell(cell, column.style) for cell in column.cells] for column in shown]
     widths = [None] * len(shown) if width is None else _widths(shown, cells, width)
-    made = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    result = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for column, size in zip(shown, widths, strict=True):
         overflow = {"no_wrap": not column.wraps, "overflow": "fold"} if width is None else {"no_wrap": True, "overflow": "ellipsis"}
-        made.add_column(Text(column.heading), justify="right" if column.right else "left", width=size, **overflow)  # type: ignore[arg-type]
+        result.add_column(Text(column.heading), justify="right" if column.right else "left", width=size, **overflow)  # type: ignore[arg-type]
     for row in zip(*cells, strict=True):
-        made.add_row(*row)
-    return made
+        result.add_row(*row)
+    return result
 
 
 def _cell(cell: Text | str, style: str) -> Text:
@@ -93,7 +93,7 @@ def id_width(ids: Iterable[str]) -> int:
 
 
 def mark(row: CriterionRow | None) -> tuple[str, str]:
-    """Return the mark of a criterion's verdict and its style; those of a criterion without a row say that it is not graded yet."""
+    """Return the mark of a criterion's verdict and its style; without a row, the mark of a criterion that is not graded yet."""
     return ("·", "dim") if row is None else MARKS[None if row.unverified else row.passed]
 
 
