@@ -32,8 +32,8 @@ from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
-from gradeloop.settings.worker import WorkerSettings, flag, load
-from gradeloop.store.engine import VARIABLE, Store, store_url
+from gradeloop.settings.worker import WorkerSettings, load_settings, read_flag
+from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
 from gradeloop.temporal.connect import Connection, connect, find, is_embedded
 from gradeloop.temporal.namespace import register_search_attributes
 from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, write_readiness
@@ -168,7 +168,7 @@ async def _serve(settings: WorkerSettings, providers: Providers, tools: ToolRegi
 def own_store(connection: Connection) -> Store | None:
     """Return the store that the environment names, or the one beside the embedded server; None where there is neither."""
     ours = is_embedded(connection)
-    return Store(store_url(embedded=ours)) if ours or os.environ.get(VARIABLE, "").strip() else None
+    return Store(store_url(embedded=ours)) if ours or os.environ.get(STORE_VARIABLE, "").strip() else None
 
 
 async def _examine(settings: WorkerSettings) -> None:
@@ -185,12 +185,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        settings = load(given)
+        settings = load_settings(given)
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(_examine(settings) if settings.examine else serve(settings))
     except GradeloopError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the process's last words
-        ready_file = flag(given, "--ready-file")  # also where the settings themselves are wrong
+        ready_file = read_flag(given, "--ready-file")  # also where the settings themselves are wrong
         write_readiness(Path(ready_file) if ready_file else None, error)
         return 4 if isinstance(error, ServerUnreachable) else 3 if isinstance(error, WorkerFailed) else 2
     return 0

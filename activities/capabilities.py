@@ -1,4 +1,4 @@
-"""What this worker offers, and what it refuses to serve."""
+"""What a worker can serve: it refuses the rest, and tells each thread what it offers."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from activities.providers.scripted import Recording
 from activities.state_cache import GradingSettings, GradingSettingsRef, ThreadLoader
 from activities.tools.base import Tool
 from activities.tools.registry import ToolRegistry
-from gradeloop.contract.base import Recorded
+from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader, remote_tools, worker_tools
 from gradeloop.contract.thread import Grader
@@ -24,9 +24,9 @@ class ToolFacts(Recorded):
     """What the thread must know of a tool before it is called."""
 
     sha256: str
-    """The first digits, of what a model is told of it."""
-    needs_approval: bool = Field(default=False, exclude_if=lambda value: not value)
-    once: bool = Field(default=False, exclude_if=lambda value: not value)
+    """The first digits of the sha256 of the tool's name, description and parameters."""
+    needs_approval: Sparse[bool] = False
+    once: Sparse[bool] = False
     """True where it must not run twice for the same call."""
 
 
@@ -37,15 +37,15 @@ class WorkerCapabilities(Recorded):
     """Whether the namespace has our search attributes."""
     external_storage: bool
     """Whether large payloads are kept outside of Temporal."""
-    grader: ModelSpec | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Who judges where the thread names nobody; told only where that is asked."""
+    grader: Sparse[ModelSpec | None] = None
+    """The model that judges where the thread names none; None where every call group names its judge."""
     tools: str = ""
     """The sha256 of the grader's tools, with the versions that they declare."""
-    cacheable: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    cacheable: Sparse[tuple[str, ...]] = ()
     """Those of the grader's tools on which a verdict may rest that is reused."""
-    facts: dict[str, ToolFacts] = Field(default={}, exclude_if=lambda value: not value)
-    """Of every tool of this worker's that the thread names."""
-    evidence_queue: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    facts: Sparse[dict[str, ToolFacts]] = Field(default_factory=dict)
+    """The facts of every tool of this worker that the thread names."""
+    evidence_queue: Sparse[str | None] = None
     """Where tools are served, if that is a queue of their own."""
 
 
@@ -54,83 +54,96 @@ class WorkerServices:
     """What every activity of a worker works with."""
 
     providers: Providers
-    toolbox: ToolRegistry
+    tools: ToolRegistry
     threads: ThreadLoader
-    offer: WorkerCapabilities
+    capabilities: WorkerCapabilities
+    """What the worker offers to every thread."""
     recording: Recording | None = None
     """Where every exchange with a model is written down, if anywhere."""
 
-    def refuse_unservable(self, brief: GradingSettings) -> None:
+    def refuse_unservable(self, settings: GradingSettings) -> None:
         """Refuse what this worker cannot serve, for generator and grader both, before anybody is called.
 
         Raises:
             ApplicationError: Of type `InvalidRequest`.
         """
+        grader_tools = settings.grader.tools if settings.grader else ()
         try:
-            if brief.generator.model is not None:
-                self.providers.check(brief.generator.model)
-                self.toolbox.refuse_unknown(brief.generator.tools, "generator.tools")
-            for judge in self.judges(brief):
+            if settings.generator.model is not None:
+                self.providers.check(settings.generator.model)
+                self.tools.refuse_unknown(settings.generator.tools, "generator.tools")
+            for judge in self.judges(settings):
                 if isinstance(judge, ModelSpec):
                     self.providers.check(judge)
                 elif judge.function:
-                    self.toolbox.refuse_non_grader(judge.function, "grader")
-            self.toolbox.refuse_unknown(brief.grader.tools if brief.grader else (), "grader.tools", judges=True)
-            self._refuse_unpriced(brief)
-            abroad = remote_tools(brief.grader.tools) if brief.grader else {}
-            for criterion in brief.rubric.checked if brief.rubric else ():
-                if criterion.check and criterion.check.tool not in abroad:
+                    self.tools.refuse_non_grader(judge.function, "grader")
+            self.tools.refuse_unknown(grader_tools, "grader.tools", judges=True)
+            self._refuse_unpriced(settings)
+            remote = remote_tools(grader_tools)
+            for criterion in settings.rubric.checked if settings.rubric else ():
+                if criterion.check and criterion.check.tool not in remote:
                     where = f"rubric: the check of {criterion.id}"
-                    self.toolbox.refuse_non_check(criterion.check.tool, criterion.check.arguments, where)
+                    self.tools.refuse_non_check(criterion.check.tool, criterion.check.arguments, where)
         except (InvalidRequest, ModelFault) as error:
             raise ApplicationError(str(error), type="InvalidRequest", non_retryable=True) from None
 
-    def judges(self, brief: GradingSettings) -> tuple[GraderSpec, ...]:
-        """Return whoever judges by the brief's rubric, each once.
+    def judges(self, settings: GradingSettings) -> tuple[GraderSpec, ...]:
+        """Return whoever judges by the rubric of the settings, every judge once.
 
         Raises:
             ModelFault: None is named and this worker has no key for any.
         """
-        named = [judge for group in call_groups(brief.rubric) for judge in group.judges] if brief.rubric else []
-        elsewhere = brief.grader.remote if brief.grader else None
-        told = [judge or elsewhere or self.grader_of(brief) for judge in named]
-        return tuple({judge.model_dump_json(): judge for judge in told}.values())
+        named = [judge for group in call_groups(settings.rubric) for judge in group.judges] if settings.rubric else []
+        remote = settings.grader.remote if settings.grader else None
+        judges = [judge or remote or self.grader_of(settings) for judge in named]
+        return tuple({judge.model_dump_json(): judge for judge in judges}.values())
 
-    def grader_of(self, brief: GradingSettings) -> ModelSpec:
+    def grader_of(self, settings: GradingSettings) -> ModelSpec:
         """Return the model that judges: the thread's own, or this worker's default.
 
         Raises:
             ModelFault: None is named and this worker has no key for any.
         """
-        named = brief.grader.model if brief.grader else None
+        named = settings.grader.model if settings.grader else None
         return named or self.providers.default_grader()
 
-    def offer_for(self, brief: GradingSettings) -> WorkerCapabilities:
-        """Return the offer; where the thread leaves its grader open, it says who that is."""
-        tools = brief.grader.tools if brief.grader else ()
-        told: dict[str, object] = {"tools": self.toolbox.sha256(tools), "cacheable": self.toolbox.cacheable(worker_tools(tools))}
-        told["facts"] = {tool.spec.name: _facts(tool) for tool in self.toolbox.named(sorted(_tools_of(brief)))}
-        somebody = brief.grader is not None and (brief.grader.model or brief.grader.remote)
-        if brief.rubric and not somebody and any(None in group.judges for group in call_groups(brief.rubric)):
-            told["grader"] = self.grader_of(brief)
-        return self.offer.model_copy(update=told)
+    def capabilities_for(self, settings: GradingSettings) -> WorkerCapabilities:
+        """Return what the worker offers to a thread; where the thread leaves its grader open, it says who that is."""
+        tools = settings.grader.tools if settings.grader else ()
+        offered: dict[str, object] = {
+            "tools": self.tools.sha256(tools),
+            "cacheable": self.tools.cacheable(worker_tools(tools)),
+            "facts": {tool.spec.name: _facts(tool) for tool in self.tools.named(sorted(_tools_of(settings)))},
+        }
+        named = settings.grader is not None and (settings.grader.model or settings.grader.remote)
+        if settings.rubric and not named and any(None in group.judges for group in call_groups(settings.rubric)):
+            offered["grader"] = self.grader_of(settings)
+        return self.capabilities.model_copy(update=offered)
 
-    def _refuse_unpriced(self, brief: GradingSettings) -> None:
-        """Refuse a budget in money where what a model costs is not known."""
-        models = (brief.generator.model, *self.judges(brief)) if brief.priced else ()
+    def _refuse_unpriced(self, settings: GradingSettings) -> None:
+        models = (settings.generator.model, *self.judges(settings)) if settings.priced else ()
         for model in models:
-            if isinstance(model, ModelSpec) and self.providers.cost(model, Usage(calls=1)) is None:
-                cure = "add its price to the file that GRADELOOP_PRICES names, or set budget.max_tokens instead"
-                raise InvalidRequest(f"budget.max_cost_usd: the price of {model.id!r} is not known on this worker; {cure}")
+            if isinstance(model, ModelSpec):
+                self.refuse_without_price(model)
+
+    def refuse_without_price(self, model: ModelSpec) -> None:
+        """Refuse a budget in money where it is not known what a model costs.
+
+        Raises:
+            InvalidRequest: The model has no price on this worker.
+        """
+        if self.providers.cost(model, Usage(calls=1)) is None:
+            cure = "add its price to the file that GRADELOOP_PRICES names, or set budget.max_tokens instead"
+            raise InvalidRequest(f"budget.max_cost_usd: the price of {model.id!r} is not known on this worker; {cure}")
 
 
-def _tools_of(brief: GradingSettings) -> set[str]:
-    """Return the names of all tools of this worker's that the thread may call, and perhaps of some elsewhere."""
-    rubric, grader = brief.rubric, brief.grader or Grader()
+def _tools_of(settings: GradingSettings) -> set[str]:
+    """Return the names of all tools of this worker that the thread may call, and perhaps of some remote ones."""
+    rubric, grader = settings.rubric, settings.grader or Grader()
     checks = [criterion.check.tool for criterion in rubric.checked if criterion.check] if rubric else []
     judges = [grader.remote, *(judge for group in call_groups(rubric) for judge in group.judges)] if rubric else []
     functions = [judge.function for judge in judges if isinstance(judge, RemoteGrader) and judge.function]
-    return {*worker_tools(brief.generator.tools), *worker_tools(grader.tools), *checks, *functions}
+    return {*worker_tools(settings.generator.tools), *worker_tools(grader.tools), *checks, *functions}
 
 
 def _facts(tool: Tool) -> ToolFacts:
@@ -138,14 +151,18 @@ def _facts(tool: Tool) -> ToolFacts:
 
 
 class CapabilityActivities:
-    """The activity `admit`, for threads whose generator is not ours."""
+    """The activity `admit`, for threads whose generator is remote."""
 
-    def __init__(self, desk: WorkerServices) -> None:
-        self._desk = desk
+    def __init__(self, services: WorkerServices) -> None:
+        self._services = services
 
     @activity.defn(name="admit")
     async def admit(self, reference: GradingSettingsRef) -> WorkerCapabilities:
-        """Refuse what this worker cannot serve, and tell what it offers."""
-        brief = await self._desk.threads.brief(reference)
-        self._desk.refuse_unservable(brief)
-        return self._desk.offer_for(brief)
+        """Refuse what this worker cannot serve, and return what it offers.
+
+        Raises:
+            ApplicationError: Of type `InvalidRequest`.
+        """
+        settings = await self._services.threads.settings(reference)
+        self._services.refuse_unservable(settings)
+        return self._services.capabilities_for(settings)

@@ -1,4 +1,4 @@
-"""The activities of a batch: cases opened, drafted, graded and ended in the store."""
+"""The activities of a batch: cases are stored, opened, drafted, graded and ended, and all that was paid for is written down."""
 
 import hashlib
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerServices
-from activities.generate import sized
 from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
 from activities.model_call import Heartbeat, heartbeats, paid_call
 from activities.providers.base import ModelReply, ModelRequest, Step
@@ -57,112 +56,50 @@ from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.judges.contract import JudgeResult
-from gradeloop.store.engine import CURE, Store
+from gradeloop.store.engine import STORE_CURE, Store
+
+NOBODY = Generator(activity="given", task_queue="given")
+"""The generator of an output that was given: nobody asks it for anything."""
+
+
+def batch_activities(services: WorkerServices, store: Store | None, slots: int) -> list[Callable[..., Any]]:
+    """Return the activities of batches; on a worker without a store, two that refuse every batch with the cure."""
+    if store is None:
+        return _refusing_activities(f"this worker has no store, in which a batch's cases are kept; {STORE_CURE}, for the worker too")
+    batches = BatchActivities(services, BatchStore(store), slots)
+    return [
+        batches.store_cases,
+        batches.open_batch,
+        batches.open_shard,
+        batches.draft_case,
+        batches.grade_case,
+        batches.fail_case,
+        batches.case_workflow,
+        batches.settle_case,
+        batches.close_batch,
+    ]
+
+
+def _refusing_activities(why: str) -> list[Callable[..., Any]]:
+    """Return the two activities with which a batch begins."""
+
+    @activity.defn(name="store_cases")
+    async def store_cases(_upload: Upload) -> int:
+        raise _invalid(why)
+
+    @activity.defn(name="open_batch")
+    async def open_batch(_request: BatchRequest) -> OpenedBatch:
+        raise _invalid(why)
+
+    return [store_cases, open_batch]
+
+
+def _invalid(why: str) -> ApplicationError:
+    return ApplicationError(why, type=InvalidRequest.__name__, non_retryable=True)
 
 
 @dataclass(frozen=True)
-class CaseServices:
-    """A worker's desk, its store, and its copies of cases."""
-
-    desk: WorkerServices
-    ledger: BatchStore
-    views: CaseLoader
-
-    async def paid(self, call: CaseCall, standing: CaseLookup, request: ModelRequest, pulse: Heartbeat) -> ModelReply:
-        """Make a model call for a case.
-
-        Raises:
-            ApplicationError: Its type is the kind of failure; `InvalidRequest` where the batch has a budget and the call no price.
-        """
-        budget = standing.request.budget
-        if budget is not None and budget.max_cost_usd is not None and self.desk.providers.cost(request.spec, Usage(calls=1)) is None:
-            cure = "add its price to the file that GRADELOOP_PRICES names, or set budget.max_tokens instead"
-            words = f"budget.max_cost_usd: the price of {request.spec.id!r} is not known on this worker; {cure}"
-            raise ApplicationError(words, type=InvalidRequest.__name__, non_retryable=True)
-        try:
-            return await paid_call(self.desk, request, pulse)
-        except ApplicationError as error:
-            if error.type == "rate_limited":
-                await self.ledger.count_throttling(call.batch_id, request.spec.id)
-            raise
-
-    async def settle(
-        self,
-        call: CaseCall,
-        held: StoredCase,
-        result: CaseResult,
-        spent: Usage,
-        *,
-        key: str | None = None,
-        unit: CaseConversation | None = None,
-    ) -> CaseAnswer:
-        """Write down what a case came to.
-
-        Args:
-            call: The call that ended it.
-            held: The case.
-            result: What it came to, with the usage of what came after its draft.
-            spent: What of it is not counted in the batch yet.
-            key: Of the verdict of its only question.
-            unit: That question.
-        """
-        whole = result.model_copy(update={"attempt": call.attempt, "usage": held.spent + result.usage})
-        status = await self.ledger.end_case(call.batch_id, call.position, whole, spent, key=key, conversation=unit)
-        self.views.drop(call.batch_id, call.position)
-        return case_answer(status)
-
-
-def case_answer(status: str) -> CaseAnswer:
-    """Return that a case has ended."""
-    return CaseAnswer.model_validate({"status": status})
-
-
-def is_over(held: StoredCase, call: CaseCall) -> bool:
-    """Tell whether a case has ended, or another attempt is under way."""
-    return held.status != "queued" or held.attempt != call.attempt
-
-
-class DraftCase:
-    """The activity `draft_case`."""
-
-    def __init__(self, desk: CaseServices) -> None:
-        self._desk = desk
-
-    @activity.defn(name="draft_case")
-    async def draft_case(self, call: CaseCall) -> CaseAnswer:
-        """Draft a case, and keep the draft before it is told.
-
-        Raises:
-            ApplicationError: Its type is the kind of failure.
-        """
-        async with heartbeats() as pulse:
-            held = await self._desk.views.again(call.batch_id, call.position)
-            if is_over(held, call):
-                return case_answer(held.status)
-            if held.output is not None:
-                return CaseAnswer()
-            standing = await self._desk.ledger.look_up(call.batch_id, (call.position, call.attempt, 0), None)
-            if standing.pause_reason:
-                return CaseAnswer(held=standing.pause_reason)
-            request = _request(held.case, call)
-            reply = await self._desk.paid(call, standing, request, pulse)
-            draft = sized(reply.message, request.spec.id).content
-            await self._desk.ledger.keep_draft(call.batch_id, call.position, call.attempt, draft, call.carried + reply.usage)
-            self._desk.views.drop(call.batch_id, call.position)
-            return CaseAnswer()
-
-
-def _request(case: Case, call: CaseCall) -> ModelRequest:
-    generator = case.generator
-    if generator is None or generator.model is None:
-        raise LookupError(f"the case {case.id!r} has no model that drafts it")
-    shown = case.rubric if generator.show_rubric else None
-    system = build_generator_system(generator.system_prompt, shown)
-    return ModelRequest(spec=generator.model, step=Step(role="generator"), messages=case.messages, system=system, raised=call.raised)
-
-
-@dataclass(frozen=True)
-class Question:
+class CaseQuestion:
     """One question about a case."""
 
     group: CallGroup
@@ -171,138 +108,16 @@ class Question:
     messages: list[Message]
     checks: dict[str, CheckOutcome]
     key: str
-    """Of its verdict."""
-
-
-class GradeCase:
-    """The activities `grade_case` and `fail_case`."""
-
-    def __init__(self, desk: CaseServices) -> None:
-        self._desk = desk
-
-    @activity.defn(name="grade_case")
-    async def grade_case(self, call: CaseCall) -> CaseAnswer:
-        """Answer one question; the last of a case's ends the case.
-
-        Raises:
-            ApplicationError: Its type is the kind of failure.
-        """
-        async with heartbeats() as pulse:
-            held = await self._desk.views.case(call.batch_id, call.position, call.attempt)
-            if is_over(held, call):
-                return case_answer(held.status)
-            if held.output is None:  # drafted since it was read
-                held = await self._desk.views.again(call.batch_id, call.position)
-            if held.output is None:
-                raise ApplicationError("the case has no draft", type=NO_OUTPUT, non_retryable=True)
-            try:
-                checks = run_checks(held.case, held.output)
-            except ValueError as error:
-                return await self._desk.settle(call, held, build_result(held.case, "error", output=held.output, error=str(error)), Usage())
-            if not units_of(held.case):
-                return await self._desk.settle(call, held, result_of_answers(held.case, held.output or "", []), Usage())
-            return await self._answered(call, held, self._question(held, checks, call), pulse)
-
-    async def _answered(self, call: CaseCall, held: StoredCase, question: Question, pulse: Heartbeat) -> CaseAnswer:
-        place = (call.position, call.attempt, call.unit)
-        standing = await self._desk.ledger.look_up(call.batch_id, place, question.key)
-        unit, spent = standing.conversation, Usage()
-        if not unit.ended and standing.verdict is not None:
-            unit.verdict, unit.cached, unit.judge = Verdict.model_validate_json(standing.verdict), True, question.model.id
-        elif not unit.ended:
-            if standing.pause_reason:
-                return CaseAnswer(held=standing.pause_reason)
-            spent = await self._ask(call, held, question, standing, pulse)
-        return await self._take(call, held, unit, spent, question.key)
-
-    @activity.defn(name="fail_case")
-    async def fail_case(self, failed: FailedCall) -> CaseAnswer:
-        """Keep what failed for good: neither a pass nor a fail."""
-        call = failed.call
-        held = await self._desk.views.again(call.batch_id, call.position)
-        if is_over(held, call):
-            return case_answer(held.status)
-        if failed.what != "unit":
-            result = build_result(held.case, "error", output=held.output, error=failed.error, usage=failed.usage)
-            return await self._desk.settle(call, held, result, failed.usage)
-        unit = (await self._desk.ledger.look_up(call.batch_id, (call.position, call.attempt, call.unit), None)).conversation
-        unit.error, unit.scratch, unit.usage = failed.error, [], unit.usage + failed.usage
-        return await self._take(call, held, unit, failed.usage)
-
-    def _question(self, held: StoredCase, checks: dict[str, CheckOutcome], call: CaseCall) -> Question:
-        case, log = held.case, log_of(held.case, held.output or "")
-        group, sample = units_of(case)[call.unit]
-        named, grader = group.judges[sample], case.grader or Grader()
-        judge = named if isinstance(named, ModelSpec) else grader.model or self._desk.desk.providers.default_grader()
-        asked = reuse_key(
-            case.rubric,
-            group,
-            sample=sample,
-            judge=judge,
-            instructions=grader.system_prompt,
-            tools=self._desk.desk.toolbox.sha256(()),
-            records=Log(log).sha256(),
-            request=request_index(log, len(log) - 1),
-            checks=checks,
-        )
-        key = hashlib.sha256("/".join([*_own(call, held), asked]).encode()).hexdigest() if _own(call, held) else asked
-        return Question(group, sample, seeded(judge, sample + case.repeat), log, checks, key)
-
-    async def _ask(self, call: CaseCall, held: StoredCase, question: Question, standing: CaseLookup, pulse: Heartbeat) -> Usage:
-        """Make the call, and have the conversation take its answer; return what it cost."""
-        unit, log, group = standing.conversation, question.messages, question.group
-        tagged = answer_form(question.model) == "tagged"
-        asking = GraderQuestion(
-            rubric=held.case.rubric,
-            group=group,
-            grader=held.case.grader or Grader(),
-            model=question.model,
-            judged=JudgedDraft(log, request_index(log, len(log) - 1), len(log) - 1, question.checks, call.nonce),
-            scratch=unit.scratch,
-            step=Step(role="grader", group=group.index, sample=question.sample, step=unit.steps),
-            tag=answer_tag(call.nonce, str(call.unit)) if tagged else None,
-            raised=call.raised,
-        )
-        request = grader_request(asking)
-        reply = await self._desk.paid(call, standing, request, pulse)
-        message = sized(reply.message, request.spec.id)
-        reading = parse_verdict(message.content, group, unit.pending or None, tag=request.tag)
-        reading = verify_quotes(reading, log) if group.quoted and isinstance(reading, Verdict) else reading
-        spent = call.carried + reply.usage
-        unit.judge, unit.usage = question.model.id, unit.usage + spent
-        unit.note(message, reading, group, sum(len(each.ids) for each, _ in units_of(held.case)))
-        return spent
-
-    async def _take(self, call: CaseCall, held: StoredCase, unit: CaseConversation, spent: Usage, key: str | None = None) -> CaseAnswer:
-        """Keep a conversation; with the last of a case's the case ends."""
-        asked, output, only = len(units_of(held.case)), held.output or "", unit
-        if asked == 1 and unit.ended:
-            result = result_of_answers(held.case, output, [unit]).model_copy(update={"usage": unit.usage})
-            return await self._desk.settle(call, held, result, spent, key=key, unit=only)
-        units = await self._desk.ledger.keep_conversation(call.batch_id, (call.position, call.attempt, call.unit), unit, spent, key)
-        if not unit.ended:
-            return CaseAnswer(again=True)
-        if len(units) < asked or not all(unit.ended for unit in units):
-            return CaseAnswer()
-        result = result_of_answers(held.case, output, units).model_copy(update={"usage": sum((unit.usage for unit in units), Usage())})
-        return await self._desk.settle(call, held, result, Usage())
-
-
-def _own(call: CaseCall, held: StoredCase) -> list[str]:
-    """Return what a question is told apart by from the same one elsewhere: past the cache, or in another repetition."""
-    past = [call.batch_id, held.case.id, str(held.fresh)] if held.fresh or not call.cache else []
-    return [*past, *([f"repeat {held.case.repeat}"] if held.case.repeat else [])]
-
-
-NOBODY = Generator(activity="given", task_queue="given")
-"""Who drafted an output that was given."""
+    """The key under which its verdict is kept for the same question asked again."""
 
 
 class BatchActivities:
-    """The activities of a batch that ask no model."""
+    """The activities of batches, on one store."""
 
-    def __init__(self, desk: CaseServices, slots: int) -> None:
-        self._desk = desk
+    def __init__(self, services: WorkerServices, store: BatchStore, slots: int) -> None:
+        self._services = services
+        self._store = store
+        self._cases = CaseLoader(store)
         self._slots = slots
 
     @activity.defn(name="store_cases")
@@ -313,51 +128,113 @@ class BatchActivities:
             ApplicationError: `InvalidRequest`.
         """
         async with heartbeats():
-            seen: set[str] = set()
+            checked: set[str] = set()
             for case in upload.cases:
-                self._refuse_unservable(case, seen)
+                settings = _settings(case)
+                if (sha256 := settings.sha256()) in checked:
+                    continue
+                checked.add(sha256)
+                try:
+                    self._services.refuse_unservable(settings)
+                    run_checks(case, "")
+                except ApplicationError as error:
+                    raise _invalid(f"the case {case.id!r}: {error.message}") from None
+                except ValueError as error:
+                    raise _invalid(f"the case {case.id!r}: {error}") from None
             try:
-                return await self._desk.ledger.add(upload)
+                return await self._store.add(upload)
             except InvalidRequest as error:
-                raise _refused(str(error)) from None
-
-    def _refuse_unservable(self, case: Case, seen: set[str]) -> None:
-        brief = _brief(case)
-        if (sha256 := brief.sha256()) in seen:
-            return
-        seen.add(sha256)
-        try:
-            self._desk.desk.refuse_unservable(brief)
-            run_checks(case, "")
-        except ApplicationError as error:
-            raise _refused(f"the case {case.id!r}: {error.message}") from None
-        except ValueError as error:
-            raise _refused(f"the case {case.id!r}: {error}") from None
+                raise _invalid(str(error)) from None
 
     @activity.defn(name="open_batch")
     async def open_batch(self, request: BatchRequest) -> OpenedBatch:
-        """Begin a batch, or go on with it.
+        """Begin a batch, or resume it.
 
         Raises:
             ApplicationError: `InvalidRequest`.
         """
         try:
-            return OpenedBatch(stretches=tuple(await self._desk.ledger.open(request)), slots=self._slots)
+            return OpenedBatch(stretches=tuple(await self._store.open(request)), slots=self._slots)
         except InvalidRequest as error:
-            raise _refused(str(error)) from None
+            raise _invalid(str(error)) from None
 
     @activity.defn(name="open_shard")
     async def open_shard(self, stretch: CaseRange) -> ShardOpened:
         """Return the cases of a stretch that have not ended."""
-        found = await self._desk.ledger.due(stretch.batch_id, stretch.first, stretch.last)
-        for due, held in found:
-            self._desk.views.put(stretch.batch_id, due.position, held)
-        return ShardOpened(due=tuple(due for due, _ in found))
+        cases = await self._store.due(stretch.batch_id, stretch.first, stretch.last)
+        for due, stored in cases:
+            self._cases.put(stretch.batch_id, due.position, stored)
+        return ShardOpened(due=tuple(due for due, _ in cases))
 
-    @activity.defn(name="close_batch")
-    async def close_batch(self, closing: BatchClosing) -> BatchSummary:
-        """Write down how the batch ended."""
-        return await self._desk.ledger.close(closing.batch_id, closing.why, stopped=closing.stopped)
+    @activity.defn(name="draft_case")
+    async def draft_case(self, call: CaseCall) -> CaseAnswer:
+        """Draft a case, and store the draft before the workflow learns of it.
+
+        Raises:
+            ApplicationError: Its type is the kind of failure.
+        """
+        async with heartbeats() as heartbeat:
+            stored = await self._reload(call)
+            if is_over(stored, call):
+                return case_answer(stored.status)
+            if stored.output is not None:
+                return CaseAnswer()
+            lookup = await self._store.look_up(call.batch_id, _place(call))
+            if lookup.pause_reason:
+                return CaseAnswer(held=lookup.pause_reason)
+            reply = await self._paid_call(call, lookup, _draft_request(stored.case, call), heartbeat)
+            draft, usage = reply.message.content, call.carried + reply.usage
+            await self._store.keep_draft(call.batch_id, call.position, call.attempt, draft, usage)
+            self._cases.drop(call.batch_id, call.position)
+            return CaseAnswer()
+
+    @activity.defn(name="grade_case")
+    async def grade_case(self, call: CaseCall) -> CaseAnswer:
+        """Answer one question about a case; the last one ends the case.
+
+        Raises:
+            ApplicationError: Its type is the kind of failure.
+        """
+        async with heartbeats() as heartbeat:
+            stored = await self._cases.load(call.batch_id, call.position, call.attempt)
+            if is_over(stored, call):
+                return case_answer(stored.status)
+            if stored.output is None:  # drafted since it was read
+                stored = await self._reload(call)
+            if stored.output is None:
+                raise ApplicationError("the case has no draft", type=NO_OUTPUT, non_retryable=True)
+            try:
+                checks = run_checks(stored.case, stored.output)
+            except ValueError as error:
+                result = build_result(stored.case, "error", output=stored.output, error=str(error))
+                return await self.end_case(call, stored, result, Usage())
+            if not units_of(stored.case):
+                return await self.end_case(call, stored, result_of_answers(stored.case, stored.output, []), Usage())
+            question = self._question(stored, stored.output, checks, call)
+            lookup = await self._store.look_up(call.batch_id, _place(call), question.key)
+            conversation, spent = lookup.conversation, Usage()
+            if not conversation.ended and lookup.verdict is not None:
+                conversation.verdict, conversation.cached = Verdict.model_validate_json(lookup.verdict), True
+                conversation.judge = question.model.id
+            elif not conversation.ended:
+                if lookup.pause_reason:
+                    return CaseAnswer(held=lookup.pause_reason)
+                spent = await self._ask(call, stored, question, lookup, heartbeat)
+            return await self._keep(call, stored, conversation, spent, question.key)
+
+    @activity.defn(name="fail_case")
+    async def fail_case(self, failed: FailedCall) -> CaseAnswer:
+        """Store what failed for good: neither a pass nor a fail."""
+        call = failed.call
+        stored = await self._reload(call)
+        if is_over(stored, call):
+            return case_answer(stored.status)
+        if failed.what != "unit":
+            result = build_result(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
+            return await self.end_case(call, stored, result, failed.usage)
+        conversation = (await self._store.look_up(call.batch_id, _place(call))).conversation
+        conversation.error, conversation.scratch, conversation.usage = failed.error, [], conversation.usage + failed.usage
+        return await self._keep(call, stored, conversation, failed.usage)
 
     @activity.defn(name="case_workflow")
     async def case_workflow(self, call: CaseCall) -> ChildRequest:
@@ -366,86 +243,181 @@ class BatchActivities:
         Raises:
             ApplicationError: Of type `NO_OUTPUT`; `InvalidRequest` where the batch has a budget in money and a model no price.
         """
-        held = await self._desk.views.again(call.batch_id, call.position)
-        if is_over(held, call):
-            return ChildRequest(known=case_answer(held.status))
-        batch = await self._desk.ledger.look_up(call.batch_id, (call.position, call.attempt, 0))
-        if batch.pause_reason:
-            return ChildRequest(known=CaseAnswer(held=batch.pause_reason))
-        if batch.request.budget is not None and batch.request.budget.max_cost_usd is not None:
-            self._desk.desk.refuse_unservable(_brief(held.case, priced=True))
+        stored = await self._reload(call)
+        if is_over(stored, call):
+            return ChildRequest(known=case_answer(stored.status))
+        lookup = await self._store.look_up(call.batch_id, _place(call))
+        if lookup.pause_reason:
+            return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
+        if _limits_cost(lookup.request):
+            self._services.refuse_unservable(_settings(stored.case, priced=True))
+        priority = lookup.request.priority
         try:
-            if held.plan.kind == "thread":
-                thread = build_thread_request(held.case, batch.request.priority)
+            if stored.plan.kind == "thread":
+                thread = build_thread_request(stored.case, priority)
                 return ChildRequest(type="GradingThread", argument=thread.model_dump(mode="json"))
-            judging = build_judging_request(held.case, held.output or "", batch.request.priority)
+            judging = build_judging_request(stored.case, stored.output or "", priority)
         except ValueError as error:
             raise ApplicationError(str(error), type=NO_OUTPUT, non_retryable=True) from None
         return ChildRequest(type="Judging", argument=judging.model_dump(mode="json"))
 
     @activity.defn(name="settle_case")
     async def settle_case(self, child: ChildEnded) -> CaseAnswer:
-        """Write down what the workflow of a case came to."""
+        """Store the result of a case that had a workflow of its own."""
         call = child.call
-        held = await self._desk.views.again(call.batch_id, call.position)
-        if is_over(held, call):
-            return case_answer(held.status)
-        kind: type[Any] = RunResult if child.type == "GradingThread" else JudgeResult
-        handle = activity.client().get_workflow_handle(child.workflow_id, run_id=child.run_id, result_type=kind)
+        stored = await self._reload(call)
+        if is_over(stored, call):
+            return case_answer(stored.status)
+        result_type: type[Any] = RunResult if child.type == "GradingThread" else JudgeResult
+        handle = activity.client().get_workflow_handle(child.workflow_id, run_id=child.run_id, result_type=result_type)
         try:
-            found = await handle.result()
+            returned = await handle.result()
         except WorkflowFailureError as error:
-            result = build_result(held.case, "error", output=held.output, error=f"its workflow failed: {error.cause}")
+            result = build_result(stored.case, "error", output=stored.output, error=f"its workflow failed: {error.cause}")
         else:
-            result = (
-                result_of_thread(held.case, found)
-                if isinstance(found, RunResult)
-                else result_of_judging(held.case, held.output or "", found)
+            is_thread = isinstance(returned, RunResult)
+            result = result_of_thread(stored.case, returned) if is_thread else result_of_judging(stored.case, stored.output or "", returned)
+        return await self.end_case(call, stored, result, result.usage)
+
+    @activity.defn(name="close_batch")
+    async def close_batch(self, closing: BatchClosing) -> BatchSummary:
+        """Store how the batch ended."""
+        return await self._store.close(closing.batch_id, closing.why, stopped=closing.stopped)
+
+    async def _reload(self, call: CaseCall) -> StoredCase:
+        return await self._cases.reload(call.batch_id, call.position)
+
+    def _question(self, stored: StoredCase, output: str, checks: dict[str, CheckOutcome], call: CaseCall) -> CaseQuestion:
+        case, log = stored.case, log_of(stored.case, output)
+        group, sample = units_of(case)[call.unit]
+        named, grader = group.judges[sample], case.grader or Grader()
+        judge = named if isinstance(named, ModelSpec) else grader.model or self._services.providers.default_grader()
+        key = reuse_key(
+            case.rubric,
+            group,
+            sample=sample,
+            judge=judge,
+            instructions=grader.system_prompt,
+            tools=self._services.tools.sha256(()),
+            records=Log(log).sha256(),
+            request=request_index(log, len(log) - 1),
+            checks=checks,
+        )
+        if own := _own_key_parts(call, stored):
+            key = hashlib.sha256("/".join([*own, key]).encode()).hexdigest()
+        return CaseQuestion(group, sample, seeded(judge, sample + case.repeat), log, checks, key)
+
+    async def _ask(self, call: CaseCall, stored: StoredCase, question: CaseQuestion, lookup: CaseLookup, heartbeat: Heartbeat) -> Usage:
+        """Make the call, add its answer to the conversation, and return what it cost."""
+        conversation, log, group = lookup.conversation, question.messages, question.group
+        request = grader_request(
+            GraderQuestion(
+                rubric=stored.case.rubric,
+                group=group,
+                grader=stored.case.grader or Grader(),
+                model=question.model,
+                judged=JudgedDraft(log, request_index(log, len(log) - 1), len(log) - 1, question.checks, call.nonce),
+                scratch=conversation.scratch,
+                step=Step(role="grader", group=group.index, sample=question.sample, step=conversation.steps),
+                tag=answer_tag(call.nonce, str(call.unit)) if answer_form(question.model) == "tagged" else None,
+                raised=call.raised,
             )
-        return await self._desk.settle(call, held, result, result.usage)
+        )
+        reply = await self._paid_call(call, lookup, request, heartbeat)
+        reading = parse_verdict(reply.message.content, group, conversation.pending or None, tag=request.tag)
+        reading = verify_quotes(reading, log) if group.quoted and isinstance(reading, Verdict) else reading
+        spent = call.carried + reply.usage
+        conversation.judge, conversation.usage = question.model.id, conversation.usage + spent
+        conversation.note(reply.message, reading, group, sum(len(asked.ids) for asked, _ in units_of(stored.case)))
+        return spent
+
+    async def _paid_call(self, call: CaseCall, lookup: CaseLookup, request: ModelRequest, heartbeat: Heartbeat) -> ModelReply:
+        """Make a model call for a case; `InvalidRequest` where the batch has a budget in money and the model no price."""
+        try:
+            if _limits_cost(lookup.request):
+                self._services.refuse_without_price(request.spec)
+            return await paid_call(self._services, request, heartbeat)
+        except InvalidRequest as error:
+            raise _invalid(str(error)) from None
+        except ApplicationError as error:
+            if error.type == "rate_limited":
+                await self._store.count_throttling(call.batch_id, request.spec.id)
+            raise
+
+    async def _keep(
+        self, call: CaseCall, stored: StoredCase, conversation: CaseConversation, spent: Usage, key: str | None = None
+    ) -> CaseAnswer:
+        """Store a conversation; where it is the last of the case's to end, the case ends."""
+        count, output = len(units_of(stored.case)), stored.output or ""
+        if count == 1 and conversation.ended:
+            result = result_of_answers(stored.case, output, [conversation]).model_copy(update={"usage": conversation.usage})
+            return await self.end_case(call, stored, result, spent, key=key, conversation=conversation)
+        conversations = await self._store.keep_conversation(call.batch_id, _place(call), conversation, spent, key)
+        if not conversation.ended:
+            return CaseAnswer(again=True)
+        if len(conversations) < count or not all(other.ended for other in conversations):
+            return CaseAnswer()
+        usage = sum((other.usage for other in conversations), Usage())
+        result = result_of_answers(stored.case, output, conversations).model_copy(update={"usage": usage})
+        return await self.end_case(call, stored, result, Usage())
+
+    async def end_case(
+        self,
+        call: CaseCall,
+        stored: StoredCase,
+        result: CaseResult,
+        spent: Usage,
+        *,
+        key: str | None = None,
+        conversation: CaseConversation | None = None,
+    ) -> CaseAnswer:
+        """Store the result of a case.
+
+        Args:
+            call: The call that ended it.
+            stored: The case.
+            result: What it came to, with the usage of what came after its draft.
+            spent: What of it is not counted in the batch yet.
+            key: The key of the verdict on its only question.
+            conversation: The conversation about that question.
+        """
+        whole = result.model_copy(update={"attempt": call.attempt, "usage": stored.spent + result.usage})
+        status = await self._store.end_case(call.batch_id, call.position, whole, spent, key=key, conversation=conversation)
+        self._cases.drop(call.batch_id, call.position)
+        return case_answer(status)
 
 
-def _brief(case: Case, *, priced: bool = False) -> GradingSettings:
+def case_answer(status: str) -> CaseAnswer:
+    """Return that a case has ended."""
+    return CaseAnswer.model_validate({"status": status})
+
+
+def is_over(stored: StoredCase, call: CaseCall) -> bool:
+    """Return whether a case has ended, or another attempt is under way."""
+    return stored.status != "queued" or stored.attempt != call.attempt
+
+
+def _place(call: CaseCall) -> tuple[int, int, int]:
+    return (call.position, call.attempt, call.unit)
+
+
+def _settings(case: Case, *, priced: bool = False) -> GradingSettings:
     return GradingSettings(generator=case.generator or NOBODY, grader=case.grader, rubric=case.rubric, priced=priced)
 
 
-class NoStore:
-    """Stands where a worker has no store: every batch is refused with the cure."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def activities(self) -> list[Callable[..., Any]]:
-        """Return the two activities with which a batch begins."""
-
-        @activity.defn(name="store_cases")
-        async def store_cases(_upload: Upload) -> int:
-            raise _refused(self._why)
-
-        @activity.defn(name="open_batch")
-        async def open_batch(_request: BatchRequest) -> OpenedBatch:
-            raise _refused(self._why)
-
-        return [store_cases, open_batch]
+def _limits_cost(request: BatchRequest) -> bool:
+    return request.budget is not None and request.budget.max_cost_usd is not None
 
 
-def batch_activities(desk: WorkerServices, store: Store | None, slots: int) -> list[Callable[..., Any]]:
-    """Return the activities of batches, on the worker's store."""
-    if store is None:
-        return NoStore(f"this worker has no store, in which a batch's cases are kept; {CURE}, for the worker too").activities()
-    ledger = BatchStore(store)
-    cases = CaseServices(desk, ledger, CaseLoader(ledger))
-    batch, grading = BatchActivities(cases, slots), GradeCase(cases)
-    whole: list[Callable[..., Any]] = [
-        batch.store_cases,
-        batch.open_batch,
-        batch.open_shard,
-        batch.close_batch,
-        batch.case_workflow,
-        batch.settle_case,
-    ]
-    return [*whole, DraftCase(cases).draft_case, grading.grade_case, grading.fail_case]
+def _draft_request(case: Case, call: CaseCall) -> ModelRequest:
+    generator = case.generator
+    if generator is None or generator.model is None:
+        raise LookupError(f"the case {case.id!r} has no model that drafts it")
+    system = build_generator_system(generator.system_prompt, case.rubric if generator.show_rubric else None)
+    return ModelRequest(spec=generator.model, step=Step(role="generator"), messages=case.messages, system=system, raised=call.raised)
 
 
-def _refused(why: str) -> ApplicationError:
-    return ApplicationError(why, type=InvalidRequest.__name__, non_retryable=True)
+def _own_key_parts(call: CaseCall, stored: StoredCase) -> list[str]:
+    """Return what keeps a question apart from the same one in other cases: past the cache, or in another repetition."""
+    past_cache = [call.batch_id, stored.case.id, str(stored.fresh)] if stored.fresh or not call.cache else []
+    return [*past_cache, *([f"repeat {stored.case.repeat}"] if stored.case.repeat else [])]

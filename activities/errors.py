@@ -14,10 +14,201 @@ from temporalio.exceptions import ApplicationError, is_cancelled_exception
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
 
-MESSAGE_CHARACTERS = 500
-"""Characters kept of a provider's own words: they may quote the prompt."""
+FailureKind = Literal[
+    "rate_limited",
+    "overloaded",
+    "server",
+    "connection",
+    "timeout",
+    "malformed_response",
+    "quota_exhausted",
+    "auth",
+    "bad_request",
+    "not_found",
+    "context_overflow",
+    "refused",
+    "truncated",
+    "config",
+]
 
-_SECRET = re.compile(r"sk-[\w*-]{6,}|AIza[\w-]{20,}|\bBearer\s+\S{8,}", re.IGNORECASE)
+RETRYABLE: frozenset[FailureKind] = frozenset({"rate_limited", "overloaded", "server", "connection", "timeout", "malformed_response"})
+
+PERMANENT: tuple[str, ...] = tuple(kind for kind in get_args(FailureKind) if kind not in RETRYABLE)
+"""The kinds that no retry cures, for a retry policy's `non_retryable_error_types`."""
+
+MALFORMED_ATTEMPTS = 3
+"""Attempts after which a malformed reply is final: each one was paid for, and a model that fails thrice fails again."""
+
+RETRY_AFTER_CAP = 300.0
+"""Seconds: providers ask for an hour and more, which outlives the activity's own time."""
+
+_BY_STATUS: dict[int, FailureKind] = {
+    401: "auth",
+    402: "quota_exhausted",
+    403: "auth",
+    404: "not_found",
+    408: "timeout",
+    409: "server",
+    413: "context_overflow",
+    429: "rate_limited",
+    529: "overloaded",
+}
+
+_BY_CODE: dict[str, FailureKind] = {
+    "insufficient_quota": "quota_exhausted",
+    "enforced_spend_limit_reached": "quota_exhausted",
+    "billing_error": "quota_exhausted",
+    "context_length_exceeded": "context_overflow",
+    "request_too_large": "context_overflow",
+    "overloaded_error": "overloaded",
+    "rate_limit_error": "rate_limited",
+    "rate_limit_exceeded": "rate_limited",
+    "timeout_error": "timeout",
+    "api_error": "server",
+    "server_error": "server",
+    "authentication_error": "auth",
+    "permission_error": "auth",
+    "not_found_error": "not_found",
+    "invalid_request_error": "bad_request",
+}
+
+_BEFORE_STATUS: frozenset[FailureKind] = frozenset({"quota_exhausted", "context_overflow", "overloaded"})
+"""Kinds whose code is more exact than the status beside it."""
+
+_BY_MESSAGE: tuple[tuple[FailureKind, re.Pattern[str], frozenset[int | None]], ...] = (
+    ("truncated", re.compile(r"token limit reached", re.IGNORECASE), frozenset({None, 400})),
+    (
+        "context_overflow",
+        re.compile(r"(prompt|input) is too long|context[_ ](length|window)|maximum context|too many tokens", re.IGNORECASE),
+        frozenset({None, 400, 422}),
+    ),
+    ("quota_exhausted", re.compile(r"credit balance|insufficient (credit|quota|balance)", re.IGNORECASE), frozenset({None, 400, 403, 429})),
+)
+"""Kinds that have no code of their own with every provider, with the statuses under which the message counts."""
+
+_BY_CLASS: dict[FailureKind, frozenset[str]] = {
+    "config": frozenset({"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "UnicodeEncodeError"}),
+    "malformed_response": frozenset({"JSONDecodeError", "UnknownApiResponseError", "DecodingError", "BodyTooLarge"}),
+    "timeout": frozenset({"TimeoutError", "TimeoutException", "APITimeoutError"}),
+    "connection": frozenset({"TransportError", "APIConnectionError", "ConnectionError"}),
+}
+"""Exceptions without an HTTP status, by the names of their classes; the first kind that fits counts."""
+
+
+class FailureDetails(Recorded):
+    """The details of a failed call, beside its message."""
+
+    usage: Usage
+    """What all attempts have cost."""
+    raisable: bool = False
+    """Whether the same call with a larger completion may succeed."""
+
+
+class ModelFault(Exception):
+    """A model call that gave no answer."""
+
+    def __init__(  # noqa: PLR0913 - one argument a fact
+        self,
+        kind: FailureKind,
+        message: str,
+        *,
+        model: str = "",
+        status: int | None = None,
+        retry_after: float | None = None,
+        error: str = "",
+        usage: Usage | None = None,
+        raisable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.kind: FailureKind = kind
+        self.message = message
+        self.model = model
+        self.status = status
+        self.retry_after = retry_after
+        """Seconds that the provider asks us to wait."""
+        self.error = error
+        """The class name of the exception behind it; empty where the fault is our own finding."""
+        self.usage = usage
+        """What the reply cost that gave no answer; None where no reply came."""
+        self.raisable = raisable
+        """True for a completion that was cut at its own cap, below what the model can write."""
+
+    def concealed(self, model: str, secrets: Collection[str]) -> "ModelFault":
+        """Return the fault as others may see it: with the model, without keys, its wait capped."""
+        return ModelFault(
+            self.kind,
+            conceal(self.message, secrets),
+            model=model,
+            status=self.status,
+            retry_after=_wait(self.kind, self.retry_after),
+            error=self.error,
+            usage=self.usage,
+            raisable=self.raisable,
+        )
+
+    def __str__(self) -> str:
+        """Return exception, HTTP status and model, then the provider's message."""
+        if self.kind == "config" and not self.error:
+            return self.message
+        status = f"HTTP {self.status}" if self.status else ""
+        return f"{', '.join(part for part in (self.error, status, self.model) if part)}: {self.message}".removeprefix(": ")
+
+
+def failure(error: BaseException, *, model: str, attempt: int = 1, spent: Usage | None = None) -> ApplicationError:
+    """Turn what a call raised into a failure for Temporal; raise the result `from None`, since SDK errors do not pickle.
+
+    Args:
+        error: What was raised. An `ApplicationError` is returned as it is.
+        model: The model's id, for the message.
+        attempt: The activity's attempt, from 1; the third malformed reply is final.
+        spent: What all attempts have cost, which the thread counts where none gave a reply.
+
+    Raises:
+        BaseException: `error` itself, where it is a cancellation or no `Exception`.
+    """
+    if not isinstance(error, Exception) or is_cancelled_exception(error):
+        raise error
+    if isinstance(error, ApplicationError):
+        return error
+    fault = model_fault(error, model=model)
+    if fault is None:
+        return ApplicationError(conceal(str(error)) or repr(error), type=type(error).__name__, non_retryable=True)
+    final = fault.kind not in RETRYABLE or (fault.kind == "malformed_response" and attempt >= MALFORMED_ATTEMPTS)
+    delay = timedelta(seconds=fault.retry_after) if fault.retry_after and not final else None
+    facts = FailureDetails(usage=spent, raisable=fault.raisable).model_dump(mode="json") if spent and spent.attempts else None
+    return ApplicationError(str(fault), *([facts] if facts else []), type=fault.kind, non_retryable=final, next_retry_delay=delay)
+
+
+def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) -> ModelFault | None:
+    """Return the fault that an exception is, by its status, codes and class names; None for any other exception (a bug)."""
+    if isinstance(error, ModelFault):
+        return error.concealed(model, secrets)
+    facts = failure_facts(error)
+    if facts.status or facts.codes:
+        kind: FailureKind | None = error_kind(facts.status, facts.codes, facts.message)
+    else:
+        kind = next((kind for kind, names in _BY_CLASS.items() if names & facts.classes), None)
+    if kind is None:
+        return None
+    wait = _wait(kind, facts.retry_after)
+    return ModelFault(kind, conceal(facts.message, secrets), model=model, status=facts.status, retry_after=wait, error=facts.name)
+
+
+def error_kind(status: int | None, codes: Sequence[str], message: str) -> FailureKind:
+    """Return the kind of an error that the provider itself reported, also inside a 200."""
+    known = [_BY_CODE[code] for code in codes if code in _BY_CODE]
+    by_code = [kind for kind in known if kind in _BEFORE_STATUS]
+    reported = status if status and status >= HTTPStatus.MULTIPLE_CHOICES else None
+    by_message = [kind for kind, pattern, statuses in _BY_MESSAGE if reported in statuses and pattern.search(message)]
+    if by_code or by_message:
+        return (by_code + by_message)[0]
+    if reported is None:
+        return known[0] if known else "malformed_response"
+    return _BY_STATUS.get(reported, "server" if reported >= HTTPStatus.INTERNAL_SERVER_ERROR else "bad_request")
+
+
+def _wait(kind: FailureKind, seconds: float | None) -> float | None:
+    return min(seconds, RETRY_AFTER_CAP) if seconds and kind in RETRYABLE else None
 
 
 @dataclass(frozen=True)
@@ -31,13 +222,14 @@ class FailureFacts:
     status: int | None
     codes: tuple[str, ...]
     """The provider's own names for it, the most exact first."""
-    words: str
+    message: str
+    """The provider's own message, or the exception's."""
     retry_after: float | None
     """Seconds."""
 
 
 def failure_facts(error: Exception) -> FailureFacts:
-    """Read an exception of the anthropic and openai SDKs, of httpx2, of the json module or of asyncio."""
+    """Return the facts in an exception of the anthropic and openai SDKs, of httpx2, of the json module or of asyncio."""
     response, report = getattr(error, "response", None), _report(error)
     status = getattr(error, "status_code", None) or getattr(response, "status_code", None) or getattr(error, "code", None)
     if status == HTTPStatus.OK and isinstance(report.get("code"), int):  # an error in a stream, which began well
@@ -47,34 +239,21 @@ def failure_facts(error: Exception) -> FailureFacts:
         classes=frozenset(cls.__name__ for link in _chain(error) for cls in type(link).__mro__),
         status=status if isinstance(status, int) else None,
         codes=_codes(report),
-        words=_redirect(response) or _words(error, report),
+        message=_redirect(response) or _message(error, report),
         retry_after=_retry_delay(report) or retry_after(getattr(response, "headers", {})),
     )
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
     """Read the seconds to wait from `retry-after-ms` or `retry-after` (seconds or an HTTP date); None if absent or past."""
-    milliseconds, asked = _number(headers.get("retry-after-ms")), headers.get("retry-after")
-    seconds = milliseconds / 1000 if milliseconds is not None else _number(asked)
-    if seconds is None and asked:
+    milliseconds, header = _number(headers.get("retry-after-ms")), headers.get("retry-after")
+    seconds = milliseconds / 1000 if milliseconds is not None else _number(header)
+    if seconds is None and header:
         try:
-            seconds = (parsedate_to_datetime(asked) - (now or datetime.now(UTC))).total_seconds()
+            seconds = (parsedate_to_datetime(header) - (now or datetime.now(UTC))).total_seconds()
         except (TypeError, ValueError):  # no date either, or one without a zone
             return None
     return seconds if seconds is not None and seconds > 0 else None
-
-
-def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
-    """Return `text` without keys: the ones at hand, and whatever looks like one."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "[key]") if secret else text
-    return _SECRET.sub("[key]", text)
-
-
-def conceal(text: str, secrets: Collection[str] = ()) -> str:
-    """Return `text` on one line, without keys, cut to what a message may carry."""
-    text = " ".join(scrubbed(text, secrets).split())
-    return text if len(text) <= MESSAGE_CHARACTERS else f"{text[: MESSAGE_CHARACTERS - 1]}…"
 
 
 def _number(text: str | None) -> float | None:
@@ -107,7 +286,7 @@ def _codes(report: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _details(report: Mapping[str, object], kind: str) -> Iterator[Mapping[str, object]]:
-    """Yield what Google says beside an error, of that kind."""
+    """Yield the details of one kind that Google sends with an error."""
     details = report.get("details")
     for detail in details if isinstance(details, list) else []:
         if isinstance(detail, Mapping) and str(detail.get("@type")).endswith(kind):
@@ -133,17 +312,17 @@ def _redirect(response: object) -> str:
     return f"the endpoint redirects to {target!r}, which is refused, for a key goes to no other host; name the final address"
 
 
-def _words(error: Exception, report: Mapping[str, object]) -> str:
+def _message(error: Exception, report: Mapping[str, object]) -> str:
     body, cause = getattr(error, "body", None), error.__cause__
-    said = report.get("message") or report.get("detail") or (body if isinstance(body, str) else None)
-    if said:
-        return str(said)
+    reported = report.get("message") or report.get("detail") or (body if isinstance(body, str) else None)
+    if reported:
+        return str(reported)
     text = str(error) or type(error).__name__
     return text if cause is None else f"{text} ({type(cause).__name__}: {cause}{_address(error)})"
 
 
 def _address(error: Exception) -> str:
-    """Say which host was not reached, without the path."""
+    """Return which host was not reached, without the path."""
     try:
         url = error.request.url  # type: ignore[attr-defined]  # the SDKs' and httpx2's errors have it
     except (AttributeError, RuntimeError):  # httpx2's property raises where none was set
@@ -151,198 +330,20 @@ def _address(error: Exception) -> str:
     return f" at {url.scheme}://{url.netloc.decode()}" if url.host else ""
 
 
-Kind = Literal[
-    "rate_limited",
-    "overloaded",
-    "server",
-    "connection",
-    "timeout",
-    "malformed_response",
-    "quota_exhausted",
-    "auth",
-    "bad_request",
-    "not_found",
-    "context_overflow",
-    "refused",
-    "truncated",
-    "config",
-]
+MESSAGE_CHARACTERS = 500
+"""The characters kept of a provider's own message, which may quote the prompt."""
 
-RETRYABLE: frozenset[Kind] = frozenset({"rate_limited", "overloaded", "server", "connection", "timeout", "malformed_response"})
-
-PERMANENT: tuple[str, ...] = tuple(kind for kind in get_args(Kind) if kind not in RETRYABLE)
-"""The kinds that no retry cures, for a retry policy's `non_retryable_error_types`."""
-
-MALFORMED_ATTEMPTS = 3
-"""Attempts after which a malformed reply stands: each one was paid for, and a model that fails thrice fails again."""
-
-RETRY_AFTER_CAP = 300.0
-"""Seconds: providers ask for an hour and more, which outlives the activity's own time."""
-
-_BY_STATUS: dict[int, Kind] = {
-    401: "auth",
-    402: "quota_exhausted",
-    403: "auth",
-    404: "not_found",
-    408: "timeout",
-    409: "server",
-    413: "context_overflow",
-    429: "rate_limited",
-    529: "overloaded",
-}
-
-_BY_CODE: dict[str, Kind] = {
-    "insufficient_quota": "quota_exhausted",
-    "enforced_spend_limit_reached": "quota_exhausted",
-    "billing_error": "quota_exhausted",
-    "context_length_exceeded": "context_overflow",
-    "request_too_large": "context_overflow",
-    "overloaded_error": "overloaded",
-    "rate_limit_error": "rate_limited",
-    "rate_limit_exceeded": "rate_limited",
-    "timeout_error": "timeout",
-    "api_error": "server",
-    "server_error": "server",
-    "authentication_error": "auth",
-    "permission_error": "auth",
-    "not_found_error": "not_found",
-    "invalid_request_error": "bad_request",
-}
-_TELLING: frozenset[Kind] = frozenset({"quota_exhausted", "context_overflow", "overloaded"})
-"""Kinds whose code says more than the status beside it."""
-
-_BY_WORDS: tuple[tuple[Kind, re.Pattern[str], frozenset[int | None]], ...] = (
-    ("truncated", re.compile(r"token limit reached", re.IGNORECASE), frozenset({None, 400})),
-    (
-        "context_overflow",
-        re.compile(r"(prompt|input) is too long|context[_ ](length|window)|maximum context|too many tokens", re.IGNORECASE),
-        frozenset({None, 400, 422}),
-    ),
-    ("quota_exhausted", re.compile(r"credit balance|insufficient (credit|quota|balance)", re.IGNORECASE), frozenset({None, 400, 403, 429})),
-)
-"""What has no code of its own everywhere, with the statuses under which the words count."""
-
-_BY_CLASS: dict[Kind, frozenset[str]] = {
-    "config": frozenset({"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "UnicodeEncodeError"}),
-    "malformed_response": frozenset({"JSONDecodeError", "UnknownApiResponseError", "DecodingError", "BodyTooLarge"}),
-    "timeout": frozenset({"TimeoutError", "TimeoutException", "APITimeoutError"}),
-    "connection": frozenset({"TransportError", "APIConnectionError", "ConnectionError"}),
-}
-"""Exceptions without an HTTP status, by the names of their classes; the first kind that fits counts."""
+_SECRET = re.compile(r"sk-[\w*-]{6,}|AIza[\w-]{20,}|\bBearer\s+\S{8,}", re.IGNORECASE)
 
 
-class FailureDetails(Recorded):
-    """What a failed call says of itself beside its words."""
-
-    usage: Usage
-    """Of all attempts."""
-    raisable: bool = False
-    """Whether the same call with a larger completion may succeed."""
+def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
+    """Return `text` without keys: the given ones, and whatever looks like one."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "[key]") if secret else text
+    return _SECRET.sub("[key]", text)
 
 
-class ModelFault(Exception):
-    """A model call that gave no answer."""
-
-    def __init__(  # noqa: PLR0913 - one argument a fact
-        self,
-        kind: Kind,
-        message: str,
-        *,
-        model: str = "",
-        status: int | None = None,
-        retry_after: float | None = None,
-        error: str = "",
-        usage: Usage | None = None,
-        raisable: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.kind: Kind = kind
-        self.message = message
-        self.model = model
-        self.status = status
-        self.retry_after = retry_after
-        """Seconds that the provider asks us to wait."""
-        self.error = error
-        """The class name of the exception behind it; empty where the fault is our own finding."""
-        self.usage = usage
-        """What the reply cost that is no answer; None where none came."""
-        self.raisable = raisable
-        """True for a completion that was cut at its own cap, below what the model can write."""
-
-    def told(self, model: str, secrets: Collection[str]) -> "ModelFault":
-        """Return the fault as it may be told: with the model, without keys, its wait capped."""
-        return ModelFault(
-            self.kind,
-            conceal(self.message, secrets),
-            model=model,
-            status=self.status,
-            retry_after=_wait(self.kind, self.retry_after),
-            error=self.error,
-            usage=self.usage,
-            raisable=self.raisable,
-        )
-
-    def __str__(self) -> str:
-        """Say which exception, which HTTP status and which model, then the provider's words."""
-        if self.kind == "config" and not self.error:
-            return self.message
-        status = f"HTTP {self.status}" if self.status else ""
-        return f"{', '.join(part for part in (self.error, status, self.model) if part)}: {self.message}".removeprefix(": ")
-
-
-def failure(error: BaseException, *, model: str, attempt: int = 1, spent: Usage | None = None) -> ApplicationError:
-    """Turn what a call raised into what Temporal is told; raise the result `from None`, since SDK errors do not pickle.
-
-    Args:
-        error: What was raised. An `ApplicationError` is returned as it is.
-        model: The model's id, for the message.
-        attempt: The activity's attempt, from 1; the third malformed reply is final.
-        spent: What all attempts have cost; the thread counts it where none gave a reply.
-
-    Raises:
-        BaseException: `error` itself, where it is a cancellation or no `Exception`.
-    """
-    if not isinstance(error, Exception) or is_cancelled_exception(error):
-        raise error
-    if isinstance(error, ApplicationError):
-        return error
-    fault = model_fault(error, model=model)
-    if fault is None:
-        return ApplicationError(conceal(str(error)) or repr(error), type=type(error).__name__, non_retryable=True)
-    final = fault.kind not in RETRYABLE or (fault.kind == "malformed_response" and attempt >= MALFORMED_ATTEMPTS)
-    delay = timedelta(seconds=fault.retry_after) if fault.retry_after and not final else None
-    facts = FailureDetails(usage=spent, raisable=fault.raisable).model_dump(mode="json") if spent and spent.attempts else None
-    return ApplicationError(str(fault), *([facts] if facts else []), type=fault.kind, non_retryable=final, next_retry_delay=delay)
-
-
-def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) -> ModelFault | None:
-    """Recognise a failed model call by its status, codes and class names; None for any other exception (a bug)."""
-    if isinstance(error, ModelFault):
-        return error.told(model, secrets)
-    seen = failure_facts(error)
-    kind = error_kind(seen.status, seen.codes, seen.words) if seen.status or seen.codes else _kind_by_class(seen.classes)
-    if kind is None:
-        return None
-    wait = _wait(kind, seen.retry_after)
-    return ModelFault(kind, conceal(seen.words, secrets), model=model, status=seen.status, retry_after=wait, error=seen.name)
-
-
-def error_kind(status: int | None, codes: Sequence[str], words: str) -> Kind:
-    """Name the kind of an error that the provider itself reported, also inside a 200."""
-    known = [_BY_CODE[code] for code in codes if code in _BY_CODE]
-    telling = [kind for kind in known if kind in _TELLING]
-    reported = status if status and status >= HTTPStatus.MULTIPLE_CHOICES else None
-    spoken = [kind for kind, pattern, statuses in _BY_WORDS if reported in statuses and pattern.search(words)]
-    if telling or spoken:
-        return (telling + spoken)[0]
-    if reported is None:
-        return known[0] if known else "malformed_response"
-    return _BY_STATUS.get(reported, "server" if reported >= HTTPStatus.INTERNAL_SERVER_ERROR else "bad_request")
-
-
-def _kind_by_class(classes: frozenset[str]) -> Kind | None:
-    return next((kind for kind, names in _BY_CLASS.items() if names & classes), None)
-
-
-def _wait(kind: Kind, asked: float | None) -> float | None:
-    return min(asked, RETRY_AFTER_CAP) if asked and kind in RETRYABLE else None
+def conceal(text: str, secrets: Collection[str] = ()) -> str:
+    """Return `text` on one line, without keys, cut to what a message may carry."""
+    text = " ".join(scrubbed(text, secrets).split())
+    return text if len(text) <= MESSAGE_CHARACTERS else f"{text[: MESSAGE_CHARACTERS - 1]}…"

@@ -1,4 +1,4 @@
-"""The activity `grade`: one question to a grader, one paid call."""
+"""The activity `grade`: one question to a grader, one paid call, one answer read strictly."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,12 +10,11 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerCapabilities, WorkerServices
-from activities.generate import sized
 from activities.model_call import heartbeats, paid_call
 from activities.providers.base import ModelRequest, Step, ToolSpec
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
-from gradeloop.contract.base import Recorded, Strict
+from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict, pass_score_schema, verdict_schema
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -26,7 +25,124 @@ from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, is_elide
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup, call_groups
 from gradeloop.grading.verdicts import parse_verdict
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
+
+
+class GradeCall(Strict):
+    """What a grader turn needs."""
+
+    thread: ThreadRef
+    scratch: LogRef
+    """The grader's own conversation of this pass: its tool calls, their results, and the requests to repair an answer."""
+    step: Step
+    admit: bool = False
+    """True on a thread's first call: what only the worker can know is checked before anybody is called."""
+    nonce: str
+    """The run's random code, which marks the fence around what is judged."""
+    request: int
+    """Index of the user's current message."""
+    draft: int
+    """Index of the message to be judged."""
+    asked: tuple[str, ...]
+    """Ids of the criteria to judge."""
+    pending: tuple[str, ...] = ()
+    """The criteria that this turn must answer, where it repairs a verdict that left them out; all by default."""
+    checks: dict[str, CheckOutcome] = Field(default_factory=dict)
+    last: bool = False
+    """True where no further tool calls are possible."""
+    forced: Sparse[bool] = False
+    """True where the answer that came without a schema was none: this one is asked for by the schema alone, without tools."""
+    raised: Sparse[bool] = False
+    """True where a reply was cut before: it gets a larger completion."""
+    whole: Sparse[bool] = False
+    """True where a finished run is judged: what comes after the draft is shown too."""
+
+    def shown(self, messages: list[Message]) -> list[Message]:
+        """Return those of the thread's messages that are judged."""
+        return messages if self.whole else messages[: self.draft + 1]
+
+
+class GraderTurn(Recorded):
+    """What came back: tool calls in `message`, or an answer and how it reads."""
+
+    message: Message
+    verdict: Verdict | None = None
+    malformed: Malformed | None = None
+    usage: Usage
+    tools: tuple[str, ...] = ()
+    """The tools that the grader was offered."""
+    loose: Sparse[bool] = False
+    """True where the model was given tools and no schema, since its API takes one of them at a time."""
+    offer: WorkerCapabilities
+    prompt_sha256: Sparse[str | None] = None
+    """The sha256 of what was sent before the grader's own conversation, its random code masked; None unless a finished run is judged."""
+
+
+class GraderActivities:
+    """The activity `grade`."""
+
+    def __init__(self, services: WorkerServices) -> None:
+        self._services = services
+
+    @activity.defn(name="grade")
+    async def grade(self, call: GradeCall) -> GraderTurn:
+        """Make one model call and read its answer strictly.
+
+        Raises:
+            ApplicationError: Its type is the kind of failure.
+        """
+        async with heartbeats() as heartbeat:
+            settings = await self._services.threads.settings(call.thread.brief)
+            if call.admit:
+                self._services.refuse_unservable(settings)
+            messages = call.shown(await self._services.threads.messages(call.thread.messages))
+            request, group = await self._request(call, settings, messages)
+            reply = await paid_call(self._services, request, heartbeat)
+        message = reply.message
+        self._services.threads.append(call.scratch, message)
+        turn = GraderTurn(
+            message=message,
+            usage=reply.usage,
+            tools=tuple(tool.name for tool in request.tools),
+            loose=answer_form(request.spec) == "schema" and request.schema is None,
+            offer=self._services.capabilities_for(settings),
+            prompt_sha256=sent_sha256(request.system, request.messages, call.nonce, request.tag) if call.whole else None,
+        )
+        if message.tool_calls and not call.last:
+            return turn
+        reading = parse_verdict(message.content, group, call.pending or None, tag=request.tag)
+        if isinstance(reading, Verdict):
+            return turn.model_copy(update={"verdict": verify_quotes(reading, messages) if group.quoted else reading})
+        return turn.model_copy(update={"malformed": reading})
+
+    async def _request(self, call: GradeCall, settings: GradingSettings, messages: list[Message]) -> tuple[ModelRequest, CallGroup]:
+        rubric = settings.rubric
+        if rubric is None:
+            raise LookupError("the thread's settings name no rubric")
+        group = call_groups(rubric)[call.step.group]
+        judge, grader = group.judges[call.step.sample], settings.grader or Grader()
+        model = seeded(judge if isinstance(judge, ModelSpec) else self._services.grader_of(settings), call.step.sample)
+        judged = JudgedDraft(messages, call.request, call.draft, call.checks, call.nonce)
+        takes_both = capability_of(model).schema_with_tools
+        question = GraderQuestion(
+            rubric=rubric,
+            group=group,
+            grader=grader,
+            model=model,
+            judged=judged,
+            scratch=await self._services.threads.messages(call.scratch),
+            step=call.step,
+            tools=self._tools(grader, group, judged) if takes_both or not (call.last or call.forced) else (),
+            tag=answer_tag(call.nonce, call.scratch.key) if answer_form(model) == "tagged" else None,
+            last=call.last,
+            raised=call.raised,
+        )
+        return grader_request(question), group
+
+    def _tools(self, grader: Grader, group: CallGroup, judged: JudgedDraft) -> tuple[ToolSpec, ...]:
+        """Return the grader's tools, and the one that shows records whole, where they are cut."""
+        is_cut = group.prompt is None and is_elided(judged.messages) and RESERVED not in grader.tools
+        return (*self._services.tools.specs(grader.tools), *((READ_TRANSCRIPT,) if is_cut else ()))
 
 
 @dataclass(frozen=True)
@@ -36,44 +152,44 @@ class GraderQuestion:
     rubric: Rubric
     group: CallGroup
     grader: Grader
-    """Whose instructions count."""
+    """The grader whose instructions count."""
     model: ModelSpec
     judged: JudgedDraft
     scratch: Sequence[Message]
-    """What was said after the prompt: tool calls, their results, what was asked to be mended."""
+    """The conversation after the prompt: tool calls, their results, and the requests to repair an answer."""
     step: Step
     tools: tuple[ToolSpec, ...] = ()
     tag: str | None = None
-    """The name of the tags between which the answer stands, for a model whose API keeps no schema."""
+    """The name of the tags around the answer, for a model whose API keeps no schema."""
     last: bool = False
     raised: bool = False
 
 
-def grader_request(asking: GraderQuestion) -> ModelRequest:
-    """Return the call.
+def grader_request(question: GraderQuestion) -> ModelRequest:
+    """Return the call that asks a question.
 
     Raises:
-        ApplicationError: Of type `config`: the author's own prompt reaches into what is not there.
+        ApplicationError: Of type `config`: the author's own prompt names a value that is not there.
     """
-    model, group, tools = asking.model, asking.group, asking.tools
+    model, group, tools = question.model, question.group, question.tools
     try:
-        given = build_grader_prompt(asking.rubric, group, asking.judged, instructions=asking.grader.system_prompt, tag=asking.tag)
+        prompt = build_grader_prompt(question.rubric, group, question.judged, instructions=question.grader.system_prompt, tag=question.tag)
     except InvalidRequest as error:
         raise ApplicationError(str(error), type="config", non_retryable=True) from None
-    said = (*given.messages, *asking.scratch)
-    shared = () if given.shared is None else (given.shared,)
-    bound = asking.tag is None and (capability(model).schema_with_tools or not tools)
+    messages = (*prompt.messages, *question.scratch)
+    shared = () if prompt.shared is None else (prompt.shared,)
+    by_schema = question.tag is None and (capability_of(model).schema_with_tools or not tools)
     return ModelRequest(
         spec=model,
-        step=asking.step,
-        messages=(*said, *((last_turn_message(),) if asking.last else ())),
-        system=given.system,
+        step=question.step,
+        messages=(*messages, *((last_turn_message(),) if question.last else ())),
+        system=prompt.system,
         tools=tools,
-        schema=_schema(group) if bound else None,
-        tools_allowed=not asking.last,
-        breakpoints=(*shared, *((len(said) - 1,) if tools else ())),
-        tag=asking.tag,
-        raised=asking.raised,
+        schema=_schema(group) if by_schema else None,
+        tools_allowed=not question.last,
+        breakpoints=(*shared, *((len(messages) - 1,) if tools else ())),
+        tag=question.tag,
+        raised=question.raised,
     )
 
 
@@ -91,134 +207,9 @@ def seeded(model: ModelSpec, sample: int) -> ModelSpec:
 
 def answer_form(model: ModelSpec) -> Literal["schema", "tagged"]:
     """Return how a model's answer is marked: by a schema that its API keeps, or by tags of the call's own."""
-    return capability(model).answer
+    return capability_of(model).answer
 
 
 def answer_tag(nonce: str, conversation: str) -> str:
     """Return the name of the tags: the same in one conversation, known to nobody who wrote what is judged."""
     return f"verdict-{hashlib.sha256(f'{nonce}/{conversation}'.encode()).hexdigest()[:16]}"
-
-
-class GradeCall(Strict):
-    """What a grader turn needs."""
-
-    thread: ThreadRef
-    scratch: LogRef
-    """The grader's own conversation of this pass: its tool calls, their results, what it was asked to mend."""
-    step: Step
-    admit: bool = False
-    """True on a thread's first call: what only the worker can know is checked before anybody is called."""
-    nonce: str
-    """The run's random code, which marks the fence around what is judged."""
-    request: int
-    """Index of the user's current message."""
-    draft: int
-    """Index of the message to be judged."""
-    asked: tuple[str, ...]
-    """Ids of the criteria to judge."""
-    pending: tuple[str, ...] = ()
-    """Of these, the ones that this turn must answer, where it mends a verdict that left them out; all by default."""
-    checks: dict[str, CheckOutcome] = Field(default_factory=dict)
-    last: bool = False
-    """True where no further tool calls are possible."""
-    forced: bool = Field(default=False, exclude_if=lambda value: not value)
-    """True where the answer that came without a schema was none: this one is asked for by the schema alone, without tools."""
-    raised: bool = Field(default=False, exclude_if=lambda value: not value)
-    """True where a reply was cut before: it gets a larger completion."""
-    whole: bool = Field(default=False, exclude_if=lambda value: not value)
-    """True where a finished run is judged: what comes after the draft is shown too."""
-
-    def shown(self, messages: list[Message]) -> list[Message]:
-        """Return those of the thread's messages that are judged."""
-        return messages if self.whole else messages[: self.draft + 1]
-
-
-class GraderTurn(Recorded):
-    """What came back: tool calls in `message`, or an answer and how it reads."""
-
-    message: Message
-    verdict: Verdict | None = None
-    malformed: Malformed | None = None
-    usage: Usage
-    tools: tuple[str, ...] = ()
-    """The tools that the grader was offered."""
-    loose: bool = Field(default=False, exclude_if=lambda value: not value)
-    """True where the model was given tools and no schema, since its API takes one of them at a time."""
-    offer: WorkerCapabilities
-    prompt_sha256: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Of what was sent but the conversation after it, its random code masked; told of a finished run."""
-
-
-class GraderActivities:
-    """The activity `grade`."""
-
-    def __init__(self, desk: WorkerServices) -> None:
-        self._desk = desk
-
-    @activity.defn(name="grade")
-    async def grade(self, call: GradeCall) -> GraderTurn:
-        """Make one model call and read its answer strictly.
-
-        Raises:
-            ApplicationError: Its type is the kind of failure.
-        """
-        async with heartbeats() as pulse:
-            brief = await self._desk.threads.brief(call.thread.brief)
-            if call.admit:
-                self._desk.refuse_unservable(brief)
-            request, group = await self._request(call, brief)
-            reply = await paid_call(self._desk, request, pulse)
-        message = sized(reply.message, request.spec.id)
-        self._desk.threads.put(call.scratch, message)
-        tools, form = tuple(tool.name for tool in request.tools), answer_form(request.spec)
-        told = GraderTurn(
-            message=message,
-            usage=reply.usage,
-            tools=tools,
-            loose=form == "schema" and request.schema is None,
-            offer=self._desk.offer_for(brief),
-            prompt_sha256=sent_sha256(request.system, request.messages, call.nonce, request.tag) if call.whole else None,
-        )
-        if message.tool_calls and not call.last:
-            return told
-        reading = parse_verdict(message.content, group, call.pending or None, tag=request.tag)
-        if isinstance(reading, Verdict):
-            messages = await self._desk.threads.messages(call.thread.messages)
-            reading = verify_quotes(reading, call.shown(messages)) if group.quoted else reading
-            return told.model_copy(update={"verdict": reading})
-        return told.model_copy(update={"malformed": reading})
-
-    async def _request(self, call: GradeCall, brief: GradingSettings) -> tuple[ModelRequest, CallGroup]:
-        rubric = brief.rubric
-        if rubric is None:
-            raise LookupError("the thread's brief names no rubric")
-        group = call_groups(rubric)[call.step.group]
-        judge, grader = group.judges[call.step.sample], brief.grader or Grader()
-        model = seeded(judge if isinstance(judge, ModelSpec) else self._desk.grader_of(brief), call.step.sample)
-        messages = await self._desk.threads.messages(call.thread.messages)
-        scratch = await self._desk.threads.messages(call.scratch)
-        judged = JudgedDraft(call.shown(messages), call.request, call.draft, call.checks, call.nonce)
-        together = capability(model).schema_with_tools
-        asking = GraderQuestion(
-            rubric=rubric,
-            group=group,
-            grader=grader,
-            model=model,
-            judged=judged,
-            scratch=scratch,
-            step=call.step,
-            tools=self._tools(grader, group, judged) if together or not (call.last or call.forced) else (),
-            tag=_tag(call) if answer_form(model) == "tagged" else None,
-            last=call.last,
-            raised=call.raised,
-        )
-        return grader_request(asking), group
-
-    def _tools(self, grader: Grader, group: CallGroup, judged: JudgedDraft) -> tuple[ToolSpec, ...]:
-        """Return the grader's tools, and the one that shows records whole, where they are cut."""
-        cut = group.prompt is None and is_elided(judged.messages) and RESERVED not in grader.tools
-        return (*self._desk.toolbox.specs(grader.tools), *((READ_TRANSCRIPT,) if cut else ()))
-
-
-def _tag(call: GradeCall) -> str:
-    return answer_tag(call.nonce, call.scratch.key)

@@ -1,16 +1,15 @@
-"""What a worker keeps of threads, finished runs and cases: one byte-bounded cache, filled by query."""
+"""What calls know of threads, judged runs and cases: references to them, and this process's copies, bounded in bytes."""
 
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pydantic import Field
 from temporalio import activity
 
-from gradeloop.contract.base import Page, Strict
+from gradeloop.contract.base import Page, Sparse, Strict
 from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
@@ -19,6 +18,86 @@ from gradeloop.judges.contract import SchemaJudge
 
 if TYPE_CHECKING:  # workflows import this module, and no database
     from gradeloop.batches.store import BatchStore, StoredCase
+
+THREAD_CACHE_BYTES = 256 * 1024 * 1024
+"""Messages kept in a worker process: some 170 threads of the largest size."""
+
+CACHED_LOGS = 8192
+"""Conversations kept in a worker process, however small."""
+
+CACHED_SETTINGS = 512
+"""Rubrics and settings kept in a worker process, at most some 100 KiB a thread."""
+
+RUN_CACHE_BYTES = 256 * 1024 * 1024
+"""Judged runs kept in a worker process: some 170 of the largest size."""
+
+CASE_CACHE_BYTES = 64 * 1024 * 1024
+"""Cases kept in a worker process."""
+
+OBJECT_OVERHEAD = 4
+"""How many times its JSON a case takes as objects, about."""
+
+
+class GradingSettings(Strict):
+    """Who drafts, who judges, and by what: the settings that every call of a thread shares."""
+
+    generator: Generator
+    grader: Grader | None
+    rubric: Rubric | None
+    priced: Sparse[bool] = False
+    """Whether the thread's budget counts money, so that every model needs a price."""
+
+    def sha256(self) -> str:
+        """Return the sha256 of the settings as JSON."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+class GradingSettingsRef(Strict):
+    """A thread's settings by their sha256, and in full the first time."""
+
+    sha256: str
+    brief: GradingSettings | None = None
+
+
+class LogRef(Strict):
+    """A list of messages by count and running sha256, and its newest ones in full."""
+
+    key: str
+    """`messages`, or the name of a grader's conversation."""
+    count: int
+    sha256: str
+    tail: tuple[Message, ...] | None = None
+    """The newest messages, as many as this process may lack; None where they are too large to carry and must be fetched."""
+
+
+class ThreadRef(Strict):
+    """What an activity must know of its thread."""
+
+    brief: GradingSettingsRef
+    messages: LogRef
+
+
+class Subject(Strict):
+    """A finished run that is judged, and the judge."""
+
+    judge: SchemaJudge
+    run: AgentRun
+
+
+class SubjectRef(Strict):
+    """A subject by its sha256 and size, and in full where a call carries it."""
+
+    sha256: str
+    bytes: int
+    subject: Sparse[Subject | None] = None
+
+
+class SubjectPage(Strict):
+    """A stretch of a subject's JSON."""
+
+    text: str
+    next: int | None
+
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -33,7 +112,7 @@ class ByteBoundedCache(Generic[Key, Value]):
         Args:
             most_bytes: The bytes of all values together, as `put` was given them.
             most: The number of values; by default any.
-            in_use: Tells of a value that it must not be dropped now.
+            in_use: Returns whether a value must not be dropped now.
         """
         self._most_bytes = most_bytes
         self._most = most
@@ -70,55 +149,6 @@ class ByteBoundedCache(Generic[Key, Value]):
         return self._bytes <= self._most_bytes and (self._most is None or len(self._entries) <= self._most)
 
 
-THREAD_CACHE_BYTES = 256 * 1024 * 1024
-"""Messages kept in a worker process: some 170 threads of the largest size."""
-
-CACHED_LOGS = 8192
-"""Conversations kept in a worker process, however small."""
-
-CACHED_SETTINGS = 512
-"""Rubrics and settings kept in a worker process, each at most some 100 KiB."""
-
-
-class GradingSettings(Strict):
-    """Who drafts, who judges, and by what: the settings that every call of a thread shares."""
-
-    generator: Generator
-    grader: Grader | None
-    rubric: Rubric | None
-    priced: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Whether the thread's budget counts money, so that every model needs a price."""
-
-    def sha256(self) -> str:
-        """Return the sha256 of the brief as JSON."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
-
-
-class GradingSettingsRef(Strict):
-    """A brief by its sha256, and in full the first time."""
-
-    sha256: str
-    brief: GradingSettings | None = None
-
-
-class LogRef(Strict):
-    """A list of messages by count and running sha256, and its newest ones in full."""
-
-    key: str
-    """`messages`, or the name of a grader's conversation."""
-    count: int
-    sha256: str
-    tail: tuple[Message, ...] | None = None
-    """The newest messages, as many as this process may lack; None where they are too large to carry and must be fetched."""
-
-
-class ThreadRef(Strict):
-    """What an activity must know of its thread."""
-
-    brief: GradingSettingsRef
-    messages: LogRef
-
-
 LogName = tuple[str, str, str, str]
 """Namespace, workflow, its run, and the key of the log."""
 
@@ -130,32 +160,32 @@ class _LogCopy:
 
 
 class ThreadLoader:
-    """This process's copies of threads, dropped where a sha256 differs, the least used first where they grow large."""
+    """Settings and messages of threads, by reference; a copy whose sha256 differs is replaced."""
 
     def __init__(self) -> None:
-        self._briefs: ByteBoundedCache[str, GradingSettings] = ByteBoundedCache(THREAD_CACHE_BYTES, CACHED_SETTINGS)
+        self._settings: ByteBoundedCache[str, GradingSettings] = ByteBoundedCache(THREAD_CACHE_BYTES, CACHED_SETTINGS)
         self._logs: ByteBoundedCache[LogName, _LogCopy] = ByteBoundedCache(
             THREAD_CACHE_BYTES, CACHED_LOGS, in_use=lambda copy: copy.fetching.locked()
         )
 
-    async def brief(self, reference: GradingSettingsRef) -> GradingSettings:
-        """Return the brief of the calling activity's thread."""
-        brief = reference.brief or self._briefs.get(reference.sha256)
-        if brief is None:
-            brief = GradingSettings.model_validate(await _query("brief", []))
-        self._briefs.put(reference.sha256, brief)
-        return brief
+    async def settings(self, reference: GradingSettingsRef) -> GradingSettings:
+        """Return the settings of the calling activity's thread."""
+        settings = reference.brief or self._settings.get(reference.sha256)
+        if settings is None:
+            settings = GradingSettings.model_validate(await _query("brief", []))
+        self._settings.put(reference.sha256, settings)
+        return settings
 
     async def messages(self, reference: LogRef) -> list[Message]:
         """Return the messages that `reference` names, from memory, its tail, or the workflow."""
         name = _log_name(reference)
         copy = self._copy(name)
         async with copy.fetching:
-            copy.log = _completed(copy.log, reference) or await self._fetched(copy.log, reference)
+            copy.log = _completed(copy.log, reference) or await _fetch_log(copy.log, reference)
             self._logs.put(name, copy, copy.log.bytes)
             return copy.log.slice(0, reference.count)
 
-    def put(self, reference: LogRef, message: Message) -> None:
+    def append(self, reference: LogRef, message: Message) -> None:
         """Keep the message that the calling activity is about to return, after the ones that `reference` names."""
         name = _log_name(reference)
         copy = self._copy(name)
@@ -172,21 +202,6 @@ class ThreadLoader:
             copy = _LogCopy()
             self._logs.put(name, copy)
         return copy
-
-    async def _fetched(self, log: Log, reference: LogRef) -> Log:
-        """Page what is lacking from the workflow, all of it where the copy at hand is not a prefix."""
-        for base in (log.slice(0, reference.count), []):
-            fetched = Log(base)
-            while len(fetched) < reference.count:
-                answer = await _query("log", [reference.key, len(fetched), reference.count - len(fetched)])
-                page = Page[Message].model_validate(answer)
-                for message in page.items:
-                    fetched.append(message)
-                if not page.items:
-                    break
-            if len(fetched) >= reference.count and fetched.sha256(reference.count) == reference.sha256:
-                return fetched
-        raise LookupError(f"the thread's {reference.key} do not match their reference ({reference.count} messages)")
 
 
 def _log_name(reference: LogRef) -> LogName:
@@ -206,43 +221,24 @@ def _completed(log: Log, reference: LogRef) -> Log | None:
     return grown if grown.sha256() == reference.sha256 else None
 
 
-async def _query(name: str, arguments: list[object]) -> object:
-    info = activity.info()
-    handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
-    return await handle.query(name, args=arguments)
-
-
-RUN_CACHE_BYTES = 256 * 1024 * 1024
-"""Runs kept in a worker process: some 170 of the largest size."""
-
-SUBJECT_QUERY = "subject"
-"""The query that pages what is judged."""
-
-
-class Subject(Strict):
-    """What is judged, and by whom."""
-
-    judge: SchemaJudge
-    run: AgentRun
-
-
-class SubjectRef(Strict):
-    """A subject by its sha256 and size, and in full where a call carries it."""
-
-    sha256: str
-    bytes: int
-    subject: Subject | None = Field(default=None, exclude_if=lambda value: value is None)
-
-
-class SubjectPage(Strict):
-    """A stretch of a subject's JSON."""
-
-    text: str
-    next: int | None
+async def _fetch_log(log: Log, reference: LogRef) -> Log:
+    """Page what is lacking from the workflow, all of it where the copy at hand is not a prefix."""
+    for prefix in (log.slice(0, reference.count), []):
+        fetched = Log(prefix)
+        while len(fetched) < reference.count:
+            answer = await _query("log", [reference.key, len(fetched), reference.count - len(fetched)])
+            page = Page[Message].model_validate(answer)
+            for message in page.items:
+                fetched.append(message)
+            if not page.items:
+                break
+        if len(fetched) >= reference.count and fetched.sha256(reference.count) == reference.sha256:
+            return fetched
+    raise LookupError(f"the thread's {reference.key} do not match their reference ({reference.count} messages)")
 
 
 class RunLoader:
-    """This process's copies of what is judged, the least used first to go."""
+    """Judged runs with their judges, by reference."""
 
     def __init__(self) -> None:
         self._subjects: ByteBoundedCache[str, Subject] = ByteBoundedCache(RUN_CACHE_BYTES)
@@ -255,8 +251,7 @@ class RunLoader:
         lock = self._fetching.setdefault(reference.sha256, asyncio.Lock())
         try:
             async with lock:
-                found = self._subjects.get(reference.sha256)
-                return found or self._keep(reference, await _fetched(reference, _query_subject))
+                return self._subjects.get(reference.sha256) or self._keep(reference, await _fetch_subject(reference))
         finally:
             if not lock.locked():
                 self._fetching.pop(reference.sha256, None)
@@ -266,53 +261,47 @@ class RunLoader:
         return subject
 
 
-async def _fetched(reference: SubjectRef, query: Callable[[int], Awaitable[SubjectPage]]) -> Subject:
+async def _fetch_subject(reference: SubjectRef) -> Subject:
     parts: list[str] = []
-    at: int | None = 0
-    while at is not None:
-        page = await query(at)
+    offset: int | None = 0
+    while offset is not None:
+        page = SubjectPage.model_validate(await _query("subject", [offset]))
         parts.append(page.text)
-        at = page.next
+        offset = page.next
     text = "".join(parts)
     if hashlib.sha256(text.encode()).hexdigest() != reference.sha256:
         raise LookupError(f"what the workflow judges does not match its reference ({reference.bytes} bytes)")
     return Subject.model_validate_json(text)
 
 
-async def _query_subject(offset: int) -> SubjectPage:
+async def _query(name: str, arguments: list[object]) -> object:
+    """Ask the calling activity's workflow."""
     info = activity.info()
     handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
-    return SubjectPage.model_validate(await handle.query(SUBJECT_QUERY, offset))
-
-
-CASE_CACHE_BYTES = 64 * 1024 * 1024
-"""Of cases kept in a worker process."""
-
-OBJECT_OVERHEAD = 4
-"""How many times its JSON a case takes as objects, about."""
+    return await handle.query(name, args=arguments)
 
 
 class CaseLoader:
-    """Cases by batch and position, the least used dropped first."""
+    """Cases of batches, by batch and position."""
 
-    def __init__(self, ledger: "BatchStore") -> None:
-        self._ledger = ledger
+    def __init__(self, store: "BatchStore") -> None:
+        self._store = store
         self._cases: ByteBoundedCache[tuple[str, int], StoredCase] = ByteBoundedCache(CASE_CACHE_BYTES)
 
-    async def case(self, batch_id: str, position: int, attempt: int) -> "StoredCase":
+    async def load(self, batch_id: str, position: int, attempt: int) -> "StoredCase":
         """Return a case as its attempt began; one of another attempt is read anew."""
-        found = self._cases.get((batch_id, position))
-        return found if found and found.attempt == attempt else await self.again(batch_id, position)
+        stored = self._cases.get((batch_id, position))
+        return stored if stored and stored.attempt == attempt else await self.reload(batch_id, position)
 
-    async def again(self, batch_id: str, position: int) -> "StoredCase":
-        """Return a case as it stands in the store now."""
-        found = await self._ledger.case(batch_id, position)
-        self.put(batch_id, position, found)
-        return found
+    async def reload(self, batch_id: str, position: int) -> "StoredCase":
+        """Return a case as it is in the store now."""
+        stored = await self._store.case(batch_id, position)
+        self.put(batch_id, position, stored)
+        return stored
 
-    def put(self, batch_id: str, position: int, found: "StoredCase") -> None:
+    def put(self, batch_id: str, position: int, stored: "StoredCase") -> None:
         """Keep a copy of a case."""
-        self._cases.put((batch_id, position), found, OBJECT_OVERHEAD * (found.case.size() + len(found.draft or "")))
+        self._cases.put((batch_id, position), stored, OBJECT_OVERHEAD * (stored.case.size() + len(stored.draft or "")))
 
     def drop(self, batch_id: str, position: int) -> None:
         """Forget a case, which has changed or ended."""

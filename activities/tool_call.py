@@ -1,4 +1,4 @@
-"""One call of an evidence tool."""
+"""The activities of evidence tools: one call of a tool, one stretch of a transcript, and whether a worker serves a remote queue."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities.model_call import heartbeats
 from activities.state_cache import LogRef, ThreadLoader
 from activities.tools.base import Tool
-from gradeloop.contract.base import Strict
+from gradeloop.contract.base import Sparse, Strict
 from gradeloop.contract.evaluation import (
     EVIDENCE_BYTES,
     Evidence,
@@ -27,16 +27,16 @@ from gradeloop.errors import explain
 from gradeloop.grading.prompts import records
 
 TOOL_SECONDS = 110.0
-"""What a tool may take, below its activity's own 2 minutes so that the grader is told rather than nobody."""
+"""Seconds that a tool may take: below its activity's own 2 minutes, so that the grader gets an error rather than nothing."""
 
 ERROR_CHARACTERS = 2_000
-"""What is kept of a tool's exception."""
+"""The characters that are kept of a tool's exception."""
 
 CHECKER_ERROR = "checker_error"
 """The error type of a check that could not decide."""
 
 PAGE_CHARACTERS = EVIDENCE_BYTES // 4
-"""What `read_transcript` shows at once: within the bytes that evidence keeps, whatever the characters."""
+"""The characters that `read_transcript` shows at once: within the bytes that evidence keeps, whatever they are."""
 
 
 class ToolRequest(Strict):
@@ -48,18 +48,18 @@ class ToolRequest(Strict):
     draft: str = ""
     """What a parameter named `draft` is given, and what a check judges."""
     check: bool = False
-    grader: bool = Field(default=False, exclude_if=lambda value: not value)
+    grader: Sparse[bool] = False
     """True: the tool is a grader, `arguments` what it is asked, and its value a verdict."""
-    operation_id: str = Field(default="", exclude_if=lambda value: not value)
-    """Of the call, the same at every attempt: what a tool with effects tells its own service, so that they happen once."""
-    pinned: str = Field(default="", exclude_if=lambda value: not value)
+    operation_id: Sparse[str] = ""
+    """The id of the call, the same at every attempt: a tool with effects passes it to its own service, so that they happen once."""
+    pinned: Sparse[str] = ""
     """What the tool's `sha256` was when the run began."""
-    approved: bool = Field(default=False, exclude_if=lambda value: not value)
+    approved: Sparse[bool] = False
     """True where a person has approved this very call."""
 
 
 class TranscriptRequest(Strict):
-    """A grader's wish to see a record whole."""
+    """A grader's request to see a record whole, from an offset on."""
 
     call: str
     messages: LogRef
@@ -73,9 +73,9 @@ def tool_name(tool: str) -> str:
 
 
 def tool_activity(tool: Tool) -> Callable[[ToolRequest], Coroutine[Any, Any, Evidence]]:
-    """Return the activity of `tool`.
+    """Return the activity of a tool.
 
-    What the tool raises becomes text for the model that called it. As a check, it is the checker's error, never a grade.
+    What the tool raises becomes text for the model that called it. Where the tool is a check or a grader, it is an error, never a grade.
     """
 
     @activity.defn(name=tool_name(tool.spec.name))
@@ -87,13 +87,14 @@ def tool_activity(tool: Tool) -> Callable[[ToolRequest], Coroutine[Any, Any, Evi
                     if tool.refresh is not None:
                         await tool.refresh()
                     _refuse(tool, request)
-                    value = await _called(tool, request)
+                    value = await _run(tool, request)
                 return await asyncio.to_thread(_evidence, request, value)
-            except Exception as error:  # noqa: BLE001 - a tool's failure is told, whatever it is
-                words = _late(tool.spec.name) if deadline.expired() else _words(error)
+            except Exception as error:  # noqa: BLE001 - a tool's failure is reported, whatever it is
+                late = f"{tool.spec.name} took more than {TOOL_SECONDS:g} seconds"
+                text = late if deadline.expired() else _describe_error(error)
                 if request.check or request.grader:
-                    raise ApplicationError(words, type=CHECKER_ERROR, non_retryable=isinstance(error, NotCalled)) from None
-                return build_evidence(request.call, words, failed=True)
+                    raise ApplicationError(text, type=CHECKER_ERROR, non_retryable=isinstance(error, NotCalled)) from None
+                return build_evidence(request.call, text, failed=True)
 
     return call
 
@@ -113,7 +114,7 @@ def _refuse(tool: Tool, request: ToolRequest) -> None:
         raise NotCalled(describe_uncertain_call(name, request.operation_id))
 
 
-async def _called(tool: Tool, request: ToolRequest) -> object:
+async def _run(tool: Tool, request: ToolRequest) -> object:
     if request.grader:
         return await tool.judge(request.arguments, request.draft, request.operation_id)
     if request.check:
@@ -127,11 +128,7 @@ def _evidence(request: ToolRequest, value: object) -> Evidence:
     return build_grader_evidence(request.call, value) if request.grader else build_evidence(request.call, value)
 
 
-def _late(tool: str) -> str:
-    return f"{tool} took more than {TOOL_SECONDS:g} seconds"
-
-
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, NotCalled):
         return str(error)
     if isinstance(error, ValidationError):
@@ -152,11 +149,15 @@ class TranscriptActivities:
             shown = records(await self._threads.messages(request.messages))
         if not 0 <= request.record < len(shown):
             return build_evidence(request.call, f"there is no record {request.record}; they run from 0 to {len(shown) - 1}", failed=True)
-        text = str(shown[request.record]["text"])
-        stop = min(len(text), max(request.offset, 0) + PAGE_CHARACTERS)
-        following = stop if stop < len(text) else None
-        stretch = text[max(request.offset, 0) : stop]
-        return build_evidence(request.call, {"record": request.record, "characters": len(text), "next_offset": following, "text": stretch})
+        text, start = str(shown[request.record]["text"]), max(request.offset, 0)
+        stop = min(len(text), start + PAGE_CHARACTERS)
+        page = {
+            "record": request.record,
+            "characters": len(text),
+            "next_offset": stop if stop < len(text) else None,
+            "text": text[start:stop],
+        }
+        return build_evidence(request.call, page)
 
 
 @activity.defn(name="find_worker")

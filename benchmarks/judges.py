@@ -28,7 +28,7 @@ from benchmarks import bare_judging
 from benchmarks.peer.venv import DOCENT, peer_python
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.exit_codes import leave
-from gradeloop.judges.client import Bench, Judge
+from gradeloop.judges.client import Judge, Judged, judge_many
 from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
 
 RUNS, AT_ONCE, SECONDS, ROUNDS = 200, 50, 0.2, 5
@@ -120,11 +120,12 @@ class Ours(Served):
     async def round(self) -> Measured:
         """Judge all runs, under new ids."""
         self._round += 1
-        bench = Bench(self._judge, runs_of(f"round-{self._round}", RUNS), 1, AT_ONCE)
+        runs = runs_of(f"round-{self._round}", RUNS)
 
         async def work() -> int:
-            await bench.judge_all(lambda *_: None)
-            return sum(each.failed for each, _ in bench.ordered)
+            judged: list[Judged] = []
+            await judge_many(self._judge, runs, judged.append, concurrency=AT_ONCE)
+            return sum(row.result.failed for row in judged)
 
         return await self.measured(self._worker.process.pid if self._worker.process else 0, work())
 

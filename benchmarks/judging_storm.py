@@ -22,7 +22,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.exit_codes import leave
-from gradeloop.judges.client import Bench, Judge
+from gradeloop.judges.client import Judge, Judged, judge_many
 from gradeloop.judges.contract import JudgeResult
 from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
 from workflows.judging import JudgingWorkflow
@@ -134,22 +134,23 @@ async def storm(plan: Plan, folder: Path) -> Report:
         worker = await WorkerProcess(engine, QUEUE, url).start()
         client = await engine.client()
         judge = Judge(judge_of(url, plan.rollouts), client, task_queue=QUEUE)
-        disturbed = Bench(judge, runs_of(plan.runs), 1, plan.at_once)
+        disturbed: list[Judged] = []
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            judging = group.create_task(disturbed.judge_all(lambda *_: None))
+            judging = group.create_task(judge_many(judge, runs_of(plan.runs), disturbed.append, concurrency=plan.at_once))
             kills, worker = await _killed(plan, engine, url, worker, disturbed, judging)
         report.seconds = time.monotonic() - began
         report.kills, report.calls = len(kills), len(judges.calls)
         _look_at_calls(plan, judges.calls, kills, report)
         began = time.monotonic()
-        calm = Bench(judge, runs_of(plan.runs), 2, plan.at_once)
-        await calm.judge_all(lambda *_: None)
+        calm: list[Judged] = []
+        await judge_many(judge, runs_of(plan.runs), calm.append, repeats=2, concurrency=plan.at_once)
         report.undisturbed = time.monotonic() - began
-        _look_at_results([each for each, _ in disturbed.ordered], [each for each, repeat in calm.ordered if repeat == 1], report)
+        first = [row.result for row in sorted(disturbed)]
+        _look_at_results(first, [row.result for row in sorted(calm) if row.repeat == 1], report)
         if len(judges.calls) != report.calls + plan.runs * plan.rollouts:
             report.faults.append(f"{len(judges.calls) - report.calls} calls to judge anew, and to read what was judged")
-        history = await client.get_workflow_handle(disturbed.ordered[0][0].id).fetch_history()
+        history = await client.get_workflow_handle(first[0].id).fetch_history()
         replayer = Replayer(workflows=[JudgingWorkflow], workflow_runner=UnsandboxedWorkflowRunner(), data_converter=client.data_converter)
         await replayer.replay_workflow(history)
         worker.kill()
@@ -158,21 +159,21 @@ async def storm(plan: Plan, folder: Path) -> Report:
 
 
 async def _killed(
-    plan: Plan, engine: Engine, url: str, worker: WorkerProcess, bench: Bench, judging: "asyncio.Task[None]"
+    plan: Plan, engine: Engine, url: str, worker: WorkerProcess, judged: list[Judged], judging: "asyncio.Task[None]"
 ) -> tuple[list[float], WorkerProcess]:
     """Kill the worker whenever another part of the runs is judged, and start the next one; return when, and the last one."""
     kills: list[float] = []
     for at in range(plan.kills):
         due = (at + 1) * plan.runs // (plan.kills + 2)
-        await _judged_so_many(bench, due, judging)
+        await _judged_so_many(judged, due, judging)
         kills.append(time.monotonic())
         worker.kill()
         worker = await WorkerProcess(engine, QUEUE, url).start()
     return kills, worker
 
 
-async def _judged_so_many(bench: Bench, due: int, judging: "asyncio.Task[None]") -> None:
-    while len(bench.results) < due and not judging.done():  # noqa: ASYNC110 - results come without a signal
+async def _judged_so_many(judged: list[Judged], due: int, judging: "asyncio.Task[None]") -> None:
+    while len(judged) < due and not judging.done():  # noqa: ASYNC110 - results come without a signal
         await asyncio.sleep(0.02)
 
 

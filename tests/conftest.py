@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, text
 from temporalio.client import Client
 from temporalio.worker._workflow import _WorkflowWorker
 
-from gradeloop.store.engine import FILE
+from gradeloop.store.engine import STORE_FILE
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
@@ -203,7 +203,7 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return an empty database's URL, of either kind."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'new folder' / FILE}"
+        return f"sqlite:///{tmp_path / 'new folder' / STORE_FILE}"
     server = request.getfixturevalue("postgresql")
     name = f"d{abs(hash(str(tmp_path)))}"
     engine = create_engine(f"postgresql+psycopg{server.removeprefix('postgresql')}/postgres", isolation_level="AUTOCOMMIT")

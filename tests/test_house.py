@@ -39,6 +39,9 @@ MODULE_LINES, FUNCTION_LINES = 650, 60
 NAMES = {"told", "held", "each"}
 """Names that say nothing of the thing that they name."""
 
+WIRE_NAMES = {"gradeloop.batches.contract": {"held"}, "workflows.grading_batch": {"held"}}
+"""Those that are keys of the wire, and stay."""
+
 SAME_FILE_NAMES = {
     "__init__",
     "base",
@@ -252,7 +255,7 @@ def names_bound(tree: ast.AST) -> Iterator[str]:
 
 
 def test_every_name_names_the_thing() -> None:
-    used = {name: NAMES & set(names_bound(tree)) for name, tree in trees().items()}
+    used = {name: NAMES & set(names_bound(tree)) - WIRE_NAMES.get(name, set()) for name, tree in trees().items()}
 
     assert not {name: found for name, found in used.items() if found}
 

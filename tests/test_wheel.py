@@ -68,7 +68,7 @@ def test_the_wheel_carries_the_application_the_prompts_and_its_types(content: se
         f"gradeloop/_app/{path.relative_to(ROOT).as_posix()}"
         for path in [ROOT / "worker.py", *(path for folder in ("workflows", "activities") for path in (ROOT / folder).rglob("*.py"))]
     }
-    prompts = {f"gradeloop/prompts/{path.name}" for path in (ROOT / "src/gradeloop/prompts").iterdir() if path.is_file()}
+    prompts = {f"gradeloop/grading/texts/{path.name}" for path in (ROOT / "src/gradeloop/grading/texts").iterdir() if path.is_file()}
 
     assert {"gradeloop/py.typed", "gradeloop/cli/main.py"} <= content
     assert prompts

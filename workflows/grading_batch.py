@@ -46,7 +46,7 @@ from gradeloop.contract import thread as contract
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import usage_told
+from gradeloop.judges.contract import usage_of_failure
 from workflows.activity_calls import STORE_CALL, Result, describe_error, kind_of, model_call, repeat_cut_reply, temporal_priority
 from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
 from workflows.thread_rules import NONCE_BITS
@@ -443,7 +443,7 @@ async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnsw
         except ChildWorkflowError as error:
             if is_cancelled_exception(error):
                 raise
-            usage = usage_told(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
+            usage = usage_of_failure(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
             return await _record_failure(call, "case", CaseFailed(describe_error(error), usage), name, calls)
         ended = ChildEnded(call=call, type=request.type, workflow_id=workflow_id, run_id=handle.first_execution_run_id or "")
         return await calls.store("settle_case", ended, CaseAnswer, f"settle {name}")

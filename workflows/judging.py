@@ -20,10 +20,10 @@ from gradeloop.contract.thread import Generator
 from gradeloop.contract.transcript import RUN_BYTES, AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import result_of, score_of
-from gradeloop.judges.answers import Rollout, shortened_raw, summary
+from gradeloop.judges.answers import Rollout, shorten_raw, summarize
 from gradeloop.judges.contract import (
+    JUDGING_WORKFLOW,
     UNAVAILABLE,
-    WORKFLOW,
     CriteriaJudge,
     JudgeResult,
     Judging,
@@ -33,7 +33,7 @@ from gradeloop.judges.contract import (
     parse_judging,
     refuse_large,
 )
-from gradeloop.judges.prompt import is_cut, reflection, repair
+from gradeloop.judges.prompt import is_cut, reflection_message, repair_message
 from gradeloop.text import shortened
 from workflows.activity_calls import ADMIT, TAIL_BYTES, WARMED_CHARACTERS, ActivityCalls, WaitingForPerson, describe_error
 from workflows.grading_pass import GradingPass
@@ -61,7 +61,7 @@ class NoJudgeAvailable(Exception):
     """No judge could be reached: the judgement fails, and its answer is not at fault."""
 
 
-@workflow.defn(name=WORKFLOW)
+@workflow.defn(name=JUDGING_WORKFLOW)
 class JudgingWorkflow(Judging):
     """A judgement of a finished run, by criteria or by a schema."""
 
@@ -147,7 +147,7 @@ class JudgingWorkflow(Judging):
         prompt = next((rollout.prompt_sha256 for rollout in rollouts if rollout.prompt_sha256), None)
         if all(rollout.output is None for rollout in rollouts):
             return self._result("FAILURE", {}, _invalid(rollouts), model, prompt)
-        found = summary(judging.judge, rollouts, reflections)
+        found = summarize(judging.judge, rollouts, reflections)
         cut = {"elided": True} if is_cut(self._request.run) else {}
         return self._result("DIRECT_RESULT", found.output, found.metadata | cut, model, prompt)
 
@@ -265,7 +265,7 @@ class Rollouts:
             raise NoJudgeAvailable(lost)
         if self.judge.judge_variant == "majority" or len(answers) < 2:  # noqa: PLR2004 - one answer is nothing to weigh
             return rollouts, []
-        request = reflection(self.judge, answers, self._nonce)
+        request = reflection_message(self.judge, answers, self._nonce)
         return rollouts, await self._round(1, [Log([request]) for _ in range(count)])
 
     async def _default_judge(self) -> ModelSpec:
@@ -302,9 +302,11 @@ class Rollouts:
             rollout = Rollout(index=at, output=turn.output, citations=turn.citations, repairs=repairs, prompt_sha256=turn.prompt_sha256)
             if turn.output is not None:
                 return rollout
-            following = conversation.take(Malformed(problems=turn.problems), (), ask_again=lambda problems, _: repair(self.judge, problems))
+            following = conversation.take(
+                Malformed(problems=turn.problems), (), ask_again=lambda problems, _: repair_message(self.judge, problems)
+            )
             if not isinstance(following, Message):
-                invalid = {"invalid": "; ".join(turn.problems), "raw_text": shortened_raw(turn.message.content)}
+                invalid = {"invalid": "; ".join(turn.problems), "raw_text": shorten_raw(turn.message.content)}
                 return rollout.model_copy(update=invalid)
             log.append(following)
 

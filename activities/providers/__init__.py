@@ -1,25 +1,29 @@
-"""The models that a worker can call, all through one connection pool."""
+"""The models that a worker can call, all through one pool of connections."""
 
 import asyncio
 import re
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from activities.errors import ModelFault, model_fault
 from activities.providers.anthropic import AnthropicMessages
 from activities.providers.base import ModelReply, ModelRequest, Provider, completion_cap, deadline
 from activities.providers.environment import Endpoint, Environment, settings_complaint
 from activities.providers.google import GoogleGenAI
-from activities.providers.http import SdkClients
 from activities.providers.openai_chat import OpenAIChat
 from activities.providers.openai_responses import OpenAIResponses
 from activities.providers.scripted import Script, Scripted
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.settings.catalog import capability, prices
+from gradeloop.settings.catalog import load_prices
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.text import clip
+
+if TYPE_CHECKING:
+    from activities.providers.http import SdkClients
 
 _VARIABLES = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -29,7 +33,7 @@ _VARIABLES = {
 }
 _EXTRAS = {"anthropic": "anthropic", "openai": "openai", "google_genai": "google", "openrouter": "openai", "openai_compatible": "openai"}
 _PACKAGES = {"anthropic": "anthropic", "openai": "openai", "google": "google.genai"}
-"""What is imported, by the extra that installs it."""
+"""The package that is imported, by the extra that installs it."""
 
 
 class Providers:
@@ -38,10 +42,15 @@ class Providers:
     def __init__(self, environment: Environment, script: Script | None = None) -> None:
         self._environment = environment
         self._script = script
-        self._clients = SdkClients(environment.ambient_headers)
-        self._prices = prices(environment.prices)
+        self._prices = load_prices(environment.prices)
         self._adapters: dict[tuple[str, str], Provider] = {}
         self._loaded: set[str] = set()
+
+    @cached_property
+    def _clients(self) -> "SdkClients":
+        from activities.providers.http import SdkClients  # httpx2, which nobody needs before the first call
+
+        return SdkClients(self._environment.ambient_headers)
 
     def check(self, spec: ModelSpec) -> None:
         """Refuse a model that this worker cannot call.
@@ -61,10 +70,10 @@ class Providers:
         """
         self.check(spec)
         endpoint = self._environment.endpoint(spec)
-        place = (spec.provider, endpoint.base_url)
-        if place not in self._adapters:
-            self._adapters[place] = self._adapter(spec, endpoint)
-        return self._adapters[place]
+        key = (spec.provider, endpoint.base_url)
+        if key not in self._adapters:
+            self._adapters[key] = self._adapter(spec, endpoint)
+        return self._adapters[key]
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -102,7 +111,7 @@ class Providers:
         return replace(reply, usage=self._metered(request.spec, reply.usage, clock() - started))
 
     async def _attempt(self, request: ModelRequest) -> ModelReply:
-        model, seconds = request.spec.id, deadline(completion_cap(request, capability(request.spec).max_output))
+        model, seconds = request.spec.id, deadline(completion_cap(request))
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -131,7 +140,8 @@ class Providers:
     async def aclose(self) -> None:
         """Close the connections."""
         self._adapters.clear()
-        await self._clients.aclose()
+        if "_clients" in vars(self):
+            await self._clients.aclose()
 
     def _complaint(self, spec: ModelSpec) -> str | None:
         if spec.provider == "scripted":
@@ -144,11 +154,14 @@ class Providers:
     def _address_complaint(self, spec: ModelSpec) -> str | None:
         url, environment = spec.config.base_url, self._environment
         if spec.provider != "openai_compatible":
-            right = f"openai_compatible:{spec.model}"
-            return f"base_url belongs to {right!r}, not to {spec.id!r}; change the provider or leave it out" if url else None
+            compatible = f"openai_compatible:{spec.model}"
+            return f"base_url belongs to {compatible!r}, not to {spec.id!r}; change the provider or leave it out" if url else None
         if url is None:
-            named = environment.openai.named
-            return None if named else f"{spec.id!r} needs config.base_url, the address of its server (or OPENAI_BASE_URL at the worker)"
+            return (
+                None
+                if environment.openai.named
+                else f"{spec.id!r} needs config.base_url, the address of its server (or OPENAI_BASE_URL at the worker)"
+            )
         if environment.allows(url):
             return None
         return f"base_url {clip(url)} is not allowed on this worker; add it to the worker's GRADELOOP_BASE_URLS: {url}"

@@ -1,4 +1,4 @@
-"""The Messages API."""
+"""The Messages API of Anthropic."""
 
 import re
 from collections.abc import Iterator
@@ -8,32 +8,35 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from activities.errors import ModelFault
 from activities.providers.base import (
     JsonObject,
     ModelReply,
     ModelRequest,
     Step,
+    assistant_reply,
     call_id,
     completion_cap,
     count,
     error_in_reply,
+    malformed,
     opaque,
-    raisable,
+    refused,
     reply_body,
     reply_timeout,
     request_body,
     tool_call,
+    truncated,
+    unknown_end,
 )
-from gradeloop.contract.messages import Message, ToolCall, Usage
-from gradeloop.settings.catalog import capability
+from gradeloop.contract.messages import Message, Usage
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 
 _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-"""Which field of a block a delta lengthens; it has the same name there and here."""
+"""The field of a block that a delta lengthens, which has the same name in both."""
 
 
 class MessageAssembly:
@@ -46,7 +49,7 @@ class MessageAssembly:
         self._ended = False
 
     def add(self, event: JsonObject) -> None:
-        """Take the next event in; unknown ones say nothing."""
+        """Take the next event in; unknown ones are ignored."""
         kind, index = event.get("type"), event.get("index")
         if kind == "error":
             raise error_in_reply(event.get("error"), status=200)
@@ -67,16 +70,16 @@ class MessageAssembly:
         elif name := _GROWS.get(kind):
             block[name] = f"{block.get(name) or ''}{delta.get(name) or ''}"
         elif kind == "citations_delta":
-            held = block.get("citations")
-            block["citations"] = [*(held if isinstance(held, list) else []), delta.get("citation")]
+            earlier = block.get("citations")
+            block["citations"] = [*(earlier if isinstance(earlier, list) else []), delta.get("citation")]
 
     def _finish(self, event: JsonObject) -> None:
-        delta, usage, held = event.get("delta"), event.get("usage"), self._message.get("usage")
+        delta, usage, earlier = event.get("delta"), event.get("usage"), self._message.get("usage")
         if isinstance(delta, dict):
             self._message |= delta
         if isinstance(usage, dict):
             newest = {name: value for name, value in usage.items() if value is not None}
-            self._message["usage"] = {**(held if isinstance(held, dict) else {}), **newest}
+            self._message["usage"] = {**(earlier if isinstance(earlier, dict) else {}), **newest}
 
     def body(self) -> JsonObject | None:
         """Return the message; None where its last event, or the reason for its end, has not come."""
@@ -115,7 +118,7 @@ class AnthropicMessages:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability(request.spec).stream
+        body, streamed = wire_request(request), capability_of(request.spec).stream
         config = request.spec.config
         extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})
         # Only the older protocol takes a temperature, of the older models that have one.
@@ -134,7 +137,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
         output["format"] = {"type": "json_schema", "schema": request.schema}
     body: dict[str, Any] = {
         "model": request.spec.model,
-        "max_tokens": completion_cap(request, capability(request.spec).max_output),
+        "max_tokens": completion_cap(request),
         "messages": _messages(request),
     }
     if request.system:
@@ -151,13 +154,13 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
 
 
 def _messages(request: ModelRequest) -> list[dict[str, Any]]:
-    """Merge neighbours of one role: all results of a turn's tool calls must stand in the one message after it."""
-    told = [(message.role == "assistant", list(_blocks(message))) for message in request.messages]
-    for at in request.breakpoints[-BREAKPOINTS:]:
-        told[at] = (told[at][0], _marked(told[at][1]))
-    turns = groupby(told, key=lambda turn: turn[0])
-    contents = ((ours, [block for _, blocks in group for block in blocks]) for ours, group in turns)
-    return [{"role": "assistant" if ours else "user", "content": content} for ours, content in contents]
+    """Merge neighbours of one role: all results of a turn's tool calls belong in the one message after it."""
+    turns = [("assistant" if message.role == "assistant" else "user", list(_blocks(message))) for message in request.messages]
+    for index in request.breakpoints[-BREAKPOINTS:]:
+        role, blocks = turns[index]
+        turns[index] = (role, _marked(blocks))
+    merged = groupby(turns, key=lambda turn: turn[0])
+    return [{"role": role, "content": [block for _, blocks in group for block in blocks]} for role, group in merged]
 
 
 def _marked(blocks: list[JsonValue]) -> list[JsonValue]:
@@ -198,19 +201,18 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     content, usage = _content(body, request.step), _usage(body.get("usage"))
     _refuse_unfinished(body, request, usage)
     text = "".join(str(block.get("text") or "") for block in content if block.get("type") == "text")
-    calls = tuple(_call(block) for block in content if block.get("type") == "tool_use")
-    if not text.strip() and not calls:
-        raise ModelFault("malformed_response", f"the reply is empty: no text and no tool call in {len(content)} blocks", usage=usage)
+    tool_uses = [block for block in content if block.get("type") == "tool_use"]
+    calls = [tool_call(str(block["id"]), block.get("name"), block.get("input")) for block in tool_uses]
     plain = all(block.get("type") in {"text", "tool_use"} for block in content)
     vendor: JsonObject | None = None if plain else {"provider": "anthropic", "content": list(content)}
-    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), usage)
+    return assistant_reply(text, calls, vendor, usage)
 
 
 def _content(body: JsonObject, step: Step) -> list[JsonObject]:
     """Return the content blocks, each tool call with an id."""
     content = body.get("content")
     if not isinstance(content, list):
-        raise ModelFault("malformed_response", f"the reply has no list of content blocks; its keys: {', '.join(body) or 'none'}")
+        raise malformed(f"the reply has no list of content blocks; its keys: {', '.join(body) or 'none'}")
     blocks = [block for block in content if isinstance(block, dict)]
     return [
         {**block, "id": block.get("id") or call_id(step, ordinal)} if block.get("type") == "tool_use" else block
@@ -218,26 +220,20 @@ def _content(body: JsonObject, step: Step) -> list[JsonObject]:
     ]
 
 
-def _call(block: JsonObject) -> ToolCall:
-    return tool_call(str(block["id"]), block.get("name"), block.get("input"))
-
-
 def _refuse_unfinished(body: JsonObject, request: ModelRequest, usage: Usage) -> None:
     reason = body.get("stop_reason")
     if reason == "refusal":
         details = body.get("stop_details")
-        said = [str(details[part]) for part in ("category", "explanation") if details.get(part)] if isinstance(details, dict) else []
-        raise ModelFault("refused", f"the model refused to answer ({': '.join(said) or 'no reason given'})", usage=usage)
+        given = [str(details[part]) for part in ("category", "explanation") if details.get(part)] if isinstance(details, dict) else []
+        raise refused(": ".join(given) or "no reason given", usage)
     if reason in _CUT:
-        words = f"the reply was cut ({reason}) after {usage.output} tokens; raise config.max_tokens or shorten the task"
-        longer = reason == "max_tokens" and raisable(request, capability(request.spec).max_output)
-        raise ModelFault("truncated", words, usage=usage, raisable=longer)
+        raise truncated(str(reason), request, usage, at_own_cap=reason == "max_tokens")
     if reason not in _DONE:
-        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: stop_reason {reason!r}", usage=usage)
+        raise unknown_end(f"stop_reason {reason!r}", usage)
 
 
 def _usage(usage: JsonValue) -> Usage:
-    """Add the cached tokens to the input, which leaves them out here."""
+    """Read the usage; the cached tokens are added to the input, which leaves them out here."""
     cached = count(usage, "cache_read_input_tokens")
     return Usage(
         input=count(usage, "input_tokens") + count(usage, "cache_creation_input_tokens") + cached,

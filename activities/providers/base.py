@@ -1,6 +1,6 @@
-"""The seam between gradeloop and the providers' protocols: requests, replies, streams read off the wire."""
+"""What all providers share: requests and replies of models, limits of a call, JSON and streams as they arrive."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -11,6 +11,7 @@ from activities.errors import ModelFault, conceal, error_kind
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -29,13 +30,13 @@ LONGEST_CALL = 3300.0
 """Seconds that the longest completion may take: below the activity's own hour, so that the client ends first."""
 
 TOKENS_PER_SECOND = 30.0
-"""Tokens a second: what a call is given for a long completion; few hosted models write slower."""
+"""The speed by which the time for a long completion is reckoned; few hosted models write slower."""
 
 MAX_TOKENS = 16_384
 """The completion's cap where a provider demands one: room for reasoning and a long draft, under every current model's own cap."""
 
 RAISE_FACTOR = 4
-"""How many times its cap a completion gets when it was cut at it, once."""
+"""How many times its cap a completion gets, once, after it was cut at the cap."""
 
 
 class ToolSpec(Strict):
@@ -48,16 +49,16 @@ class ToolSpec(Strict):
 
 
 class Step(Strict):
-    """Where in a thread a call stands; a recorded or scripted reply is found by it."""
+    """The address of a call in its thread; a recorded or scripted reply is found by it."""
 
     role: Literal["generator", "grader"]
     run: int = 0
-    """Ordinal of the grading run in the thread, from 0."""
+    """The ordinal of the grading run in the thread, from 0."""
     iteration: int = 0
     group: int = 0
     sample: int = 0
     step: int = 0
-    """Ordinal of the model turn in its conversation, from 0."""
+    """The ordinal of the model turn in its conversation, from 0."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,14 @@ class ModelRequest:
     The system prompt is always such a beginning.
     """
     tag: str | None = None
-    """The name of the tags between which the answer stands, where no schema binds it."""
+    """The name of the tags around the answer, where no schema binds it."""
     raised: bool = False
-    """True where the completion was cut at its cap before: it gets `RAISE` times as much, as far as the model goes."""
+    """True where the completion was cut at its cap before: it gets `RAISE_FACTOR` times as much, as far as the model goes."""
 
 
 @dataclass(frozen=True)
 class ModelReply:
-    """What came back: an assistant message with text or tool calls, and what it cost."""
+    """An assistant message with text or tool calls, and what it cost."""
 
     message: Message
     usage: Usage = field(default_factory=Usage)
@@ -105,15 +106,11 @@ class Provider(Protocol):
         ...
 
 
-def completion_cap(request: ModelRequest, most: int | None) -> int:
-    """Return the tokens that a completion may have: `RAISE` times as many where one was cut, and never more than the model writes."""
-    cap = (request.spec.config.max_tokens or MAX_TOKENS) * (RAISE_FACTOR if request.raised else 1)
+def completion_cap(request: ModelRequest) -> int:
+    """Return the tokens that a completion may have: `RAISE_FACTOR` times as many where one was cut, never more than the model writes."""
+    cap, most = request.spec.config.max_tokens or MAX_TOKENS, capability_of(request.spec).max_output
+    cap *= RAISE_FACTOR if request.raised else 1
     return min(cap, most) if most else cap
-
-
-def raisable(request: ModelRequest, most: int | None) -> bool:
-    """Say whether a completion that was cut at its cap may be longer."""
-    return not request.raised and (most is None or (request.spec.config.max_tokens or MAX_TOKENS) < most)
 
 
 def deadline(max_tokens: int | None) -> float:
@@ -144,20 +141,54 @@ def json_object(body: bytes) -> JsonObject:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
         shown = f"it begins {body[:80]!r}" if body else "it is empty"
-        raise ModelFault("malformed_response", f"the reply is no JSON ({error}); {shown}") from None
+        raise malformed(f"the reply is no JSON ({error}); {shown}") from None
     if not isinstance(value, dict):
-        raise ModelFault("malformed_response", f"the reply is a JSON {type(value).__name__}, not an object: {conceal(str(value))!r}")
+        raise malformed(f"the reply is a JSON {type(value).__name__}, not an object: {conceal(str(value))!r}")
     return value
 
 
 def error_in_reply(error: JsonValue, status: int) -> ModelFault:
-    """Turn an error that came inside a 200 into a fault; a numeric code is the HTTP status that it stands for."""
+    """Turn an error that came inside a 200 into a fault; a numeric code is the HTTP status that is meant."""
     report = error if isinstance(error, dict) else {"message": str(error)}
     code = report.get("code")
-    codes = [word for word in (code, report.get("type")) if isinstance(word, str)]
-    words = str(report.get("message") or report)
-    stands_for = code if isinstance(code, int) else status
-    return ModelFault(error_kind(stands_for, codes, words), f"an error inside HTTP {status}: {words}", status=stands_for)
+    codes = [name for name in (code, report.get("type")) if isinstance(name, str)]
+    message = str(report.get("message") or report)
+    meant = code if isinstance(code, int) else status
+    return ModelFault(error_kind(meant, codes, message), f"an error inside HTTP {status}: {message}", status=meant)
+
+
+def assistant_reply(text: str, calls: Sequence[ToolCall], vendor: JsonObject | None, usage: Usage) -> ModelReply:
+    """Return a finished reply.
+
+    Raises:
+        ModelFault: It is empty.
+    """
+    if not text.strip() and not calls:
+        raise malformed("the reply is empty: no text and no tool call", usage)
+    return ModelReply(Message(role="assistant", content=text, tool_calls=tuple(calls), vendor=vendor), usage)
+
+
+def malformed(message: str, usage: Usage | None = None) -> ModelFault:
+    """Return the fault of a reply that keeps no protocol, or says nothing; it may cost tokens all the same."""
+    return ModelFault("malformed_response", message, usage=usage)
+
+
+def refused(why: object, usage: Usage) -> ModelFault:
+    """Return the fault of a model that gave a refusal instead of an answer."""
+    return ModelFault("refused", f"the model refused to answer ({why})", usage=usage)
+
+
+def truncated(reason: str, request: ModelRequest, usage: Usage, *, at_own_cap: bool = True) -> ModelFault:
+    """Return the fault of a reply that was cut; one cut at its own cap may be longer where the model writes more."""
+    most = capability_of(request.spec).max_output
+    raisable = at_own_cap and not request.raised and (most is None or (request.spec.config.max_tokens or MAX_TOKENS) < most)
+    text = f"the reply was cut ({reason}) after {usage.output} tokens; raise config.max_tokens or shorten the task"
+    return ModelFault("truncated", text, usage=usage, raisable=raisable)
+
+
+def unknown_end(reason: str, usage: Usage) -> ModelFault:
+    """Return the fault of a reply that ended for a reason that no version of the protocol names."""
+    return malformed(f"the reply ended for an unknown reason: {reason}", usage)
 
 
 def count(usage: JsonValue, *path: str) -> int:
@@ -170,7 +201,7 @@ def count(usage: JsonValue, *path: str) -> int:
 
 def objects(value: JsonValue) -> list[JsonObject]:
     """Return the objects of a list; none where it is no list."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []
 
 
 def call_id(step: Step, ordinal: int) -> str:
@@ -185,7 +216,7 @@ def tool_call(identifier: str, name: JsonValue, arguments: JsonValue) -> ToolCal
         ModelFault: The call names no tool.
     """
     if not isinstance(name, str) or not name:
-        raise ModelFault("malformed_response", f"a tool call names no tool: {name!r}")
+        raise malformed(f"a tool call names no tool: {name!r}")
     parsed = _parsed(arguments)
     if isinstance(parsed, dict):
         return ToolCall(id=identifier, name=name, arguments=parsed)
@@ -247,12 +278,12 @@ async def reply_body(response: "httpx2.Response", assembly: Assembly) -> JsonObj
         assembly.add(event)
     body = assembly.body()
     if body is None:
-        raise ModelFault("malformed_response", "the stream ended before the reply was complete")
+        raise malformed("the stream ended before the reply was complete")
     return body
 
 
 async def _events(response: "httpx2.Response") -> AsyncIterator[JsonObject]:
-    """Yield the data of each server-sent event; `[DONE]` and comments say nothing."""
+    """Yield the data of each server-sent event; `[DONE]` and comments are ignored."""
     data: list[str] = []
     async for line in _lines(response):
         if line.startswith("data:"):
@@ -266,7 +297,7 @@ async def _events(response: "httpx2.Response") -> AsyncIterator[JsonObject]:
 
 
 async def _lines(response: "httpx2.Response") -> AsyncIterator[str]:
-    """Split at line feeds alone: what a text holds besides, U+2028 among them, is no end of a line here."""
+    """Split at line feeds alone: other separators in a text, U+2028 among them, end no line here."""
     rest = b""
     async for part in response.aiter_bytes():
         *lines, rest = (rest + part).split(b"\n")
@@ -282,7 +313,7 @@ def _event(data: str) -> JsonObject | None:
     try:
         value = from_json(data, allow_inf_nan=False)
     except ValueError as error:
-        raise ModelFault("malformed_response", f"an event of the stream is no JSON ({error}); it begins {data[:80]!r}") from None
+        raise malformed(f"an event of the stream is no JSON ({error}); it begins {data[:80]!r}") from None
     if not isinstance(value, dict):
-        raise ModelFault("malformed_response", f"an event of the stream is no object: {data[:80]!r}")
+        raise malformed(f"an event of the stream is no object: {data[:80]!r}")
     return value

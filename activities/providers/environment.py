@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.catalog import Capability, capability, catalogue
+from gradeloop.settings.catalog import Capability, capability_of, load_catalogue
 from gradeloop.settings.default_model import GITHUB_URL, MISTRAL_URL, default_model
 from gradeloop.text import clip
 
@@ -22,7 +22,7 @@ ANYWHERE = "https://*"
 """The entry of `GRADELOOP_BASE_URLS` that allows every public server."""
 
 NO_KEY = "EMPTY"
-"""What a server without keys is sent; the SDK insists on one."""
+"""The key that is sent to a server without keys; the SDK insists on one."""
 
 _VERTEX = ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI")
 _PORTS = {"http": 80, "https": 443}
@@ -32,7 +32,7 @@ _DEVIOUS = re.compile(r"[^\x21-\x7e]|[@\\]|%(?:2[eEfF]|5[cC])|/\.{1,2}(?:/|$)|[^
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a provider listens and the key that it knows us by."""
+    """Where a provider listens, and our key there."""
 
     base_url: str
     key: str | None = field(default=None, repr=False)
@@ -41,9 +41,9 @@ class Endpoint:
     project: str | None = None
     """The Google Cloud project whose Vertex AI is called, with the machine's own credentials and no key."""
     location: str | None = None
-    """The region of that."""
+    """The region of that project."""
     guarded: bool = False
-    """Whether the address is one that a wildcard allows, so that it may lead to no private network."""
+    """Whether a wildcard alone allows the address, so that it may lead to no private network."""
 
 
 @dataclass(frozen=True)
@@ -94,24 +94,24 @@ class Environment:
         return frozenset(endpoint.key for endpoint in endpoints if endpoint.key)
 
     def endpoint(self, spec: ModelSpec) -> Endpoint:
-        """Return where a model's calls go, and with which key: one goes to no other address than its own."""
+        """Return where a model's calls go, and with which key: a key goes to no other address than its own."""
         if spec.provider == "openai_compatible":
             url = (spec.config.base_url or self.openai.base_url).rstrip("/")
-            known = next((each for each in self.compatible if _same(url, each.base_url)), None)
+            known = next((endpoint for endpoint in self.compatible if _same(url, endpoint.base_url)), None)
             return known or Endpoint(url, (self.openai.key if self.owns(url) else None) or NO_KEY, guarded=not self._lists(url))
         own = {"anthropic": self.anthropic, "openai": self.openai, "google_genai": self.google, "openrouter": self.openrouter}
         return own.get(spec.provider, Endpoint(""))
 
     def owns(self, base_url: str) -> bool:
-        """Say whether `base_url` is the address that `OPENAI_BASE_URL` names, and so may get its key."""
+        """Return whether `base_url` is the address that `OPENAI_BASE_URL` names, and so may get its key."""
         return self.openai.named and _same(base_url, self.openai.base_url)
 
     def allows(self, base_url: str) -> bool:
-        """Say whether a request may name `base_url`: one that the environment knows, one at or below a listed prefix, or any public one."""
+        """Return whether a request may name `base_url`: a known one, one at or below a listed prefix, or any public one."""
         return self._lists(base_url) or (ANYWHERE in self.base_urls and _is_public(base_url))
 
     def _lists(self, base_url: str) -> bool:
-        known = any(_same(base_url, each.base_url) for each in self.compatible)
+        known = any(_same(base_url, endpoint.base_url) for endpoint in self.compatible)
         return known or self.owns(base_url) or any(_below(base_url, prefix) for prefix in self.base_urls if prefix != ANYWHERE)
 
 
@@ -148,7 +148,7 @@ def _compatible(environ: Mapping[str, str]) -> Iterator[Endpoint]:
 
 
 def _is_public(url: str) -> bool:
-    """Say whether a URL is https and names a public host, as far as the name shows; what it leads to is seen at the call."""
+    """Return whether a URL is https and names a public host, as far as the name shows; the address behind it is checked at the call."""
     parts = None if _DEVIOUS.search(url) else _split(url)
     if parts is None or parts.scheme != "https" or not parts.hostname:
         return False
@@ -194,7 +194,7 @@ def _below(url: str, prefix: str) -> bool:
     return place is not None and top is not None and place[0] == top[0] and place[1][: len(top[1])] == top[1]
 
 
-OURS = frozenset(
+RESERVED_SETTINGS = frozenset(
     {
         "model", "messages", "input", "contents", "system", "instructions", "systeminstruction", "tools", "tool_choice", "toolconfig",
         "stream", "stream_options", "response_format", "text", "output_config", "generationconfig", "store", "include", "max_tokens",
@@ -202,13 +202,13 @@ OURS = frozenset(
         "prompt_cache_key", "cache_control",
     }
 )  # fmt: skip
-"""What a request's `extra` may not set: it is ours, or it is a secret."""
+"""What a request's `extra` may not set: we set it, or it is a secret."""
 
 
 def settings_complaint(spec: ModelSpec) -> str | None:
-    """Say which setting the model does not take, and what it does; None where all is well."""
-    config, takes = spec.config, capability(spec)
-    known = f"by the table of {catalogue().as_of}"
+    """Return which setting the model does not take, and what it takes; None where it takes all."""
+    config, takes = spec.config, capability_of(spec)
+    known = f"by the table of {load_catalogue().as_of}"
     if config.temperature is not None and not takes.temperature:
         return f"temperature {config.temperature:g} cannot be set for {spec.id!r} ({known}); leave it out"
     if config.seed is not None and not takes.seed:
@@ -222,15 +222,15 @@ def settings_complaint(spec: ModelSpec) -> str | None:
 
 
 def _thinking_complaint(spec: ModelSpec, takes: Capability, known: str) -> str | None:
-    asked = spec.config.thinking
-    if asked is None or (asked if isinstance(asked, str) else "budget") in takes.thinking:
+    thinking = spec.config.thinking
+    if thinking is None or (thinking if isinstance(thinking, str) else "budget") in takes.thinking:
         return None
     ways = ", ".join("a number of tokens" if way == "budget" else way for way in takes.thinking)
-    return f"thinking {asked!r} cannot be set for {spec.id!r} ({known}). It takes: {ways or 'none; use reasoning_effort'}."
+    return f"thinking {thinking!r} cannot be set for {spec.id!r} ({known}). It takes: {ways or 'none; use reasoning_effort'}."
 
 
 def _extra_complaint(spec: ModelSpec) -> str | None:
-    taken = sorted(name for name in spec.config.extra if name.lower() in OURS)
-    if not taken:
+    reserved = sorted(name for name in spec.config.extra if name.lower() in RESERVED_SETTINGS)
+    if not reserved:
         return None
-    return f"extra.{taken[0]} of {spec.id!r} is not for a request to set; leave it out, or use the setting of its own"
+    return f"extra.{reserved[0]} of {spec.id!r} is not for a request to set; leave it out, or use the setting of its own"

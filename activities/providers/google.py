@@ -13,17 +13,19 @@ from activities.providers.base import (
     ModelReply,
     ModelRequest,
     Step,
+    assistant_reply,
     call_id,
     completion_cap,
     count,
     error_in_reply,
+    malformed,
     objects,
     opaque,
-    raisable,
     tool_call,
+    truncated,
+    unknown_end,
 )
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.settings.catalog import capability
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -52,7 +54,7 @@ class GoogleGenAI:
         async for chunk in chunks:
             value = from_json(chunk.body or "{}")
             if not isinstance(value, dict):
-                raise ModelFault("malformed_response", f"an event of the stream is no object: {str(value)[:80]!r}")
+                raise malformed(f"an event of the stream is no object: {str(value)[:80]!r}")
             _merge(body, value)
         return model_reply(body, request)
 
@@ -92,7 +94,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
 def _settings(request: ModelRequest) -> dict[str, Any]:
     config = request.spec.config
     settings: dict[str, Any] = {
-        "maxOutputTokens": completion_cap(request, capability(request.spec).max_output),
+        "maxOutputTokens": completion_cap(request),
         "temperature": config.temperature,
         "seed": config.seed,
         "thinkingConfig": _thinking(request),
@@ -110,7 +112,7 @@ def _thinking(request: ModelRequest) -> dict[str, Any] | None:
 
 
 def _contents(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Merge neighbours of one role: all results of a turn's tool calls must stand in the one content after it."""
+    """Merge neighbours of one role: all results of a turn's tool calls belong in the one content after it."""
     turns = groupby(messages, key=lambda message: "model" if message.role == "assistant" else "user")
     return [{"role": role, "parts": [part for message in group for part in _wire_parts(message)]} for role, group in turns]
 
@@ -141,13 +143,10 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     _refuse_unfinished(body, candidate, request, usage)
     text = "".join(str(part.get("text") or "") for part in parts if not part.get("thought"))
     functions = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
-    calls = tuple(tool_call(str(each["id"]), each.get("name"), each.get("args")) for each in objects(functions))
-    if not text.strip() and not calls:
-        raise ModelFault("malformed_response", f"the reply is empty: no text and no tool call in {len(parts)} parts", usage=usage)
+    calls = [tool_call(str(function["id"]), function.get("name"), function.get("args")) for function in objects(functions)]
     plain = all(set(part) <= {"text"} for part in parts)
-    kept = [part for part in parts if part != {"text": ""}]
-    vendor: JsonObject | None = None if plain else {"provider": "google_genai", "parts": list(kept)}
-    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), usage)
+    vendor: JsonObject = {"provider": "google_genai", "parts": [part for part in parts if part != {"text": ""}]}
+    return assistant_reply(text, calls, None if plain else vendor, usage)
 
 
 def _named(parts: list[JsonObject], step: Step) -> list[JsonObject]:
@@ -166,18 +165,17 @@ def _refuse_unfinished(body: JsonObject, candidate: JsonObject, request: ModelRe
     if blocked or reason in _BLOCKED:
         raise ModelFault("refused", f"the provider blocked the {'prompt' if blocked else 'reply'} ({blocked or reason})", usage=usage)
     if not candidate:
-        raise ModelFault("malformed_response", f"the reply has no candidates; its keys: {', '.join(body) or 'none'}")
+        raise malformed(f"the reply has no candidates; its keys: {', '.join(body) or 'none'}")
     if reason is None:
-        raise ModelFault("malformed_response", "the stream ended before the reply was complete", usage=usage)
+        raise malformed("the stream ended before the reply was complete", usage)
     if reason == "MAX_TOKENS":
-        words = f"the reply was cut (MAX_TOKENS) after {usage.output} tokens; raise config.max_tokens or shorten the task"
-        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability(request.spec).max_output))
+        raise truncated("MAX_TOKENS", request, usage)
     if reason != "STOP":
-        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: finishReason {reason!r}", usage=usage)
+        raise unknown_end(f"finishReason {reason!r}", usage)
 
 
 def _usage(usage: JsonValue) -> Usage:
-    """Add what the model thought to its output, which leaves it out here."""
+    """Read the usage; the tokens that the model thought are added to its output, which leaves them out here."""
     thoughts = count(usage, "thoughtsTokenCount")
     return Usage(
         input=count(usage, "promptTokenCount") + count(usage, "toolUsePromptTokenCount"),

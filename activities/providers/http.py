@@ -19,6 +19,22 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
+BODY_BYTES = 16 * 1024 * 1024
+"""The largest reply: many times the longest completion with all its events."""
+
+IDLE_CONNECTIONS = 100
+"""Connections kept open between calls; those in use are bounded by the worker's own slots for activities."""
+
+ERROR_BYTES = 1024 * 1024
+"""The largest reply that is an error: SDKs read those whole."""
+
+Network = IPv4Network | IPv6Network
+
+LIST_SERVER = "list the server in GRADELOOP_BASE_URLS"
+
+_NAT64 = ip_network("64:ff9b::/96")
+
+
 class SdkClients:
     """Makes SDK clients that share a pool, and closes the pool."""
 
@@ -42,7 +58,7 @@ class SdkClients:
         )
 
     def openai(self, endpoint: Endpoint) -> "AsyncOpenAI":
-        """Return a client of the Chat Completions API."""
+        """Return a client of the Responses API, and of Chat Completions."""
         from openai import AsyncOpenAI, omit  # half a second that only its users pay
 
         return AsyncOpenAI(
@@ -79,8 +95,7 @@ class SdkClients:
         for pool in pools.values():
             await pool.aclose()
 
-    def _pool(self, endpoint: Endpoint) -> "httpx2.AsyncClient":
-
+    def _pool(self, endpoint: Endpoint) -> httpx2.AsyncClient:
         if endpoint.guarded not in self._pools:
             self._pools[endpoint.guarded] = http_client(_timeout(), guarded=endpoint.guarded)
         return self._pools[endpoint.guarded]
@@ -91,15 +106,70 @@ class SdkClients:
         return {**left_out, "Authorization": f"Bearer {endpoint.key}"}
 
 
-def _timeout() -> "httpx2.Timeout":
-    import httpx2  # with the SDKs
-
+def _timeout() -> httpx2.Timeout:
     return httpx2.Timeout(LONGEST_CALL, read=IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
 
 
-Network = IPv4Network | IPv6Network
+def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient:
+    """Return a pool of connections; a guarded one reaches public addresses alone, and not through a proxy."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS)
+    hooks: dict[str, list[Callable[..., Any]]] = {"request": [ask_for_plain_body, set_idle_timeout], "response": [bound_body]}
+    transport = guarded_transport() if guarded else None
+    return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, event_hooks=hooks, transport=transport)
 
-LIST_IT = "list the server in GRADELOOP_BASE_URLS"
+
+class BodyTooLarge(httpx2.DecodingError):
+    """A reply is larger than anything that a model says."""
+
+
+async def ask_for_plain_body(request: httpx2.Request) -> None:
+    """Ask for a reply that is not compressed."""
+    request.headers["accept-encoding"] = "identity"
+
+
+async def set_idle_timeout(request: httpx2.Request) -> None:
+    """Give a stream of Google's the idle timeout, since its SDK knows one timeout for everything."""
+    if request.url.path.endswith(":streamGenerateContent"):
+        request.extensions["timeout"] = httpx2.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT).as_dict()
+
+
+async def bound_body(response: httpx2.Response) -> None:
+    """Bound a reply before its body is read; a compressed one, which may grow without bound, is refused.
+
+    Raises:
+        BodyTooLarge: It is compressed.
+    """
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise BodyTooLarge("the reply is packed, though nobody asked for that", request=response.request)
+    limit = BODY_BYTES if response.status_code < HTTPStatus.BAD_REQUEST else ERROR_BYTES
+    response.stream = _Bounded(response.stream, limit, response.request)  # type: ignore[arg-type]  # of an asynchronous client
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, request: httpx2.Request) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        received = 0
+        async for part in self._stream:
+            received += len(part)
+            if received > self._limit:
+                raise BodyTooLarge(f"the reply has more than {self._limit} bytes", request=self._request)
+            yield part
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._stream.aclose()
+
+
+def guarded_transport(cure: str = LIST_SERVER, networks: Sequence[Network] = ()) -> httpx2.AsyncHTTPTransport:
+    """Return a transport that reaches public addresses, and those of `networks`; a refusal names the cure."""
+    transport = httpx2.AsyncHTTPTransport()
+    pool = AsyncConnectionPool(ssl_context=httpx2.create_ssl_context(), max_connections=None, network_backend=PublicNetwork(cure, networks))
+    transport._pool = pool  # noqa: SLF001 - its constructor takes no network
+    return transport
 
 
 class PrivateAddress(httpx2.UnsupportedProtocol):
@@ -107,7 +177,7 @@ class PrivateAddress(httpx2.UnsupportedProtocol):
 
 
 class PublicNetwork(AsyncNetworkBackend):
-    """Connects to public addresses alone, and to the very one that it looked at, so that a name cannot change meanwhile."""
+    """Connects to public addresses alone, and to the very one that it checked, so that a name cannot change meanwhile."""
 
     def __init__(self, cure: str, networks: Sequence[Network] = ()) -> None:
         self._backend = AnyIOBackend()
@@ -132,7 +202,7 @@ class PublicNetwork(AsyncNetworkBackend):
 
 
 async def public_address(host: str, port: int, cure: str, networks: Sequence[Network] = ()) -> str:
-    """Return an address of the host, public or of the private networks that are meant.
+    """Return an address of the host, a public one or one of the private networks that are allowed.
 
     Raises:
         PrivateAddress: One of its addresses is private, loopback, link-local, or otherwise not for everybody.
@@ -144,13 +214,10 @@ async def public_address(host: str, port: int, cure: str, networks: Sequence[Net
     addresses = [ip_address(str(info[4][0]).partition("%")[0]) for info in found]
     for address in addresses:
         plain = _plain(address)
-        meant = any(plain.version == network.version and plain in network for network in networks)
-        if not meant and (not plain.is_global or plain.is_multicast):
+        allowed = any(plain.version == network.version and plain in network for network in networks)
+        if not allowed and (not plain.is_global or plain.is_multicast):
             raise PrivateAddress(f"{host} leads to {address}, which is no public address; {cure}")
     return str(addresses[0])
-
-
-_NAT64 = ip_network("64:ff9b::/96")
 
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
@@ -159,75 +226,3 @@ def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
         return address
     inner = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
     return address.ipv4_mapped or address.sixtofour or inner or address
-
-
-def guarded_transport(cure: str = LIST_IT, networks: Sequence[Network] = ()) -> httpx2.AsyncHTTPTransport:
-    """Return a transport that reaches public addresses, and those of `networks`; what it refuses is told with a cure."""
-    transport = httpx2.AsyncHTTPTransport()
-    pool = AsyncConnectionPool(ssl_context=httpx2.create_ssl_context(), max_connections=None, network_backend=PublicNetwork(cure, networks))
-    transport._pool = pool  # noqa: SLF001 - its constructor takes no network
-    return transport
-
-
-BODY_BYTES = 16 * 1024 * 1024
-"""The largest reply: many times the longest completion with all its events."""
-
-IDLE_CONNECTIONS = 100
-"""Connections kept open between calls; those in use are bounded by the worker's own slots for activities."""
-
-ERROR_BYTES = 1024 * 1024
-"""The largest reply that is an error: SDKs read those whole."""
-
-
-class BodyTooLarge(httpx2.DecodingError):
-    """A reply is larger than anything that a model says."""
-
-
-async def ask_unpacked(request: httpx2.Request) -> None:
-    """Ask for a reply that is not packed."""
-    request.headers["accept-encoding"] = "identity"
-
-
-async def expect_soon(request: httpx2.Request) -> None:
-    """Have a stream of Google's count as hung when it says nothing for long: its SDK knows one time for everything."""
-    if request.url.path.endswith(":streamGenerateContent"):
-        request.extensions["timeout"] = httpx2.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT).as_dict()
-
-
-async def bound(response: httpx2.Response) -> None:
-    """Bound a reply before its body is read; a packed one, which may grow without bound, is refused.
-
-    Raises:
-        BodyTooLarge: It is packed.
-    """
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise BodyTooLarge("the reply is packed, though nobody asked for that", request=response.request)
-    limit = BODY_BYTES if response.status_code < HTTPStatus.BAD_REQUEST else ERROR_BYTES
-    response.stream = _Bounded(response.stream, limit, response.request)  # type: ignore[arg-type]  # of an asynchronous client
-
-
-def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient:
-    """Return a pool of connections; a guarded one reaches public addresses alone, and not through a proxy."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS)
-    hooks: dict[str, list[Callable[..., Any]]] = {"request": [ask_unpacked, expect_soon], "response": [bound]}
-    transport = guarded_transport() if guarded else None
-    return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, event_hooks=hooks, transport=transport)
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, request: httpx2.Request) -> None:
-        self._stream = stream
-        self._limit = limit
-        self._request = request
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        held = 0
-        async for part in self._stream:
-            held += len(part)
-            if held > self._limit:
-                raise BodyTooLarge(f"the reply has more than {self._limit} bytes", request=self._request)
-            yield part
-
-    async def aclose(self) -> None:
-        """Close the connection."""
-        await self._stream.aclose()

@@ -8,19 +8,20 @@ from activities.errors import model_fault
 from activities.providers.environment import Endpoint, Environment
 from activities.providers.http import SdkClients
 from gradeloop.contract.base import Strict
-from gradeloop.settings.catalog import catalogue, prices
+from gradeloop.settings.catalog import load_catalogue, load_prices
 
 SECONDS = 15.0
+"""How long a provider has to answer."""
 
-Verdict = Literal["accepted", "refused", "unreachable", "not installed"]
+KeyVerdict = Literal["accepted", "refused", "unreachable", "not installed"]
 
 
 class KeyReport(Strict):
-    """What a provider says of the worker's key."""
+    """Whether a provider accepts the worker's key."""
 
     provider: str
     address: str
-    verdict: Verdict
+    verdict: KeyVerdict
     why: str | None = None
 
 
@@ -31,7 +32,7 @@ class WorkerExamination(Strict):
     models_as_of: str
     prices_as_of: str
     own_prices: int
-    """Rows of the user's own."""
+    """How many rows the user's own price table adds."""
 
 
 async def examine(environment: Environment) -> WorkerExamination:
@@ -40,57 +41,57 @@ async def examine(environment: Environment) -> WorkerExamination:
     Raises:
         InvalidRequest: The user's own prices cannot be read.
     """
-    clients, table = SdkClients(environment.ambient_headers), prices(environment.prices)
+    clients, table = SdkClients(environment.ambient_headers), load_prices(environment.prices)
     named = {
         "anthropic": (environment.anthropic, _anthropic),
         "openai": (environment.openai, _openai),
         "google_genai": (environment.google, _google),
         "openrouter": (environment.openrouter, _openrouter),
     }
-    asked = [(name, place, ask) for name, (place, ask) in named.items() if place.key or place.project]
-    asked += [("openai_compatible", place, _openai) for place in environment.compatible]
+    usable = [(name, endpoint, ask) for name, (endpoint, ask) in named.items() if endpoint.key or endpoint.project]
+    usable += [("openai_compatible", endpoint, _openai) for endpoint in environment.compatible]
     try:
-        reports = await asyncio.gather(*(_report(name, place, ask, clients, environment) for name, place, ask in asked))
+        reports = await asyncio.gather(*(_report(name, endpoint, ask, clients, environment) for name, endpoint, ask in usable))
     finally:
         await clients.aclose()
-    shipped = prices(None)
+    shipped = load_prices(None)
     return WorkerExamination(
         keys=tuple(reports),
-        models_as_of=catalogue().as_of,
+        models_as_of=load_catalogue().as_of,
         prices_as_of=table.as_of,
         own_prices=len(table.prices) - len(shipped.prices),
     )
 
 
-Ask = Callable[[SdkClients, Endpoint], Awaitable[object]]
+AskProvider = Callable[[SdkClients, Endpoint], Awaitable[object]]
 
 
-async def _report(name: str, place: Endpoint, ask: Ask, clients: SdkClients, environment: Environment) -> KeyReport:
+async def _report(name: str, endpoint: Endpoint, ask: AskProvider, clients: SdkClients, environment: Environment) -> KeyReport:
     try:
         async with asyncio.timeout(SECONDS):
-            await ask(clients, place)
+            await ask(clients, endpoint)
     except ModuleNotFoundError as error:
-        return KeyReport(provider=name, address=place.base_url, verdict="not installed", why=f"the package {error.name} is missing")
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong is what is asked for
+        return KeyReport(provider=name, address=endpoint.base_url, verdict="not installed", why=f"the package {error.name} is missing")
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong is reported
         fault = model_fault(error, model=name, secrets=environment.secrets)
         refused = fault is not None and fault.kind in {"auth", "bad_request", "quota_exhausted"}
         why = str(fault) if fault else f"{type(error).__name__}: {error}"
-        return KeyReport(provider=name, address=place.base_url, verdict="refused" if refused else "unreachable", why=why)
-    return KeyReport(provider=name, address=place.base_url, verdict="accepted")
+        return KeyReport(provider=name, address=endpoint.base_url, verdict="refused" if refused else "unreachable", why=why)
+    return KeyReport(provider=name, address=endpoint.base_url, verdict="accepted")
 
 
-async def _anthropic(clients: SdkClients, place: Endpoint) -> object:
-    return await clients.anthropic(place).models.list(limit=1)
+async def _anthropic(clients: SdkClients, endpoint: Endpoint) -> object:
+    return await clients.anthropic(endpoint).models.list(limit=1)
 
 
-async def _openai(clients: SdkClients, place: Endpoint) -> object:
-    return await clients.openai(place).models.list()
+async def _openai(clients: SdkClients, endpoint: Endpoint) -> object:
+    return await clients.openai(endpoint).models.list()
 
 
-async def _openrouter(clients: SdkClients, place: Endpoint) -> object:
-    """Ask for the key itself: the list of models is open to everybody."""
-    return await clients.openai(place).get("/key", cast_to=object)
+async def _openrouter(clients: SdkClients, endpoint: Endpoint) -> object:
+    """Ask for the key itself, since the list of models is open to everybody."""
+    return await clients.openai(endpoint).get("/key", cast_to=object)
 
 
-async def _google(clients: SdkClients, place: Endpoint) -> object:
-    return await clients.google(place).aio.models.list(config={"page_size": 1})
+async def _google(clients: SdkClients, endpoint: Endpoint) -> object:
+    return await clients.google(endpoint).aio.models.list(config={"page_size": 1})

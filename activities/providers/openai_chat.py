@@ -9,26 +9,29 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from activities.errors import ModelFault
 from activities.providers.base import (
     JsonObject,
     ModelReply,
     ModelRequest,
     ToolSpec,
+    assistant_reply,
     call_id,
     completion_cap,
     count,
     error_in_reply,
+    malformed,
     objects,
     opaque,
-    raisable,
+    refused,
     reply_body,
     reply_timeout,
     request_body,
     tool_call,
+    truncated,
+    unknown_end,
 )
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -70,12 +73,12 @@ class ChatAssembly:
             self._extend(index if isinstance(index, int) else ordinal, call)
 
     def _extend(self, index: int, call: JsonObject) -> None:
-        held = self._calls.setdefault(index, {"type": "function", "function": {"name": "", "arguments": ""}})
-        function, told = held["function"], call.get("function")
-        held |= {name: value for name, value in call.items() if name not in {"index", "function"} and value}
-        if isinstance(function, dict) and isinstance(told, dict):
+        merged = self._calls.setdefault(index, {"type": "function", "function": {"name": "", "arguments": ""}})
+        function, delta = merged["function"], call.get("function")
+        merged |= {name: value for name, value in call.items() if name not in {"index", "function"} and value}
+        if isinstance(function, dict) and isinstance(delta, dict):
             for name in ("name", "arguments"):
-                function[name] = f"{function[name]}{told.get(name) or ''}"
+                function[name] = f"{function[name]}{delta.get(name) or ''}"
 
     def body(self) -> JsonObject | None:
         """Return the reply; None without the reason for which it ended."""
@@ -98,7 +101,7 @@ class OpenAIChat:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability(request.spec).stream
+        body, streamed = wire_request(request), capability_of(request.spec).stream
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
         call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
         async with call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:
@@ -112,7 +115,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.spec.model,
         "messages": [*system, *_merged(request)],
-        "max_tokens": completion_cap(request, capability(request.spec).max_output) if config.max_tokens or request.raised else None,
+        "max_tokens": completion_cap(request) if config.max_tokens or request.raised else None,
         "temperature": config.temperature,
         "seed": config.seed,
         "reasoning_effort": config.reasoning_effort,
@@ -127,9 +130,9 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
 
 def _merged(request: ModelRequest) -> Iterator[dict[str, Any]]:
     """Yield the messages, neighbours of the user's merged to one: the templates of some servers take no two in a row."""
-    for said, group in groupby(request.messages, key=lambda message: message.role == "user" and not message.name):
+    for by_user, group in groupby(request.messages, key=lambda message: message.role == "user" and not message.name):
         messages = list(group)
-        if said:
+        if by_user:
             yield {"role": "user", "content": "\n\n".join(message.content for message in messages)}
         else:
             yield from (_message(message, request.spec.provider) for message in messages)
@@ -165,14 +168,12 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     message = choice.get("message")
     _refuse_unfinished(choice, message if isinstance(message, dict) else {}, request, usage)
     if not isinstance(message, dict):
-        raise ModelFault("malformed_response", f"the reply's choice has no message; finish_reason {choice.get('finish_reason')!r}")
+        raise malformed(f"the reply's choice has no message; finish_reason {choice.get('finish_reason')!r}")
     text, raw_calls = _text(message.get("content")), list(_raw_calls(message, request))
-    calls = tuple(tool_call(str(raw["id"]), function.get("name"), function.get("arguments")) for raw, function in raw_calls)
-    if not text.strip() and not calls:
-        raise ModelFault("malformed_response", "the reply is empty: no text and no tool call", usage=usage)
+    calls = [tool_call(str(raw["id"]), function.get("name"), function.get("arguments")) for raw, function in raw_calls]
     extras = _extras(message, [raw for raw, _ in raw_calls]) if calls else {}
     vendor: JsonObject | None = {"provider": request.spec.provider, "message": extras} if extras else None
-    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), usage)
+    return assistant_reply(text, calls, vendor, usage)
 
 
 def _choice(body: JsonObject) -> JsonObject:
@@ -183,18 +184,17 @@ def _choice(body: JsonObject) -> JsonObject:
         return choices[0]
     if body.get("error"):
         raise error_in_reply(body["error"], status=200)
-    raise ModelFault("malformed_response", f"the reply has no choices; its keys: {', '.join(body) or 'none'}")
+    raise malformed(f"the reply has no choices; its keys: {', '.join(body) or 'none'}")
 
 
 def _refuse_unfinished(choice: JsonObject, message: JsonObject, request: ModelRequest, usage: Usage) -> None:
     reason = choice.get("finish_reason")
     if message.get("refusal") or reason == "content_filter":
-        raise ModelFault("refused", f"the model refused to answer ({message.get('refusal') or reason})", usage=usage)
+        raise refused(message.get("refusal") or reason, usage)
     if reason == "length":
-        words = "the reply was cut (finish_reason length); raise config.max_tokens or shorten the task"
-        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability(request.spec).max_output))
+        raise truncated("finish_reason length", request, usage)
     if reason not in _DONE:
-        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: finish_reason {reason!r}", usage=usage)
+        raise unknown_end(f"finish_reason {reason!r}", usage)
 
 
 def _text(content: JsonValue) -> str:
@@ -210,7 +210,7 @@ def _raw_calls(message: JsonObject, request: ModelRequest) -> Iterator[tuple[Jso
     for ordinal, raw in enumerate(calls if isinstance(calls, list) else []):
         function = raw.get("function") if isinstance(raw, dict) else None
         if not isinstance(raw, dict) or not isinstance(function, dict):
-            raise ModelFault("malformed_response", f"a tool call has no function: {raw!r}")
+            raise malformed(f"a tool call has no function: {raw!r}")
         yield {**raw, "id": raw.get("id") or call_id(request.step, ordinal)}, function
 
 
@@ -230,11 +230,11 @@ def _usage(usage: JsonValue) -> Usage:
         output=count(usage, "completion_tokens"),
         reasoning=count(usage, "completion_tokens_details", "reasoning_tokens"),
         calls=1,
-        cost_usd=_told_cost(usage),
+        cost_usd=_reported_cost(usage),
     )
 
 
-def _told_cost(usage: JsonValue) -> float | None:
+def _reported_cost(usage: JsonValue) -> float | None:
     """Return what the call cost in US dollars where the server says so, as OpenRouter does."""
     cost = usage.get("cost") if isinstance(usage, dict) else None
     return float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) and 0 < cost < math.inf else None

@@ -7,25 +7,28 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from activities.errors import ModelFault
 from activities.providers.base import (
     JsonObject,
     ModelReply,
     ModelRequest,
+    assistant_reply,
     call_id,
     completion_cap,
     count,
     error_in_reply,
+    malformed,
     objects,
     opaque,
-    raisable,
+    refused,
     reply_body,
     reply_timeout,
     request_body,
     tool_call,
+    truncated,
+    unknown_end,
 )
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.settings.catalog import capability
+from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -42,14 +45,14 @@ class OpenAIResponses:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability(request.spec).stream
+        body, streamed = wire_request(request), capability_of(request.spec).stream
         call, sent = self._client.responses.with_streaming_response.create, request_body(body, request.spec.config.extra)
         async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:
             return model_reply(await reply_body(response.http_response, ResponseAssembly()), request)
 
 
 class ResponseAssembly:
-    """Waits for the event that ends a stream: it holds the whole reply."""
+    """Waits for the event that ends a stream, which has the whole reply."""
 
     def __init__(self) -> None:
         self._body: JsonObject | None = None
@@ -77,7 +80,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
         "store": False,
         "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": cache_key(request),
-        "max_output_tokens": completion_cap(request, capability(request.spec).max_output),
+        "max_output_tokens": completion_cap(request),
         "temperature": config.temperature,
         "reasoning": {"effort": config.reasoning_effort} if config.reasoning_effort else None,
         "tools": [
@@ -119,17 +122,16 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     """
     usage = _usage(body.get("usage"))
     if not isinstance(body.get("output"), list) and not body.get("error"):
-        raise ModelFault("malformed_response", f"the reply has no list of output items; its keys: {', '.join(body) or 'none'}")
+        raise malformed(f"the reply has no list of output items; its keys: {', '.join(body) or 'none'}")
     output = _named(objects(body.get("output")), request)
     parts = [part for item in output if item.get("type") == "message" for part in objects(item.get("content"))]
     _refuse_unfinished(body, parts, request, usage)
     text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text")
-    made = [item for item in output if item.get("type") == "function_call"]
-    calls = tuple(tool_call(str(item["call_id"]), item.get("name"), item.get("arguments")) for item in made)
-    if not text.strip() and not calls:
-        raise ModelFault("malformed_response", f"the reply is empty: no text and no tool call in {len(output)} items", usage=usage)
-    vendor: JsonObject | None = {"provider": "openai", "items": [_echo(item) for item in output]} if calls else None
-    return ModelReply(Message(role="assistant", content=text, tool_calls=calls, vendor=vendor), usage)
+    functions = [item for item in output if item.get("type") == "function_call"]
+    calls = [tool_call(str(item["call_id"]), item.get("name"), item.get("arguments")) for item in functions]
+    # What goes back has no `status`, which only replies have.
+    items: list[JsonValue] = [{name: value for name, value in item.items() if name != "status"} for item in output]
+    return assistant_reply(text, calls, {"provider": "openai", "items": items} if calls else None, usage)
 
 
 def _named(output: list[JsonObject], request: ModelRequest) -> list[JsonObject]:
@@ -140,24 +142,18 @@ def _named(output: list[JsonObject], request: ModelRequest) -> list[JsonObject]:
     ]
 
 
-def _echo(item: JsonObject) -> JsonObject:
-    """Return an item as it goes back: without the `status` that only replies have."""
-    return {name: value for name, value in item.items() if name != "status"}
-
-
 def _refuse_unfinished(body: JsonObject, parts: list[JsonObject], request: ModelRequest, usage: Usage) -> None:
     status, details, error = body.get("status"), body.get("incomplete_details"), body.get("error")
     if status == "failed" or error:
-        raise error_in_reply(error or "the response failed without a word", status=200)
+        raise error_in_reply(error or "the response failed without a reason", status=200)
     refusal = next((part.get("refusal") for part in parts if part.get("type") == "refusal"), None)
     reason = details.get("reason") if isinstance(details, dict) else None
     if refusal or reason == "content_filter":
-        raise ModelFault("refused", f"the model refused to answer ({refusal or reason})", usage=usage)
+        raise refused(refusal or reason, usage)
     if reason == "max_output_tokens":
-        words = f"the reply was cut (max_output_tokens) after {usage.output} tokens; raise config.max_tokens or shorten the task"
-        raise ModelFault("truncated", words, usage=usage, raisable=raisable(request, capability(request.spec).max_output))
+        raise truncated("max_output_tokens", request, usage)
     if status != "completed":
-        raise ModelFault("malformed_response", f"the reply ended for an unknown reason: status {status!r}, {reason!r}", usage=usage)
+        raise unknown_end(f"status {status!r}, {reason!r}", usage)
 
 
 def _usage(usage: JsonValue) -> Usage:

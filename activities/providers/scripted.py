@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, ValidationError, model_validator
 
-from activities.errors import Kind, ModelFault, scrubbed
+from activities.errors import FailureKind, ModelFault, scrubbed
 from activities.providers.base import ModelReply, ModelRequest, Step
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message, ToolCall, Usage
@@ -18,7 +18,7 @@ from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.verdicts import text_between_tags
 
 _CODES = re.compile(r"\b(verdict-)?[0-9a-f]{16,32}\b")
-"""The random codes of fences and tags, in which any short text may stand."""
+"""The random codes of fences and tags, which may contain any short text."""
 
 
 class ScriptedCall(Strict):
@@ -27,13 +27,13 @@ class ScriptedCall(Strict):
     name: str
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     id: str | None = None
-    """Absent: derived from the row's address."""
+    """The call's id; by default derived from the row's address."""
 
 
 class ScriptedError(Strict):
     """A failure of the scripted provider."""
 
-    kind: Kind
+    kind: FailureKind
     message: str
     status: Annotated[int, Field(ge=100, le=599)] | None = None
     retry_after: Annotated[float, Field(gt=0)] | None = None
@@ -60,35 +60,35 @@ class ScriptedReply(Strict):
     sample: NonNegativeInt = 0
     step: NonNegativeInt = 0
     when: Annotated[str, Field(min_length=1)] | None = None
-    """The row answers only what holds this text; of several at one address the first that fits, before one without."""
+    """The row answers only a prompt with this text; among several rows at one address the first that fits, before one without."""
     text: str | None = None
     verdict: dict[str, JsonValue] | None = None
-    """Given back as JSON text."""
+    """The reply, as JSON text."""
     tool_calls: Annotated[tuple[ScriptedCall, ...], Field(min_length=1)] | None = None
     error: ScriptedError | None = None
     delay: Annotated[float, Field(ge=0, le=3600)] = 0
     """Seconds before the reply."""
     usage: ScriptedUsage = ScriptedUsage()
     asked: dict[str, JsonValue] | None = None
-    """What the model was asked when the row was recorded; it plays no part."""
+    """The prompt when the row was recorded; it plays no part."""
     failed_before: tuple[ScriptedError, ...] = ()
     """Failures that were retried when the row was recorded; they are not played."""
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> "ScriptedReply":
+    def _has_one_reply(self) -> "ScriptedReply":
         ways = ("text", "verdict", "tool_calls", "error")
         given = [way for way in ways if getattr(self, way) is not None]
         if len(given) != 1 and given != ["text", "tool_calls"]:
-            raise ValueError(f"a row says exactly one of {', '.join(ways)}; this one says {' and '.join(given) or 'none'}")
+            raise ValueError(f"a row gives exactly one of {', '.join(ways)}; this one gives {' and '.join(given) or 'none'}")
         return self
 
     @property
     def address(self) -> Step:
-        """Where the call stands that this row answers."""
+        """The step that this row answers."""
         return Step(**{name: getattr(self, name) for name in Step.model_fields})
 
     def message(self) -> Message:
-        """Write the reply as an assistant message; only for a row without an error."""
+        """Return the reply as an assistant message; only for a row without an error."""
         text = json.dumps(self.verdict, ensure_ascii=False) if self.verdict is not None else self.text or ""
         address = f"{self.run}_{self.iteration}_{self.group}_{self.sample}_{self.step}"
         calls = tuple(
@@ -109,7 +109,7 @@ class Script(Strict):
         for ordinal, row in enumerate(self.replies):
             first = seen.setdefault((row.address, row.when), ordinal)
             if first != ordinal:
-                raise ValueError(f"replies[{first}] and replies[{ordinal}] both answer {_said(row.address)}; keep one")
+                raise ValueError(f"replies[{first}] and replies[{ordinal}] both answer {_describe_step(row.address)}; keep one")
         return self
 
     @classmethod
@@ -139,9 +139,9 @@ class Scripted:
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the row at the request's step, after its delay."""
         rows, model = self._rows.get(request.step, []), request.spec.id
-        row = next((row for row in rows if row.when is None or _holds(request, row.when)), None)
+        row = next((row for row in rows if row.when is None or _contains(request, row.when)), None)
         if row is None:
-            raise ModelFault("config", f"the scripted file has no reply for {_said(request.step)}; add a row for it", model=model)
+            raise ModelFault("config", f"the scripted file has no reply for {_describe_step(request.step)}; add a row for it", model=model)
         await asyncio.sleep(row.delay)
         if row.error is not None:
             error = row.error
@@ -151,14 +151,14 @@ class Scripted:
         return ModelReply(row.message(), Usage(**dict(row.usage), calls=1))
 
 
-def _holds(request: ModelRequest, text: str) -> bool:
-    """Tell whether a text stands in what is asked, as it is or as JSON writes it."""
+def _contains(request: ModelRequest, text: str) -> bool:
+    """Return whether a text is in the prompt, as it is or as JSON writes it."""
     written = json.dumps(text, ensure_ascii=False)[1:-1]
     contents = [_CODES.sub("", message.content) for message in request.messages]
     return any(text in content or written in content for content in contents)
 
 
-def _said(step: Step) -> str:
+def _describe_step(step: Step) -> str:
     return ", ".join(f"{name} {value}" for name, value in step.model_dump().items())
 
 
@@ -178,25 +178,25 @@ class Recording:
     def reply(self, request: ModelRequest, reply: ModelReply) -> None:
         """Write a reply; its step answers with it from now on."""
         message, usage = reply.message, reply.usage
-        said: Fields = {"text": _answer(message.content, request.tag)} if message.content.strip() else {}
+        fields: Fields = {"text": _answer(message.content, request.tag)} if message.content.strip() else {}
         if message.tool_calls:
-            said["tool_calls"] = [{"name": call.name, "arguments": call.arguments, "id": call.id} for call in message.tool_calls]
+            fields["tool_calls"] = [{"name": call.name, "arguments": call.arguments, "id": call.id} for call in message.tool_calls]
         spent = {name: getattr(usage, name) for name in ("input", "cached", "cache_written", "output", "reasoning")}
-        self._write(request, said | {"usage": {name: tokens for name, tokens in spent.items() if tokens}})
+        self._write(request, fields | {"usage": {name: tokens for name, tokens in spent.items() if tokens}})
 
     def fault(self, request: ModelRequest, fault: ModelFault) -> None:
         """Write a failure; a reply that comes after it at the same step takes its place and names it."""
         facts = {"kind": fault.kind, "message": fault.message, "status": fault.status, "retry_after": fault.retry_after}
         self._write(request, {"error": {name: value for name, value in facts.items() if value}})
 
-    def _write(self, request: ModelRequest, said: Fields) -> None:
+    def _write(self, request: ModelRequest, fields: Fields) -> None:
         if not self._path.exists():
             self._rows.clear()
         step = request.step
         earlier = self._rows.get(step, {})
         failed = [*earlier.get("failed_before", []), *([earlier["error"]] if "error" in earlier else [])]
         address = {name: value for name, value in step.model_dump().items() if value}
-        row = address | said | ({"failed_before": failed} if failed else {}) | {"asked": _asked(request)}
+        row = address | fields | ({"failed_before": failed} if failed else {}) | {"asked": _prompt(request)}
         self._rows[step] = _portable(row, self._secrets)
         from ruamel.yaml import YAML  # a tenth of a second that only recorders pay
 
@@ -216,7 +216,7 @@ def _answer(text: str, tag: str | None) -> str:
         return text
 
 
-def _asked(request: ModelRequest) -> Fields:
+def _prompt(request: ModelRequest) -> Fields:
     messages = [message.model_dump(mode="json", exclude={"vendor"}) for message in request.messages]
     return {"model": request.spec.id, "system": request.system, "messages": messages, "tools": [tool.name for tool in request.tools]}
 
@@ -224,9 +224,9 @@ def _asked(request: ModelRequest) -> Fields:
 def _portable(value: Any, secrets: Collection[str]) -> Any:  # noqa: ANN401 - JSON of any shape
     """Return a value without keys, its texts of several lines written as blocks."""
     if isinstance(value, dict):
-        return {key: _portable(each, secrets) for key, each in value.items()}
+        return {key: _portable(element, secrets) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_portable(each, secrets) for each in value]
+        return [_portable(element, secrets) for element in value]
     if not isinstance(value, str):
         return value
     from ruamel.yaml.scalarstring import LiteralScalarString  # as above

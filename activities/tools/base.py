@@ -1,4 +1,4 @@
-"""How a typed function becomes a tool, and what built-in tools may use."""
+"""Tools: typed functions that models may call, and what the built-in ones may use."""
 
 import asyncio
 import concurrent.futures
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,45 +22,6 @@ from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.sandbox.execution import MIB
 from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.worker import WorkerSettings
-
-_NOT_FOR_THE_LOOP = (SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError)
-
-
-CONCURRENT_CALLS = 32
-"""Calls in threads at once; one that is given up counts no more, though its thread goes on."""
-
-_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-
-
-async def call_in_thread(function: Callable[..., Any], values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
-    """Call the function and return its value. Given up, it goes on behind our back: Python cannot end a thread."""
-    loop = asyncio.get_running_loop()
-    async with _slots.setdefault(loop, asyncio.Semaphore(CONCURRENT_CALLS)):
-        return await _started(loop, function, values)
-
-
-async def _started(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], values: dict[str, Any]) -> Any:  # noqa: ANN401
-    told: asyncio.Future[Any] = loop.create_future()
-
-    def finish(value: Any, error: BaseException | None) -> None:  # noqa: ANN401 - whatever the function returns
-        if not told.done():
-            told.set_result(value) if error is None else told.set_exception(error)
-
-    def call() -> None:
-        value: Any = None
-        error: BaseException | None = None
-        try:
-            value = function(**values)
-        except _NOT_FOR_THE_LOOP as left:
-            error = RuntimeError(repr(left))  # an exit or a cancellation would mean something else to the event loop
-        except BaseException as raised:  # noqa: BLE001 - it is told where it is awaited
-            error = raised
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(finish, value, error)
-
-    threading.Thread(target=call, name=f"tool {getattr(function, '__name__', '')}", daemon=True).start()
-    return await told
-
 
 DRAFT = "draft"
 """A parameter of this name is given the draft; the model neither sees nor fills it."""
@@ -77,46 +39,51 @@ REPEATABLE = "repeatable"
 """The attribute, False, by which a function declares that it must not run twice for the same call."""
 
 DIGITS = 16
-"""Of a sha256 that tells one set of tools, or one tool's schema, from another."""
+"""The first digits of a sha256, as many as tell one set of tools, or one tool's schema, from another."""
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+_FIELD = "parameter_"
+"""What every field's name begins with, since a parameter may be called as one of pydantic's own methods: schema, json, copy."""
 
 
 @dataclass
 class Tool:
-    """A function and what is known of it; of an MCP server's, what is known may change while the worker runs."""
+    """A function and what is known of it; the description of an MCP server's tool may change while the worker runs."""
 
     spec: ToolSpec
     function: Callable[..., Any]
     arguments: type[BaseModel] | None
-    """None where somebody else reads the arguments: the function takes them as one dict."""
+    """The model of the arguments; None where a server validates them: the function takes them as one dict."""
     takes_draft: bool = False
     takes_operation: bool = False
     required: tuple[str, ...] = ()
     """The parameters without a default."""
     version: str | None = None
-    """What the function declares as `cacheable`: the same call gives the same value as long as this is the same."""
+    """The version that the function declares as `cacheable`: as long as it is the same, the same call gives the same value."""
     needs_approval: bool = False
     repeatable: bool = True
     refresh: Callable[[], Awaitable[None]] | None = None
-    """Looks anew at what the tool says of itself, before it is called."""
+    """Reads the tool's description and parameters again, before it is called."""
 
     @property
     def sha256(self) -> str:
-        """The first digits of the sha256 of what a model is told of the tool."""
+        """The first digits of the sha256 of the tool as a model sees it."""
         return hashlib.sha256(json.dumps(self.spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:DIGITS]
 
     @property
-    def asked_parameter(self) -> str | None:
-        """Where a grader's function gets what it is asked; None where it cannot serve as a grader."""
+    def question_parameter(self) -> str | None:
+        """The parameter in which a grader's function gets its question; None where it cannot serve as a grader."""
         return self.required[0] if len(self.required) == 1 and self.arguments is not None else None
 
     def check_parameter(self, given: Mapping[str, JsonValue]) -> str | None:
-        """Return where a check puts the draft, beside the arguments that its rubric gives; None where it cannot serve as one."""
-        open_ones = [name for name in self.required if name not in given]
+        """Return the parameter that gets the draft of a check, beside the rubric's arguments; None where it cannot serve as a check."""
+        missing = [name for name in self.required if name not in given]
         if self.arguments is None:
             return None
         if self.takes_draft:
-            return None if open_ones else DRAFT
-        return open_ones[0] if len(open_ones) == 1 else None
+            return None if missing else DRAFT
+        return missing[0] if len(missing) == 1 else None
 
     async def run(self, arguments: Mapping[str, JsonValue], draft: str, operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
         """Call the function with validated arguments; a plain one runs in a thread.
@@ -129,8 +96,7 @@ class Tool:
         else:
             checked = self.arguments.model_validate(dict(arguments))
             values = {name.removeprefix(_FIELD): getattr(checked, name) for name in self.arguments.model_fields}
-        own = ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION_ID: operation} if self.takes_operation else {})
-        return await self._call(values | own)
+        return await self._call(values, draft, operation)
 
     async def check(self, draft: str, given: Mapping[str, JsonValue], operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
         """Call the function on a draft, with the arguments that the rubric gives."""
@@ -140,21 +106,21 @@ class Tool:
         arguments = {**given} if parameter == DRAFT and self.takes_draft else {**given, parameter: draft}
         return await self.run(arguments, draft, operation)
 
-    async def judge(self, asked: Mapping[str, JsonValue], draft: str, operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
-        """Call the function with what a grader is asked."""
-        if self.asked_parameter is None:
+    async def judge(self, question: Mapping[str, JsonValue], draft: str, operation: str = "") -> Any:  # noqa: ANN401 - whatever it returns
+        """Call the function with a grader's question."""
+        if self.question_parameter is None:
             raise InvalidRequest(f"the tool {self.spec.name!r} cannot serve as a grader")
-        own = ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION_ID: operation} if self.takes_operation else {})
-        return await self._call({self.asked_parameter: dict(asked)} | own)
+        return await self._call({self.question_parameter: dict(question)}, draft, operation)
 
-    async def _call(self, values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
+    async def _call(self, values: dict[str, Any], draft: str, operation: str) -> Any:  # noqa: ANN401 - whatever the function returns
+        values |= ({DRAFT: draft} if self.takes_draft else {}) | ({OPERATION_ID: operation} if self.takes_operation else {})
         if inspect.iscoroutinefunction(self.function):
             return await self.function(**values)
         return await call_in_thread(self.function, values)
 
 
 def tool_of(function: Callable[..., Any]) -> Tool:
-    """Read a tool from a function's name, signature, docstring and attributes.
+    """Return the tool that a function is, by its name, signature, docstring and attributes.
 
     Raises:
         InvalidRequest: A parameter has no annotation, or one that has no JSON Schema; an attribute makes no sense.
@@ -166,8 +132,7 @@ def tool_of(function: Callable[..., Any]) -> Tool:
             raise InvalidRequest(f"the tool {name!r}: parameter {parameter.name!r} needs a type annotation and a name of its own")
     shown = [parameter for parameter in parameters if parameter.name not in {DRAFT, OPERATION_ID}]
     try:
-        # By alias, since a parameter may be called as one of pydantic's own methods: schema, json, copy.
-        fields: dict[str, Any] = {f"{_FIELD}{each.name}": (each.annotation, _field(each)) for each in shown}
+        fields: dict[str, Any] = {f"{_FIELD}{parameter.name}": (parameter.annotation, _field(parameter)) for parameter in shown}
         arguments = create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
         schema = arguments.model_json_schema()
     except Exception as error:  # noqa: BLE001 - pydantic raises many kinds, each the author's mistake
@@ -199,12 +164,6 @@ def _flag(function: Callable[..., Any], name: str, *, default: bool) -> bool:
     return declared
 
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-
-
-_FIELD = "parameter_"
-
-
 def _field(parameter: inspect.Parameter) -> Any:  # noqa: ANN401 - pydantic's own
     return Field(alias=parameter.name) if _required(parameter) else Field(default=parameter.default, alias=parameter.name)
 
@@ -214,13 +173,47 @@ def _required(parameter: inspect.Parameter) -> bool:
 
 
 def _bare(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema without pydantic's titles, which tell a model nothing."""
+    """Return the schema without pydantic's titles, which are of no use to a model."""
     properties = {key: {k: v for k, v in value.items() if k != "title"} for key, value in schema.get("properties", {}).items()}
     return {key: value for key, value in schema.items() if key != "title"} | {"properties": properties}
 
 
+CONCURRENT_CALLS = 32
+"""Calls in threads at once; one that is given up counts no more, though its thread goes on."""
+
+_NOT_FOR_THE_LOOP = (SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError)
+
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+async def call_in_thread(function: Callable[..., Any], values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
+    """Call the function in a thread and return its value; given up, it goes on, since Python cannot end a thread."""
+    loop = asyncio.get_running_loop()
+    returned: asyncio.Future[Any] = loop.create_future()
+
+    def finish(value: Any, error: BaseException | None) -> None:  # noqa: ANN401 - whatever the function returns
+        if not returned.done():
+            returned.set_result(value) if error is None else returned.set_exception(error)
+
+    def call() -> None:
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = function(**values)
+        except _NOT_FOR_THE_LOOP as left:
+            error = RuntimeError(repr(left))  # an exit or a cancellation would mean something else to the event loop
+        except BaseException as raised:  # noqa: BLE001 - it is raised where the call is awaited
+            error = raised
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(finish, value, error)
+
+    async with _slots.setdefault(loop, asyncio.Semaphore(CONCURRENT_CALLS)):
+        threading.Thread(target=call, name=f"tool {getattr(function, '__name__', '')}", daemon=True).start()
+        return await returned
+
+
 UNTRIED = SandboxChoice(Monty(), None, None, ())
-"""What a worker has before it has tried: snippets, which need nothing of the machine."""
+"""The sandboxes of a worker that has tried none: monty for snippets, which needs nothing of the machine."""
 
 
 class ToolUnavailable(Exception):
@@ -234,25 +227,25 @@ class ToolContext:
     settings: WorkerSettings
     sandboxes: SandboxChoice = UNTRIED
 
-    def sandbox(self, found: Sandbox | None) -> Sandbox:
-        """Return the sandbox, or say why there is none.
+    def sandbox(self, chosen: Sandbox | None) -> Sandbox:
+        """Return the sandbox that was chosen for a use.
 
         Raises:
-            Unavailable: None holds.
+            ToolUnavailable: None works on this machine.
         """
-        if found is None:
+        if chosen is None:
             why = self.sandboxes.why_not() if self.sandboxes.tried else "this worker has tried none"
-            raise ToolUnavailable(f"no sandbox for programs holds on this machine ({why}); `gradeloop doctor` says what is missing")
-        return found
+            raise ToolUnavailable(f"no sandbox for programs works on this machine ({why}); `gradeloop doctor` says what is missing")
+        return chosen
 
     def limits(self, *, snippet: bool = False, processes: int = 1) -> Limits:
         """Return the limits of a run, from the settings."""
-        told = self.settings.sandbox
+        settings = self.settings.sandbox
         return Limits(
-            seconds=told.seconds if snippet else told.program_seconds,
-            memory_bytes=told.memory_mib * MIB,
-            output_bytes=told.output_kib * 1024,
-            disk_bytes=told.disk_mib * MIB,
+            seconds=settings.seconds if snippet else settings.program_seconds,
+            memory_bytes=settings.memory_mib * MIB,
+            output_bytes=settings.output_kib * 1024,
+            disk_bytes=settings.disk_mib * MIB,
             processes=processes,
         )
 
@@ -261,9 +254,7 @@ def require_package(name: str, extra: str = "evidence") -> None:
     """Refuse a tool whose package is missing.
 
     Raises:
-        Unavailable: It is not installed.
+        ToolUnavailable: It is not installed.
     """
-    from importlib.util import find_spec
-
     if find_spec(name) is None:
         raise ToolUnavailable(f"the package {name!r} is not installed; pip install 'gradeloop[{extra}]'")

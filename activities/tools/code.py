@@ -15,9 +15,9 @@ from gradeloop.sandbox import Execution, SandboxError
 from gradeloop.settings.worker import CommandSettings
 
 
-def build_run_python(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
-    """Return the tool."""
-    box, limits = shelf.sandbox(shelf.sandboxes.snippets), shelf.limits(snippet=True)
+def build_run_python(context: ToolContext) -> Callable[..., dict[str, Any]]:
+    """Return the tool `run_python`."""
+    box, limits = context.sandbox(context.sandboxes.snippets), context.limits(snippet=True)
 
     def run_python(code: str) -> dict[str, Any]:
         """Run a snippet of Python in a sandbox without files, network or time to waste.
@@ -26,24 +26,24 @@ def build_run_python(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
         with bases, `yield` and about half of the standard library are not available (status "unsupported").
         """
         ended = box.run(code, limits=limits)
-        told: dict[str, Any] = {"status": ended.status, "stdout": ended.stdout}
+        result: dict[str, Any] = {"status": ended.status, "stdout": ended.stdout}
         if ended.stderr:
-            told["stderr"] = ended.stderr
+            result["stderr"] = ended.stderr
         if ended.status != "ok":
-            return told | {"error": ended.error}
-        return told | ({"value": ended.value} if box.name == "monty" else {})
+            return result | {"error": ended.error}
+        return result | ({"value": ended.value} if box.name == "monty" else {})
 
     return run_python
 
 
 SUITE_BYTES = 1024 * 1024
-"""Of all files of a suite together."""
+"""The bytes of all files of a suite together."""
 
 MESSAGE_CHARACTERS = 1_000
-"""Of what is told of a failed test."""
+"""The characters that are kept of a failed test's message."""
 
 FAILURES_SHOWN = 50
-"""Failed tests that are told; the others are counted."""
+"""Failed tests that are listed; the others are counted."""
 
 _TEST = re.compile(r"\bdef test")
 
@@ -55,26 +55,26 @@ import pytest
 
 
 def main(nonce, out, write, leave):
-    told = {"passed": 0, "skipped": 0, "failed": {}, "errors": {}}
+    results = {"passed": 0, "skipped": 0, "failed": {}, "errors": {}}
 
-    def words(report):
+    def message(report):
         crash = getattr(report.longrepr, "reprcrash", None)
         text = crash.message if crash is not None else str(report.longrepr)
         lines = text.strip().splitlines()
         return "\\n".join(lines if crash is not None else lines[-3:])[:MESSAGE]
 
-    class Told:
+    class Results:
         def pytest_collectreport(self, report):
             if report.failed:
-                told["errors"][report.nodeid] = words(report)
+                results["errors"][report.nodeid] = message(report)
 
         def pytest_runtest_logreport(self, report):
             if report.failed:
-                told["failed" if report.when == "call" else "errors"][report.nodeid] = words(report)
+                results["failed" if report.when == "call" else "errors"][report.nodeid] = message(report)
             elif report.skipped:
-                told["skipped"] += 1
+                results["skipped"] += 1
             elif report.when == "call":
-                told["passed"] += 1
+                results["passed"] += 1
 
     for name in SUITE:
         try:
@@ -85,14 +85,14 @@ def main(nonce, out, write, leave):
     # Without `--confcutdir`, which is the folder of `-c` then, pytest collects the parent folder, which is closed.
     places = ["-c", os.devnull, "--rootdir", ".", "--confcutdir", "."]
     flags = ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "--no-summary", *places]
-    told["exit"] = int(pytest.main([*flags, *SUITE], plugins=[Told()]))
-    write(out, (nonce + json.dumps(told) + nonce).encode())
+    results["exit"] = int(pytest.main([*flags, *SUITE], plugins=[Results()]))
+    write(out, (nonce + json.dumps(results) + nonce).encode())
     leave(0)
 
 
 main(NONCE, os.dup(1), os.write, os._exit)
 """
-"""Runs the suite and reports in its own words, behind a code that it was given: what a draft prints is no report."""
+"""Runs the suite and writes its own report, marked by a code that it was given: what a draft prints is no report."""
 
 
 _EXITS = {
@@ -103,11 +103,11 @@ _EXITS = {
 """pytest's exit codes, where no test is to blame."""
 
 
-def build_run_pytest(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
-    """Return the tool."""
+def build_run_pytest(context: ToolContext) -> Callable[..., dict[str, Any]]:
+    """Return the tool `run_pytest`."""
     require_package("pytest")
-    box, limits = shelf.sandbox(shelf.sandboxes.programs), shelf.limits()
-    suites = {name: _read(folder) for name, folder in shelf.settings.pytest.suites.items()}
+    box, limits = context.sandbox(context.sandboxes.programs), context.limits()
+    suites = {name: _read(folder) for name, folder in context.settings.pytest.suites.items()}
 
     def run_pytest(draft: str, files: dict[str, str] | None = None, suite: str = "", module: str = "draft") -> dict[str, Any]:
         """Run a pytest suite against the draft, in full CPython, in a sandbox without network or other files.
@@ -134,7 +134,7 @@ def build_run_pytest(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
             {**given, f"{module}.py": code_of(draft), "run_suite.py": front + RUNNER},
             limits,
         )
-        return _told(ended, nonce)
+        return _report(ended, nonce)
 
     return run_pytest
 
@@ -145,7 +145,7 @@ def _read(folder: Path) -> dict[str, str]:
 
 
 def _refuse_unfit(given: Mapping[str, str], module: str) -> None:
-    """Raise where there is no suite to run: the suite's mistake, no word on the draft."""
+    """Raise where there is no suite to run, which is the suite's mistake and does not fail the draft."""
     if (size := sum(len(text.encode(errors="replace")) for text in given.values())) > SUITE_BYTES:
         raise ValueError(f"the suite has {size} bytes, {SUITE_BYTES} at most")
     if taken := {f"{module}.py", "run_suite.py"} & set(given):
@@ -154,7 +154,7 @@ def _refuse_unfit(given: Mapping[str, str], module: str) -> None:
         raise ValueError("the suite has no test: files needs a Python file with a function test_...")
 
 
-def _told(ended: Execution, nonce: str) -> dict[str, Any]:
+def _report(ended: Execution, nonce: str) -> dict[str, Any]:
     parts = ended.stdout.split(nonce)
     if ended.status == "limit":
         return {"ok": False, "error": f"the run was stopped: {ended.error}"}
@@ -162,47 +162,47 @@ def _told(ended: Execution, nonce: str) -> dict[str, Any]:
         if "No module named pytest" in ended.stderr or "No module named 'pytest'" in ended.stderr:
             raise SandboxError("pytest cannot be imported in the sandbox")
         return {"ok": False, "error": f"the run ended before its tests did: {ended.error or 'the code left the process'}"}
-    told = json.loads(parts[1])
-    if "unfit" in told:
-        raise ValueError(told["unfit"])
-    failures = {**told["failed"], **told["errors"]}
+    report = json.loads(parts[1])
+    if "unfit" in report:
+        raise ValueError(report["unfit"])
+    failures = {**report["failed"], **report["errors"]}
     shown = dict(list(failures.items())[:FAILURES_SHOWN])
-    ok = not failures and told["passed"] > 0 and told["exit"] == 0
+    ok = not failures and report["passed"] > 0 and report["exit"] == 0
     if not ok and not failures:
-        shown = {"the run": _EXITS.get(told["exit"], "no test passed")}
-    return {"ok": ok, "passed": told["passed"], **({"skipped": told["skipped"]} if told["skipped"] else {}), "failed": shown} | (
+        shown = {"the run": _EXITS.get(report["exit"], "no test passed")}
+    return {"ok": ok, "passed": report["passed"], **({"skipped": report["skipped"]} if report["skipped"] else {}), "failed": shown} | (
         {"failed_in_all": len(failures)} if len(failures) > FAILURES_SHOWN else {}
     )
 
 
-def build_run_command(shelf: ToolContext) -> Callable[..., dict[str, Any]]:
-    """Return the tool."""
-    commands = shelf.settings.commands
+def build_run_command(context: ToolContext) -> Callable[..., dict[str, Any]]:
+    """Return the tool `run_command`."""
+    commands = context.settings.commands
     if not commands:
         raise ToolUnavailable("no command is allowed; name some under [commands] in gradeloop.toml")
-    box = shelf.sandbox(shelf.sandboxes.commands)
-    limits = shelf.limits(processes=shelf.settings.sandbox.processes)
+    box = context.sandbox(context.sandboxes.commands)
+    limits = context.limits(processes=context.settings.sandbox.processes)
 
     def run_command(command: str, draft: str, arguments: list[str] | None = None) -> dict[str, Any]:
         if command not in commands:
             raise ValueError(f"there is no command {command!r}; known: {', '.join(commands)}")
         allowed, further = commands[command], list(arguments or ())
-        for each in further:
-            if not any(compile_pattern(pattern).fullmatch(each) for pattern in allowed.arguments):
-                told = ", ".join(repr(pattern) for pattern in allowed.arguments) or "none"
-                raise ValueError(f"the argument {each!r} is not allowed; what matches is: {told}")
+        for argument in further:
+            if not any(compile_pattern(pattern).fullmatch(argument) for pattern in allowed.arguments):
+                patterns = ", ".join(repr(pattern) for pattern in allowed.arguments) or "none"
+                raise ValueError(f"the argument {argument!r} is not allowed; what matches is: {patterns}")
         text = code_of(draft) if allowed.extract == "code" else draft
         ended = box.run([allowed.program, *allowed.argv[1:], *further], {allowed.file: text}, limits)
-        told_of: dict[str, Any] = {"ok": ended.status == "ok", "stdout": ended.stdout, "stderr": ended.stderr}
-        return told_of | ({"error": ended.error} if ended.status == "limit" else {"exit_code": ended.exit_code})
+        result: dict[str, Any] = {"ok": ended.status == "ok", "stdout": ended.stdout, "stderr": ended.stderr}
+        return result | ({"error": ended.error} if ended.status == "limit" else {"exit_code": ended.exit_code})
 
     run_command.__doc__ = "Run one of the worker's commands in a sandbox without network; no shell reads its arguments.\n\n" + "\n".join(
-        f"{name}: {_words(each)}" for name, each in commands.items()
+        f"{name}: {_describe(command)}" for name, command in commands.items()
     )
     return run_command
 
 
-def _words(command: CommandSettings) -> str:
+def _describe(command: CommandSettings) -> str:
     further = f", further arguments that match {', '.join(command.arguments)}" if command.arguments else ""
-    held = "the draft's code" if command.extract == "code" else "the draft"
-    return f"{command.description or ' '.join(command.argv)} ({command.file} holds {held}{further})"
+    content = "the draft's code" if command.extract == "code" else "the draft"
+    return f"{command.description or ' '.join(command.argv)} ({command.file} holds {content}{further})"

@@ -14,7 +14,7 @@ from activities.tools.base import ToolContext, ToolUnavailable
 from gradeloop.grading.checks import compile_pattern
 
 STRETCH_BYTES = 32 * 1024
-"""What `read_file` shows at once: as JSON it stays within the 64 KiB that are kept of evidence."""
+"""The bytes that `read_file` shows at once: as JSON they stay within the 64 KiB that are kept of evidence."""
 
 LISTED = 1_000
 MATCHES = 200
@@ -48,17 +48,17 @@ class Roots:
     def open(self, path: str) -> Iterator[int]:
         """Open what a path names, a file or a folder."""
         root, parts = self.split(path)
-        held = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         for part in parts:
-            held = _step(held, part, path)
+            descriptor = _open_part(descriptor, part, path)
         try:
-            yield held
+            yield descriptor
         finally:
-            os.close(held)
+            os.close(descriptor)
 
 
-def _step(folder: int, part: str, path: str) -> int:
-    """Return a part of a folder, which is closed in any case."""
+def _open_part(folder: int, part: str, path: str) -> int:
+    """Open a part of a folder, which is closed in any case."""
     try:
         return os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
@@ -67,11 +67,11 @@ def _step(folder: int, part: str, path: str) -> int:
         os.close(folder)
 
 
-def build_file_tools(shelf: ToolContext) -> list[Callable[..., Any]]:
-    """Return the tools."""
-    if not shelf.settings.files.roots:
+def build_file_tools(context: ToolContext) -> list[Callable[..., Any]]:
+    """Return the tools `read_file`, `list_files` and `search_files`."""
+    if not context.settings.files.roots:
         raise ToolUnavailable("no root is named; name folders under [files.roots] in gradeloop.toml")
-    roots = Roots(shelf.settings.files.roots)
+    roots = Roots(context.settings.files.roots)
     known = ", ".join(sorted(roots.folders))
 
     def read_file(path: str, offset: int = 0) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def build_file_tools(shelf: ToolContext) -> list[Callable[..., Any]]:
             return {"path": path, **_stretch(file, offset, path)}
 
     def list_files(path: str = "") -> dict[str, Any]:
-        found = [{"path": each, "bytes": size} for each, size in _walk(roots, path)]
+        found = [{"path": name, "bytes": size} for name, size in _walk(roots, path)]
         return {"files": found[:LISTED], **({"more": True} if len(found) > LISTED else {})}
 
     def search_files(pattern: str, path: str = "") -> dict[str, Any]:
@@ -120,46 +120,46 @@ def _stretch(file: int, offset: int, path: str) -> dict[str, Any]:
 
 
 def _sha256(file: int) -> str:
-    with os.fdopen(os.dup(file), "rb") as held:
-        held.seek(0)
-        return hashlib.file_digest(held, "sha256").hexdigest()
+    with os.fdopen(os.dup(file), "rb") as content:
+        content.seek(0)
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _walk(roots: Roots, path: str) -> Iterator[tuple[str, int]]:
-    """Yield files below a path, one more than are listed; links are passed over."""
+    """Yield files below a path, ten times as many as are listed at most; links are ignored."""
     pending, count = sorted(roots.folders, reverse=True) if not path else [path.rstrip("/")], 0
     while pending and count <= LISTED * 10:
         current = pending.pop()
-        with roots.open(current) as held:
-            facts = os.fstat(held)
+        with roots.open(current) as descriptor:
+            facts = os.fstat(descriptor)
             if stat.S_ISREG(facts.st_mode):
                 count += 1
                 yield current, facts.st_size
                 continue
             if not stat.S_ISDIR(facts.st_mode):
                 continue
-            with os.scandir(held) as entries:
+            with os.scandir(descriptor) as entries:
                 names = sorted((entry.name for entry in entries if not entry.is_symlink()), reverse=True)
         pending += [f"{current}/{name}" for name in names]
 
 
 def _search(roots: Roots, pattern: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - RE2's own type
-    until, passed_over = time.monotonic() + SEARCH_SECONDS, 0
+    until, skipped = time.monotonic() + SEARCH_SECONDS, 0
     matches: list[dict[str, Any]] = []
     for name, size in _walk(roots, path):
         if time.monotonic() > until:
             return {"matches": matches, "more": True, "stopped": f"after {SEARCH_SECONDS:g} seconds; name a folder below"}
         if size > SEARCHED_BYTES:
-            passed_over += 1
+            skipped += 1
             continue
-        with roots.open(name) as held:
-            raw = os.pread(held, SEARCHED_BYTES, 0)
+        with roots.open(name) as descriptor:
+            raw = os.pread(descriptor, SEARCHED_BYTES, 0)
         if b"\0" in raw[:8192]:
-            passed_over += 1
+            skipped += 1
             continue
         for number, line in enumerate(raw.decode(errors="replace").splitlines(), 1):
             if pattern.search(line):
                 if len(matches) == MATCHES:
                     return {"matches": matches, "more": True}
                 matches.append({"path": name, "line": number, "text": line[:LINE_CHARACTERS]})
-    return {"matches": matches, **({"passed_over": f"{passed_over} large or binary files"} if passed_over else {})}
+    return {"matches": matches, **({"passed_over": f"{skipped} large or binary files"} if skipped else {})}

@@ -1,4 +1,4 @@
-"""Tools of MCP servers."""
+"""The tools of MCP servers, as a worker's own."""
 
 import asyncio
 import hashlib
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 LISTING_SECONDS = 20.0
-"""For a server to start and to tell its tools."""
+"""The seconds that a server has to start and to list its tools."""
 
 ATTEMPTS = 3
-"""At a call that may be repeated, where the connection failed; what a tool itself says is not asked for twice."""
+"""Attempts at a call that may be repeated, where the connection failed; an error of the tool itself is not retried."""
 
 PAUSE_SECONDS = 0.5
 
@@ -36,13 +36,13 @@ NAME_CHARACTERS = 64
 DESCRIPTION_CHARACTERS = 8_000
 
 OPERATION_META = "gradeloop/operation_id"
-"""Under this name a call's own id goes along, for servers that make a repeated call happen once."""
+"""The name under which a call's own id is sent along, for servers that make a repeated call happen once."""
 
 Call = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class McpServers:
-    """The servers of a worker, connected while it runs."""
+    """The MCP servers of a worker, connected while it runs."""
 
     def __init__(self, settings: Mapping[str, McpSettings]) -> None:
         self._settings = settings
@@ -50,10 +50,10 @@ class McpServers:
         self._operations: dict[str, Call] = {}
         self.tools: list[Tool] = []
         self.refused: dict[str, str] = {}
-        """Why a listed tool is not to be had, by its name here."""
+        """Why a listed tool is not available, by its name here."""
 
     async def __aenter__(self) -> Self:
-        """Connect, and learn what the servers' tools say of themselves."""
+        """Connect, and read the servers' lists of tools."""
         if not self._settings:
             return self
         try:
@@ -64,21 +64,21 @@ class McpServers:
 
         plugin = MCPPlugin({name: _client_of(name, settings) for name, settings in self._settings.items()})
         # Its activities are not registered with the worker: they would let anybody call any tool, and answer with any size.
-        self._operations = {_name_of(each): each for each in plugin.activities or ()}  # type: ignore[union-attr]  # a list
+        self._operations = {_name_of(operation): operation for operation in plugin.activities or ()}  # type: ignore[union-attr]  # a list
         await self._stack.enter_async_context(_connected(plugin))
-        await asyncio.gather(*(self._learn(name, settings) for name, settings in self._settings.items()))
+        await asyncio.gather(*(self._load_tools(name, settings) for name, settings in self._settings.items()))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def _learn(self, server: str, settings: McpSettings) -> None:
+    async def _load_tools(self, server: str, settings: McpSettings) -> None:
         try:
             async with asyncio.timeout(LISTING_SECONDS):
-                listed = await self._listed(server)
+                listed = await self._list_tools(server)
         except Exception as error:  # noqa: BLE001 - a server that does not answer takes nothing else of the worker with it
-            told = f"no answer within {LISTING_SECONDS:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
-            listed, why = {}, f"the MCP server {server!r} did not tell its tools ({told[:300]}); restart the worker when it does"
+            cause = f"no answer within {LISTING_SECONDS:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+            listed, why = {}, f"the MCP server {server!r} did not list its tools ({cause[:300]}); restart the worker when it does"
         else:
             why = ""
         for name in settings.tools:
@@ -89,18 +89,18 @@ class McpServers:
             else:
                 self.tools.append(self._tool(here, server, name, listed[name], settings))
 
-    async def _listed(self, server: str) -> dict[str, dict[str, Any]]:
-        told = await _repeated(self._operations[f"temporalio.mcp.{server}.list-tools"], {}, ATTEMPTS)
-        return {tool["name"]: tool for tool in told["tools"]}
+    async def _list_tools(self, server: str) -> dict[str, dict[str, Any]]:
+        listing = await _call_with_retries(self._operations[f"temporalio.mcp.{server}.list-tools"], {}, ATTEMPTS)
+        return {tool["name"]: tool for tool in listing["tools"]}
 
     def _tool(self, here: str, server: str, name: str, listed: dict[str, Any], settings: McpSettings) -> Tool:
         async def call(arguments: dict[str, Any], operation_id: str) -> str:
             request = {"name": name, "arguments": arguments, "meta": {OPERATION_META: operation_id}}
             operation = self._operations[f"temporalio.mcp.{server}.call-tool"]
-            return _text_of(await _repeated(operation, request, ATTEMPTS if tool.repeatable else 1))
+            return _text_of(await _call_with_retries(operation, request, ATTEMPTS if tool.repeatable else 1))
 
         async def refresh() -> None:
-            now = (await self._listed(server)).get(name)
+            now = (await self._list_tools(server)).get(name)
             if problem := _problem(server, name, now, settings):
                 raise LookupError(problem)
             tool.spec = _spec(here, now or {})
@@ -147,7 +147,7 @@ async def _connected(plugin: Any) -> AsyncIterator[None]:  # noqa: ANN401 - the 
 
 
 def _name_of(operation: Any) -> str:  # noqa: ANN401 - an activity of the package's
-    defined = activity._Definition.from_callable(operation)  # noqa: SLF001 - the SDK tells a name in no other way
+    defined = activity._Definition.from_callable(operation)  # noqa: SLF001 - the SDK gives a name in no other way
     return str(defined.name) if defined else ""
 
 
@@ -168,7 +168,7 @@ def _spec(here: str, listed: dict[str, Any]) -> ToolSpec:
     return ToolSpec(name=here, description=str(listed.get("description") or here)[:DESCRIPTION_CHARACTERS], parameters=schema)
 
 
-async def _repeated(operation: Call, request: dict[str, Any], attempts: int) -> dict[str, Any]:
+async def _call_with_retries(operation: Call, request: dict[str, Any], attempts: int) -> dict[str, Any]:
     for attempt in range(1, attempts + 1):
         try:
             return await operation(request)
@@ -180,22 +180,22 @@ async def _repeated(operation: Call, request: dict[str, Any], attempts: int) -> 
 
 
 def _text_of(result: dict[str, Any]) -> str:
-    """Return what a tool said as text; what is no text is told by kind, size and sha256.
+    """Return a tool's result as text; what is no text is named by kind, size and sha256.
 
     Raises:
         RuntimeError: The tool failed; the message is its own.
     """
-    told = [_block(block) for block in result.get("content") or ()]
+    texts = [_block_text(block) for block in result.get("content") or ()]
     structured = result.get("structured_content")
-    if structured is not None and not told:
-        told = [json.dumps(structured, ensure_ascii=False)]
-    text = "\n".join(told)
+    if structured is not None and not texts:
+        texts = [json.dumps(structured, ensure_ascii=False)]
+    text = "\n".join(texts)
     if result.get("is_error"):
-        raise RuntimeError(text or "the tool failed without a word")
+        raise RuntimeError(text or "the tool failed without a message")
     return text
 
 
-def _block(block: dict[str, Any]) -> str:
+def _block_text(block: dict[str, Any]) -> str:
     resource = block.get("resource") or {}
     for text in (block.get("text"), resource.get("text")):
         if isinstance(text, str):

@@ -1,4 +1,4 @@
-"""The tools of a worker by name."""
+"""The tools of a worker by name: built-in ones, those of files and packages, those of MCP servers."""
 
 import hashlib
 import importlib.util
@@ -18,55 +18,46 @@ from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, to
 from activities.tools.code import build_run_command, build_run_pytest, build_run_python
 from activities.tools.files import build_file_tools
 from activities.tools.mcp import McpServers
-from activities.tools.text import build_count_tokens, build_json_schema_check, build_regex_check, text_check, word_count
+from activities.tools.text import build_count_tokens, json_schema_check, regex_check, text_check, word_count
 from activities.tools.web import build_fetch_page
 from gradeloop.contract.model_spec import OfferedTool
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.sandbox import Sandbox
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.text import did_you_mean
 
 Function = Callable[..., Any]
 
-_BY_NAME: dict[str, Callable[[ToolContext], Function]] = {
+_BUILDERS: dict[str, Callable[[ToolContext], Function]] = {
     "run_python": build_run_python,
     "run_pytest": build_run_pytest,
     "run_command": build_run_command,
     "fetch_page": build_fetch_page,
-    "json_schema_check": lambda _: build_json_schema_check(),
-    "regex_check": lambda _: build_regex_check(),
+    "json_schema_check": lambda _: json_schema_check,
+    "regex_check": lambda _: regex_check,
     "count_tokens": lambda _: build_count_tokens(),
     "word_count": lambda _: word_count,
     "text_check": lambda _: text_check,
 }
 _FILES = ("read_file", "list_files", "search_files")
 
-BUILTIN_NAMES = (*_BY_NAME, *_FILES)
-"""All of them, but `read_transcript`, which is part of grading itself."""
+BUILTIN_NAMES = (*_BUILDERS, *_FILES)
+"""The names of all built-in tools but `read_transcript`, which is part of grading itself."""
 
 
-def build_builtins(shelf: ToolContext) -> tuple[list[Function], dict[str, str]]:
-    """Return the tools that this worker can offer, and for each of the others why not."""
+def build_builtins(context: ToolContext) -> tuple[list[Function], dict[str, str]]:
+    """Return the tools that this worker can offer, and for every other one why not."""
     offered: list[Function] = []
     refused: dict[str, str] = {}
-    for name, made in _made(shelf):
-        if isinstance(made, ToolUnavailable):
-            refused[name] = str(made)
-        else:
-            offered.append(made)
-    return offered, refused
-
-
-def _made(shelf: ToolContext) -> Iterator[tuple[str, Function | ToolUnavailable]]:
-    for name, make in _BY_NAME.items():
+    for name, build in _BUILDERS.items():
         try:
-            yield name, make(shelf)
+            offered.append(build(context))
         except ToolUnavailable as why:
-            yield name, why
+            refused[name] = str(why)
     try:
-        yield from zip(_FILES, build_file_tools(shelf), strict=True)
+        offered += build_file_tools(context)
     except ToolUnavailable as why:
-        yield from ((name, why) for name in _FILES)
+        refused |= dict.fromkeys(_FILES, str(why))
+    return offered, refused
 
 
 ENTRY_POINTS = "gradeloop.tools"
@@ -85,35 +76,35 @@ READ_TRANSCRIPT = ToolSpec(
         "additionalProperties": False,
     },
 )
-"""A grader's alone: it is given it where its records were cut, and where it is named."""
+"""The tool that only graders have: where their records were cut, and where it is named."""
 
 RESERVED = READ_TRANSCRIPT.name
 
 
 class ToolRegistry:
-    """Tools by name."""
+    """The tools of a worker by name."""
 
     def __init__(
-        self, functions: Iterable[Callable[..., Any]] = (), shelf: ToolContext | None = None, mcp: McpServers | None = None
+        self, functions: Iterable[Callable[..., Any]] = (), context: ToolContext | None = None, mcp: McpServers | None = None
     ) -> None:
-        shelf = shelf or ToolContext(WorkerSettings())
-        offered, self.refused = build_builtins(shelf)
+        context = context or ToolContext(WorkerSettings())
+        offered, self.refused = build_builtins(context)
         self.refused |= mcp.refused if mcp else {}
         self._tools: dict[str, Tool] = {}
         for tool in (*map(tool_of, offered), *map(tool_of, functions), *(mcp.tools if mcp else ())):
             self._add(tool)
-        for name in shelf.settings.needs_approval:
+        for name in context.settings.needs_approval:
             self._get(name, "needs_approval").needs_approval = True
 
     @classmethod
-    def load(cls, files: Sequence[Path], shelf: ToolContext | None = None, mcp: McpServers | None = None) -> "ToolRegistry":
+    def load(cls, files: Sequence[Path], context: ToolContext | None = None, mcp: McpServers | None = None) -> "ToolRegistry":
         """Load the built-in tools, the installed ones, those of `files`, and those of MCP servers.
 
         Raises:
             InvalidRequest: A file is missing, does not import, or offers no tool; a name is taken twice.
         """
         installed = [function for point in entry_points(group=ENTRY_POINTS) for function in _functions(point.load())]
-        return cls([*installed, *(function for path in files for function in _of_file(path))], shelf, mcp)
+        return cls([*installed, *(function for path in files for function in _load_file(path))], context, mcp)
 
     def _add(self, tool: Tool) -> None:
         if tool.spec.name in self._tools or tool.spec.name in {RESERVED, *self.refused}:
@@ -128,7 +119,7 @@ class ToolRegistry:
         return (self._tools[name] for name in names if name in self._tools)
 
     def specs(self, tools: Iterable[OfferedTool]) -> tuple[ToolSpec, ...]:
-        """Return what a model is told of the tools, those elsewhere among them."""
+        """Return the tools as a model sees them, remote ones among them."""
         return tuple(self._spec(tool) for tool in tools)
 
     def _spec(self, tool: OfferedTool) -> ToolSpec:
@@ -156,12 +147,12 @@ class ToolRegistry:
         try:
             tool.arguments.model_validate({**given} if tool.takes_draft else {**given, parameter: ""})
         except ValidationError as error:
-            if any(each["loc"][:1] != (parameter,) for each in error.errors()):
+            if any(mistake["loc"][:1] != (parameter,) for mistake in error.errors()):
                 raise InvalidRequest(f"{where}: the arguments of {name!r}: {explain(error)}") from None
 
     def refuse_non_grader(self, name: str, where: str) -> None:
-        """Raise InvalidRequest where the function is unknown or does not take what a grader is asked."""
-        if self._get(name, where).asked_parameter is None:
+        """Raise InvalidRequest where the function is unknown or does not take a grader's question."""
+        if self._get(name, where).question_parameter is None:
             raise InvalidRequest(f"{where}: the function {name!r} takes no question; a grader takes one required parameter, a dict")
 
     def cacheable(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -169,16 +160,14 @@ class ToolRegistry:
         return tuple(tool.spec.name for tool in self.named(names) if tool.version is not None)
 
     def sha256(self, tools: Iterable[OfferedTool]) -> str:
-        """Return the first digits of the sha256 of what a model is told of the tools, with the versions that they declare."""
-        told = [[self._spec(tool).model_dump(mode="json"), self._version(tool)] for tool in tools]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:DIGITS]
-
-    def _version(self, tool: OfferedTool) -> str | None:
-        return self._get(tool).version if isinstance(tool, str) and tool != RESERVED else None
+        """Return the first digits of the sha256 of the tools as a model sees them, with the versions that they declare."""
+        versions = ((tool, self._get(tool).version if isinstance(tool, str) and tool != RESERVED else None) for tool in tools)
+        rows = [[self._spec(tool).model_dump(mode="json"), version] for tool, version in versions]
+        return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
     def _get(self, name: str, where: str = "tools") -> Tool:
         if name in self.refused:
-            raise InvalidRequest(f"{where}: the tool {name!r} is not to be had on this worker: {self.refused[name]}")
+            raise InvalidRequest(f"{where}: the tool {name!r} is not available on this worker: {self.refused[name]}")
         if name not in self._tools:
             raise InvalidRequest(
                 f"{where}: unknown tool {name!r}.{did_you_mean(name, sorted(self._tools))} Give the worker its file by --tools"
@@ -186,16 +175,16 @@ class ToolRegistry:
         return self._tools[name]
 
 
-def _of_file(path: Path) -> list[Callable[..., Any]]:
+def _load_file(path: Path) -> list[Callable[..., Any]]:
     if not path.is_file():
         raise InvalidRequest(f"the tools file {str(path)!r} does not exist")
-    functions = _functions(_imported(path))
+    functions = _functions(_import(path))
     if not functions:
         raise InvalidRequest(f"the tools file {str(path)!r} has no public function")
     return functions
 
 
-def _imported(path: Path) -> ModuleType:
+def _import(path: Path) -> ModuleType:
     name = f"gradeloop_tools_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -217,29 +206,25 @@ def _functions(offered: object) -> list[Callable[..., Any]]:
     return [function for function in own if function.__module__ == getattr(offered, "__name__", None)]
 
 
-def describe_tools(shelf: ToolContext, toolbox: ToolRegistry) -> dict[str, Any]:
-    """Return sandboxes, tools and where they may reach, as JSON; values of variables are not among it."""
-    settings, choice = shelf.settings, shelf.sandboxes
-    named = {"snippets": choice.snippets, "programs": choice.programs, "commands": choice.commands}
+def describe_tools(context: ToolContext, registry: ToolRegistry) -> dict[str, Any]:
+    """Return the sandboxes, the tools and where they may reach, as JSON without the values of any variable."""
+    settings, choice = context.settings, context.sandboxes
+    chosen = {"snippets": choice.snippets, "programs": choice.programs, "commands": choice.commands}
     return {
         "config": str(settings.config) if settings.config else None,
-        "sandboxes": [{"name": each.name, "why_not": each.why} for each in choice.tried],
-        "chosen": {use: _name(box) for use, box in named.items()},
+        "sandboxes": [{"name": attempt.name, "why_not": attempt.why} for attempt in choice.tried],
+        "chosen": {use: box.name if box else None for use, box in chosen.items()},
         "limits": settings.sandbox.model_dump(mode="json"),
-        "tools": [_words(tool.spec.name, approval=tool.needs_approval, repeatable=tool.repeatable) for tool in toolbox],
-        "refused": toolbox.refused,
+        "tools": [_describe(tool) for tool in registry],
+        "refused": registry.refused,
         "roots": {name: str(path) for name, path in settings.files.roots.items()},
-        "commands": {name: list(each.argv) for name, each in settings.commands.items()},
+        "commands": {name: list(command.argv) for name, command in settings.commands.items()},
         "hosts": list(settings.fetch.hosts),
-        "mcp": {name: list(each.tools) for name, each in settings.mcp.items()},
+        "mcp": {name: list(server.tools) for name, server in settings.mcp.items()},
         "concurrency": settings.max_concurrent_activities,
     }
 
 
-def _name(box: Sandbox | None) -> str | None:
-    return box.name if box else None
-
-
-def _words(name: str, *, approval: bool, repeatable: bool) -> str:
-    marks = [*(["needs approval"] if approval else ()), *(["runs once"] if not repeatable else ())]
-    return f"{name} ({', '.join(marks)})" if marks else name
+def _describe(tool: Tool) -> str:
+    marks = [*(["needs approval"] if tool.needs_approval else ()), *(["runs once"] if not tool.repeatable else ())]
+    return f"{tool.spec.name} ({', '.join(marks)})" if marks else tool.spec.name

@@ -24,7 +24,7 @@ def word_count(draft: str, minimum: int | None = None, maximum: int | None = Non
 
 
 def build_count_tokens() -> Callable[..., dict[str, Any]]:
-    """Return the tool."""
+    """Return the tool `count_tokens`."""
     require_package("bpe_openai")
 
     def count_tokens(
@@ -42,26 +42,21 @@ def build_count_tokens() -> Callable[..., dict[str, Any]]:
     return count_tokens
 
 
-def build_regex_check() -> Callable[..., dict[str, Any]]:
-    """Return the tool."""
+def regex_check(
+    pattern: str, draft: str, absent: bool = False, whole: bool = False, extract: Literal["text", "code"] = "text"
+) -> dict[str, Any]:
+    """Say whether the draft matches a regular expression (RE2's syntax: no look-around, no back-references).
 
-    def regex_check(
-        pattern: str, draft: str, absent: bool = False, whole: bool = False, extract: Literal["text", "code"] = "text"
-    ) -> dict[str, Any]:
-        """Say whether the draft matches a regular expression (RE2's syntax: no look-around, no back-references).
-
-        Args:
-            pattern: Found anywhere in the draft; (?i) at its beginning ignores case, (?s) has a dot match line ends.
-            absent: True passes where it is not found.
-            whole: True asks that all of the draft matches.
-            extract: `code` looks at the draft's last fenced code block.
-        """
-        text = code_of(draft) if extract == "code" else draft
-        found = compile_pattern(pattern).fullmatch(text) if whole else compile_pattern(pattern).search(text)
-        told = {"found": found.group(0)[:200], "at": found.start()} if found else {"found": None}
-        return {"ok": (found is None) == absent, **told}
-
-    return regex_check
+    Args:
+        pattern: Found anywhere in the draft; (?i) at its beginning ignores case, (?s) has a dot match line ends.
+        absent: True passes where it is not found.
+        whole: True asks that all of the draft matches.
+        extract: `code` looks at the draft's last fenced code block.
+    """
+    text = code_of(draft) if extract == "code" else draft
+    found = compile_pattern(pattern).fullmatch(text) if whole else compile_pattern(pattern).search(text)
+    match = {"found": found.group(0)[:200], "at": found.start()} if found else {"found": None}
+    return {"ok": (found is None) == absent, **match}
 
 
 def text_check(kind: TextCheckKind, draft: str, value: JsonValue = None, negate: bool = False) -> dict[str, Any]:
@@ -72,8 +67,23 @@ def text_check(kind: TextCheckKind, draft: str, value: JsonValue = None, negate:
         value: What is looked for: a text; for -all and -any a list of them; a pattern of RE2's; for JSON a JSON Schema, or nothing.
         negate: True passes where it does not hold.
     """
-    told = run_text_check(draft, {"kind": kind, "value": value, "negate": negate})
-    return {"ok": told.passed} | ({"why": told.gap} if told.gap else {})
+    result = run_text_check(draft, {"kind": kind, "value": value, "negate": negate})
+    return {"ok": result.passed} | ({"why": result.gap} if result.gap else {})
+
+
+def json_schema_check(schema: dict[str, Any], draft: str) -> dict[str, Any]:
+    """Say whether the draft, or its last fenced code block, is JSON that fits a JSON Schema (draft 2020-12), and what does not.
+
+    Args:
+        schema: References within itself are followed, others are not; patterns are RE2's.
+    """
+    validate_schema(schema)
+    try:
+        value = read_json(code_of(draft))
+    except ValueError as error:
+        return {"ok": False, "errors": [str(error)]}
+    errors = list(schema_errors(schema, value))
+    return {"ok": not errors, **({"errors": errors} if errors else {})}
 
 
 @functools.cache
@@ -92,23 +102,3 @@ def _within(count: int, what: str, minimum: int | None, maximum: int | None) -> 
     ok = (minimum is None or count >= minimum) and (maximum is None or count <= maximum)
     bounds = {name: value for name, value in (("minimum", minimum), ("maximum", maximum)) if value is not None}
     return {"ok": ok, what: count, **bounds}
-
-
-def build_json_schema_check() -> Callable[..., dict[str, Any]]:
-    """Return the tool."""
-
-    def json_schema_check(schema: dict[str, Any], draft: str) -> dict[str, Any]:
-        """Say whether the draft, or its last fenced code block, is JSON that fits a JSON Schema (draft 2020-12), and what does not.
-
-        Args:
-            schema: References within itself are followed, others are not; patterns are RE2's.
-        """
-        validate_schema(schema)
-        try:
-            value = read_json(code_of(draft))
-        except ValueError as error:
-            return {"ok": False, "errors": [str(error)]}
-        errors = list(schema_errors(schema, value))
-        return {"ok": not errors, **({"errors": errors} if errors else {})}
-
-    return json_schema_check

@@ -17,12 +17,10 @@ REDIRECTS = 5
 TEXT = ("text/", "application/json", "application/xml", "application/xhtml+xml", "application/javascript")
 PORTS = {"http": 80, "https": 443}
 
-Tool = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 
-
-def build_fetch_page(shelf: ToolContext) -> Tool:
-    """Return the tool."""
-    settings = shelf.settings.fetch
+def build_fetch_page(context: ToolContext) -> Callable[..., Coroutine[Any, Any, dict[str, Any]]]:
+    """Return the tool `fetch_page`."""
+    settings = context.settings.fetch
     if not settings.hosts:
         raise ToolUnavailable("no host is allowed; name some as fetch.hosts in gradeloop.toml")
     require_package("bs4")
@@ -31,7 +29,7 @@ def build_fetch_page(shelf: ToolContext) -> Tool:
         transport = guarded_transport("name its network in fetch.networks if it is meant", settings.networks)
         timeout = httpx2.Timeout(settings.seconds)
         async with httpx2.AsyncClient(timeout=timeout, follow_redirects=False, transport=transport, trust_env=False) as client:
-            return await _fetched(client, url, settings)
+            return await _fetch(client, url, settings)
 
     fetch_page.__doc__ = f"""Fetch a web page and return its text; HTML without its marks and scripts.
 
@@ -40,10 +38,10 @@ Args:
     return fetch_page
 
 
-async def _fetched(client: httpx2.AsyncClient, url: str, settings: FetchSettings) -> dict[str, Any]:
+async def _fetch(client: httpx2.AsyncClient, url: str, settings: FetchSettings) -> dict[str, Any]:
     at = url
     for _ in range(REDIRECTS + 1):
-        _refuse_foreign(at, settings)
+        _refuse_unlisted(at, settings)
         try:
             async with client.stream("GET", at, headers={"accept-encoding": "identity"}) as response:
                 if response.is_redirect:
@@ -57,7 +55,7 @@ async def _fetched(client: httpx2.AsyncClient, url: str, settings: FetchSettings
     raise ValueError(f"{url} leads from page to page more than {REDIRECTS} times")
 
 
-def _refuse_foreign(url: str, settings: FetchSettings) -> None:
+def _refuse_unlisted(url: str, settings: FetchSettings) -> None:
     """Raise where an address is not one that the settings allow; each step of a redirection is looked at."""
     try:
         parts = urlsplit(url)
@@ -80,11 +78,11 @@ async def _page(response: httpx2.Response, url: str, settings: FetchSettings) ->
         raw += part[: most - len(raw)]
         if len(raw) >= most:
             break
-    told: dict[str, Any] = {"url": url, "status": response.status_code}
     if response.status_code >= HTTPStatus.BAD_REQUEST:
         raise ValueError(f"{url} answers with {response.status_code}")
     text = bytes(raw).decode(_encoding(response), errors="replace")
-    return told | {"text": _text_of(text) if "html" in kind else text} | ({"cut_at_bytes": most} if len(raw) >= most else {})
+    page = {"url": url, "status": response.status_code, "text": _text_of(text) if "html" in kind else text}
+    return page | ({"cut_at_bytes": most} if len(raw) >= most else {})
 
 
 def _encoding(response: httpx2.Response) -> str:

@@ -32,13 +32,13 @@ from gradeloop.client.client import GradingClient
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import InvalidRequest, JudgeFailed, WorkerFailed
-from gradeloop.files.rubric import existing
+from gradeloop.files.rubric import require_files
 from gradeloop.grading.prompts import read_prompt_text
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import JudgeConfig, JudgeResult, config_of
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
 from gradeloop.judges.sources import with_model
 from gradeloop.settings.paths import state_folder
-from gradeloop.settings.worker import config_file
+from gradeloop.settings.worker import find_config_file
 from gradeloop.temporal.connect import VARIABLE as STORAGE
 from gradeloop.temporal.connect import Connection, connect, find, storage_url
 from gradeloop.temporal.process import Resident
@@ -423,7 +423,7 @@ async def worker(
         InvalidRequest: A file is missing, or the worker refuses it.
         WorkerFailed: The process does not start.
     """
-    spec = WorkerSpec(tools=existing([Path(file) for file in tools], "tools"))
+    spec = WorkerSpec(tools=require_files([Path(file) for file in tools], "tools"))
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(temporal_server()) if server is None else server
         folder, queue = stack.enter_context(TemporaryDirectory(prefix="gradeloop-")), queue or f"test-{uuid4()}"
@@ -478,12 +478,12 @@ def assert_rubric(
     """
     __tracebackhide__ = True
     spec = WorkerSpec(
-        tools=existing([Path(file) for file in tools], "tools"),
+        tools=require_files([Path(file) for file in tools], "tools"),
         scripted=Path(scripted) if scripted else None,
-        config=config_file((), os.environ),
+        config=find_config_file((), os.environ),
     )
     given = dict(rubric) if isinstance(rubric, Mapping) else rubric
-    config, _ = with_model(config_of({"rubric": given}), grader, scripted=scripted is not None)
+    config, _ = with_model(parse_judge({"rubric": given}), grader, scripted=scripted is not None)
     with ThreadPoolExecutor(1) as alone:  # a test may have an event loop of its own
         result = alone.submit(asyncio.run, _judge(config, _build_run(output, request), spec)).result()
     if result.failed:

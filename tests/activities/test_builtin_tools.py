@@ -38,7 +38,7 @@ async def called(name: str, arguments: dict[str, Any], text: str = "", **setting
     return await tools(**settings)[name].run(arguments, text)
 
 
-programs = pytest.mark.skipif(here().programs is None, reason=f"no sandbox for programs holds here: {here().why_not()}")
+programs = pytest.mark.skipif(here().programs is None, reason=f"no sandbox for programs works here: {here().why_not()}")
 commands = pytest.mark.skipif(here().commands is None, reason="no sandbox for commands holds here")
 
 SHAPES = """Here it is:
@@ -540,7 +540,7 @@ async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, che
             {"tool": "word_count", "arguments": {"maximum": "many"}},
             "the arguments of 'word_count': maximum: Input should be",
         ),
-        ({"tool": "fetch_page"}, "the tool 'fetch_page' is not to be had on this worker: no host is allowed; name some as fetch.hosts"),
+        ({"tool": "fetch_page"}, "the tool 'fetch_page' is not available on this worker: no host is allowed; name some as fetch.hosts"),
         ({"tool": "read_transcript"}, "unknown tool 'read_transcript'"),
     ],
 )
@@ -569,7 +569,7 @@ def test_where_no_sandbox_holds_the_tools_that_need_one_are_refused_by_name() ->
     toolbox = ToolRegistry([], ToolContext(WorkerSettings(), SandboxChoice(None, None, None, ())))
 
     for name in ("run_python", "run_pytest"):
-        with pytest.raises(InvalidRequest, match=f"the tool '{name}' is not to be had on this worker: no sandbox for programs holds"):
+        with pytest.raises(InvalidRequest, match=f"the tool '{name}' is not available on this worker: no sandbox for programs works"):
             toolbox.refuse_unknown([name], "grader.tools")
 
 

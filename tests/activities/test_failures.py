@@ -11,7 +11,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.exceptions import CancelledError as TemporalCancelledError
 
-from activities.errors import PERMANENT, RETRYABLE, Kind, ModelFault, conceal, failure, model_fault, retry_after
+from activities.errors import PERMANENT, RETRYABLE, FailureKind, ModelFault, conceal, failure, model_fault, retry_after
 from gradeloop.errors import InvalidRequest
 
 MODEL = "openai:m"
@@ -82,7 +82,9 @@ async def answered(sdk: str, status: int, content: Any, headers: dict[str, str] 
         (529, "Overloaded", "overloaded"),
     ],
 )
-async def test_a_status_becomes_a_kind_and_only_the_transient_ones_are_retried(sdk: str, status: int, words: str, kind: Kind) -> None:
+async def test_a_status_becomes_a_kind_and_only_the_transient_ones_are_retried(
+    sdk: str, status: int, words: str, kind: FailureKind
+) -> None:
     error = await answered(sdk, status, body(sdk, words))
 
     assert error.type == kind
@@ -90,7 +92,7 @@ async def test_a_status_becomes_a_kind_and_only_the_transient_ones_are_retried(s
 
 
 def test_a_kind_is_either_retried_or_permanent() -> None:
-    assert RETRYABLE | set(PERMANENT) == set(get_args(Kind))
+    assert RETRYABLE | set(PERMANENT) == set(get_args(FailureKind))
     assert not RETRYABLE & set(PERMANENT)
 
 
@@ -105,7 +107,9 @@ def test_a_kind_is_either_retried_or_permanent() -> None:
         ("anthropic", 500, "overloaded_error", None, "overloaded"),
     ],
 )
-async def test_a_code_tells_an_exhausted_quota_from_a_rate_limit(sdk: str, status: int, code: str, exact: str | None, kind: Kind) -> None:
+async def test_a_code_tells_an_exhausted_quota_from_a_rate_limit(
+    sdk: str, status: int, code: str, exact: str | None, kind: FailureKind
+) -> None:
     error = await answered(sdk, status, body(sdk, "no", code, exact=exact))
 
     assert error.type == kind
@@ -212,7 +216,7 @@ def raising(error: Exception) -> Respond:
         (UnicodeEncodeError("ascii", "é", 0, 1, "ordinal not in range"), "config"),
     ],
 )
-async def test_a_failure_to_send_is_known_by_its_cause(sdk: str, cause: Exception, kind: Kind) -> None:
+async def test_a_failure_to_send_is_known_by_its_cause(sdk: str, cause: Exception, kind: FailureKind) -> None:
     error = failure(await sdk_error(sdk, raising(cause)), model=MODEL)
 
     assert (error.type, error.non_retryable) == (kind, kind == "config")
@@ -256,7 +260,7 @@ async def test_a_key_or_an_address_that_http_cannot_send_is_a_matter_of_configur
         (TimeoutError(), "timeout"),
     ],
 )
-def test_raw_errors_of_the_libraries_below_the_sdks_are_known(error: Exception, kind: Kind) -> None:
+def test_raw_errors_of_the_libraries_below_the_sdks_are_known(error: Exception, kind: FailureKind) -> None:
     assert failure(error, model=MODEL).type == kind
 
 

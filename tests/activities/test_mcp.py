@@ -165,7 +165,7 @@ async def test_a_server_that_does_not_start_refuses_its_tools_and_takes_nothing_
     async with McpServers({"shop": settings}) as servers:
         tools = ToolRegistry([], ToolContext(WorkerSettings()), servers)
 
-    with pytest.raises(InvalidRequest, match="the MCP server 'shop' did not tell its tools"):
+    with pytest.raises(InvalidRequest, match="the MCP server 'shop' did not list its tools"):
         tools.refuse_unknown(["shop__look"], "grader.tools")
     assert [tool_activity(tool) for tool in tools]
 

@@ -81,7 +81,7 @@ async def test_what_a_call_returned_is_known_to_the_next(queries: Queries) -> No
     views = ThreadLoader()
     await read(views, reference(1, 1))
 
-    ActivityEnvironment().run(views.put, reference(1), MESSAGES[1])
+    ActivityEnvironment().run(views.append, reference(1), MESSAGES[1])
 
     assert await read(views, reference(2)) == texts(2)
     assert queries.asked == []
@@ -90,9 +90,9 @@ async def test_what_a_call_returned_is_known_to_the_next(queries: Queries) -> No
 async def test_what_a_lost_attempt_returned_is_replaced(queries: Queries) -> None:
     views = ThreadLoader()
     await read(views, reference(1, 1))
-    ActivityEnvironment().run(views.put, reference(1), Message(role="assistant", content="an attempt that nobody recorded"))
+    ActivityEnvironment().run(views.append, reference(1), Message(role="assistant", content="an attempt that nobody recorded"))
 
-    ActivityEnvironment().run(views.put, reference(1), MESSAGES[1])
+    ActivityEnvironment().run(views.append, reference(1), MESSAGES[1])
 
     assert await read(views, reference(2)) == texts(2)
 
@@ -188,10 +188,10 @@ async def test_the_least_used_go_first_where_the_copies_grow_large(
 async def test_a_brief_is_carried_once_and_asked_for_where_it_is_unknown(queries: Queries) -> None:
     views, env = ThreadLoader(), ActivityEnvironment()
 
-    assert await env.run(views.brief, GradingSettingsRef(sha256=BRIEF.sha256(), brief=BRIEF)) == BRIEF
-    assert await env.run(views.brief, GradingSettingsRef(sha256=BRIEF.sha256())) == BRIEF
+    assert await env.run(views.settings, GradingSettingsRef(sha256=BRIEF.sha256(), brief=BRIEF)) == BRIEF
+    assert await env.run(views.settings, GradingSettingsRef(sha256=BRIEF.sha256())) == BRIEF
     assert queries.asked == []
-    assert await env.run(ThreadLoader().brief, GradingSettingsRef(sha256=BRIEF.sha256())) == BRIEF
+    assert await env.run(ThreadLoader().settings, GradingSettingsRef(sha256=BRIEF.sha256())) == BRIEF
     assert queries.asked == [("brief",)]
 
 

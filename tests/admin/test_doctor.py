@@ -55,7 +55,7 @@ def test_the_settings_in_force_are_shown_and_no_variables_value(gradeloop: Comma
     assert "word_count (needs approval)" in seen["tools"]["told"]
     assert seen["roots"]["told"] == f"here {gradeloop.folder}"
     assert seen["commands"]["told"] == "count wc -w"
-    assert "the MCP server 'shop' did not tell its tools" in seen["tool shop__look"]["told"]
+    assert "the MCP server 'shop' did not list its tools" in seen["tool shop__look"]["told"]
     assert "sk-canary" not in done.out + done.err
 
 

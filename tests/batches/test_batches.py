@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.cases import CaseServices
+from activities.cases import BatchActivities
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import CaseAnswer, GradingBatch
 from gradeloop.client.client import GradingClient
@@ -181,16 +181,16 @@ async def test_each_repetition_of_a_case_is_judged_on_its_own(client: Client, tm
 async def test_a_call_that_was_paid_and_written_down_is_not_made_again_when_its_worker_dies(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle, died = CaseServices.settle, list[object]()
+    settle, died = BatchActivities.end_case, list[object]()
 
-    async def settle_and_die(self: CaseServices, *given: Any, **named: Any) -> Any:
+    async def settle_and_die(self: BatchActivities, *given: Any, **named: Any) -> Any:
         state = await settle(self, *given, **named)
         if not died:
             died.append(state)
             raise ConnectionError("the worker died before Temporal heard of it")
         return state
 
-    monkeypatch.setattr(CaseServices, "settle", settle_and_die)
+    monkeypatch.setattr(BatchActivities, "end_case", settle_and_die)
     async with batching(client, tmp_path, passes()) as batches:
         summary, results = await batches.run([case("a")], cache=False)
         asked = len(batches.served.models.requests)
@@ -419,7 +419,7 @@ async def test_a_shard_in_which_nothing_ends_is_not_opened_for_ever(
     async def nothing(*_: Any, **__: Any) -> CaseAnswer:
         return CaseAnswer()
 
-    monkeypatch.setattr(CaseServices, "settle", nothing)
+    monkeypatch.setattr(BatchActivities, "end_case", nothing)
     async with batching(client, tmp_path, passes()) as batches:
         await batches.upload("vain", many(3))
         with pytest.raises(WorkflowFailureError) as lost:

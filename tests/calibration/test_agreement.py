@@ -8,8 +8,8 @@ import pytest
 
 from gradeloop.calibration.agreement import LabelSet, alpha, kappa, measure_agreement, read_labels
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.answers import consensus
-from gradeloop.judges.contract import JudgeConfig, JudgeResult, config_of
+from gradeloop.judges.answers import build_consensus
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
 from gradeloop.stats.intervals import wilson
 from tests.rig.judging import FRANCE
 
@@ -44,8 +44,9 @@ def test_wilsons_interval_is_scipys(count: int, total: int) -> None:
     from scipy.stats import binomtest  # type: ignore[import-untyped]  # it has no types
 
     expected = binomtest(count, total).proportion_ci(method="wilson")
+    interval = wilson(count, total)
 
-    assert wilson(count, total).model_dump() == pytest.approx({"low": expected.low, "high": expected.high})
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
 
 
 def test_what_is_not_defined_is_not_given() -> None:
@@ -64,8 +65,8 @@ SCHEMA = {
     },
     "required": ["label"],
 }
-JUDGE = config_of(FRANCE | {"output_schema": SCHEMA})
-CRITERIA = config_of({"rubric": "- names it\n- is brief"})
+JUDGE = parse_judge(FRANCE | {"output_schema": SCHEMA})
+CRITERIA = parse_judge({"rubric": "- names it\n- is brief"})
 
 
 def result(run: str, judge: JudgeConfig = JUDGE, **output: Any) -> JudgeResult:
@@ -197,7 +198,7 @@ def outputs(*labels: str, scores: tuple[int, ...] = ()) -> list[dict[str, Any]]:
 
 
 def test_a_majority_decides_by_key_and_the_texts_are_those_of_an_answer_that_agrees() -> None:
-    found = consensus(SCHEMA, outputs("match", "no match", "no match"))
+    found = build_consensus(SCHEMA, outputs("match", "no match", "no match"))
 
     assert found.output == {"label": "no match", "score": 3, "why": "rollout 1"}
     assert (found.from_rollout, found.ties, found.composed) == (1, (), False)
@@ -205,14 +206,14 @@ def test_a_majority_decides_by_key_and_the_texts_are_those_of_an_answer_that_agr
 
 
 def test_a_tie_is_flagged_and_falls_to_the_earlier_rollout() -> None:
-    assert consensus(SCHEMA, outputs("match", "no match")).output["label"] == "match"
-    found = consensus(SCHEMA, outputs("no match", "match", "match", "no match"))
+    assert build_consensus(SCHEMA, outputs("match", "no match")).output["label"] == "match"
+    found = build_consensus(SCHEMA, outputs("no match", "match", "match", "no match"))
 
     assert (found.output["label"], found.ties) == ("no match", ("label",))
 
 
 def test_numbers_come_to_their_median_and_whole_ones_stay_whole() -> None:
-    found = consensus(SCHEMA, outputs("match", "match", "match", "match", scores=(1, 2, 5, 4)))
+    found = build_consensus(SCHEMA, outputs("match", "match", "match", "match", scores=(1, 2, 5, 4)))
 
     assert found.output["score"] == 2
     assert (found.keys["score"].low, found.keys["score"].high, found.keys["score"].n) == (1, 5, 4)
@@ -221,7 +222,7 @@ def test_numbers_come_to_their_median_and_whole_ones_stay_whole() -> None:
 def test_a_median_that_breaks_a_bound_gives_way_to_the_lower_value() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "number", "multipleOf": 1}}}
 
-    assert consensus(schema, [{"x": 1}, {"x": 2}]).output == {"x": 1}
+    assert build_consensus(schema, [{"x": 1}, {"x": 2}]).output == {"x": 1}
 
 
 def test_an_output_that_no_single_answer_gave_says_so() -> None:
@@ -232,7 +233,7 @@ def test_an_output_that_no_single_answer_gave_says_so() -> None:
         {"a": False, "b": True, "c": True},
     ]
 
-    found = consensus(schema, given)
+    found = build_consensus(schema, given)
 
     assert found.output == {"a": True, "b": True, "c": True}
     assert found.composed
@@ -241,11 +242,11 @@ def test_an_output_that_no_single_answer_gave_says_so() -> None:
 def test_true_and_one_are_different_votes() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "integer", "enum": [0, 1]}}}
 
-    assert consensus(schema, [{"x": 1}, {"x": 0}, {"x": 0}]).output == {"x": 0}
+    assert build_consensus(schema, [{"x": 1}, {"x": 0}, {"x": 0}]).output == {"x": 0}
 
 
 def test_an_optional_key_is_counted_where_it_was_given() -> None:
-    found = consensus(SCHEMA, [{"label": "match"}, {"label": "match", "sure": True}, {"label": "match"}])
+    found = build_consensus(SCHEMA, [{"label": "match"}, {"label": "match", "sure": True}, {"label": "match"}])
 
     assert (found.keys["sure"].n, found.keys["sure"].value) == (1, True)
     assert found.output == {"label": "match", "sure": True}

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gradeloop.store.engine import FILE
+from gradeloop.store.engine import STORE_FILE
 from tests.rig.batches import breaks, fails, passes
 from tests.rig.cli import CommandLine, Done, line_of
 
@@ -88,7 +88,7 @@ def test_results_go_to_files_of_every_kind_and_to_the_store(gradeloop: CommandLi
     assert exported.code == 0, exported.err
     assert json.loads((gradeloop.folder / "again.json").read_text()) == document
     assert (gradeloop.folder / "again.xml").read_text() == files[3].read_text()
-    with sqlite3.connect(gradeloop.state / FILE) as store:
+    with sqlite3.connect(gradeloop.state / STORE_FILE) as store:
         assert store.execute("SELECT count(*) FROM cases WHERE batch_id = ?", (batch,)).fetchone() == (3,)
 
 

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from gradeloop import exit_codes as departure
-from gradeloop.cli.help import COMMANDS, FORMER_COMMANDS, FORMER_FLAGS, GROUPS
+from gradeloop.cli.commands import COMMANDS, FORMER_COMMANDS, FORMER_FLAGS, GROUPS
 from gradeloop.cli.main import app
 from gradeloop.cli.reference import build_reference
 from gradeloop.settings.worker import WorkerSettings

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gradeloop.cli.main import app
 from gradeloop.errors import InvalidRequest
-from gradeloop.store.engine import FILE
+from gradeloop.store.engine import STORE_FILE
 from tests.rig.cli import CommandLine, line_of
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
 from tests.rig.threads import row, verdict
@@ -63,7 +63,7 @@ def test_results_are_json_lines_in_a_pipe_and_in_a_file_and_are_not_paid_for_aga
 def test_what_was_judged_is_in_the_store(gradeloop: CommandLine) -> None:
     gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED)
 
-    with sqlite3.connect(gradeloop.state / FILE) as store:
+    with sqlite3.connect(gradeloop.state / STORE_FILE) as store:
         rows = store.execute("SELECT agent_run_id, result_type FROM judgements ORDER BY agent_run_id").fetchall()
 
     assert set(rows) >= {("a", "DIRECT_RESULT"), ("b", "DIRECT_RESULT"), ("c", "DIRECT_RESULT")}

@@ -27,7 +27,7 @@ from gradeloop.judges import contract as template
 from gradeloop.judges import schema as output_schema
 from gradeloop.judges import schema as schema_bounds
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import CriteriaJudge, JudgeResult, SchemaJudge, config_of
+from gradeloop.judges.contract import CriteriaJudge, JudgeResult, SchemaJudge, parse_judge
 from gradeloop.temporal.server import ServerInfo
 from tests.docs.test_docs import Block, blocks, rows
 from tests.rig.judging import MATCH, answers
@@ -43,8 +43,8 @@ def block(language: str, about: str = "") -> Block:
 
 
 def test_the_two_kinds_of_judge_are_what_they_are_called() -> None:
-    assert isinstance(config_of(read_yaml(block("yaml", "criteria").text, "the example")), CriteriaJudge)
-    assert isinstance(config_of(read_yaml(block("yaml", "schema").text, "the example")), SchemaJudge)
+    assert isinstance(parse_judge(read_yaml(block("yaml", "criteria").text, "the example")), CriteriaJudge)
+    assert isinstance(parse_judge(read_yaml(block("yaml", "schema").text, "the example")), SchemaJudge)
 
 
 @pytest.mark.parametrize("name", ["AgentRun", "JudgingRequest"])
@@ -119,7 +119,7 @@ def test_the_limits_are_the_codes() -> None:
         "what a judge is shown of it": f"{TRANSCRIPT_BUDGET:,} characters",
         "a `rubric_text`, an `output_schema`": f"{RUBRIC_BYTES // 1024} KiB each",
         "all `prompt_templates`": f"{template.TEMPLATE_CHARACTERS:,} characters",
-        "rollouts": f"{schema_judge.ROLLOUTS}",
+        "rollouts": f"{schema_judge.MAX_ROLLOUTS}",
         "an answer, as JSON": f"{answer.ANSWER_BYTES // 1024} KiB",
         "turns to repair an answer": f"{REPAIRS}",
     }

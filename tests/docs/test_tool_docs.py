@@ -25,7 +25,7 @@ from gradeloop.grading import checks as patterns
 from gradeloop.grading import checks as text_check
 from gradeloop.sandbox import monty, programs
 from gradeloop.sandbox.choice import choose_sandboxes
-from gradeloop.settings.worker import FetchSettings, McpSettings, SandboxSettings, WorkerSettings, load
+from gradeloop.settings.worker import FetchSettings, McpSettings, SandboxSettings, WorkerSettings, load_settings
 from tests.rig.attacks import HOSTILE, INTERPRETER
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +142,7 @@ def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:
     block = block.replace('"ruff"', '"/bin/sh"')
     (tmp_path / "gradeloop.toml").write_text(block)
 
-    settings = load(["--config", str(tmp_path / "gradeloop.toml")])
+    settings = load_settings(["--config", str(tmp_path / "gradeloop.toml")])
     documented = tomllib.loads(block)
 
     assert set(documented["sandbox"]) == set(SandboxSettings.model_fields)

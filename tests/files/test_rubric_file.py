@@ -7,7 +7,7 @@ import pytest
 from gradeloop.cli.task_file import TaskFlags, read_task
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.rubric import existing_rubric
+from gradeloop.files.rubric import load_rubric
 
 MISTAKES = {
     "- a mapping": (
@@ -61,7 +61,7 @@ def test_a_mistake_is_told_with_its_place_and_cure(mistake: str, tmp_path: Path)
     (tmp_path / "rubric.yaml").write_text(text)
 
     with pytest.raises(InvalidRequest) as caught:
-        existing_rubric(tmp_path / "rubric.yaml")
+        load_rubric(tmp_path / "rubric.yaml")
 
     assert f"line {line}, column {column}: " in str(caught.value)
     assert words in str(caught.value)
@@ -81,7 +81,7 @@ def test_a_prompt_may_stand_in_a_file_beside_the_rubric(tmp_path: Path) -> None:
     (tmp_path / "chat.json").write_text('[{"role": "system", "content": "Be fair."}, {"role": "user", "content": "{{ output }}"}]')
     (tmp_path / "rubric.yaml").write_text("prompt: file://judge.txt\ncriteria:\n- a\n- {description: b, prompt: file://chat.json}\n")
 
-    rubric = Rubric.model_validate(existing_rubric(tmp_path / "rubric.yaml"))
+    rubric = Rubric.model_validate(load_rubric(tmp_path / "rubric.yaml"))
 
     assert rubric.prompt is not None
     assert rubric.prompt.messages[0].parts[0] == "Look at "

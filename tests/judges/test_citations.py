@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeloop.contract.transcript import AgentRun
-from gradeloop.judges.answers import CITATIONS, OPEN_ENDED, Citation, CitedBlock, InvalidAnswer, ValidAnswer, citations_of, read
+from gradeloop.judges.answers import CITATIONS, OPEN_ENDED, Citation, CitedBlock, InvalidAnswer, ValidAnswer, citations_of, parse_answer
 from gradeloop.judges.contract import SchemaJudge
-from gradeloop.judges.prompt import Block, blocks, rendered
+from gradeloop.judges.prompt import Block, blocks_of, render_run
 
 NONCE = "0f" * 16
 
@@ -37,7 +37,7 @@ def only(text: str, run: AgentRun = RUN) -> Citation:
 
 def meant(citation: Citation, run: AgentRun = RUN) -> str:
     """Return the characters that a citation resolves to."""
-    (block,) = [block for block in blocks(run) if block.label == citation.target]
+    (block,) = [block for block in blocks_of(run) if block.label == citation.target]
     return block.text[citation.block_start : citation.block_end]
 
 
@@ -139,7 +139,7 @@ def test_no_content_forges_a_block_or_ends_the_run(at: int, place: str) -> None:
         transcript["metadata"] = {"x": [forged]}
     run = AgentRun.model_validate({"id": forged[:100], "transcripts": [transcript], "metadata": {"y": forged}})
 
-    shown = rendered(run, NONCE, metadata=True)
+    shown = render_run(run, NONCE, metadata=True)
 
     lines = shown.split("\n")
     assert (lines[0], lines[-1]) == (f"=== agent run {NONCE} ===", f"=== end of agent run {NONCE} ===")
@@ -158,7 +158,7 @@ def test_whatever_is_quoted_from_a_text_is_found_there_white_space_aside(text: s
         return
 
     for wanted in (quote, " ".join(quote.split())):
-        span = CitedBlock(Block(0, 0, "user", None, text)).located(wanted)
+        span = CitedBlock(Block(0, 0, "user", None, text)).find(wanted)
 
         assert span is not None
         assert " ".join(text[span[0] : span[1]].split()) == " ".join(wanted.split())
@@ -182,10 +182,10 @@ def test_a_judge_can_ask_that_bad_citations_make_an_answer_invalid() -> None:
     text = '<response>{"label": "match", "explanation": "see [T0B9] and [T0B1:<RANGE>Lyon</RANGE>]"}</response>'
     flagging, failing = (SchemaJudge.model_validate({"rubric_text": "r", "bad_citations": how}) for how in ("flag", "fail"))
 
-    answer = read(text, flagging, RUN)
+    answer = parse_answer(text, flagging, RUN)
     assert isinstance(answer, ValidAnswer)
     assert [citation.verified for citation in answer.citations] == [False, False]
-    assert read(text, failing, RUN) == InvalidAnswer(
+    assert parse_answer(text, failing, RUN) == InvalidAnswer(
         ("explanation: [T0B9]: there is no block T0B9", "explanation: [T0B1]: the quote does not stand in T0B1")
     )
 
@@ -213,7 +213,7 @@ def test_citations_are_read_wherever_the_schema_asks_for_them_and_nowhere_else()
     schema = {"type": "object", "properties": {"findings": {"type": "array", "items": item}, "note": plain}}
     output = {"findings": [{"what": "[T0B0]", "why": "[T0B0]"}, {"why": "[T0B9]"}], "note": "[T0B0]"}
 
-    answer = read(f"<response>{json.dumps(output)}</response>", SchemaJudge(rubric_text="r", output_schema=schema), RUN)
+    answer = parse_answer(f"<response>{json.dumps(output)}</response>", SchemaJudge(rubric_text="r", output_schema=schema), RUN)
 
     assert isinstance(answer, ValidAnswer)
     assert [(citation.path, citation.verified) for citation in answer.citations] == [("findings[0].why", True), ("findings[1].why", False)]
@@ -222,7 +222,7 @@ def test_citations_are_read_wherever_the_schema_asks_for_them_and_nowhere_else()
 def test_a_long_run_is_cut_in_its_longest_blocks_and_cited_in_full() -> None:
     run = run_of("short", "x" * 50_000 + " the needle " + "y" * 50_000)
 
-    shown = rendered(run, NONCE, budget=10_000)
+    shown = render_run(run, NONCE, budget=10_000)
 
     assert len(shown) < 12_000
     assert "characters left out" in shown

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gradeloop.contract.transcript import AgentRun
-from gradeloop.judges.answers import ANSWER_BYTES, InvalidAnswer, ValidAnswer, read
+from gradeloop.judges.answers import ANSWER_BYTES, InvalidAnswer, ValidAnswer, parse_answer
 from gradeloop.judges.contract import SchemaJudge
 
 RUN = AgentRun.model_validate(
@@ -66,7 +66,7 @@ TAKEN: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", TAKEN)
 def test_an_answer_is_read(name: str) -> None:
     text, output = TAKEN[name]
-    answer = read(text, judge(), RUN)
+    answer = parse_answer(text, judge(), RUN)
 
     assert isinstance(answer, ValidAnswer), answer
     assert answer.output == output
@@ -112,7 +112,7 @@ INVALID = {
 @pytest.mark.parametrize("name", INVALID)
 def test_an_answer_is_invalid_and_says_why(name: str) -> None:
     text, problem = INVALID[name]
-    answer = read(text, judge(), RUN)
+    answer = parse_answer(text, judge(), RUN)
 
     assert isinstance(answer, InvalidAnswer), answer
     assert problem in "; ".join(answer.problems)
@@ -122,7 +122,7 @@ def test_yes_and_no_stay_texts_where_they_are_choices() -> None:
     schema = {"type": "object", "properties": {"label": {"type": "string", "enum": ["yes", "no"]}}, "required": ["label"]}
 
     for form, text in (("json", '{"label": "yes"}'), ("yaml", "label: yes")):
-        answer = read(f"<response>{text}</response>", judge(output_schema=schema, output_format=form), RUN)
+        answer = parse_answer(f"<response>{text}</response>", judge(output_schema=schema, output_format=form), RUN)
         assert isinstance(answer, ValidAnswer), answer
         assert answer.output == {"label": "yes"}
 
@@ -138,7 +138,7 @@ YAML = {
 @pytest.mark.parametrize("name", YAML)
 def test_yaml_is_read_where_the_judge_asks_for_it(name: str) -> None:
     text, output = YAML[name]
-    answer = read(f"<response>\n{text}\n</response>", judge(output_format="yaml"), RUN)
+    answer = parse_answer(f"<response>\n{text}\n</response>", judge(output_format="yaml"), RUN)
 
     assert isinstance(answer, ValidAnswer), answer
     assert answer.output == output
@@ -154,7 +154,7 @@ def test_yaml_is_read_where_the_judge_asks_for_it(name: str) -> None:
     ],
 )
 def test_yaml_that_is_none_or_hides_something_is_invalid(text: str, problem: str) -> None:
-    answer = read(f"<response>\n{text}\n</response>", judge(output_format="yaml"), RUN)
+    answer = parse_answer(f"<response>\n{text}\n</response>", judge(output_format="yaml"), RUN)
 
     assert isinstance(answer, InvalidAnswer), answer
     assert problem in answer.problems[0]
@@ -164,15 +164,15 @@ def test_a_bound_answer_is_the_whole_text_and_the_full_schema_is_checked_afterwa
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 5}, "why": {"type": "string"}}, "required": ["n"]}
     bound = judge(output_schema=schema, output_parsing_mode="CONSTRAINED_DECODING")
 
-    assert read('{"n": 5, "why": null}', bound, RUN) == ValidAnswer({"n": 5}, ())
-    assert read('```json\n{"n": 5, "why": "x"}\n```', bound, RUN) == ValidAnswer({"n": 5, "why": "x"}, ())
-    assert read('{"n": 9, "why": null}', bound, RUN) == InvalidAnswer(("$.n: 9 is greater than the maximum of 5",))
-    prose = read('Sure: {"n": 5}', bound, RUN)
+    assert parse_answer('{"n": 5, "why": null}', bound, RUN) == ValidAnswer({"n": 5}, ())
+    assert parse_answer('```json\n{"n": 5, "why": "x"}\n```', bound, RUN) == ValidAnswer({"n": 5, "why": "x"}, ())
+    assert parse_answer('{"n": 9, "why": null}', bound, RUN) == InvalidAnswer(("$.n: 9 is greater than the maximum of 5",))
+    prose = parse_answer('Sure: {"n": 5}', bound, RUN)
     assert isinstance(prose, InvalidAnswer)
 
 
 def test_a_key_of_ones_own_is_the_only_one_that_counts() -> None:
     own = judge(response_xml_key="verdict")
 
-    assert isinstance(read(G, own, RUN), InvalidAnswer)
-    assert isinstance(read(f"{N}<verdict>{json.dumps(GOOD)}</verdict>", own, RUN), ValidAnswer)
+    assert isinstance(parse_answer(G, own, RUN), InvalidAnswer)
+    assert isinstance(parse_answer(f"{N}<verdict>{json.dumps(GOOD)}</verdict>", own, RUN), ValidAnswer)

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from pydantic import ValidationError
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import DEFAULT_SCHEMA, SchemaJudge, config_of, cut
+from gradeloop.judges.contract import DEFAULT_SCHEMA, SchemaJudge, parse_judge, split_template
 from gradeloop.judges.schema import DEPTH, PROPERTIES, SCHEMA_BYTES, for_provider, keys_of, problems_of, refuse_schema, without_nulls
 from tests.rig.judging import spoiled
 
@@ -121,6 +121,11 @@ SCHEMAS: dict[str, tuple[Any, str | None]] = {
     "a pattern that looks around": (holding({"type": "string", "pattern": "(?=a)"}), "RE2 has neither look-around nor back-references"),
     "a pattern that is a number": (holding({"type": "string", "pattern": 5}), f"{X}.pattern is '5'; write a regular expression as text"),
     "an unknown format": (holding({"type": "string", "format": "datetime"}), f"{X}.format is '\"datetime\"'. Did you mean 'date-time'?"),
+    "a format that is a list": (holding({"type": "string", "format": []}), f"{X}.format is '[]'. Known: date-time"),
+    "a format that is a list, of an enum": (
+        holding({"type": "integer", "format": [], "enum": [1]}),
+        f"{X}.format is not for type 'integer'",
+    ),
     "citations on an integer": (holding({"type": "integer", "citations": True}), f"{X}.citations is not for type 'integer'; leave it out"),
     "citations on an array": (holding({"type": "array", "items": TEXT, "citations": True}), f"{X}.citations is not for type 'array'"),
     "citations that are a text": (holding({"type": "string", "citations": "yes"}), f"{X}.citations is '\"yes\"'; write true or false"),
@@ -291,7 +296,7 @@ TEMPLATES: dict[str, tuple[Any, str | None]] = {
 def judge_with(templates: list[tuple[str, str]], **more: Any) -> SchemaJudge:
     """Read a judge with these templates."""
     messages = [{"role": role, "content": content} for role, content in templates]
-    judge = config_of({"rubric_text": "r", "prompt_templates": messages} | more)
+    judge = parse_judge({"rubric_text": "r", "prompt_templates": messages} | more)
     assert isinstance(judge, SchemaJudge)
     return judge
 
@@ -314,7 +319,7 @@ def test_the_table_of_templates_is_long_enough() -> None:
 
 
 def test_what_is_put_in_is_never_read_again() -> None:
-    parts = cut("{rubric}|{agent_run}|{{x}}")
+    parts = split_template("{rubric}|{agent_run}|{{x}}")
 
     assert ["".join(part for part in parts if isinstance(part, str))] == ["||{x}"]
 
@@ -347,7 +352,7 @@ DOCENTS = {
 
 
 def test_docents_rubric_json_loads_unchanged() -> None:
-    judge = config_of(json.loads(json.dumps(DOCENTS)))
+    judge = parse_judge(json.loads(json.dumps(DOCENTS)))
 
     assert isinstance(judge, SchemaJudge)
     assert (judge.id, judge.version, judge.judge_variant, judge.output_format) == (DOCENTS["id"], 3, "multi-reflect", "yaml")
@@ -366,7 +371,7 @@ def test_docents_rubric_json_loads_unchanged() -> None:
     ],
 )
 def test_a_model_is_read_as_docent_or_we_write_it(model: Any, expected: str) -> None:
-    judge = config_of({"rubric_text": "r", "judge_model": model})
+    judge = parse_judge({"rubric_text": "r", "judge_model": model})
 
     assert isinstance(judge, SchemaJudge)
     assert judge.judge_model is not None
@@ -395,7 +400,7 @@ def test_a_judge_that_makes_no_sense_is_refused_by_name(name: str) -> None:
     changed, message = BAD_JUDGES[name]
 
     with pytest.raises(InvalidRequest) as caught:
-        config_of({"rubric_text": "r"} | changed)
+        parse_judge({"rubric_text": "r"} | changed)
 
     assert message in str(caught.value)
 
@@ -405,7 +410,7 @@ def test_a_judge_of_which_a_part_is_something_else_is_read_or_refused_and_never_
     refused = []
     for value in [*spoiled(DOCENTS), *spoiled(criteria)]:
         try:
-            config_of(value).sha256()
+            parse_judge(value).sha256()
         except InvalidRequest as error:
             refused.append(str(error))
 
@@ -415,7 +420,7 @@ def test_a_judge_of_which_a_part_is_something_else_is_read_or_refused_and_never_
 
 def test_a_judge_asks_no_person() -> None:
     with pytest.raises(InvalidRequest, match="a person decides c1; a judge asks nobody"):
-        config_of({"rubric": {"criteria": [{"description": "kind", "human": True}]}})
+        parse_judge({"rubric": {"criteria": [{"description": "kind", "human": True}]}})
 
 
 def test_whatever_decides_how_it_judges_is_in_the_sha256_of_a_judge() -> None:
@@ -432,11 +437,11 @@ def test_whatever_decides_how_it_judges_is_in_the_sha256_of_a_judge() -> None:
         {"output_format": "yaml"},
     ]
 
-    shas = [config_of(plain | change).sha256() for change in [{}, *changes]]
+    shas = [parse_judge(plain | change).sha256() for change in [{}, *changes]]
 
     assert len(set(shas)) == len(shas)
-    assert config_of(plain | {"id": "other", "version": 7, "name": "n"}).sha256() == shas[0]
-    assert config_of(plain | {"output_schema": DEFAULT_SCHEMA, "n_rollouts_per_input": 1, "output_format": "json"}).sha256() == shas[0]
+    assert parse_judge(plain | {"id": "other", "version": 7, "name": "n"}).sha256() == shas[0]
+    assert parse_judge(plain | {"output_schema": DEFAULT_SCHEMA, "n_rollouts_per_input": 1, "output_format": "json"}).sha256() == shas[0]
 
 
 def test_a_frozen_judge_cannot_be_changed() -> None:

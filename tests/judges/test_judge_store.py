@@ -12,7 +12,7 @@ from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, SchemaJudge
 from gradeloop.judges.registry import Registry
-from gradeloop.store.engine import FILE, Store, store_url
+from gradeloop.store.engine import STORE_FILE, Store, store_url
 from gradeloop.store.tables import SCHEMA_VERSION
 from tests.rig.judging import FRANCE, MATCH, answers, fresh
 from tests.rig.threads import serving
@@ -120,8 +120,8 @@ async def test_judgements_are_kept_by_judge_and_replaced_by_their_id(registry: R
     first = JudgeResult.model_validate(fields | {"id": "judging-1", "agent_run_id": "b"})
     second = JudgeResult.model_validate(fields | {"id": "judging-2", "agent_run_id": "a"})
 
-    await registry.keep(judge, [(first, 0), (second, 0)])
-    await registry.keep(judge, [(first.model_copy(update={"model": "m"}), 0)])
+    await registry.save(judge, [(first, 0), (second, 0)])
+    await registry.save(judge, [(first.model_copy(update={"model": "m"}), 0)])
 
     found = await registry.judgements(judge)
     assert [(item.agent_run_id, item.model) for item in found] == [("a", None), ("b", "m")]
@@ -162,10 +162,10 @@ async def test_a_store_that_cannot_be_reached_is_told_without_its_password() -> 
 
 
 async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text("text" * 1000)
+    (tmp_path / STORE_FILE).write_text("text" * 1000)
 
     with pytest.raises(StoreUnavailable, match="file is not a database"):
-        await Registry(Store(f"sqlite:///{tmp_path / FILE}")).list_rubrics("demo")
+        await Registry(Store(f"sqlite:///{tmp_path / STORE_FILE}")).list_rubrics("demo")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_store_that_is_none_is_refused_with_the_cure(monkeypatch: pytest.Monke
 
 
 def test_beside_the_embedded_server_a_store_needs_no_name_and_elsewhere_it_does(environment: Path) -> None:
-    assert store_url(embedded=True) == f"sqlite:///{environment / FILE}"
+    assert store_url(embedded=True) == f"sqlite:///{environment / STORE_FILE}"
     with pytest.raises(
         InvalidRequest, match="no store of results is named, and the server is not the embedded one; set GRADELOOP_STORE to"
     ):

@@ -7,7 +7,7 @@ import pytest
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import PROVIDERS, ModelSpec
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.catalog import Capability, capability, catalogue, known_prices, prices
+from gradeloop.settings.catalog import Capability, capability_of, load_catalogue, load_prices, load_shipped_prices
 from gradeloop.settings.default_model import DEFAULTS, DefaultRule, default_model
 
 ONE_MILLION = Usage(input=1_000_000, output=1_000_000, calls=1)
@@ -36,14 +36,14 @@ def spec(model: str, **config: object) -> ModelSpec:
     ],
 )
 def test_a_model_has_the_capability_of_its_family(model: str, answer: str, together: bool, stream: bool) -> None:
-    found = capability(spec(model))
+    found = capability_of(spec(model))
 
     assert (found.answer, found.schema_with_tools, found.stream) == (answer, together, stream)
 
 
 def test_a_request_may_say_that_its_server_keeps_a_schema() -> None:
-    assert capability(spec("openai_compatible:mine", structured_output=True)).answer == "schema"
-    assert capability(spec("openai:gpt-5", structured_output=False)).answer == "tagged"
+    assert capability_of(spec("openai_compatible:mine", structured_output=True)).answer == "schema"
+    assert capability_of(spec("openai:gpt-5", structured_output=False)).answer == "tagged"
 
 
 def test_what_no_family_matches_gets_nothing_that_could_be_refused() -> None:
@@ -52,13 +52,13 @@ def test_what_no_family_matches_gets_nothing_that_could_be_refused() -> None:
 
 def test_every_provider_has_families_and_the_last_one_takes_what_is_left() -> None:
     for provider in PROVIDERS:
-        families = [family for family in catalogue().families if family.provider == provider]
+        families = [family for family in load_catalogue().families if family.provider == provider]
         assert families[-1].models == ".*"
         assert [family.models for family in families].count(".*") == 1
 
 
 def test_both_tables_say_when_they_were_made() -> None:
-    assert catalogue().as_of == known_prices().as_of == "2026-11-20"
+    assert load_catalogue().as_of == load_shipped_prices().as_of == "2026-11-20"
 
 
 @pytest.mark.parametrize("row", DEFAULTS, ids=lambda row: row.variables[0])
@@ -71,7 +71,7 @@ def test_a_default_is_found_by_its_variables_and_its_family_is_known(row: Defaul
     assert found is not None
     assert (found.spec.id, found.variable) == (model.format(**environ), variables[0])
     assert default_model(dict.fromkeys(variables, " ")) is None
-    assert capability(found.spec).stream or found.spec.model == "true"
+    assert capability_of(found.spec).stream or found.spec.model == "true"
 
 
 def test_the_defaults_are_tried_in_their_order() -> None:
@@ -96,19 +96,19 @@ def test_the_defaults_are_tried_in_their_order() -> None:
     ],
 )
 def test_a_call_costs_what_its_tokens_do(model: str, usage: Usage, dollars: float) -> None:
-    assert known_prices().cost(spec(model), usage) == pytest.approx(dollars)
+    assert load_shipped_prices().cost(spec(model), usage) == pytest.approx(dollars)
 
 
 @pytest.mark.parametrize("model", ["openai:gpt-99", "openrouter:a/b", "openai_compatible:mine", "anthropic:claude-9"])
 def test_the_cost_of_an_unknown_model_is_not_known(model: str) -> None:
-    assert known_prices().cost(spec(model), ONE_MILLION) is None
+    assert load_shipped_prices().cost(spec(model), ONE_MILLION) is None
 
 
 def test_ones_own_prices_come_first(tmp_path: Path) -> None:
     own = tmp_path / "prices.toml"
     own.write_text('prices = [{provider = "openai_compatible", models = "mine|mistral.*", input = 2, output = 4}]')
 
-    table = prices(own)
+    table = load_prices(own)
 
     assert table.cost(spec("openai_compatible:mine"), ONE_MILLION) == 6
     assert table.cost(spec("openai_compatible:mistral-small-latest"), ONE_MILLION) == 6
@@ -132,7 +132,7 @@ def test_prices_that_cannot_be_read_are_refused_by_name(tmp_path: Path, text: st
     own.write_text(text)
 
     with pytest.raises(InvalidRequest) as caught:
-        prices(own)
+        load_prices(own)
 
     assert str(caught.value).startswith("GRADELOOP_PRICES: ")
     assert words in str(caught.value)

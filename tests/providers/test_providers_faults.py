@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from activities.errors import Kind, ModelFault
+from activities.errors import FailureKind, ModelFault
 from activities.providers import Providers
 from activities.providers.base import ModelReply, ModelRequest, Step, ToolSpec
 from activities.providers.environment import Environment
@@ -111,9 +111,9 @@ async def test_a_200_that_is_no_reply_is_malformed(ask: Ask, model: str, raw: by
 @pytest.mark.parametrize(
     ("model", "reply", "kind", "words"),
     [
-        ("anthropic:m", claude([]), "malformed_response", "the reply is empty: no text and no tool call in 0 blocks"),
+        ("anthropic:m", claude([]), "malformed_response", "the reply is empty: no text and no tool call"),
         ("anthropic:m", claude(text(" \n")), "malformed_response", "the reply is empty"),
-        ("anthropic:m", claude([{"type": "thinking", "thinking": "hm", "signature": "s"}]), "malformed_response", "in 1 blocks"),
+        ("anthropic:m", claude([{"type": "thinking", "thinking": "hm", "signature": "s"}]), "malformed_response", "the reply is empty"),
         ("anthropic:m", claude(None), "malformed_response", "the reply has no list of content blocks"),
         ("anthropic:m", claude(text("half"), "max_tokens"), "truncated", "the reply was cut (max_tokens) after 5 tokens; raise"),
         ("anthropic:m", claude(text("half"), "model_context_window_exceeded"), "truncated", "model_context_window_exceeded"),
@@ -147,7 +147,7 @@ async def test_a_200_that_is_no_reply_is_malformed(ask: Ask, model: str, raw: by
         (CHAT, chat({"tool_calls": [{"id": "a", "function": {"name": ""}}]}), "malformed_response", "names no tool: ''"),
     ],
 )
-async def test_a_reply_without_an_answer_is_a_failure_with_a_name(ask: Ask, model: str, reply: Any, kind: Kind, words: str) -> None:
+async def test_a_reply_without_an_answer_is_a_failure_with_a_name(ask: Ask, model: str, reply: Any, kind: FailureKind, words: str) -> None:
     error = await fault(ask(model, reply))
 
     assert error.kind == kind

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from activities.errors import Kind, ModelFault
+from activities.errors import FailureKind, ModelFault
 from activities.providers import Providers
 from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.providers.environment import Environment
@@ -96,8 +96,8 @@ async def test_usage_is_what_the_row_says_and_one_call(tmp_path: Path) -> None:
     assert reply.usage == Usage(input=5, cached=2, output=3, reasoning=1, calls=1, **known)
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
-async def test_a_row_can_fail_in_every_way_that_a_provider_does(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", get_args(FailureKind))
+async def test_a_row_can_fail_in_every_way_that_a_provider_does(tmp_path: Path, kind: FailureKind) -> None:
     replies = script(tmp_path, f"replies: [{{role: generator, error: {{kind: {kind}, message: so it goes, status: 429}}}}]")
 
     error = await fault(replies, role="generator")
@@ -133,8 +133,8 @@ async def test_a_missing_row_names_the_address_that_it_should_have(tmp_path: Pat
         ("replies: [{role: grader, txt: a}]", "replies[0]: unknown key 'txt'. Did you mean 'text'?"),
         ("reply: []", "unknown key 'reply'. Did you mean 'replies'?"),
         ("replies: [{role: judge, text: a}]", "replies[0].role: Input should be 'generator' or 'grader', got 'judge'"),
-        ("replies: [{role: grader}]", "replies[0]: a row says exactly one of text, verdict, tool_calls, error; this one says none"),
-        ("replies: [{role: grader, text: a, verdict: {}}]", "this one says text and verdict"),
+        ("replies: [{role: grader}]", "replies[0]: a row gives exactly one of text, verdict, tool_calls, error; this one gives none"),
+        ("replies: [{role: grader, text: a, verdict: {}}]", "this one gives text and verdict"),
         ("replies: [{role: grader, step: -1, text: a}]", "replies[0].step: "),
         ("replies: [{role: grader, error: {kind: late, message: a}}]", "replies[0].error.kind: Input should be 'rate_limited'"),
         ("replies: [{role: grader, tool_calls: []}]", "replies[0].tool_calls: "),

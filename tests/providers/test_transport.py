@@ -124,7 +124,7 @@ async def test_a_stream_that_says_nothing_is_hung(ask: Ask, model: str, monkeypa
     monkeypatch.setattr("activities.providers.base.IDLE_TIMEOUT", 0.3)
     monkeypatch.setattr(transport, "IDLE_TIMEOUT", 0.3)
     monkeypatch.setattr("activities.providers.base.DEADLINE", 5.0)
-    monkeypatch.setattr("gradeloop.settings.catalog.capability", lambda _: Capability(stream=True))
+    monkeypatch.setattr("gradeloop.settings.catalog.capability_of", lambda _: Capability(stream=True))
 
     fault = await ask(model, endless(b"data: {}\n\n", "text/event-stream", pause=10))
 
@@ -163,7 +163,7 @@ async def test_a_public_name_that_leads_into_a_private_network_is_refused(addres
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(*addresses), raising=False)
 
     with pytest.raises(public_network.PrivateAddress, match="which is no public address; list the server in GRADELOOP_BASE_URLS"):
-        await public_network.public_address("llm.example.com", 443, public_network.LIST_IT)
+        await public_network.public_address("llm.example.com", 443, public_network.LIST_SERVER)
 
 
 async def test_the_address_that_was_looked_at_is_the_one_that_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ async def test_the_address_that_was_looked_at_is_the_one_that_is_called(monkeypa
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving("8.8.8.8"), raising=False)
     monkeypatch.setattr(AnyIOBackend, "connect_tcp", connect)
     with pytest.raises(ConnectError):
-        await public_network.PublicNetwork(public_network.LIST_IT).connect_tcp("llm.example.com", 443)
+        await public_network.PublicNetwork(public_network.LIST_SERVER).connect_tcp("llm.example.com", 443)
 
     assert called == ["8.8.8.8"]
 

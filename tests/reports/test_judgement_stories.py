@@ -292,7 +292,7 @@ async def test_judgements_in_the_store_are_found_by_their_judge() -> None:
     judge = await registry.create_rubric("demo", FRANCE | {"id": "france"})
     fields = {"agent_run_id": "paris", "rubric_id": "france", "rubric_version": 1, "output": MATCH, "result_type": "DIRECT_RESULT"}
     results = [JudgeResult.model_validate(fields | {"id": f"judging-{repeat}"}) for repeat in range(2)]
-    await registry.keep(judge, [(result, repeat) for repeat, result in enumerate(results)])
+    await registry.save(judge, [(result, repeat) for repeat, result in enumerate(results)])
     await registry.create_rubric("demo", FRANCE | {"id": "unused", "rubric_text": "Nobody was judged by this."})
     store.close()
 

@@ -22,7 +22,7 @@ import worker
 from gradeloop.cli.main import main
 from gradeloop.errors import GradeloopError
 from gradeloop.sandbox.choice import SandboxChoice
-from gradeloop.settings.worker import WorkerSettings, load
+from gradeloop.settings.worker import WorkerSettings, load_settings
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.worker import write_readiness
 
@@ -87,7 +87,7 @@ class WorkerThread:
     def _run(self) -> None:
         with self._mark, asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             try:
-                runner.run(worker.serve(load(self._arguments)))
+                runner.run(worker.serve(load_settings(self._arguments)))
             except GradeloopError as error:
                 write_readiness(Path(self._arguments[self._arguments.index("--ready-file") + 1]), error)
 

@@ -17,7 +17,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, Work
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
-from activities.errors import Kind, ModelFault
+from activities.errors import FailureKind, ModelFault
 from activities.providers import Providers
 from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.providers.environment import Environment
@@ -140,7 +140,7 @@ class Models(Providers):
         self._faults: dict[Role, list[ModelFault]] = {}
         self._changed = asyncio.Event()
 
-    def fail_first(self, role: Role, *, times: int = 1, kind: Kind, usage: Usage, raisable: bool = False) -> None:
+    def fail_first(self, role: Role, *, times: int = 1, kind: FailureKind, usage: Usage, raisable: bool = False) -> None:
         """Have the role's next calls fail."""
         self._faults[role] = [ModelFault(kind, "as it was told to", usage=usage, raisable=raisable) for _ in range(times)]
 

@@ -13,7 +13,7 @@ import pytest
 from temporalio.client import Client
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.worker import config_file, load
+from gradeloop.settings.worker import find_config_file, load_settings
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import request, story
 from tests.temporal.test_worker import WORKER, started, until_ready
@@ -30,7 +30,7 @@ def test_flags_come_before_variables_before_the_file(tmp_path: Path, monkeypatch
     monkeypatch.setenv("GRADELOOP_SANDBOX__SECONDS", "4")
     monkeypatch.setenv("GRADELOOP_TASK_QUEUE", "variable")
 
-    settings = load([*flags, "--task-queue", "flag"])
+    settings = load_settings([*flags, "--task-queue", "flag"])
 
     assert (settings.task_queue, settings.max_cached_workflows) == ("flag", 5)
     assert (settings.sandbox.seconds, settings.sandbox.memory_mib) == (4, 128)
@@ -41,7 +41,7 @@ def test_relative_paths_are_counted_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     flags = written(tmp_path, 'tools = ["tools.py", "/abs/tools.py"]\n[files.roots]\ndocs = "docs"\n[pytest.suites]\ns = "."\n')
 
-    settings = load(flags)
+    settings = load_settings(flags)
 
     assert settings.tools == [tmp_path / "tools.py", Path("/abs/tools.py")]
     assert settings.files.roots == {"docs": tmp_path / "docs"}
@@ -51,7 +51,7 @@ def test_relative_paths_are_counted_from_the_file(tmp_path: Path) -> None:
 def test_the_files_of_tools_come_together(tmp_path: Path) -> None:
     flags = written(tmp_path, 'tools = ["shared.py", "both.py"]\n')
 
-    settings = load([*flags, "--tools", "own.py", "--tools", str(tmp_path / "both.py")])
+    settings = load_settings([*flags, "--tools", "own.py", "--tools", str(tmp_path / "both.py")])
 
     assert settings.tools == [tmp_path / "shared.py", tmp_path / "both.py", Path("own.py")]
 
@@ -59,14 +59,14 @@ def test_the_files_of_tools_come_together(tmp_path: Path) -> None:
 def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert config_file((), {}) is None
+    assert find_config_file((), {}) is None
     (tmp_path / "gradeloop.toml").write_text("")
     (tmp_path / "other.toml").write_text("")
-    assert config_file((), {}) == tmp_path / "gradeloop.toml"
-    assert config_file(("--config=other.toml",), {}) == tmp_path / "other.toml"
-    assert config_file((), {"GRADELOOP_CONFIG": "other.toml"}) == tmp_path / "other.toml"
+    assert find_config_file((), {}) == tmp_path / "gradeloop.toml"
+    assert find_config_file(("--config=other.toml",), {}) == tmp_path / "other.toml"
+    assert find_config_file((), {"GRADELOOP_CONFIG": "other.toml"}) == tmp_path / "other.toml"
     with pytest.raises(InvalidRequest, match=r"the settings file 'absent\.toml' does not exist; correct --config or GRADELOOP_CONFIG"):
-        config_file(("--config", "absent.toml"), {})
+        find_config_file(("--config", "absent.toml"), {})
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: 
 )
 def test_a_setting_that_does_not_fit_is_told_by_its_place(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        load(written(tmp_path, text))
+        load_settings(written(tmp_path, text))
     assert expected in str(caught.value)
 
 

@@ -10,9 +10,9 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from gradeloop.contract.transcript import AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.prompt import blocks
-from gradeloop.transcripts.forms import line_of, read_runs_in
-from gradeloop.transcripts.readers import read_file, refuse_twins
+from gradeloop.judges.prompt import blocks_of
+from gradeloop.transcripts.forms import line_of, parse_runs
+from gradeloop.transcripts.readers import read_run_file, refuse_duplicate_ids
 from tests.rig.judging import spoiled
 
 ASKED = {"role": "user", "content": "What is the capital of France?"}
@@ -23,12 +23,12 @@ def read(folder: Path, name: str, content: object) -> list[AgentRun]:
     """Write a file and read it."""
     path = folder / name
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return list(read_file(path))
+    return list(read_run_file(path))
 
 
 def texts_of(run: AgentRun) -> list[tuple[str, str]]:
     """Return role and text of each block."""
-    return [(block.role, block.text) for block in blocks(run)]
+    return [(block.role, block.text) for block in blocks_of(run)]
 
 
 def test_a_list_of_messages_is_one_run(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_an_inspect_log_is_a_run_a_sample_and_its_scores_are_metadata(tmp_path: 
             archive.writestr("samples/7_epoch_2.json", json.dumps(INSPECT["samples"][0]))  # type: ignore[index]  # the log above
             archive.writestr("summaries.json", "[]")
 
-    (run,) = read_file(path)
+    (run,) = read_run_file(path)
 
     assert run.id == "capitals-7-2"
     assert [text for _, text in texts_of(run)] == [
@@ -175,7 +175,7 @@ RECORDED = Path(__file__).parents[1] / "runs"
 
 def test_a_log_that_inspect_wrote_is_read() -> None:
     """Written by inspect-ai 0.3.285, compressed by zstandard, as it does by default."""
-    first, second = read_file(RECORDED / "inspect.eval")
+    first, second = read_run_file(RECORDED / "inspect.eval")
 
     assert (first.id, second.id) == ("capitals-2", "capitals-s1")
     assert texts_of(first) == [("user", "Capital?"), ("assistant", "Paris")]
@@ -192,7 +192,7 @@ def test_a_damaged_archive_is_told(tmp_path: Path) -> None:
     (tmp_path / "log.eval").write_bytes(raw)
 
     with pytest.raises(InvalidRequest, match=r"log\.eval, samples/s1_epoch_1\.json: damaged"):
-        list(read_file(tmp_path / "log.eval"))
+        list(read_run_file(tmp_path / "log.eval"))
 
 
 def test_what_was_really_sent_to_openai_and_anthropic_is_read(cassettes: Path) -> None:
@@ -201,7 +201,7 @@ def test_what_was_really_sent_to_openai_and_anthropic_is_read(cassettes: Path) -
         for interaction in yaml.safe_load(path.read_text())["interactions"]:
             body = interaction["request"].get("body") or interaction["request"].get("parsed_body")
             sent = json.loads(body) if isinstance(body, str) else body
-            (run,) = read_runs_in(sent, path.stem)
+            (run,) = parse_runs(sent, path.stem)
             read += 1
             assert run.transcripts[0].messages[0].role in {"system", "user"}
 
@@ -210,7 +210,7 @@ def test_what_was_really_sent_to_openai_and_anthropic_is_read(cassettes: Path) -
 
 def test_a_run_that_docent_wrote_is_read() -> None:
     """Written by docent 0.1.88."""
-    (run,) = read_file(RECORDED / "docent.json")
+    (run,) = read_run_file(RECORDED / "docent.json")
 
     assert [role for role, _ in texts_of(run)] == ["system", "user", "assistant", "tool", "assistant"]
     assert run.transcripts[0].messages[2].reasoning == "hm"
@@ -240,7 +240,7 @@ def test_docents_agent_run_is_read_with_its_transcripts(tmp_path: Path) -> None:
     assert (run.id, [transcript.id for transcript in run.transcripts]) == ("5e0f", ["t-1", "t-2"])
     assert run.transcripts[0].metadata == {"k": 1}
     assert run.metadata == {"name": "a run", "scores": {"correct": 1}}
-    assert [block.label for block in blocks(run)] == ["T0B0", "T0B1", "T1B0"]
+    assert [block.label for block in blocks_of(run)] == ["T0B0", "T0B1", "T1B0"]
 
 
 def test_what_we_write_we_read(tmp_path: Path) -> None:
@@ -348,14 +348,14 @@ def test_a_file_in_another_encoding_is_told_with_its_line(tmp_path: Path) -> Non
     (tmp_path / "r.txt").write_bytes(b"fine\ncaf\xe9")
 
     with pytest.raises(InvalidRequest, match=r"r\.txt, line 2: byte 0xe9 is no UTF-8"):
-        list(read_file(tmp_path / "r.txt"))
+        list(read_run_file(tmp_path / "r.txt"))
 
 
 def test_two_runs_of_one_id_are_refused() -> None:
     one = AgentRun.model_validate({"id": "a", "transcripts": [{"messages": [ASKED]}]})
 
     with pytest.raises(InvalidRequest, match="two runs have the id 'a'"):
-        refuse_twins([one, one])
+        refuse_duplicate_ids([one, one])
 
 
 def test_the_line_of_a_value_is_found_by_its_path() -> None:

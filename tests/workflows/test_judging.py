@@ -12,7 +12,7 @@ from gradeloop.contract.transcript import RUN_BYTES, AgentRun, draft_index, requ
 from gradeloop.errors import InvalidRequest, RunTooLarge
 from gradeloop.judges.client import Judge, build_judge
 from gradeloop.judges.contract import JudgeResult, judging_id, parse_judging
-from gradeloop.judges.prompt import rendered
+from gradeloop.judges.prompt import render_run
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, bench, fails, fresh, judged, spoiled
 from tests.rig.threads import row, story, verdict
 
@@ -297,7 +297,7 @@ def test_a_request_of_which_a_part_is_something_else_is_read_or_refused_in_words
             else:
                 log = run_as_messages(request.run)
                 assert not log or 0 <= request_index(log, draft_index(log)) < len(log)
-                assert rendered(request.run, "0f" * 16, metadata=True)
+                assert render_run(request.run, "0f" * 16, metadata=True)
                 assert judging_id(request.judge, request.run.sha256()).startswith("judging-")
 
 

@@ -19,7 +19,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 from gradeloop.errors import GradeloopError
 from gradeloop.settings.default_model import default_model
-from gradeloop.settings.worker import FILE
+from gradeloop.settings.worker import CONFIG_FILE
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import application_folder
 from gradeloop.text import printable
@@ -128,7 +128,9 @@ def _read_examination(report: dict[str, Any]) -> Iterator[Finding]:
 def _read_evidence(report: dict[str, Any]) -> Iterator[Finding]:
     """Yield what evidence tools may use under the current settings."""
     config = report["config"]
-    yield Finding(subject="settings", ok=None if config is None else True, detail=config or f"no {FILE} in this folder; defaults apply")
+    yield Finding(
+        subject="settings", ok=None if config is None else True, detail=config or f"no {CONFIG_FILE} in this folder; defaults apply"
+    )
     for sandbox in report["sandboxes"]:
         yield Finding(subject=f"sandbox {sandbox['name']}", ok=None if sandbox["why_not"] else True, detail=sandbox["why_not"] or "works")
     chosen = {use: name or "none" for use, name in report["chosen"].items()}

@@ -21,7 +21,7 @@ from gradeloop.contract.criterion import TOLERANCE
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
-from gradeloop.files.output import PAGE, replacing, shown, writable
+from gradeloop.files.output import PAGE, quoted_path, replacing, resolve_writable
 from gradeloop.text import counted, one_line, shortened
 
 MOST_NAMES = 1_000
@@ -275,10 +275,10 @@ class Outputs:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        writables = [writable(path, SUFFIXES) for path in paths]
+        writables = [resolve_writable(path, SUFFIXES) for path in paths]
         for at, path in enumerate(writables):
             if path in writables[:at]:
-                raise InvalidRequest(f"the output {shown(paths[at])} is named twice; name it once")
+                raise InvalidRequest(f"the output {quoted_path(paths[at])} is named twice; name it once")
         self.pages = [path for path in writables if path.suffix.lower() == PAGE]
         self._whole = [path for path in writables if path.suffix.lower() not in {LINES, PAGE}]
         self._lines = [path for path in writables if path.suffix.lower() == LINES]

@@ -10,7 +10,7 @@ from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseRes
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
-from gradeloop.store.tables import COUNTS, table
+from gradeloop.store.tables import USAGE_COUNTS, table
 from gradeloop.text import clip, did_you_mean
 
 if TYPE_CHECKING:  # imported where a statement is built: `gradeloop diff` of two files does without a store
@@ -191,6 +191,6 @@ def parse_request(text: str) -> BatchRequest:
 
 def usage_of(row: "RowMapping") -> Usage:
     """Return the usage of a batch from its row; the cost is None where the price of some call is unknown."""
-    counts = {name: row[name] for name in COUNTS}
+    counts = {name: row[name] for name in USAGE_COUNTS}
     priced = row["calls"] and not row["unpriced"]
     return Usage(**counts, seconds=round(row["seconds"], 3), cost_usd=round(row["cost_usd"], 10) if priced else None)

@@ -17,7 +17,7 @@ from gradeloop.batches.reader import parse_request, summary_of, usage_of
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.store.engine import Store
-from gradeloop.store.tables import COUNTS, table
+from gradeloop.store.tables import USAGE_COUNTS, table
 from gradeloop.text import clip, one_line
 
 SHARD_CASES = 250
@@ -263,7 +263,7 @@ _BATCHES, _CASES, _CONVERSATIONS, _VERDICTS = table("batches"), table("cases"), 
 _ENDS = ("passed", "failed", "errors", "reused", "settled")
 """Counters of a batch that the end of a case adds to."""
 
-_SPENDING = (*COUNTS, "unpriced", "seconds", "cost_usd")
+_SPENDING = (*USAGE_COUNTS, "unpriced", "seconds", "cost_usd")
 """Counters of a batch that a call adds to."""
 
 _COUNT = (
@@ -399,7 +399,7 @@ def _count_spending(connection: Connection, batch_id: str, usage: Usage) -> None
 
 def _count(connection: Connection, batch_id: str, usage: Usage, **ends: int) -> int:
     """Add a usage, and the end of a case, to a batch's counters, and return how many of its cases have ended."""
-    added: dict[str, float] = {f"add_{name}": getattr(usage, name) for name in COUNTS}
+    added: dict[str, float] = {f"add_{name}": getattr(usage, name) for name in USAGE_COUNTS}
     added |= {"add_seconds": usage.seconds, "add_cost_usd": usage.cost_usd or 0.0}
     added |= {"add_unpriced": int(bool(usage.calls) and usage.cost_usd is None)}
     added |= {f"add_{name}": ends.get(name, 0) for name in _ENDS}

@@ -18,8 +18,8 @@ from rich.console import Console
 from gradeloop.admin.doctor import Finding, findings, lines
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult, Upload
 from gradeloop.batches.reader import BatchReader
-from gradeloop.cli.help import codes_help
-from gradeloop.cli.options import Json, Scripted, Terminal, Tools, show_lines
+from gradeloop.cli.commands import Json, Scripted, Tools, codes_help
+from gradeloop.cli.render.table import Terminal, show_lines
 from gradeloop.cli.task_file import write_example
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import Evaluation, Event, verdict_schema

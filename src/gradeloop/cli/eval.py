@@ -20,17 +20,17 @@ from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_line, results_line
 from gradeloop.batches.reader import PAGE, BatchReader
-from gradeloop.cli.help import CommandWithFormerFlags, codes_help
-from gradeloop.cli.options import Grader, Json, Limit, Scripted, Tools, show_lines
+from gradeloop.cli.commands import CommandWithFormerFlags, Grader, Json, Limit, Scripted, Tools, codes_help
 from gradeloop.cli.render.batch import BatchProgressView, batch_table, case_lines, result_lines
+from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.cli.threads import ctrl_c
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import BatchLost, InvalidRequest, WorkerFailed, explain
 from gradeloop.exit_codes import STOPPED
-from gradeloop.files.rubric import existing
-from gradeloop.settings.worker import config_file
-from gradeloop.store.engine import VARIABLE, own_store
+from gradeloop.files.rubric import require_files
+from gradeloop.settings.worker import find_config_file
+from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import Suite, SuiteFlags
 from gradeloop.temporal.connect import Connection, connect, find
@@ -278,8 +278,8 @@ class EvalCommand:
         outputs = Outputs([*known, *options.outputs])
         spool = SpooledCases(suite.cases())
         request = options.request(suite, spool.total)
-        existing(suite.tools, "--tools")
-        existing((suite.scripted,) if suite.scripted else (), "--scripted")
+        require_files(suite.tools, "--tools")
+        require_files((suite.scripted,) if suite.scripted else (), "--scripted")
         unknown = [
             f"outputPath {path.name}: ignored, its suffix names no format; known: {', '.join(SUFFIXES)}"
             for path in suite.outputs
@@ -291,13 +291,13 @@ class EvalCommand:
         connection = await find()
         client = await connect(connection)
         task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
-            WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=config_file((), os.environ)), connection
+            WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=find_config_file((), os.environ)), connection
         )
         batches = BatchClient(client, task_queue)
         await upload_cases(batches, request.batch_id, spool, connection, self._print_status)
         spool.close()
         if await self._reader.count_cases(request.batch_id) != request.total:
-            cure = f"its worker uses another store; set {VARIABLE} here to the worker's value"
+            cure = f"its worker uses another store; set {STORE_VARIABLE} here to the worker's value"
             raise InvalidRequest(f"the cases of {request.batch_id!r} were sent but are not in the store: {cure}")
         return await self._start(batches, request, outputs, connection, task_queue)
 

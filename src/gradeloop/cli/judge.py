@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import JsonValue
@@ -16,24 +16,26 @@ from rich.table import Table
 from rich.text import Text
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement, read_labels, read_results
-from gradeloop.cli.help import CommandWithFormerFlags, codes_help
-from gradeloop.cli.options import Grader, Json, Scripted, Tools, show_lines
-from gradeloop.cli.render.table import Column, table
+from gradeloop.cli.commands import CommandWithFormerFlags, Grader, Json, Scripted, Tools, codes_help
+from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.cli.threads import ctrl_c
 from gradeloop.client.client import GradingClient
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
-from gradeloop.files.rubric import existing
-from gradeloop.judges.client import Bench, Judge, attended
+from gradeloop.files.rubric import require_files
+from gradeloop.judges.client import Judge, Judged, judge_many
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
-from gradeloop.judges.registry import Registry
 from gradeloop.judges.schema import keys_of, value_at
-from gradeloop.judges.sources import THREAD, is_file, judge_named, read_judge, runs_named, with_model
-from gradeloop.settings.worker import config_file
-from gradeloop.store.engine import Store, own_store
+from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
+from gradeloop.settings.worker import find_config_file
+from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker
+from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, percent
+
+if TYPE_CHECKING:
+    from gradeloop.judges.registry import Registry
 
 app = typer.Typer(rich_markup_mode=None)
 registry_app = typer.Typer(
@@ -111,7 +113,7 @@ def agreement(
 def create(collection: Collection, file: JudgeFile) -> None:
     """Register a rubric as version 1."""
 
-    async def work(registry: Registry) -> None:
+    async def work(registry: "Registry") -> None:
         made = await registry.create_rubric(collection, read_judge(file))
         typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
@@ -122,7 +124,7 @@ def create(collection: Collection, file: JudgeFile) -> None:
 def add(collection: Collection, rubric: RubricId, file: JudgeFile) -> None:
     """Register a rubric's next version; an unchanged rubric keeps its version."""
 
-    async def work(registry: Registry) -> None:
+    async def work(registry: "Registry") -> None:
         made = await registry.add_version(collection, rubric, read_judge(file))
         typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
@@ -133,7 +135,7 @@ def add(collection: Collection, rubric: RubricId, file: JudgeFile) -> None:
 def list_rubrics(collection: Collection, *, as_json: Json = False) -> None:
     """List a collection's rubrics with their newest versions."""
 
-    async def work(registry: Registry) -> None:
+    async def work(registry: "Registry") -> None:
         found = await registry.list_rubrics(collection)
         lines = [f"{row.rubric_id}@{row.version}  {row.kind}  {row.sha256[:12]}  {row.changed:%Y-%m-%d %H:%M}" for row in found]
         show_lines([row.model_dump(mode="json") for row in found], lines or [f"no rubrics in {collection!r}"], as_json=as_json)
@@ -150,16 +152,22 @@ def show(
 ) -> None:
     """Print a rubric as JSON."""
 
-    async def work(registry: Registry) -> None:
+    async def work(registry: "Registry") -> None:
         found = await registry.get_rubric(collection, rubric, version)
         typer.echo(json.dumps(found.model_dump(mode="json", exclude_none=True), ensure_ascii=False, indent=2))
 
     asyncio.run(_with_registry(work))
 
 
-async def _with_registry(work: Callable[[Registry], Coroutine[Any, Any, None]]) -> None:
+async def _with_registry(work: Callable[["Registry"], Coroutine[Any, Any, None]]) -> None:
 
-    await work(Registry(own_store()))
+    await work(_open_registry())
+
+
+def _open_registry() -> "Registry":
+    from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which a judge in a file does not need
+
+    return Registry(own_store())
 
 
 @dataclass(frozen=True)
@@ -193,75 +201,80 @@ class JudgeOutcome:
 async def judge_runs(options: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome:
     """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker."""
     console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
-    registry = Registry(own_store()) if options.store or not is_file(options.judge) else None
-    config = await judge_named(options.judge, registry or Registry(Store("")))
+    registry = _open_registry() if options.store or not names_file(options.judge) else None
+    config = await load_judge(options.judge, registry)
     if registry is not None:
         await registry.open()
-    existing(options.tools, "--tools")
-    existing((options.scripted,) if options.scripted else (), "--scripted")
+    require_files(options.tools, "--tools")
+    require_files((options.scripted,) if options.scripted else (), "--scripted")
     config, note = with_model(config, options.grader, scripted=options.scripted is not None)
     rule = PassRule(config, options.passes)
     if needs_rule and not rule.stated:
         raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
-    early = None if any(source.startswith(THREAD) for source in options.runs) else await runs_named(options.runs, None)
+    early = None if any(source.startswith(THREAD) for source in options.runs) else await load_runs(options.runs, None)
     if note and not options.as_json:
         console.print(note, style="dim", soft_wrap=True)
     connection = await find()
     client = await connect(connection)
-    runs = early if early is not None else await runs_named(options.runs, GradingClient(client))
+    runs = early if early is not None else await load_runs(options.runs, GradingClient(client))
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
-        WorkerSpec(tools=options.tools, scripted=options.scripted, config=config_file((), os.environ)), connection
+        WorkerSpec(tools=options.tools, scripted=options.scripted, config=find_config_file((), os.environ)), connection
     )
     judge = Judge(config, client, task_queue=task_queue)
     for run in runs:  # before the first of them is paid for
         await judge.request(run)
-    bench = Bench(judge, runs, options.repeat, options.concurrency)
-    stopped = await _with_progress(bench, task_queue, connection, options, console)
-    results = bench.ordered
+    finished = await _judge_all(judge, runs, task_queue, connection, options, console)
+    results = [(row.result, row.repeat) for row in finished]
     if not options.as_json and results:
         console.print(result_table(config, results, rule))
     console.print(results_line([result for result, _ in results], rule), soft_wrap=True)
     if registry is not None and options.store:
-        await registry.keep(config, [(result, repeat) for result, repeat in results if not result.result_metadata.get("again")])
+        await registry.save(config, [(result, repeat) for result, repeat in results if not result.result_metadata.get("again")])
     failures = sum(result.failed for result, _ in results)
     passed = sum(bool(rule.passed(result)) for result, _ in results)
-    return JudgeOutcome(bench.total, len(results) - failures, passed, failures, stopped)
+    total = len(runs) * options.repeat
+    return JudgeOutcome(total, len(results) - failures, passed, failures, stopped=len(results) < total)
 
 
-async def _with_progress(bench: Bench, task_queue: str, connection: Connection, options: JudgeOptions, console: Console) -> bool:
-    """Judge all runs behind a progress bar; True if Ctrl-C stopped it."""
+async def _judge_all(
+    judge: Judge, runs: Sequence[AgentRun], task_queue: str, connection: Connection, options: JudgeOptions, console: Console
+) -> list[Judged]:
+    """Judge all runs behind a progress bar, with an eye on the worker, and return the results in order; Ctrl-C leaves some out."""
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
     lines = options.output.open("w", encoding="utf-8") if options.output else None
+    finished: list[Judged] = []
     failures = 0
     try:
         with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            bar = progress.add_task("judging", total=bench.total, note="")
+            bar = progress.add_task("judging", total=len(runs) * options.repeat, note="")
 
-            def report(result: JudgeResult, _repeat: int) -> None:
+            def report(row: Judged) -> None:
                 nonlocal failures
-                failures += result.failed
+                finished.append(row)
+                failures += row.result.failed
                 progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
-                line = result.model_dump_json() + "\n"
+                line = row.result.model_dump_json() + "\n"
                 if options.as_json:
                     print(line, end="", flush=True)  # noqa: T201 - the command's output
                 if lines:
                     lines.write(line)
                     lines.flush()
 
-            return not await done_before(attended(bench, task_queue, connection, report), pressed.get())
+            judging = judge_many(judge, runs, report, repeats=options.repeat, concurrency=options.concurrency)
+            await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
     finally:
         if lines:
             lines.close()
+    return sorted(finished)
 
 
 async def measure_named_agreement(judge: str, labels: Path, results: Path | None) -> Agreement:
     """Measure how well a judge agrees with labels, by the results of a file or of the store."""
-    registry = Registry(own_store()) if results is None or not is_file(judge) else None
-    config = await judge_named(judge, registry or Registry(Store("")))
+    registry = _open_registry() if results is None or not names_file(judge) else None
+    config = await load_judge(judge, registry)
     parsed_labels = read_labels(labels, config)
-    if results is not None:
-        return measure_agreement(config, parsed_labels, read_results(results))
-    return measure_agreement(config, parsed_labels, await (registry or Registry(own_store())).judgements(config))
+    judgements = read_results(results) if results is not None else await (registry or _open_registry()).judgements(config)
+    return measure_agreement(config, parsed_labels, judgements)
 
 
 CELL = 60

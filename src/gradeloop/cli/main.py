@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gradeloop.cli.help import GroupedCommands
+from gradeloop.cli.commands import GroupedCommands
 from gradeloop.errors import GradeloopError
 from gradeloop.exit_codes import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of_error, fail, leave
 

@@ -8,7 +8,7 @@ import typer
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from gradeloop.cli.help import FORMER_COMMANDS, FORMER_FLAGS, GROUPS
+from gradeloop.cli.commands import FORMER_COMMANDS, FORMER_FLAGS, GROUPS
 from gradeloop.cli.main import app
 from gradeloop.exit_codes import CODES
 from gradeloop.settings.worker import WorkerSettings

@@ -13,9 +13,8 @@ from rich.text import Text
 
 from gradeloop.batches.outputs import as_json as batch_json
 from gradeloop.batches.reader import BatchReader
-from gradeloop.cli.help import codes_help
-from gradeloop.cli.options import Json, show_lines
-from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, table
+from gradeloop.cli.commands import Json, codes_help
+from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, show_lines, table
 from gradeloop.compare.compare import CaseComparison, Comparison, ComparisonGate, CriterionTally, Outcome, compare_batches
 from gradeloop.compare.sources import load_batch
 from gradeloop.compare.wording import (

@@ -10,14 +10,15 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from gradeloop.cli.options import Json, ThreadId, show_lines
+from gradeloop.cli.commands import Json, ThreadId
 from gradeloop.cli.render.run import gate_lines, prompt_lines, rubric_lines
+from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import read_rubric
 from gradeloop.cli.threads import with_thread
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.rubric import existing_rubric
+from gradeloop.files.rubric import load_rubric
 from gradeloop.suites.convert import as_yaml, convert_file
 
 
@@ -56,7 +57,7 @@ def supply(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE",
 @rubric_app.command()
 def check(file: RubricFile, *, as_json: Json = False) -> None:
     """Show how a rubric is read, or what is wrong with it."""
-    read = Rubric.model_validate(existing_rubric(file))
+    read = Rubric.model_validate(load_rubric(file))
     lines = [line.head + line.body for line in rubric_lines(read)]
     show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *gate_lines(read)], as_json=as_json)
 

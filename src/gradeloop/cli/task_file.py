@@ -13,11 +13,11 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import ThreadRequest, parse_request
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.files.rubric import YAML_SUFFIXES, existing, read_rubric_file, refuse_bad, with_prompts
+from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric, require_files
 from gradeloop.files.yaml import read_placed
 from gradeloop.grading.templates import fill
-from gradeloop.settings.default_model import named_default, refuse_unservable
-from gradeloop.settings.worker import config_file
+from gradeloop.settings.default_model import refuse_unservable, require_default_model
+from gradeloop.settings.worker import find_config_file
 from gradeloop.temporal.worker import WorkerSpec
 from gradeloop.text import clip
 
@@ -104,10 +104,10 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     }
     named = [task.tools] if isinstance(task.tools, str) else task.tools
     worker = WorkerSpec(
-        tools=existing((*(folder / name for name in named), *flags.tools), "tools"),
-        scripted=flags.replay or (existing((folder / task.scripted,), "scripted")[0] if task.scripted else None),
+        tools=require_files((*(folder / name for name in named), *flags.tools), "tools"),
+        scripted=flags.replay or (require_files((folder / task.scripted,), "scripted")[0] if task.scripted else None),
         record=_check_recording_path(flags.record),
-        config=config_file((), os.environ),
+        config=find_config_file((), os.environ),
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})
     fill(request.rubric, request.vars)
@@ -171,7 +171,7 @@ def _scripted_task(task: TaskFile, flags: TaskFlags) -> TaskFile:
     """Return the task with the provider `scripted` in place of its models if `--replay` names a recording, else as it is."""
     if flags.replay is None:
         return task
-    existing((flags.replay,), "--replay")
+    require_files((flags.replay,), "--replay")
     if flags.record or flags.model or flags.grader:
         raise InvalidRequest("--replay reads the models' replies from its file; leave --record, --model and --grader out")
     judged = task.grader or _is_judged(task.rubric if flags.rubric is None else read_rubric(flags.rubric))
@@ -212,8 +212,8 @@ def _read_task_file(path: Path) -> TaskFile:
     if not isinstance(value, dict):
         raise InvalidRequest(f"{path}: the task is no mapping; write 'prompt:' and 'rubric:' with their values")
     if value.get("rubric") is not None:
-        value["rubric"] = with_prompts(value["rubric"], path.parent)
-        refuse_bad(value["rubric"], placed, ("rubric",), f"the task {str(path)!r}")
+        value["rubric"] = inline_prompts(value["rubric"], path.parent)
+        refuse_bad_rubric(value["rubric"], placed, ("rubric",), f"the task {str(path)!r}")
     try:
         return TaskFile.model_validate(value)
     except ValidationError as error:
@@ -234,6 +234,6 @@ def _with_model(role: dict[str, JsonValue], flag: str | None, name: str, notes: 
         return role | {"model": flag}
     if any(role.get(kind) is not None for kind in ("model", "activity", "workflow", "function")):
         return role
-    chosen = named_default(os.environ, name)
+    chosen = require_default_model(os.environ, name)
     notes.append(f"{name}: {chosen.spec.id}, because {chosen.variable} is set")
     return role | {"model": chosen.spec.model_dump(mode="json", exclude_none=True)}

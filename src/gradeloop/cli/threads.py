@@ -15,8 +15,7 @@ from uuid import uuid4
 import typer
 from rich.console import Console
 
-from gradeloop.cli.help import codes_help
-from gradeloop.cli.options import Grader, Json, Limit, Terminal, ThreadId, Tools, show_lines
+from gradeloop.cli.commands import Grader, Json, Limit, ThreadId, Tools, codes_help
 from gradeloop.cli.render.run import (
     JsonScreen,
     LiveScreen,
@@ -28,6 +27,7 @@ from gradeloop.cli.render.run import (
     summary,
     thread_lines,
 )
+from gradeloop.cli.render.table import Terminal, show_lines
 from gradeloop.cli.task_file import Task, TaskFlags, budget_of, read_task
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import threads

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -48,6 +49,9 @@ from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, 
 
 QUERY_SECONDS = 20.0
 """How long a query waits for a worker on the thread's queue; longer than a worker's start."""
+
+FIRST_POLL_SECONDS = 2.0
+"""How long a worker that has just started may take until the server sees its first poll; until then a query is refused at once."""
 
 QUERY_TRY_SECONDS = 5.0
 """How long one try of a query waits: one that meets the end of a workflow's run, or a worker's, is sometimes never answered."""
@@ -228,13 +232,16 @@ class ThreadHandle:
 
     async def _answer(self, name: str, arguments: tuple[object, ...], run_id: str | None) -> dict[str, JsonValue]:
         """Return a query's answer, asking a silent worker again, and one that is out of step with the history, which then replays it."""
+        deadline = time.monotonic() + FIRST_POLL_SECONDS
         while True:
             try:
                 answer: dict[str, JsonValue] = await self._workflow(run_id).query(
                     name, args=list(arguments), result_type=dict[str, JsonValue], rpc_timeout=timedelta(seconds=QUERY_TRY_SECONDS)
                 )
             except RPCError as error:
-                if error.status not in SILENT:
+                if error.status == RPCStatusCode.FAILED_PRECONDITION and time.monotonic() < deadline:  # nobody polls the queue yet
+                    await asyncio.sleep(POLL_SECONDS)
+                elif error.status not in SILENT:
                     raise
             except WorkflowQueryFailedError as error:
                 if OUT_OF_STEP not in str(error):

@@ -1,4 +1,4 @@
-"""Rubric files, and where their mistakes are."""
+"""Rubric files, and the places of their mistakes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +14,14 @@ from gradeloop.files.yaml import Places, read_placed, read_yaml
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 _FILE = "file://"
+"""The prefix of a text that stands in a file of its own."""
 
 
 def read_rubric_file(path: Path) -> JsonValue:
-    """Read a rubric: YAML or JSON by its suffix, else text; the prompts in files are read too.
+    """Read a rubric, YAML or JSON by its suffix, else text, with the prompts that stand in files of their own.
 
     Raises:
-        InvalidRequest: It is no rubric; the message names file, line, column, field and cure.
+        InvalidRequest: The file holds no rubric; the message names file, line, column, field and cure.
     """
     if path.suffix not in YAML_SUFFIXES:
         try:
@@ -28,46 +29,46 @@ def read_rubric_file(path: Path) -> JsonValue:
         except (OSError, UnicodeDecodeError):
             raise InvalidRequest(f"the rubric {str(path)!r} is no readable text file in UTF-8; save it as one") from None
     value, placed = read_placed(path, "the rubric")
-    value = with_prompts(value, path.parent)
-    refuse_bad(value, placed, (), f"the rubric {str(path)!r}")
+    value = inline_prompts(value, path.parent)
+    refuse_bad_rubric(value, placed, (), f"the rubric {str(path)!r}")
     return value
 
 
-def existing_rubric(path: Path) -> JsonValue:
-    """Read a rubric that must be there, text too.
+def load_rubric(path: Path) -> JsonValue:
+    """Read a rubric and validate it, one in text too.
 
     Raises:
-        InvalidRequest: It is not, or it is no rubric.
+        InvalidRequest: The file does not exist, or holds no rubric.
     """
     if not path.is_file():
         raise InvalidRequest(f"the rubric {str(path)!r} does not exist; name a file")
     value = read_rubric_file(path)
-    refuse_bad(value, {}, (), f"the rubric {str(path)!r}")
+    refuse_bad_rubric(value, {}, (), f"the rubric {str(path)!r}")
     return value
 
 
-def with_files(value: JsonValue, folder: Path) -> JsonValue:
-    """Return any JSON with each text of the form `file://name` replaced by what stands in that file."""
+def inline_files(value: JsonValue, folder: Path) -> JsonValue:
+    """Return JSON with each text of the form `file://name` replaced by that file's content."""
     if isinstance(value, dict):
-        return {key: with_files(item, folder) for key, item in value.items()}
+        return {key: inline_files(item, folder) for key, item in value.items()}
     if isinstance(value, list):
-        return [with_files(item, folder) for item in value]
-    return _prompt(folder / value.removeprefix(_FILE)) if isinstance(value, str) and value.startswith(_FILE) else value
+        return [inline_files(item, folder) for item in value]
+    return _read_prompt(folder / value.removeprefix(_FILE)) if isinstance(value, str) and value.startswith(_FILE) else value
 
 
-def with_prompts(value: JsonValue, folder: Path) -> JsonValue:
-    """Return a rubric with what stands in the files that its prompts name, relative to the folder."""
+def inline_prompts(value: JsonValue, folder: Path) -> JsonValue:
+    """Return a rubric with each prompt of the form `file://name` replaced by that file's content, relative to the folder."""
     if not isinstance(value, dict):
         return value
-    told = dict(value)
-    if isinstance(prompt := told.get("prompt"), str) and prompt.startswith(_FILE):
-        told["prompt"] = _prompt(folder / prompt.removeprefix(_FILE))
-    if isinstance(criteria := told.get("criteria"), list):
-        told["criteria"] = [with_prompts(criterion, folder) for criterion in criteria]
-    return told
+    rubric = dict(value)
+    if isinstance(prompt := rubric.get("prompt"), str) and prompt.startswith(_FILE):
+        rubric["prompt"] = _read_prompt(folder / prompt.removeprefix(_FILE))
+    if isinstance(criteria := rubric.get("criteria"), list):
+        rubric["criteria"] = [inline_prompts(criterion, folder) for criterion in criteria]
+    return rubric
 
 
-def _prompt(path: Path) -> JsonValue:
+def _read_prompt(path: Path) -> JsonValue:
     if path.suffix in YAML_SUFFIXES:
         return read_yaml(path, "the prompt")
     try:
@@ -79,29 +80,29 @@ def _prompt(path: Path) -> JsonValue:
     return text
 
 
-def refuse_bad(value: JsonValue, placed: Places, prefix: tuple[int | str, ...], where: str) -> None:
-    """Raise InvalidRequest with the place of the first mistake, and all of them in words.
+def refuse_bad_rubric(value: JsonValue, placed: Places, prefix: tuple[int | str, ...], where: str) -> None:
+    """Raise InvalidRequest for a rubric that is none, with the place of the first mistake and a message about all.
 
     Args:
         value: The rubric as it was read.
-        placed: Where its values stand in the file.
+        placed: The places of the file's values.
         prefix: The path of the rubric in the file.
-        where: The file, in the words of a message.
+        where: The file as a message names it: `the rubric 'a.yaml'`.
     """
     try:
         Rubric.model_validate(value)
     except ValidationError as error:
-        words = explain(error)
+        problems = explain(error)
         first = error.errors(include_url=False, include_context=False)[0]
-        path = _path(value, first["loc"] or (words.partition(":")[0],))
+        path = _path_in_file(value, first["loc"] or (problems.partition(":")[0],))
         while path and (*prefix, *path) not in placed:
             path = path[:-1]
         line, column = placed.get((*prefix, *path), (1, 1))
-        raise InvalidRequest(f"{where}, line {line}, column {column}: {'.'.join(map(str, (*prefix, words)))}") from None
+        raise InvalidRequest(f"{where}, line {line}, column {column}: {'.'.join(map(str, (*prefix, problems)))}") from None
 
 
-def _path(value: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:  # noqa: ANN401 - JSON of any shape
-    """Return where in the file a criterion stands that the rubric counts by its place in line."""
+def _path_in_file(value: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:  # noqa: ANN401 - JSON of any shape
+    """Return the path in the file of a location in the rubric, which numbers nested criteria in one line."""
     if len(location) > 1 and location[0] == "criteria" and isinstance(value, dict) and isinstance(location[1], int):
         written = [path for path, _, _ in criterion_paths(value.get("criteria") or ())]
         if location[1] < len(written):
@@ -109,11 +110,11 @@ def _path(value: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return location
 
 
-def existing(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
-    """Return the paths of files that must exist.
+def require_files(paths: Sequence[Path], field: str) -> tuple[Path, ...]:
+    """Return the paths, after checking that each names a file.
 
     Raises:
-        InvalidRequest: A path names no file.
+        InvalidRequest: A path names no file; the message begins with `field`.
     """
     for path in paths:
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""YAML read strictly, and where each value stands in its file."""
+"""YAML read strictly, and the place of each value in its file."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -23,10 +23,10 @@ DEPTH = 64
 """How deep lists and mappings may nest: more than any task, and well within Python's own stack."""
 
 _KEY = "\0"
-"""Ends the path of a key, which is no value."""
+"""The last step of a key's path, which tells it from its value's."""
 
 Places = dict[tuple[int | str, ...], tuple[int, int]]
-"""Line and column, from 1, by the path of keys and indexes."""
+"""The line and column, from 1, of each value by its path of keys and indexes."""
 
 _CORE = "tag:yaml.org,2002:"
 
@@ -36,18 +36,18 @@ def read_yaml(source: Path | str, what: str) -> JsonValue:
 
     Args:
         source: The file or the text.
-        what: What it is, in the words of a message: `"the task file"`.
+        what: What it is, as a message names it: `"the task file"`.
 
     Raises:
-        InvalidRequest: It cannot be read, or holds what JSON cannot: one sentence with file, line, column and cure.
+        InvalidRequest: It cannot be read, or holds what JSON cannot; the message names file, line, column and cure.
     """
     return read_placed(source, what)[0]
 
 
 def read_placed(source: Path | str, what: str) -> tuple[JsonValue, Places]:
-    """Read YAML as `read_yaml` does, and tell where each value stands: line and column, from 1, by its path."""
+    """Read YAML as `read_yaml` does, and return the places of its values too."""
     where = f"{what} {str(source)!r}" if isinstance(source, Path) else what
-    text = _text(source, where) if isinstance(source, Path) else source
+    text = _read_text(source, where) if isinstance(source, Path) else source
     if len(text.encode(errors="replace")) > YAML_BYTES:
         raise InvalidRequest(f"{where} is larger than {YAML_BYTES // 1024**2} MiB; move long texts out of it")
     value, placed = _parse(text, where)
@@ -56,7 +56,7 @@ def read_placed(source: Path | str, what: str) -> tuple[JsonValue, Places]:
     return value, placed
 
 
-def _text(path: Path, where: str) -> str:
+def _read_text(path: Path, where: str) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(YAML_BYTES + 1)
@@ -84,8 +84,8 @@ def _parse(text: str, where: str) -> tuple[JsonValue, Places]:
     yaml.max_depth = DEPTH
     try:
         node = yaml.compose(text)
-        plain = _Plain(yaml, where)
-        return None if node is None else plain.value(node, ()), plain.places
+        converter = _Converter(yaml, where)
+        return None if node is None else converter.value(node, ()), converter.places
     except MaxDepthExceededError as error:
         raise InvalidRequest(f"{where}, line {error.problem_mark.line + 1}: nested deeper than {DEPTH} levels; flatten it") from None
     except MarkedYAMLError as error:
@@ -96,8 +96,8 @@ def _parse(text: str, where: str) -> tuple[JsonValue, Places]:
         raise InvalidRequest(f"{where}: {str(error).splitlines()[0]}; remove it, or check that this is a text file") from None
 
 
-class _Plain:
-    """Turns YAML's nodes into JSON values."""
+class _Converter:
+    """Converts YAML's nodes into JSON values, and notes their places."""
 
     def __init__(self, yaml: "YAML", where: str) -> None:
         self._yaml = yaml
@@ -119,17 +119,17 @@ class _Plain:
         raise self._tag_refusal(node)
 
     def _mapping(self, node: "MappingNode", path: tuple[int | str, ...]) -> dict[str, JsonValue]:
-        plain: dict[str, JsonValue] = {}
+        mapping: dict[str, JsonValue] = {}
         for key_node, value_node in node.value:
             if key_node.tag == f"{_CORE}merge":
                 raise self._refusal(key_node, "the merge key << is refused; write the keys out")
             key = self.value(key_node, (*path, _KEY))
             if not isinstance(key, str):
                 raise self._refusal(key_node, f"the key {clip(str(key))} is no text; quote it")
-            if key in plain:
+            if key in mapping:
                 raise self._refusal(key_node, f"the key {clip(key)} is there twice; keep one")
-            plain[key] = self.value(value_node, (*path, key))
-        return plain
+            mapping[key] = self.value(value_node, (*path, key))
+        return mapping
 
     def _scalar(self, node: "ScalarNode") -> JsonValue:
         kind = str(node.tag).removeprefix(_CORE)
@@ -143,10 +143,10 @@ class _Plain:
             raise self._refusal(node, f"{clip(str(node.value))} is no {kind}; quote it if text is meant") from None
         if isinstance(value, float) and not math.isfinite(value):
             raise self._refusal(node, f"{clip(str(node.value))} is no number in JSON; quote it if text is meant")
-        return self._whole(node, value) if isinstance(value, str) else value
+        return self._without_surrogates(node, value) if isinstance(value, str) else value
 
-    def _whole(self, node: "ScalarNode", text: str) -> str:
-        """Join surrogate pairs, as JSON escapes write them."""
+    def _without_surrogates(self, node: "ScalarNode", text: str) -> str:
+        """Return a text whose surrogate pairs, as JSON escapes write them, are joined."""
         try:
             return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
@@ -160,49 +160,46 @@ class _Plain:
         return InvalidRequest(f"{self._where}, line {mark.line + 1}, column {mark.column + 1}: {why}")
 
 
-_UNKNOWN: Places = {}
-
-
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """A place in a file, as the beginning of a message."""
+class Location:
+    """The place of a value in a file, with which a message begins."""
 
     file: str = ""
-    """In the words of a message: `the suite 'a.yaml'`; empty where there is none."""
+    """The file as a message names it: `the suite 'a.yaml'`; empty where there is none."""
     path: tuple[int | str, ...] = ()
-    placed: Places = field(default_factory=lambda: _UNKNOWN, repr=False)
-    """Where the file's values stand, by their paths."""
+    placed: Places = field(default_factory=dict, repr=False)
+    """The places of the file's values, by their paths."""
 
-    def at(self, *steps: int | str) -> "Spot":
-        """Return the place of a value inside this one."""
+    def at(self, *steps: int | str) -> "Location":
+        """Return the location of a value inside this one."""
         return replace(self, path=(*self.path, *steps))
 
     @property
     def place(self) -> str:
-        """The file, with line and column of the value or of what it is missing from."""
+        """The file, with the line and column of the value, or of what it is missing from."""
         starts = (self.path[:end] for end in range(len(self.path), -1, -1))
         found = next((self.placed[start] for start in starts if start in self.placed), None)
         return f"{self.file}, line {found[0]}, column {found[1]}" if found else self.file
 
-    def told(self, *steps: int | str) -> str:
-        """Return the path, after the line and column of what stands inside of it."""
+    def describe(self, *steps: int | str) -> str:
+        """Return this location's path, after the line and column of a value inside it."""
         return ": ".join(part for part in (self.at(*steps).place, field_path(self.path)) if part)
 
     def __str__(self) -> str:
-        return self.told()
+        return self.describe()
 
 
-def refused(error: ValidationError, spot: Spot) -> InvalidRequest:
-    """Return pydantic's report as a refusal that begins with the place of the first mistake."""
+def located_error(error: ValidationError, location: Location) -> InvalidRequest:
+    """Return pydantic's report as an error that begins with the place of the first mistake."""
     first = error.errors(include_url=False)[0]
     steps = tuple(part for part in first["loc"] if not (isinstance(part, str) and part.startswith("<")))
-    whole, inside, words = field_path((*spot.path, *steps)), field_path(steps), explain(error)
-    told = f"{whole}{words.removeprefix(inside)}" if inside else ": ".join(part for part in (whole, words) if part)
-    return InvalidRequest(": ".join(part for part in (spot.at(*steps, *_odd_key(first)).place, told) if part))
+    whole, inside, problems = field_path((*location.path, *steps)), field_path(steps), explain(error)
+    message = f"{whole}{problems.removeprefix(inside)}" if inside else ": ".join(part for part in (whole, problems) if part)
+    return InvalidRequest(": ".join(part for part in (location.at(*steps, *_unknown_key(first)).place, message) if part))
 
 
-def _odd_key(detail: ErrorDetails) -> tuple[str, ...]:
-    """Return the key that a model does not know, whose own place is told."""
+def _unknown_key(detail: ErrorDetails) -> tuple[str, ...]:
+    """Return the key that a model does not know, which has a place of its own; empty for any other mistake."""
     given = detail["input"] if detail["type"] == "unknown_key" else None
     named = detail.get("ctx", {}).get("key")
     return tuple(key for key in given if clip(str(key)) == named)[:1] if isinstance(given, dict) else ()

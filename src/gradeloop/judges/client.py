@@ -1,11 +1,10 @@
-"""Judges made callable: one run, or many at once."""
+"""Judges made callable on finished runs: one run, or many at once."""
 
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
@@ -23,19 +22,22 @@ from gradeloop.judges.contract import (
     JudgeResult,
     Judging,
     JudgingRequest,
-    config_of,
     judging_id,
+    parse_judge,
     refuse_large,
-    usage_told,
+    usage_of_failure,
 )
-from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import done_before, keep_worker_alive
+from gradeloop.store.engine import own_store
+from gradeloop.temporal.connect import connect, find
 
 if TYPE_CHECKING:
     from gradeloop.judges.registry import Registry
 
-
 _REFUSALS: dict[str, type[GradeloopError]] = {"InvalidRequest": InvalidRequest, "RunTooLarge": RunTooLarge}
+"""Errors of the library by the type with which a worker's failure names them."""
+
+CONCURRENCY = 50
+"""Judgements that are open at the same time by default; the worker has limits of its own."""
 
 
 class Judge:
@@ -49,7 +51,7 @@ class Judge:
         task_queue: str = TASK_QUEUE,
         priority: Priority | None = None,
     ) -> None:
-        self.config = config_of(dict(config) if isinstance(config, Mapping) else config)
+        self.config = parse_judge(dict(config) if isinstance(config, Mapping) else config)
         self._client = client
         self._task_queue = task_queue
         self._priority = priority
@@ -70,17 +72,16 @@ class Judge:
         Args:
             collection: Where the rubric is registered.
             rubric_id: Its id there.
-            version: The newest by default.
-            registry: By default that of the store which the environment names, else of the one in the state folder.
-            client: As of `build_judge`.
-            task_queue: Where a worker serves it.
+            version: Which version; the newest by default.
+            registry: Where it is looked up; by default in the store that the environment names, else in the state folder's.
+            client: A connected client, as `build_judge` takes it.
+            task_queue: The queue of the worker that judges.
 
         Raises:
             InvalidRequest: There is none, or a server is named and no store.
             StoreUnavailable: The store cannot be reached, or is not one of ours.
         """
-        from gradeloop.judges.registry import Registry
-        from gradeloop.store.engine import own_store
+        from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which no other judge needs
 
         found = await (registry or Registry(own_store())).get_rubric(collection, rubric_id, version)
         return cls(found, client, task_queue=task_queue)
@@ -93,17 +94,17 @@ class Judge:
             repeat: Which judgement of this run by this judge, from 0; another number is another judgement.
 
         Raises:
-            InvalidRequest: The run is refused; `RunTooLarge`.
-            ServerUnreachable: The server is gone for long.
+            InvalidRequest: The run is refused; as `RunTooLarge` because of its size.
+            ServerUnreachable: The server stays unreachable.
         """
-        run = run_of(agent_run)
+        run = parse_run(agent_run)
         return await self.result(await self.start(run, repeat=repeat), run)
 
     async def request(self, run: AgentRun, *, repeat: int = 0) -> JudgingRequest:
-        """Return what the judgement of a run is started with; nothing is started.
+        """Build the request that starts the judgement of a run, without starting it.
 
         Raises:
-            InvalidRequest: The run is refused; `RunTooLarge`.
+            InvalidRequest: The run is refused; as `RunTooLarge` because of its size.
         """
         client = await self._connected()
         refuse_large(run, stored=client.data_converter.external_storage is not None)
@@ -116,8 +117,8 @@ class Judge:
         """Start the judgement of a run, or find it, and return its id.
 
         Raises:
-            InvalidRequest: The run is refused; `RunTooLarge`.
-            ServerUnreachable: The server is gone for long.
+            InvalidRequest: The run is refused; as `RunTooLarge` because of its size.
+            ServerUnreachable: The server stays unreachable.
         """
         client, request = await self._connected(), await self.request(run, repeat=repeat)
         name = judging_id(self.config, run.sha256(), repeat)
@@ -137,11 +138,11 @@ class Judge:
         return name
 
     async def result(self, name: str, run: AgentRun) -> JudgeResult:
-        """Wait for a judgement, through restarts of worker and server; where no judge could be had, the result is a `FAILURE`.
+        """Wait for a judgement, through restarts of worker and server; without a judge's answer the result is a `FAILURE`.
 
         Raises:
-            InvalidRequest: The worker refused it.
-            ServerUnreachable: The server is gone for long.
+            InvalidRequest: The worker refused the request.
+            ServerUnreachable: The server stays unreachable.
         """
         handle: WorkflowHandle[Any, JudgeResult] = (await self._connected()).get_workflow_handle_for(Judging.run, name)
         try:
@@ -151,13 +152,13 @@ class Judge:
         return found.model_copy(update={"rubric_id": self.config.rubric_id, "rubric_version": self.config.version})
 
     def _failed(self, error: WorkflowFailureError, name: str, run: AgentRun) -> JudgeResult:
-        """Return the result of a judgement that nobody gave."""
+        """Return the `FAILURE` of a judgement that ended with an error, or raise the worker's refusal."""
         cause = error.cause
         kind = cause.type if isinstance(cause, ApplicationError) else None
         if isinstance(cause, ApplicationError) and kind in _REFUSALS:
             raise _REFUSALS[kind](f"{run.id}: {cause.message}") from None
         reason = cause.message if isinstance(cause, ApplicationError) else f"the judgement ended without a result: {cause}"
-        usage = usage_told(cause.details) if isinstance(cause, ApplicationError) and kind == UNAVAILABLE else Usage()
+        usage = usage_of_failure(cause.details) if isinstance(cause, ApplicationError) and kind == UNAVAILABLE else Usage()
         return JudgeResult(
             id=name,
             agent_run_id=run.id,
@@ -182,7 +183,7 @@ def build_judge(rubric: JudgeConfig | Mapping[str, Any] | str, client: Client | 
     Args:
         rubric: A rubric of criteria, as object or text, or a schema judge; Docent's rubric JSON too.
         client: Connected as `gradeloop.temporal.connect.connect` does; by default the server of the environment, or the embedded one.
-        task_queue: Where a worker serves it.
+        task_queue: The queue of the worker that judges.
 
     Raises:
         InvalidRequest: The rubric is refused.
@@ -190,11 +191,11 @@ def build_judge(rubric: JudgeConfig | Mapping[str, Any] | str, client: Client | 
     return Judge(rubric, client, task_queue=task_queue)
 
 
-def run_of(value: AgentRun | Mapping[str, Any]) -> AgentRun:
-    """Return a run, read from its JSON where it is that.
+def parse_run(value: AgentRun | Mapping[str, Any]) -> AgentRun:
+    """Return a run as it is, or validated from its JSON.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: The value is no run.
     """
     if isinstance(value, AgentRun):
         return value
@@ -204,60 +205,53 @@ def run_of(value: AgentRun | Mapping[str, Any]) -> AgentRun:
         raise InvalidRequest(f"the run: {explain(error)}") from None
 
 
-AT_ONCE = 50
-"""Judgements that are open at once by default; the worker has limits of its own."""
+class Judged(NamedTuple):
+    """One result of `judge_many`, which sorts by run and repeat."""
+
+    position: int
+    """The run's position among the runs, from 0."""
+    repeat: int
+    """Which judgement of the run, from 0."""
+    result: JudgeResult
 
 
-@dataclass
-class Bench:
-    """Judges runs, and keeps what comes of them."""
+async def judge_many(
+    judge: Judge,
+    runs: Sequence[AgentRun],
+    on_result: Callable[[Judged], object],
+    *,
+    repeats: int = 1,
+    concurrency: int = CONCURRENCY,
+) -> None:
+    """Judge every run, several at the same time; when this is cancelled, judgements in flight go on at the server.
 
-    judge: Judge
-    runs: Sequence[AgentRun]
-    repeats: int = 1
-    at_once: int = AT_ONCE
-    results: dict[tuple[int, int], JudgeResult] = field(default_factory=dict)
-    """By the run's position and the repeat."""
+    Args:
+        judge: The judge.
+        runs: What it judges.
+        on_result: Called with each result as soon as it is there, in no particular order.
+        repeats: How often each run is judged.
+        concurrency: How many judgements are open at the same time.
 
-    @property
-    def total(self) -> int:
-        """How many judgements there are to be."""
-        return len(self.runs) * self.repeats
+    Raises:
+        GradeloopError: A run is refused, or the server stays unreachable.
+    """
+    slots = asyncio.Semaphore(concurrency)
 
-    @property
-    def ordered(self) -> list[tuple[JudgeResult, int]]:
-        """The results in the order of the runs, each with its repeat."""
-        return [(self.results[place], place[1]) for place in sorted(self.results)]
+    async def judge_one(position: int, repeat: int) -> None:
+        async with slots:
+            result = await judge(runs[position], repeat=repeat)
+        on_result(Judged(position, repeat, result))
 
-    async def judge_all(self, told: Callable[[JudgeResult, int], None]) -> None:
-        """Judge every run so often; results that are there when this is cancelled stay.
-
-        Raises:
-            GradeloopError: A run is refused, or the server is gone for long; the other judgements go on at the server.
-        """
-        slots = asyncio.Semaphore(self.at_once)
-
-        async def one(at: int, repeat: int) -> None:
-            async with slots:
-                result = await self.judge(self.runs[at], repeat=repeat)
-            self.results[at, repeat] = result
-            told(result, repeat)
-
-        tasks = [asyncio.create_task(one(at, repeat)) for at in range(len(self.runs)) for repeat in range(self.repeats)]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    tasks = [asyncio.create_task(judge_one(position, repeat)) for position in range(len(runs)) for repeat in range(repeats)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def attended(bench: Bench, task_queue: str, connection: Connection, told: Callable[[JudgeResult, int], None]) -> None:
-    """Judge all runs, with an eye on the worker."""
-    await done_before(bench.judge_all(told), keep_worker_alive(task_queue, connection))
-
-
-def reference(text: str) -> tuple[str, str, int | None] | None:
-    """Read `COLLECTION/RUBRIC` or `COLLECTION/RUBRIC@VERSION`; None where it is neither."""
+def parse_reference(text: str) -> tuple[str, str, int | None] | None:
+    """Split `COLLECTION/RUBRIC` or `COLLECTION/RUBRIC@VERSION` into its parts; None for any other text."""
     found = re.fullmatch(r"([^/@]+)/([^/@]+?)(?:@(\d{1,9}))?", text)
     return (found[1], found[2], int(found[3]) if found[3] else None) if found else None

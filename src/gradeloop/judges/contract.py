@@ -30,41 +30,41 @@ class JudgeResult(Recorded):
     """One judgement of one run; a `FAILURE` says nothing about the run."""
 
     id: str
-    """Of the judgement: the Temporal workflow's id."""
+    """The judgement's id, which is the Temporal workflow's."""
     agent_run_id: str
     rubric_id: str
     rubric_version: int
     output: dict[str, JsonValue]
-    """By the judge's schema; empty where it is a `FAILURE`."""
+    """What the judge says, in the shape of its schema; empty for a `FAILURE`."""
     result_type: ResultType
     result_metadata: dict[str, JsonValue] = Field(default_factory=dict)
-    """Rollouts, votes, ties and citations; of a `FAILURE` its `reason`, `raw_text`, and as `again` whether the same may be run again."""
+    """Rollouts, votes, ties and citations; a `FAILURE` has its `reason`, `raw_text`, and `again`: whether the same may be run again."""
     usage: Usage = Usage()
     model: str | None = None
-    """Who judged; None where checks alone decided, or nobody was reached."""
+    """The model that judged; None where checks alone decided, or no model was reached."""
     attempts: int = 0
     """Requests that were sent to providers, the failed ones included."""
     prompt_sha256: str | None = None
-    """Of what the judge was sent, the judgement's random code masked; None where several calls of a rubric make one judgement."""
+    """The sha256 of what the judge was sent, the judgement's random code masked; None where a judgement takes several calls."""
 
     @property
     def failed(self) -> bool:
-        """True where there is no output."""
+        """Whether there is no output."""
         return self.result_type == "FAILURE"
 
 
 TEMPLATE_CHARACTERS = 65_536
-"""Of all templates of a judge."""
+"""The most characters of all templates of a judge together."""
 
-REQUIRED = ("agent_run", "rubric", "output_schema")
-OPTIONAL = ("output_format_instructions",)
-"""Docent's own; filled with how the answer is written."""
+_REQUIRED = ("agent_run", "rubric", "output_schema")
+_OPTIONAL = ("output_format_instructions",)
+"""Docent's own, filled with the rules for writing the answer."""
 
 TemplateRole = Literal["system", "user", "assistant"]
 
 
 class PromptTemplate(Strict):
-    """A message of the prompt."""
+    """A message of a judge's prompt, with slots in braces."""
 
     role: TemplateRole
     content: str = Field(min_length=1)
@@ -72,37 +72,39 @@ class PromptTemplate(Strict):
 
 @dataclass(frozen=True)
 class TemplateSlot:
-    """Where something is put in."""
+    """A named place in a template that is filled."""
 
     name: str
 
 
-def cut(text: str) -> list[str | TemplateSlot]:
-    """Cut a template at its places; `{{` and `}}` stand for braces.
+def split_template(text: str) -> list[str | TemplateSlot]:
+    """Split a template into its texts and slots; `{{` and `}}` stand for braces.
 
     Raises:
-        ValueError: A brace is unbalanced, or a place is more than one of the known names.
+        ValueError: A brace is unbalanced, or a slot is not one of the known names alone.
     """
-    parts: list[str | TemplateSlot] = []
     try:
-        read = list(Formatter().parse(text))
+        fields = list(Formatter().parse(text))
     except ValueError as error:
         raise ValueError(f"the template's braces are unbalanced ({error}); write {{{{ and }}}} for braces that are meant as such") from None
-    for literal, name, spec, conversion in read:
+    parts: list[str | TemplateSlot] = []
+    for literal, name, spec, conversion in fields:
         parts += [literal] if literal else []
         if name is not None:
-            parts.append(_place(name, spec or "", conversion))
+            _refuse_slot(name, spec or "", conversion)
+            parts.append(TemplateSlot(name))
     return parts
 
 
-def _place(name: str, spec: str, conversion: str | None) -> TemplateSlot:
-    known = (*REQUIRED, *OPTIONAL)
+def _refuse_slot(name: str, spec: str, conversion: str | None) -> None:
+    """Raise ValueError for a slot that is more, or something else, than one of the known names."""
+    known = (*_REQUIRED, *_OPTIONAL)
     if not name:
-        raise ValueError(f"the template has a place without a name, {{}}; write one of {', '.join(f'{{{each}}}' for each in known)}")
+        raise ValueError(f"the template has a place without a name, {{}}; write one of {', '.join(f'{{{slot}}}' for slot in known)}")
     bare = name.partition(".")[0].partition("[")[0]
     if bare != name and bare in known:
-        what = "an index" if "[" in name else "an attribute"
-        raise ValueError(f"the template's place {clip(name)} has {what}; write {{{bare}}} alone")
+        excess = "an index" if "[" in name else "an attribute"
+        raise ValueError(f"the template's place {clip(name)} has {excess}; write {{{bare}}} alone")
     if name not in known:
         cure = " Braces that are meant as such are doubled." if not name.isidentifier() else ""
         raise ValueError(f"the template has an unknown variable {clip(name)}.{did_you_mean(name, list(known))}{cure}")
@@ -110,49 +112,46 @@ def _place(name: str, spec: str, conversion: str | None) -> TemplateSlot:
         raise ValueError(f"the template's place {clip(name)} has a format, {clip(spec)}; write {{{name}}} alone")
     if conversion:
         raise ValueError(f"the template's place {clip(name)} has a conversion, '!{conversion}'; write {{{name}}} alone")
-    return TemplateSlot(name)
 
 
 def refuse_templates(templates: Sequence[PromptTemplate], key: str | None) -> None:
-    """Raise ValueError where templates lack a place, or the opening tag of a key, or cannot be sent.
+    """Raise ValueError where templates lack a slot, or the opening tag of the answer, or cannot be sent.
 
     Args:
-        templates: All of a judge's.
-        key: The name of the tags between which the answer stands; None where a schema binds it.
+        templates: All templates of a judge.
+        key: The name of the tags between which the answer stands; None where the provider enforces the schema.
     """
     if not templates:
         raise ValueError("prompt_templates is empty; give at least one message, or leave it out for ours")
     size = sum(len(template.content) for template in templates)
     if size > TEMPLATE_CHARACTERS:
         raise ValueError(f"prompt_templates have {size} characters, {TEMPLATE_CHARACTERS} at most; shorten them")
-    parts = [_numbered(at, each) for at, each in enumerate(templates)]
-    named = {part.name for each in parts for part in each if isinstance(part, TemplateSlot)}
-    if missing := [name for name in REQUIRED if name not in named]:
+    parts: list[str | TemplateSlot] = []
+    for at, template in enumerate(templates):
+        try:
+            parts += split_template(template.content)
+        except ValueError as error:
+            raise ValueError(f"prompt_templates[{at}]: {error}") from None
+    filled = {part.name for part in parts if isinstance(part, TemplateSlot)}
+    if missing := [name for name in _REQUIRED if name not in filled]:
         raise ValueError(f"prompt_templates lack {', '.join(f'{{{name}}}' for name in missing)}; write where it is put in")
-    if key is not None and not any(f"<{key}>" in part for each in parts for part in each if isinstance(part, str)):
+    if key is not None and not any(f"<{key}>" in part for part in parts if isinstance(part, str)):
         raise ValueError(f"no prompt template has the opening tag <{key}>; ask for the answer between <{key}> and </{key}>")
-    said = [template.role for template in templates if template.role != "system"]
-    if said and said[-1] != "user":
+    roles = [template.role for template in templates if template.role != "system"]
+    if roles and roles[-1] != "user":
         raise ValueError(
             "the last of prompt_templates is of role 'assistant'; current models take no answer begun for them, end with 'user'"
         )
 
 
-def _numbered(at: int, template: PromptTemplate) -> list[str | TemplateSlot]:
-    try:
-        return cut(template.content)
-    except ValueError as error:
-        raise ValueError(f"prompt_templates[{at}]: {error}") from None
+def fill_template(text: str, values: Mapping[str, str]) -> str:
+    """Return a template with its slots filled; braces in the values are literal."""
+    return "".join(part if isinstance(part, str) else values[part.name] for part in split_template(text))
 
 
-def filled(text: str, values: Mapping[str, str]) -> str:
-    """Return a template with its places filled; what is put in is not looked at."""
-    return "".join(part if isinstance(part, str) else values[part.name] for part in cut(text))
+MAX_ROLLOUTS = 25
 
-
-ROLLOUTS = 25
-
-Mode = Literal["XML_KEY", "CONSTRAINED_DECODING"]
+ParsingMode = Literal["XML_KEY", "CONSTRAINED_DECODING"]
 
 DEFAULT_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -162,18 +161,18 @@ DEFAULT_SCHEMA: dict[str, Any] = {
     },
     "required": ["label", "explanation"],
 }
-"""As in Docent."""
+"""The schema of a judge without one of its own, the same as Docent's."""
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 REASONING = ("reasoning", "thinking", "think", "scratchpad")
-"""Tags between which a model thinks: what stands there is no answer."""
+"""Names of the tags between which a model thinks: what stands there is no answer."""
 
-_CONTEXT = ("context_window", "uses_byok")
-"""What Docent's own page notes beside a model."""
+_DOCENT_NOTES = ("context_window", "uses_byok")
+"""Keys that Docent's own pages write beside a model, ignored here."""
 
 
-def default_templates(mode: Mode, key: str) -> tuple[PromptTemplate, ...]:
-    """Return the one message that is sent where a judge has no templates of its own."""
+def default_templates(mode: ParsingMode, key: str) -> tuple[PromptTemplate, ...]:
+    """Return the templates of a judge without its own: one message."""
     form = "constrained" if mode == "CONSTRAINED_DECODING" else "tagged"
     return (PromptTemplate(role="user", content=read_prompt_text(f"judge_{form}").replace("@key@", key)),)
 
@@ -182,26 +181,26 @@ class SchemaJudge(Strict):
     """A rubric in words, the schema of the answer, and how to ask."""
 
     id: Annotated[str, Field(max_length=200)] = ""
-    """Of the rubric; by default `rubric-` and the first digits of its sha256."""
+    """The rubric's id; by default `rubric-` and the first digits of its sha256."""
     version: Annotated[int, Field(ge=1)] = 1
     name: Sparse[Annotated[str, Field(max_length=200)] | None] = None
     rubric_text: str
     output_schema: dict[str, Any] = Field(default_factory=lambda: dict(DEFAULT_SCHEMA))
     prompt_templates: Items[PromptTemplate] | None = None
-    """The messages that are sent; one of ours by default."""
+    """The messages that are sent; by default one that gradeloop brings."""
     judge_model: ModelSpec | None = None
-    """By default the first of a table for which the worker has a key."""
-    output_parsing_mode: Mode = "XML_KEY"
+    """The model that judges; by default the first of a table for which the worker has a key."""
+    output_parsing_mode: ParsingMode = "XML_KEY"
     response_xml_key: str = "response"
     output_format: Literal["json", "yaml"] = "json"
-    """How the answer between the tags is written; Docent's newer rubrics say yaml."""
-    n_rollouts_per_input: Annotated[int, Field(ge=1, le=ROLLOUTS)] = 1
+    """The format of the answer between the tags; Docent's newer rubrics say yaml."""
+    n_rollouts_per_input: Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] = 1
     judge_variant: Literal["majority", "multi-reflect"] = "majority"
     rollout_type: Literal["single_turn"] = "single_turn"
     bad_citations: Literal["flag", "fail"] = Field(default="flag", exclude_if=lambda value: value == "flag")
-    """Whether an answer that cites what is not there is invalid."""
+    """Whether an answer with an unverified citation is only flagged, or invalid."""
     show_metadata: Sparse[bool] = False
-    """Whether the judge sees what is known about the run, which may hold the answer."""
+    """Whether the judge sees the run's metadata, which may hold the expected answer."""
 
     @model_validator(mode="before")
     @classmethod
@@ -214,11 +213,11 @@ class SchemaJudge(Strict):
     @field_validator("judge_model", mode="before")
     @classmethod
     def _reads_model(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return _docents(value) if isinstance(value, dict) and ("provider" in value or "model_name" in value) else value
+        return _docent_model(value) if isinstance(value, dict) and ("provider" in value or "model_name" in value) else value
 
     @field_validator("rubric_text")
     @classmethod
-    def _says_something(cls, value: str) -> str:
+    def _is_not_empty(cls, value: str) -> str:
         if not value.strip():
             raise ValueError("rubric_text is empty; say what the judge decides, and how")
         if (size := len(value.encode(errors="surrogatepass"))) > RUBRIC_BYTES:
@@ -232,7 +231,7 @@ class SchemaJudge(Strict):
         return value
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> "SchemaJudge":
+    def _is_consistent(self) -> "SchemaJudge":
         key, constrained = self.response_xml_key, self.output_parsing_mode == "CONSTRAINED_DECODING"
         if not _KEY.fullmatch(key):
             raise ValueError(f"response_xml_key is {clip(key)}; write a tag's name: a letter, then letters, digits, '_', '.', '-'")
@@ -244,28 +243,28 @@ class SchemaJudge(Strict):
 
     @property
     def templates(self) -> tuple[PromptTemplate, ...]:
-        """The messages that are sent, ours where it has none."""
+        """The templates of the messages that are sent."""
         return self.prompt_templates or default_templates(self.output_parsing_mode, self.response_xml_key)
 
     @property
     def constrained(self) -> bool:
-        """True where the provider keeps the schema."""
+        """Whether the provider enforces the schema."""
         return self.output_parsing_mode == "CONSTRAINED_DECODING"
 
     def sha256(self) -> str:
-        """Return the sha256 of all that decides how it judges, but for its id, version and name; what is written out equals a default."""
-        told = self.model_dump(mode="json", exclude={"id", "version", "name"}, exclude_none=True, exclude_defaults=True)
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        """Return the sha256 of all that decides how it judges, without id, version and name; a default written out changes nothing."""
+        deciding = self.model_dump(mode="json", exclude={"id", "version", "name"}, exclude_none=True, exclude_defaults=True)
+        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
 
     @property
     def rubric_id(self) -> str:
-        """Its id, or one made of its content."""
+        """The rubric's id, or one made of its content."""
         return self.id or f"rubric-{self.sha256()[:12]}"
 
 
-def _docents(value: dict[str, Any]) -> dict[str, Any]:
-    """Read Docent's `{provider, model_name, reasoning_effort?, served_providers?}` as a model of ours."""
-    known = ["provider", "model_name", "reasoning_effort", "served_providers", *_CONTEXT]
+def _docent_model(value: dict[str, Any]) -> dict[str, Any]:
+    """Turn Docent's `{provider, model_name, reasoning_effort?, served_providers?}` into a model spec."""
+    known = ["provider", "model_name", "reasoning_effort", "served_providers", *_DOCENT_NOTES]
     if unknown := next((key for key in value if key not in known), None):
         raise ValueError(f"unknown key {clip(str(unknown))}.{did_you_mean(str(unknown), known)}")
     for name in ("provider", "model_name"):
@@ -304,17 +303,17 @@ OUTPUT_SCHEMA: dict[str, Any] = {
     },
     "required": ["result", "criteria", "explanation"],
 }
-"""Of a judge with criteria; `score` is absent where the result is `failed`, and a row has what the rubric asks for beside it."""
+"""The schema of a criteria judge's output; `score` is absent for the result `failed`, and rows also have what the rubric asks for."""
 
 
 class CriteriaJudge(Strict):
-    """A rubric of criteria and who judges by it."""
+    """A rubric of criteria, and the grader that judges by it."""
 
     id: Annotated[str, Field(max_length=200)] = ""
     version: Annotated[int, Field(ge=1)] = 1
     rubric: Rubric
     grader: Grader | None = None
-    """As of a thread: model, system_prompt, tools, or a grader elsewhere."""
+    """The grader, as a thread has it: model, system_prompt and tools, or a remote grader."""
 
     @field_validator("rubric")
     @classmethod
@@ -338,13 +337,13 @@ class CriteriaJudge(Strict):
 
     @property
     def rubric_id(self) -> str:
-        """Its id, or one made of its content."""
+        """The rubric's id, or one made of its content."""
         return self.id or f"rubric-{self.sha256()[:12]}"
 
     @model_validator(mode="before")
     @classmethod
     def _from_rubric(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        """Take a bare rubric, as text, list or object."""
+        """Accept a bare rubric, as text, list or object."""
         if isinstance(value, dict) and ("rubric" in value or not {"criteria", "instructions"} & set(value)):
             return value
         return {"rubric": value} if isinstance(value, str | list | dict | Rubric) else value
@@ -353,11 +352,11 @@ class CriteriaJudge(Strict):
 JudgeConfig = SchemaJudge | CriteriaJudge
 
 
-def config_of(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any shape
-    """Read a judge of either kind, told apart by `rubric_text`.
+def parse_judge(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any shape
+    """Parse a judge of either kind; one with `rubric_text` or `output_schema` has a schema of its own.
 
     Raises:
-        InvalidRequest: It is none; the message names field, value and cure.
+        InvalidRequest: The value is no judge; the message names field, value and cure.
     """
     if isinstance(value, SchemaJudge | CriteriaJudge):
         return value
@@ -372,7 +371,7 @@ def config_of(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any sha
 
 
 JUDGE_PROMPT_VERSION = "1"
-"""Raised with every change of a text in `prompts/judge_*.md`."""
+"""The version of the texts in `prompts/judge_*.md`, raised with every change of one."""
 
 
 class JudgingRequest(Strict):
@@ -387,10 +386,10 @@ class JudgingRequest(Strict):
     @field_validator("judge", mode="before")
     @classmethod
     def _reads_judge(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return config_of(value)
+        return parse_judge(value)
 
     @model_validator(mode="after")
-    def _says_something(self) -> "JudgingRequest":
+    def _has_messages(self) -> "JudgingRequest":
         if isinstance(self.judge, CriteriaJudge) and not run_as_messages(self.run):
             raise ValueError(f"run: no message of {self.run.id!r} says anything; there is nothing to judge")
         return self
@@ -400,7 +399,8 @@ def parse_judging(raw: object) -> JudgingRequest:
     """Validate the workflow's raw argument.
 
     Raises:
-        InvalidRequest: With field, value and cure; RunTooLarge.
+        InvalidRequest: The argument is refused; the message names field, value and cure.
+        RunTooLarge: The run is too large even for external storage.
     """
     if not isinstance(raw, dict):
         raise InvalidRequest("the request is no object; send one JSON object with judge and run")
@@ -416,7 +416,7 @@ def refuse_large(run: AgentRun, *, stored: bool) -> None:
     """Raise RunTooLarge where a run does not fit into a history.
 
     Args:
-        run: The run.
+        run: The run, measured as JSON.
         stored: Whether large payloads are kept outside of Temporal.
     """
     size, most = len(run.json_bytes()), STORED_RUN_BYTES if stored else RUN_BYTES
@@ -428,22 +428,22 @@ def refuse_large(run: AgentRun, *, stored: bool) -> None:
 def judging_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0) -> str:
     """Return the id of a judgement: the same judge, run and repeat are one workflow, which is not paid for twice.
 
-    So are those that an earlier version of gradeloop judged, as long as its own words in the prompt were the same.
+    An earlier version of gradeloop gives the same id as long as its prompts have the same version.
     """
-    words = prompts.PROMPT_VERSION if isinstance(judge, CriteriaJudge) else JUDGE_PROMPT_VERSION
-    told = f"{judge.sha256()} {words} {run_sha256} {repeat}"
-    return f"judging-{hashlib.sha256(told.encode()).hexdigest()}"
+    prompt_version = prompts.PROMPT_VERSION if isinstance(judge, CriteriaJudge) else JUDGE_PROMPT_VERSION
+    identity = f"{judge.sha256()} {prompt_version} {run_sha256} {repeat}"
+    return f"judging-{hashlib.sha256(identity.encode()).hexdigest()}"
 
 
-WORKFLOW = "Judging"
+JUDGING_WORKFLOW = "Judging"
 
 UNAVAILABLE = "JudgeUnavailable"
-"""The type of the failure of a judgement that no judge could be had for; the same may be run again."""
+"""The type of failure of a judgement that got no judge's answer; the same may be run again."""
 
 
-@workflow.defn(name=WORKFLOW)
+@workflow.defn(name=JUDGING_WORKFLOW)
 class Judging:
-    """One judgement of one finished run. The worker's own class answers."""
+    """The door to one judgement of one finished run; a worker's own class implements it."""
 
     @workflow.run
     async def run(self, request: JudgingRequest) -> JudgeResult:
@@ -456,8 +456,8 @@ class Judging:
         raise NotImplementedError
 
 
-def usage_told(details: Sequence[object]) -> Usage:
-    """Return what a judgement has cost that failed as `JudgeUnavailable`, as the details of its failure tell."""
+def usage_of_failure(details: Sequence[object]) -> Usage:
+    """Return the usage in the details of a `JudgeUnavailable` failure."""
     first = details[0] if details else None
     try:
         return Usage.model_validate(first["usage"] if isinstance(first, dict) and "usage" in first else {})

@@ -1,4 +1,4 @@
-"""Prompts of judges with a schema of their own, and the blocks of a transcript that they cite."""
+"""Prompts of judges with a schema of their own, and the blocks of a run that they cite."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from gradeloop.contract.messages import Message
 from gradeloop.contract.transcript import AgentRun, RunMessage
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, elide, longest_shown, read_prompt_text, record_line
-from gradeloop.judges.contract import SchemaJudge, filled
+from gradeloop.judges.contract import SchemaJudge, fill_template
 from gradeloop.judges.schema import wants_citations
 
 
@@ -26,11 +26,11 @@ class Block:
 
     @property
     def label(self) -> str:
-        """How it is cited."""
+        """The name by which it is cited: `T0B3`."""
         return f"T{self.transcript}B{self.index}"
 
 
-def blocks(run: AgentRun) -> list[Block]:
+def blocks_of(run: AgentRun) -> list[Block]:
     """Return a block for each message of the run, in order."""
     return [
         Block(at, index, message.role, message.name, text_of(message))
@@ -40,59 +40,59 @@ def blocks(run: AgentRun) -> list[Block]:
 
 
 def text_of(message: RunMessage) -> str:
-    """Return all that a message says, as one text."""
-    return "\n".join(_parts(message))
-
-
-def _parts(message: RunMessage) -> Iterator[str]:
-    if message.reasoning:
-        yield f"<reasoning>\n{message.reasoning}\n</reasoning>"
+    """Return a message's reasoning, content and tool calls as one text."""
+    parts = [f"<reasoning>\n{message.reasoning}\n</reasoning>"] if message.reasoning else []
     if message.content or not (message.reasoning or message.tool_calls):
-        yield message.content
+        parts.append(message.content)
     for call in message.tool_calls:
         arguments = call.invalid if call.invalid is not None else json.dumps(call.arguments, ensure_ascii=False)
-        yield f"<tool call>\n{call.name} {arguments}\n</tool call>"
+        parts.append(f"<tool call>\n{call.name} {arguments}\n</tool call>")
+    return "\n".join(parts)
 
 
-def rendered(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int = TRANSCRIPT_BUDGET) -> str:
-    """Return the run as lines between two that carry the random code; over `budget` characters, the longest blocks are cut in the middle.
+def render_run(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int = TRANSCRIPT_BUDGET) -> str:
+    """Render a run as JSON lines between two that carry the random code; over `budget` characters, the longest blocks lose their middle.
 
     Args:
-        run: What is shown.
+        run: The run.
         nonce: The judgement's random code, which no content can hold.
-        metadata: Whether what is known about the run is shown too.
+        metadata: Whether the run's metadata is shown too.
         budget: Characters of text shown in all.
     """
-    shown = blocks(run)
-    cap = longest_shown([len(each.text) for each in shown], budget)
-    lines = list(_lines(run, shown, cap, metadata=metadata))
-    return "\n".join([f"=== agent run {nonce} ===", *(record_line(each, nonce) for each in lines), f"=== end of agent run {nonce} ==="])
+    records = (record_line(record, nonce) for record in _records(run, budget, metadata=metadata))
+    return "\n".join([f"=== agent run {nonce} ===", *records, f"=== end of agent run {nonce} ==="])
 
 
 def is_cut(run: AgentRun, budget: int = TRANSCRIPT_BUDGET) -> bool:
-    """True where a judge is not shown all of the run."""
-    return sum(len(block.text) for block in blocks(run)) > budget
+    """Return whether a run is too long for a judge to be shown all of it."""
+    return sum(len(block.text) for block in blocks_of(run)) > budget
 
 
-def _lines(run: AgentRun, shown: Sequence[Block], cap: int, *, metadata: bool) -> Iterator[dict[str, object]]:
+def _records(run: AgentRun, budget: int, *, metadata: bool) -> Iterator[dict[str, object]]:
+    shown = blocks_of(run)
+    cap = longest_shown([len(block.text) for block in shown], budget)
     if metadata and run.metadata:
         yield {"metadata": "R0M", "value": run.metadata}
     for at, transcript in enumerate(run.transcripts):
         yield {"transcript": f"T{at}", "name": transcript.name or transcript.id, "messages": len(transcript.messages)}
         if metadata and transcript.metadata:
             yield {"metadata": f"T{at}M", "value": transcript.metadata}
-        for block in (each for each in shown if each.transcript == at):
-            named = {"name": block.name} if block.name else {}
-            yield {"block": block.label, "role": block.role, **named, "text": elide(block.text, cap)}
-            known = transcript.messages[block.index].metadata
-            if metadata and known:
-                yield {"metadata": f"{block.label}M", "value": known}
+        for block in (block for block in shown if block.transcript == at):
+            name = {"name": block.name} if block.name else {}
+            yield {"block": block.label, "role": block.role, **name, "text": elide(block.text, cap)}
+            message_metadata = transcript.messages[block.index].metadata
+            if metadata and message_metadata:
+                yield {"metadata": f"{block.label}M", "value": message_metadata}
 
 
 REFLECTED_CHARACTERS = 60_000
-"""Of all answers that a reflection is shown; longer ones are shown without their long texts."""
+"""The size, all answers together, up to which a reflection is shown them whole; beyond, their long texts are cut."""
 
 LONG_TEXT = 400
+"""Characters that are left of a text that is cut."""
+
+SHOWN_ITEMS = 50
+"""Items that are left of a list that is cut."""
 
 _TEXTS = {
     name: read_prompt_text(f"judge_{name}")
@@ -108,59 +108,56 @@ class JudgePrompt:
     messages: tuple[Message, ...]
 
 
-def judge_prompt(judge: SchemaJudge, run: AgentRun, nonce: str, *, budget: int = TRANSCRIPT_BUDGET) -> JudgePrompt:
-    """Return what a judge is sent about a run; equal input gives equal bytes.
+def build_judge_prompt(judge: SchemaJudge, run: AgentRun, nonce: str, *, budget: int = TRANSCRIPT_BUDGET) -> JudgePrompt:
+    """Build what a judge is sent about a run; equal input gives equal bytes.
 
     Args:
-        judge: Its rubric, schema and templates.
-        run: What is judged.
+        judge: The judge, with its rubric, schema and templates.
+        run: The run that is judged.
         nonce: The judgement's random code.
         budget: Characters of the run shown in all.
     """
     values = {
         "rubric": judge.rubric_text,
-        "agent_run": rendered(run, nonce, metadata=judge.show_metadata, budget=budget),
+        "agent_run": render_run(run, nonce, metadata=judge.show_metadata, budget=budget),
         "output_schema": json.dumps(judge.output_schema, indent=2, ensure_ascii=False),
         "output_format_instructions": _TEXTS[f"form_{judge.output_format}"],
     }
-    told = [(template.role, filled(template.content, values)) for template in judge.templates]
+    filled = [(template.role, fill_template(template.content, values)) for template in judge.templates]
     if wants_citations(judge.output_schema):
-        role, text = told[-1]
-        told[-1] = (role, f"{text}\n\n{_citing(judge)}")
-    system = [text for role, text in told if role == "system"]
-    said = [Message(role="user" if role == "user" else "assistant", content=text) for role, text in told if role != "system"]
-    if not said:  # a provider is asked by a user: where there is only a system prompt, it is the question
-        said, system = [Message(role="user", content="\n\n".join(system))], []
-    return JudgePrompt("\n\n".join([*system, _TEXTS["boundary"]]), tuple(said))
+        role, text = filled[-1]
+        metadata_rule = f"{_TEXTS['citations_metadata']}\n- " if judge.show_metadata else ""
+        filled[-1] = (role, f"{text}\n\n{_TEXTS['citations'].format(metadata=metadata_rule)}")
+    system = [text for role, text in filled if role == "system"]
+    messages = [Message(role="user" if role == "user" else "assistant", content=text) for role, text in filled if role != "system"]
+    if not messages:  # a provider is asked by a user: where there is only a system prompt, it is the question
+        messages, system = [Message(role="user", content="\n\n".join(system))], []
+    return JudgePrompt("\n\n".join([*system, _TEXTS["boundary"]]), tuple(messages))
 
 
-def _citing(judge: SchemaJudge) -> str:
-    more = f"{_TEXTS['citations_metadata']}\n- " if judge.show_metadata else ""
-    return _TEXTS["citations"].format(metadata=more)
-
-
-def _tags(judge: SchemaJudge) -> str:
-    key = judge.response_xml_key
-    return "" if judge.constrained else f": once, between <{key}> and </{key}>"
-
-
-def repair(judge: SchemaJudge, problems: Sequence[str]) -> Message:
-    """Return the request for a valid answer, with what was wrong in the validator's own words."""
+def repair_message(judge: SchemaJudge, problems: Sequence[str]) -> Message:
+    """Build the message that asks for a valid answer, with the problems in the validator's own words."""
     return Message(role="user", content=_TEXTS["repair"].format(problems="; ".join(problems), tags=_tags(judge)))
 
 
-def reflection(judge: SchemaJudge, answers: Sequence[dict[str, JsonValue]], nonce: str) -> Message:
-    """Return the request to weigh several answers to the same question."""
+def reflection_message(judge: SchemaJudge, answers: Sequence[dict[str, JsonValue]], nonce: str) -> Message:
+    """Build the message that asks to weigh several answers to the same question."""
     whole = sum(len(json.dumps(answer)) for answer in answers) <= REFLECTED_CHARACTERS
-    shown = [record_line({"answer": at + 1, "output": each if whole else _brief(each)}, nonce) for at, each in enumerate(answers)]
+    shown = [record_line({"answer": at + 1, "output": answer if whole else _shortened(answer)}, nonce) for at, answer in enumerate(answers)]
     fenced = "\n".join([f"=== answers {nonce} ===", *shown, f"=== end of answers {nonce} ==="])
     return Message(role="user", content=_TEXTS["reflect"].format(count=len(answers), answers=fenced, tags=_tags(judge)))
 
 
-def _brief(value: JsonValue) -> JsonValue:
-    """Return a value with its long texts cut."""
+def _tags(judge: SchemaJudge) -> str:
+    """Return where the answer is to stand, as the end of a sentence."""
+    key = judge.response_xml_key
+    return "" if judge.constrained else f": once, between <{key}> and </{key}>"
+
+
+def _shortened(value: JsonValue) -> JsonValue:
+    """Return a value with its long texts and lists cut."""
     if isinstance(value, dict):
-        return {key: _brief(each) for key, each in value.items()}
+        return {key: _shortened(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_brief(each) for each in value[:50]]
+        return [_shortened(item) for item in value[:SHOWN_ITEMS]]
     return f"{value[:LONG_TEXT]}…" if isinstance(value, str) and len(value) > LONG_TEXT else value

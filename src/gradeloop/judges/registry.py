@@ -1,32 +1,32 @@
-"""The registry: rubrics by collection and id, each with its versions; what is unchanged is no new version."""
+"""The registry of rubrics by collection, id and version, and the judgements that the store keeps."""
 
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy.exc import IntegrityError
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import JudgeConfig, JudgeResult, config_of
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.text import clip, did_you_mean
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection, RowMapping
-
-
 NAME_CHARACTERS = 200
+
 TRIES = 5
-"""For a version that somebody else adds at the same time."""
+"""How often a new version is numbered anew because another process has just added one."""
 
 
 class RegisteredRubric(Strict):
-    """A rubric in a list."""
+    """A rubric in a collection's list."""
 
     rubric_id: str
     version: int
-    """The newest."""
+    """The newest version."""
     sha256: str
     kind: str
     """`criteria` or `schema`."""
@@ -34,16 +34,16 @@ class RegisteredRubric(Strict):
 
 
 class Registry:
-    """Rubrics and judgements in a store."""
+    """Rubrics and judgements in a store; a rubric that is unchanged gets no new version."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def open(self) -> None:
-        """Open the store now rather than when something is to be kept.
+        """Open the store now rather than at the first write.
 
         Raises:
-            StoreUnavailable: It cannot be reached, or is not one of ours.
+            StoreUnavailable: The store cannot be reached, or is no store of gradeloop.
         """
         await self._store.read(lambda _: None)
 
@@ -51,54 +51,48 @@ class Registry:
         """Register a rubric as version 1 and return it; its own `id` names it, or one made of its content.
 
         Raises:
-            InvalidRequest: The rubric is refused, or one of that id is there with another content.
+            InvalidRequest: The rubric is refused, or the collection has another one with that id.
         """
-        judge = _read(rubric)
+        judge = _parse(rubric)
         named = judge.model_copy(update={"id": judge.rubric_id, "version": 1})
         _refuse_name(collection, "collection")
-        held = await self._versions(collection, named.id)
-        if held and held[0]["sha256"] != named.sha256():
+        rows = await self._version_rows(collection, named.id)
+        if rows and rows[0]["sha256"] != named.sha256():
             raise InvalidRequest(f"the rubric {named.id!r} exists in {collection!r} already; add a version, or choose another id")
-        if not held and not await self._insert(collection, named):
-            return await self.create_rubric(collection, named)  # somebody else was faster, perhaps with another content
+        if not rows and not await self._insert(collection, named):
+            return await self.create_rubric(collection, named)  # another process was faster, perhaps with another content
         return named
 
     async def add_version(self, collection: str, rubric_id: str, rubric: JudgeConfig | Mapping[str, Any] | str) -> JudgeConfig:
-        """Register a rubric's next version and return it; one that is unchanged since any version returns that one.
+        """Register a rubric's next version and return it; content that equals any version returns that version.
 
         Raises:
-            InvalidRequest: The rubric is refused, or there is none of that id.
+            InvalidRequest: The rubric is refused, or the collection has none with that id.
         """
-        judge = _read(rubric)
+        judge = _parse(rubric)
         for _ in range(TRIES):
-            held = await self._versions(collection, rubric_id)
-            if not held:
-                raise await self._unknown(collection, rubric_id)
-            if same := next((row for row in held if row["sha256"] == judge.sha256()), None):
+            rows = await self._require_versions(collection, rubric_id)
+            if same := next((row for row in rows if row["sha256"] == judge.sha256()), None):
                 return _judge_of(same)
-            following = judge.model_copy(update={"id": rubric_id, "version": held[-1]["version"] + 1})
-            if await self._insert(collection, following):
-                return following
+            new = judge.model_copy(update={"id": rubric_id, "version": rows[-1]["version"] + 1})
+            if await self._insert(collection, new):
+                return new
         raise InvalidRequest(f"others keep adding versions to {collection}/{rubric_id}; try again")
 
     async def get_rubric(self, collection: str, rubric_id: str, version: int | None = None) -> JudgeConfig:
         """Return a version of a rubric, the newest by default.
 
         Raises:
-            InvalidRequest: There is none.
+            InvalidRequest: The collection has no such rubric, or the rubric no such version.
         """
-        held = await self._versions(collection, rubric_id)
-        if not held:
-            raise await self._unknown(collection, rubric_id)
-        found = held[-1] if version is None else next((row for row in held if row["version"] == version), None)
-        if found is None:
-            raise InvalidRequest(f"{collection}/{rubric_id} has no version {version}; it has 1 to {held[-1]['version']}")
-        return _judge_of(found)
+        rows = await self._require_versions(collection, rubric_id)
+        row = rows[-1] if version is None else next((row for row in rows if row["version"] == version), None)
+        if row is None:
+            raise InvalidRequest(f"{collection}/{rubric_id} has no version {version}; it has 1 to {rows[-1]['version']}")
+        return _judge_of(row)
 
     async def list_rubrics(self, collection: str) -> list[RegisteredRubric]:
         """Return the rubrics of a collection, each with its newest version, by id."""
-        from sqlalchemy import select
-
         rubrics, versions = table("rubrics"), table("rubric_versions")
         newest = (
             select(versions)
@@ -118,11 +112,11 @@ class Registry:
             for row in rows
         ]
 
-    async def keep(self, judge: JudgeConfig, results: list[tuple[JudgeResult, int]]) -> None:
-        """Write judgements down, each with the repeat that it is; one that is there is replaced."""
+    async def save(self, judge: JudgeConfig, results: list[tuple[JudgeResult, int]]) -> None:
+        """Store judgements, each with its repeat; one that is stored already is replaced."""
         judgements, sha256 = table("judgements"), judge.sha256()
 
-        def write(connection: "Connection") -> None:
+        def write(connection: Connection) -> None:
             for result, repeat in results:
                 row = {"judge_sha256": sha256, "agent_run_id": result.agent_run_id, "repeat": repeat, "result_type": result.result_type}
                 connection.execute(judgements.delete().where(judgements.c.id == result.id))
@@ -131,35 +125,38 @@ class Registry:
         await self._store.write(write)
 
     async def judgements(self, judge: JudgeConfig) -> list[JudgeResult]:
-        """Return what was written down of a judge's results, by run and repeat."""
-        from sqlalchemy import select
-
+        """Return a judge's stored results, by run and repeat."""
         rows = table("judgements")
-        asked = select(rows.c.result).where(rows.c.judge_sha256 == judge.sha256()).order_by(rows.c.agent_run_id, rows.c.repeat)
-        found = await self._store.read(lambda connection: list(connection.execute(asked).scalars()))
-        return [JudgeResult.model_validate_json(each) for each in found]
+        query = select(rows.c.result).where(rows.c.judge_sha256 == judge.sha256()).order_by(rows.c.agent_run_id, rows.c.repeat)
+        results = await self._store.read(lambda connection: list(connection.execute(query).scalars()))
+        return [JudgeResult.model_validate_json(result) for result in results]
 
-    async def _versions(self, collection: str, rubric_id: str) -> "list[RowMapping]":
-        from sqlalchemy import select
-
+    async def _version_rows(self, collection: str, rubric_id: str) -> list[RowMapping]:
+        """Return the rows of a rubric's versions, oldest first."""
         rows = table("rubric_versions")
-        asked = select(rows).where(rows.c.collection == collection, rows.c.rubric_id == rubric_id).order_by(rows.c.version)
-        return await self._store.read(lambda connection: list(connection.execute(asked).mappings()))
+        query = select(rows).where(rows.c.collection == collection, rows.c.rubric_id == rubric_id).order_by(rows.c.version)
+        return await self._store.read(lambda connection: list(connection.execute(query).mappings()))
+
+    async def _require_versions(self, collection: str, rubric_id: str) -> list[RowMapping]:
+        """Return at least one row, or raise InvalidRequest."""
+        if rows := await self._version_rows(collection, rubric_id):
+            return rows
+        known = [rubric.rubric_id for rubric in await self.list_rubrics(collection)]
+        hint = did_you_mean(rubric_id, known) if known else " It has none yet."
+        raise InvalidRequest(f"there is no rubric {clip(rubric_id)} in the collection {clip(collection)}.{hint}")
 
     async def _insert(self, collection: str, judge: JudgeConfig) -> bool:
-        """Write a version down; False where somebody else has written that number in the meantime."""
-        from sqlalchemy.exc import IntegrityError
-
+        """Store a version; False if another process has stored that number in the meantime."""
         rubrics, versions = table("rubrics"), table("rubric_versions")
         place = {"collection": collection, "rubric_id": judge.id}
 
-        def write(connection: "Connection") -> None:
+        def write(connection: Connection) -> None:
             if judge.version == 1:
                 connection.execute(rubrics.insert().values(latest=1, **place))
-            told = judge.model_dump_json(exclude_none=True)
-            connection.execute(versions.insert().values(version=judge.version, sha256=judge.sha256(), judge=told, **place))
-            mine = (rubrics.c.collection == collection) & (rubrics.c.rubric_id == judge.id)
-            connection.execute(rubrics.update().where(mine).values(latest=judge.version))
+            judge_json = judge.model_dump_json(exclude_none=True)
+            connection.execute(versions.insert().values(version=judge.version, sha256=judge.sha256(), judge=judge_json, **place))
+            this_rubric = (rubrics.c.collection == collection) & (rubrics.c.rubric_id == judge.id)
+            connection.execute(rubrics.update().where(this_rubric).values(latest=judge.version))
 
         try:
             await self._store.write(write)
@@ -167,14 +164,9 @@ class Registry:
             return False
         return True
 
-    async def _unknown(self, collection: str, rubric_id: str) -> InvalidRequest:
-        known = [rubric.rubric_id for rubric in await self.list_rubrics(collection)]
-        hint = did_you_mean(rubric_id, known) if known else " It has none yet."
-        return InvalidRequest(f"there is no rubric {clip(rubric_id)} in the collection {clip(collection)}.{hint}")
 
-
-def _read(rubric: JudgeConfig | Mapping[str, Any] | str) -> JudgeConfig:
-    judge = config_of(dict(rubric) if isinstance(rubric, Mapping) else rubric)
+def _parse(rubric: JudgeConfig | Mapping[str, Any] | str) -> JudgeConfig:
+    judge = parse_judge(dict(rubric) if isinstance(rubric, Mapping) else rubric)
     _refuse_name(judge.rubric_id, "id")
     return judge
 
@@ -184,5 +176,5 @@ def _refuse_name(name: str, what: str) -> None:
         raise InvalidRequest(f"{what} {clip(name)} is no name; 1 to {NAME_CHARACTERS} characters, without '/' and '@'")
 
 
-def _judge_of(row: "RowMapping") -> JudgeConfig:
-    return config_of(json.loads(row["judge"]))
+def _judge_of(row: RowMapping) -> JudgeConfig:
+    return parse_judge(json.loads(row["judge"]))

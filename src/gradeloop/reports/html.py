@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
-from gradeloop.files.output import PAGE, replacing, writable
+from gradeloop.files.output import PAGE, replacing, resolve_writable
 from gradeloop.text import counted, money, percent
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ MEGABYTE = 1_000_000
 def checked_page(path: Path | None) -> None:
     """Refuse an output path that is no page, or cannot be written, before anything is read."""
     if path is not None:
-        writable(path, (PAGE,))
+        resolve_writable(path, (PAGE,))
 
 
 def write_page(path: Path, page: str) -> str:

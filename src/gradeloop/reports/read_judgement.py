@@ -17,10 +17,10 @@ from gradeloop.contract.transcript import AgentRun, draft_index, run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import status_of
 from gradeloop.judges.answers import Citation
-from gradeloop.judges.contract import WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge, config_of
-from gradeloop.judges.prompt import blocks
+from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge, parse_judge
+from gradeloop.judges.prompt import blocks_of
 from gradeloop.judges.registry import Registry
-from gradeloop.judges.sources import judge_named
+from gradeloop.judges.sources import load_judge
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
 from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence, Verdict
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, read_start_request, read_tool_calls
@@ -94,7 +94,7 @@ async def _first_event(temporal: Client, name: str) -> HistoryEvent | None:
     try:
         async for event in temporal.get_workflow_handle(name).fetch_history_events(page_size=1):
             kind = event.workflow_execution_started_event_attributes.workflow_type.name
-            return event if kind == WORKFLOW else None
+            return event if kind == JUDGING_WORKFLOW else None
     except RPCError as error:
         if error.status not in GONE:
             raise error_of_rpc(error, name) from None
@@ -110,7 +110,7 @@ def _run(value: JsonValue) -> AgentRun | None:
 
 def _judge(value: JsonValue) -> JudgeConfig | None:
     try:
-        return config_of(value)
+        return parse_judge(value)
     except InvalidRequest:  # of another version
         return None
 
@@ -136,7 +136,7 @@ async def read_stored_judgements(name: str) -> StoredJudgements:
     store = own_store()
     try:
         registry = Registry(store)
-        judge = await judge_named(name, registry)
+        judge = await load_judge(name, registry)
         results = await registry.judgements(judge)
     finally:
         store.close()
@@ -274,7 +274,7 @@ def _draft(result: JudgeResult, log: list[Message]) -> int:
 
 def _by_schema(judgement: _Judgement) -> RunReport:
     result = judgement.result
-    shown = blocks(judgement.run) if judgement.run else ()
+    shown = blocks_of(judgement.run) if judgement.run else ()
     passages = tuple(Passage(label=block.label, role=block.role, name=block.name, text=block.text) for block in shown)
     metadata = {key: value for key, value in result.result_metadata.items() if key != CITATIONS}
     reason = result.result_metadata.get("reason") if result.failed else None

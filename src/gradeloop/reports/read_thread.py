@@ -117,13 +117,7 @@ class ThreadRecord:
 
 
 async def read_thread_record(reader: GradingClient, thread_id: str) -> ThreadRecord:
-    """Read a thread.
-
-    Raises:
-        ThreadNotFound: There is none of that id.
-        ServerUnreachable: The server does not answer, or no worker does.
-        InvalidRequest: The thread was refused when it was started.
-    """
+    """Read a thread."""
     described = await ThreadHandle(reader.temporal, thread_id, TASK_QUEUE).describe()
     state = await reader.state(thread_id)
     result = await reader.last_result(thread_id)
@@ -255,9 +249,6 @@ async def read_tool_calls(temporal: Client, workflow_id: str) -> tuple[list[Tool
     Args:
         temporal: Connected as the worker is, so that it reads what the worker wrote.
         workflow_id: The id of a thread, or of a judgement.
-
-    Raises:
-        ServerUnreachable: The server does not answer.
     """
     histories = await read_histories(temporal, workflow_id)
     reader = _ToolCallReader(temporal, workflow_id)
@@ -292,11 +283,7 @@ class Histories:
 
 
 async def read_histories(temporal: Client, workflow_id: str) -> Histories:
-    """Read the histories of a workflow's last run and of those that it continues.
-
-    Raises:
-        ServerUnreachable: The server does not answer.
-    """
+    """Read the histories of a workflow's last run and of those that it continues."""
     runs: list[RunHistory] = []
     seen: set[str] = set()
     try:

@@ -15,9 +15,9 @@ from gradeloop.calibration.agreement import read_results
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import LATEST, threads
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
-from gradeloop.judges.client import reference
+from gradeloop.judges.client import parse_reference
 from gradeloop.judges.contract import JudgeResult
-from gradeloop.judges.sources import runs_named
+from gradeloop.judges.sources import load_runs
 from gradeloop.reports.read_batch import batch_page, batch_report, report_of_file, threads_of
 from gradeloop.reports.read_judgement import judgement_page, read_judgement_reports, read_stored_judgements
 from gradeloop.reports.read_thread import read_thread_report
@@ -61,7 +61,7 @@ async def _kind_of(name: str) -> Kind:
         return "batch"
     if await _is_thread(name):
         return "thread"
-    if reference(name) is not None:
+    if parse_reference(name) is not None:
         return "judgements"
     message = f"{clip(name)} is not a file, a batch in the store, a thread on the server, or a registered judge"
     raise InvalidRequest(f"{message}; `gradeloop batches list` and `gradeloop list` list what exists")
@@ -75,7 +75,7 @@ async def _judgements_page(name: str, runs: Sequence[str]) -> str:
     else:
         stored = await read_stored_judgements(name)
         title, results = stored.name, stored.results
-    known = {run.id: run for run in await runs_named(runs, None)} if runs else {}
+    known = {run.id: run for run in await load_runs(runs, None)} if runs else {}
     temporal = None if all(result.agent_run_id in known for result in results) else await _connect_if_up()
     reports = await read_judgement_reports(results, known, temporal)
     return judgement_page(title, reports, {"judge": title, "judgements": f"{len(results):,}"})
@@ -123,7 +123,7 @@ async def _is_thread(name: str) -> bool:
     try:
         await GradingClient(await connect(await find())).task_queue_of(name)
     except ServerUnreachable:
-        if reference(name) is None:
+        if parse_reference(name) is None:
             raise
         return False
     except GradeloopError:

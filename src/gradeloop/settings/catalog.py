@@ -16,27 +16,27 @@ from gradeloop.errors import InvalidRequest, explain
 
 
 class Capability(Strict):
-    """What a family of models takes; the defaults are the safe path."""
+    """What a family of models takes; the defaults ask for nothing that a model may refuse."""
 
     temperature: bool = False
     """Whether it takes a temperature."""
     seed: bool = False
     efforts: tuple[Effort, ...] = ()
-    """The values of reasoning_effort that it takes."""
+    """The values of `reasoning_effort` that it takes."""
     thinking: tuple[Literal["adaptive", "budget", "disabled"], ...] = ()
-    """The settings of thinking that it takes."""
+    """The settings of `thinking` that it takes."""
     answer: Literal["schema", "tagged"] = "tagged"
-    """Whether its API keeps a JSON Schema, or the answer stands between tags of the call's own."""
+    """Whether its API enforces a JSON Schema, or the answer stands between tags of the call's own."""
     schema_with_tools: bool = False
     """Whether one request may have tools and a schema."""
     stream: bool = False
     """Whether its replies are streamed."""
     max_output: int | None = None
-    """Tokens of the longest completion; None where nobody said."""
+    """Tokens of the longest completion; None where it is unknown."""
 
 
 class Family(Capability):
-    """Models of one provider whose names match."""
+    """What the models of one provider take whose names match."""
 
     provider: str
     models: str
@@ -44,31 +44,31 @@ class Family(Capability):
 
 
 class Catalogue(Strict):
-    """The table."""
+    """The dated table of what models take."""
 
     as_of: str
     families: tuple[Family, ...]
 
 
 @cache
-def catalogue() -> Catalogue:
-    """Return the table, read once."""
+def load_catalogue() -> Catalogue:
+    """Load the table that is shipped, once."""
     text = (files("gradeloop.settings") / "capabilities.toml").read_text(encoding="utf-8")
     return Catalogue.model_validate(tomllib.loads(text))
 
 
-def capability(spec: ModelSpec) -> Capability:
-    """Return what a model takes: its family's, the first that matches; what the request itself says of the schema counts more."""
-    found = _family(spec.provider, spec.model)
+def capability_of(spec: ModelSpec) -> Capability:
+    """Return what a model takes, by the first family that matches; the request's own `structured_output` overrides the family's answer."""
+    family = _family(spec.provider, spec.model)
     if spec.config.structured_output is None:
-        return found
-    return found.model_copy(update={"answer": "schema" if spec.config.structured_output else "tagged"})
+        return family
+    return family.model_copy(update={"answer": "schema" if spec.config.structured_output else "tagged"})
 
 
 @cache
 def _family(provider: str, model: str) -> Capability:
-    fits = (family for family in catalogue().families if family.provider == provider and re.fullmatch(family.models, model))
-    return next(fits, Capability())
+    families = (family for family in load_catalogue().families if family.provider == provider and re.fullmatch(family.models, model))
+    return next(families, Capability())
 
 
 MILLION = 1_000_000
@@ -77,13 +77,13 @@ Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Price(Strict):
-    """US dollars per million tokens."""
+    """The price of a family of models, in US dollars per million tokens."""
 
     provider: str
     models: str
     """A regular expression for the whole name."""
     over: int = 0
-    """The prompt's tokens above which this row counts."""
+    """The prompt's tokens above which this row applies."""
     input: Dollars
     cached: Dollars | None = None
     cache_written: Dollars | None = None
@@ -99,7 +99,7 @@ class Price(Strict):
         return value
 
     def cost(self, usage: Usage) -> float:
-        """Return what the tokens cost."""
+        """Return what the tokens cost in US dollars."""
         fresh = max(usage.input - usage.cached - usage.cache_written, 0)
         cached = self.input if self.cached is None else self.cached
         written = self.input if self.cache_written is None else self.cache_written
@@ -108,51 +108,47 @@ class Price(Strict):
 
 
 class PriceTable(Strict):
-    """Rows, of which the first that fits counts."""
+    """A dated table of prices; the first row that fits a model applies."""
 
     as_of: str
     prices: tuple[Price, ...]
 
     def cost(self, spec: ModelSpec, usage: Usage) -> float | None:
-        """Return what one call cost in US dollars; None where the model's price is not known."""
+        """Return what one call cost in US dollars; None where the model's price is unknown."""
         provider, model = spec.provider, spec.model
         rows = [row for row in self.prices if row.provider == provider and re.fullmatch(row.models, model)]
-        first = next((row for row in rows if _reached(row, usage)), None)
-        if first is None:
+        reached = [row for row in rows if row.over == 0 or usage.input > row.over]
+        if not reached:
             return None
-        tiers = [row for row in rows if row.models == first.models and _reached(row, usage)]
+        tiers = [row for row in reached if row.models == reached[0].models]
         return max(tiers, key=lambda row: row.over).cost(usage)
 
 
-def _reached(row: Price, usage: Usage) -> bool:
-    return row.over == 0 or usage.input > row.over
-
-
 class OwnPrices(Strict):
-    """A user's own table."""
+    """A user's own rows of prices."""
 
     prices: tuple[Price, ...]
 
 
 @cache
-def known_prices() -> PriceTable:
-    """Return the table that is shipped, read once."""
+def load_shipped_prices() -> PriceTable:
+    """Load the prices that are shipped, once."""
     return PriceTable.model_validate(tomllib.loads((files("gradeloop.settings") / "prices.toml").read_text(encoding="utf-8")))
 
 
-def prices(own: Path | None) -> PriceTable:
-    """Return the shipped table, a user's rows before its own.
+def load_prices(own: Path | None) -> PriceTable:
+    """Load the shipped prices, with a user's own rows before them.
 
     Raises:
-        InvalidRequest: The file is no such table; the message names file, row and field.
+        InvalidRequest: The user's file is no such table; the message names file, row and field.
     """
     if own is None:
-        return known_prices()
+        return load_shipped_prices()
     try:
         rows = OwnPrices.model_validate(tomllib.loads(own.read_text(encoding="utf-8"))).prices
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidRequest(f"GRADELOOP_PRICES: {str(own)!r} is no readable TOML file: {error}") from None
     except ValidationError as error:
         raise InvalidRequest(f"GRADELOOP_PRICES: {str(own)!r}: {explain(error)}") from None
-    shipped = known_prices()
+    shipped = load_shipped_prices()
     return PriceTable(as_of=shipped.as_of, prices=(*rows, *shipped.prices))

@@ -1,4 +1,4 @@
-"""Which model is used when none is named, and which ones a worker with this environment cannot serve."""
+"""The model that is used when none is named, and the models that a worker with this environment cannot serve."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ GITHUB_URL = "https://models.github.ai/inference"
 
 
 class DefaultRule(NamedTuple):
-    """A row of the table: with all of its variables set, its model is the default."""
+    """A rule for the default model: it applies when all of its variables are set."""
 
     variables: tuple[str, ...]
     model: str
@@ -36,7 +36,7 @@ DEFAULTS: tuple[DefaultRule, ...] = (
     ),
     DefaultRule(("OPENROUTER_API_KEY",), "openrouter:anthropic/claude-haiku-4.5"),
 )
-"""Tried in order. Every CI has a GITHUB_TOKEN, so GitHub Models come after whatever somebody set on purpose but two."""
+"""Tried in order. Every CI has a GITHUB_TOKEN, so GitHub Models come after most keys that are set on purpose."""
 
 KEYS = {
     "anthropic": ("ANTHROPIC_API_KEY",),
@@ -44,29 +44,29 @@ KEYS = {
     "google_genai": ("GEMINI_API_KEY", "GOOGLE_API_KEY", "PALM_API_KEY", "GOOGLE_CLOUD_PROJECT"),
     "openrouter": ("OPENROUTER_API_KEY",),
 }
-"""The variables of each provider that needs a key; one of them is enough."""
+"""The key variables of each provider that needs one of them."""
 
 
 @dataclass(frozen=True)
 class DefaultModel:
-    """A model, and the variable that decided."""
+    """The default model, and the variable that made it so."""
 
     spec: ModelSpec
     variable: str
 
 
 def default_model(environ: Mapping[str, str]) -> DefaultModel | None:
-    """Return the first model for which a key is set; None without any."""
-    for row in DEFAULTS:
-        values = {name: environ.get(name, "").strip() for name in row.variables}
+    """Return the model of the first rule that applies; None if no provider's key is set."""
+    for rule in DEFAULTS:
+        values = {name: environ.get(name, "").strip() for name in rule.variables}
         if all(values.values()) and values.get("GOOGLE_GENAI_USE_VERTEXAI", "true").lower() in {"1", "true"}:
-            base_url = f"{values['AZURE_OPENAI_ENDPOINT'].rstrip('/')}/openai/v1" if row.base_url == "" else row.base_url
-            spec = ModelSpec(id=row.model.format(**values), config=ModelConfig(base_url=base_url))
-            return DefaultModel(spec, row.variables[0])
+            base_url = f"{values['AZURE_OPENAI_ENDPOINT'].rstrip('/')}/openai/v1" if rule.base_url == "" else rule.base_url
+            spec = ModelSpec(id=rule.model.format(**values), config=ModelConfig(base_url=base_url))
+            return DefaultModel(spec, rule.variables[0])
     return None
 
 
-def named_default(environ: Mapping[str, str], role: str) -> DefaultModel:
+def require_default_model(environ: Mapping[str, str], role: str) -> DefaultModel:
     """Return the default model for a role of the command line.
 
     Raises:
@@ -74,22 +74,21 @@ def named_default(environ: Mapping[str, str], role: str) -> DefaultModel:
     """
     if found := default_model(environ):
         return found
-    names = ", ".join(dict.fromkeys(row.variables[0] for row in DEFAULTS))
+    names = ", ".join(dict.fromkeys(rule.variables[0] for rule in DEFAULTS))
     flag = "--grader" if role == "grader" else "--model"
     raise InvalidRequest(f"{role}.model is missing and no provider key is set; name a model with {flag}, or set one of {names}")
 
 
 def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scripted: bool) -> None:
-    """Refuse at once what a worker with this environment would refuse, before one is started.
+    """Refuse a request that a worker with this environment would refuse, before one is started.
 
     Raises:
-        InvalidRequest: A key, or the file of scripted replies, is missing.
+        InvalidRequest: A model's key, or the file of scripted replies, is missing.
     """
-    judged = enumerate(request.rubric.criteria if request.rubric else ())
-    judges = [(f"rubric.criteria[{at}].grader", judge) for at, criterion in judged for judge in criterion.judges]
-    named = {"generator.model": request.generator.model, "grader.model": request.grader and request.grader.model}
-    named |= {where: judge for where, judge in judges if isinstance(judge, ModelSpec)}
-    for where, model in named.items():
+    models = {"generator.model": request.generator.model, "grader.model": request.grader and request.grader.model}
+    for at, criterion in enumerate(request.rubric.criteria if request.rubric else ()):
+        models |= {f"rubric.criteria[{at}].grader": judge for judge in criterion.judges if isinstance(judge, ModelSpec)}
+    for where, model in models.items():
         if model:
             refuse_unservable_model(where, model, environ, scripted=scripted)
 
@@ -98,7 +97,7 @@ def refuse_unservable_model(where: str, model: ModelSpec, environ: Mapping[str, 
     """Refuse one model that a worker with this environment cannot serve.
 
     Raises:
-        InvalidRequest: A key, or the file of scripted replies, is missing; the message begins with `where`.
+        InvalidRequest: Its key, or the file of scripted replies, is missing; the message begins with `where`.
     """
     variables = KEYS.get(model.provider, ())
     if variables and not any(environ.get(variable, "").strip() for variable in variables):

@@ -1,4 +1,4 @@
-"""Where this user's state stands: servers, workers, stores and batches of this machine."""
+"""The state folder: servers, workers, stores and batches of this machine's user."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,11 @@ from gradeloop.errors import InvalidRequest
 
 
 def state_folder() -> Path:
-    """Return the folder that outlives every command, made for its user alone; GRADELOOP_STATE_DIR moves it."""
+    """Return the folder that outlives every command, made for its user alone; GRADELOOP_STATE_DIR moves it.
+
+    Raises:
+        InvalidRequest: The folder cannot be made or written.
+    """
     named = os.environ.get("GRADELOOP_STATE_DIR")
     folder = (Path(named) if named else platformdirs.user_state_path("gradeloop")).absolute()
     try:

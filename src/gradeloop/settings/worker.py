@@ -1,4 +1,4 @@
-"""What a worker is started with: flags, variables `GRADELOOP_*`, or the file gradeloop.toml."""
+"""The settings of a worker: flags, variables `GRADELOOP_*`, or the file gradeloop.toml."""
 
 import os
 import shutil
@@ -19,43 +19,43 @@ from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.text import did_you_mean
 
-FILE = "gradeloop.toml"
-VARIABLE = "GRADELOOP_CONFIG"
+CONFIG_FILE = "gradeloop.toml"
+CONFIG_VARIABLE = "GRADELOOP_CONFIG"
 
-SETTINGS = ("CONFIG", "NEEDS_APPROVAL", "SANDBOX", "FILES", "COMMANDS", "FETCH", "PYTEST", "MCP")
-"""Variables `GRADELOOP_...`, with those below them, that change which tools a worker has."""
+TOOL_VARIABLES = ("CONFIG", "NEEDS_APPROVAL", "SANDBOX", "FILES", "COMMANDS", "FETCH", "PYTEST", "MCP")
+"""The variables `GRADELOOP_...`, with those below them, that change which tools a worker has."""
 
 
-def flag(arguments: Sequence[str], name: str) -> str | None:
+def read_flag(arguments: Sequence[str], name: str) -> str | None:
     """Return the value of a flag among raw arguments."""
-    apart = next((value for each, value in pairwise(arguments) if each == name), None)
+    apart = next((value for argument, value in pairwise(arguments) if argument == name), None)
     return apart or next((argument.partition("=")[2] for argument in arguments if argument.startswith(f"{name}=")), None)
 
 
-def config_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path | None:
+def find_config_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path | None:
     """Return the settings file: named by flag or variable, else gradeloop.toml in the current folder, if it exists.
 
     Raises:
         InvalidRequest: The named file does not exist.
     """
-    named = flag(arguments, "--config") or environment.get(VARIABLE)
-    file = Path(named or FILE)
+    named = read_flag(arguments, "--config") or environment.get(CONFIG_VARIABLE)
+    file = Path(named or CONFIG_FILE)
     if named and not file.is_file():
-        raise InvalidRequest(f"the settings file {named!r} does not exist; correct --config or {VARIABLE}")
+        raise InvalidRequest(f"the settings file {named!r} does not exist; correct --config or {CONFIG_VARIABLE}")
     return file.absolute() if file.is_file() else None
 
 
 def is_embedded() -> bool:
-    """Tell whether neither Temporal's environment nor a profile names a server.
+    """Return whether the server is the embedded one, since neither Temporal's environment nor a profile names another.
 
     Raises:
         InvalidRequest: The environment or the profile is malformed.
     """
-    return configured().get("target_host") is None
+    return load_connect_config().get("target_host") is None
 
 
-def configured() -> ClientConnectConfig:
-    """Return how Temporal's environment or profile says to connect.
+def load_connect_config() -> ClientConnectConfig:
+    """Load how Temporal's environment or profile says to connect.
 
     Raises:
         InvalidRequest: The environment or the profile is malformed.
@@ -70,12 +70,12 @@ def configured() -> ClientConnectConfig:
 
 
 def _joined_lines(error: Exception) -> str:
-    """Join the lines of a report without its drawing, which quotes the file and so perhaps a key."""
+    """Return a report in one line, without its excerpt of the file, which may hold a key."""
     return "; ".join(line.strip() for line in str(error).splitlines() if line.strip() and "|" not in line)
 
 
 Seconds = Annotated[float, Field(gt=0, le=100)]
-"""A time limit below the 110 s that an evidence tool may take in all."""
+"""A time limit, below the 110 s that an evidence tool may take in all."""
 
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
 
@@ -86,8 +86,8 @@ class Section(Strict):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-def _refuse_others(folders: dict[str, Path]) -> None:
-    """Raise if a path is no folder."""
+def _refuse_non_folders(folders: dict[str, Path]) -> None:
+    """Raise ValueError for a path that is no folder."""
     for name, path in folders.items():
         if not path.is_dir():
             raise ValueError(f"{name}: {str(path)!r} is no folder; correct the path")
@@ -126,7 +126,7 @@ class FilesSettings(Section):
         for name in value:
             if not name or "/" in name or name in {".", ".."}:
                 raise ValueError(f"{name!r} is no name of a root; it is the first part of a path, without '/'")
-        _refuse_others(value)
+        _refuse_non_folders(value)
         return value
 
 
@@ -178,7 +178,7 @@ class PytestSettings(Section):
     @field_validator("suites")
     @classmethod
     def _are_folders(cls, value: dict[str, Path]) -> dict[str, Path]:
-        _refuse_others(value)
+        _refuse_non_folders(value)
         return value
 
 
@@ -268,14 +268,14 @@ class WorkerSettings(BaseSettings):
         return f"{self.task_queue}-evidence"
 
 
-def load(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> WorkerSettings:
-    """Return the settings of flags, variables and the file; the lists of `tools` are joined, any other setting replaces.
+def load_settings(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> WorkerSettings:
+    """Load the settings from flags, variables and the file, in this order of precedence; only the lists of `tools` are joined.
 
     Raises:
-        InvalidRequest: A setting is unknown or malformed; the message says where it is.
+        InvalidRequest: A setting is unknown or malformed; the message names its place.
     """
-    file = config_file(arguments, os.environ if environment is None else environment)
-    held = _read(file) if file else {}
+    file = find_config_file(arguments, os.environ if environment is None else environment)
+    in_file = _read_file(file) if file else {}
 
     class FromFile(WorkerSettings):
         @classmethod
@@ -287,7 +287,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str] | None = None)
             dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the interface's own
             file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, InitSettingsSource(settings_cls, held)
+            return init_settings, env_settings, InitSettingsSource(settings_cls, in_file)
 
     try:
         settings = FromFile(_cli_parse_args=list(arguments))
@@ -296,35 +296,33 @@ def load(arguments: Sequence[str], environment: Mapping[str, str] | None = None)
     except SettingsError as error:
         why = f": {error.__cause__}" if error.__cause__ else ""
         raise InvalidRequest(f"a variable GRADELOOP_... is malformed: {error}{why}; write its value as JSON") from None
-    tools = [*map(Path, held.get("tools", ())), *settings.tools]
+    tools = [*map(Path, in_file.get("tools", ())), *settings.tools]
     return settings.model_copy(update={"config": file, "tools": list(dict.fromkeys(tools))})
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """Return the file's settings, with relative paths resolved from its folder."""
+def _read_file(file: Path) -> dict[str, Any]:
+    """Read a settings file; its relative paths are resolved from its folder."""
     try:
-        held = tomllib.loads(file.read_text())
+        table = tomllib.loads(file.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidRequest(f"{file}: {error}") from None
     known = [name for name in WorkerSettings.model_fields if name not in {"config", "ready_file", "examine"}]
-    for key in held:
+    for key in table:
         if key not in known:
             raise InvalidRequest(f"{file}: unknown key {key!r}.{did_you_mean(key, known)}")
-    return _anchored(held, file.parent)
+    return {key: _anchored(value, file.parent, (key,)) for key, value in table.items()}
 
 
 _PATHS = {("tools",), ("scripted",), ("record",), ("files", "roots"), ("pytest", "suites"), ("sandbox", "read_only")}
+"""The settings that are paths, or tables or lists of paths."""
 
 
-def _anchored(held: dict[str, Any], folder: Path, at: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {key: _anchor(value, folder, (*at, key)) for key, value in held.items()}
-
-
-def _anchor(value: Any, folder: Path, at: tuple[str, ...]) -> Any:  # noqa: ANN401 - a settings file's own
+def _anchored(value: Any, folder: Path, at: tuple[str, ...]) -> Any:  # noqa: ANN401 - a settings file's own
     """Return a value with its relative paths resolved from the file's folder."""
-    paths = at in _PATHS or at[:-1] in _PATHS
-    if paths and isinstance(value, str):
-        return str(folder / value)
-    if paths and isinstance(value, list):
-        return [str(folder / each) if isinstance(each, str) else each for each in value]
-    return _anchored(value, folder, at) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return {key: _anchored(inner, folder, (*at, key)) for key, inner in value.items()}
+    if at not in _PATHS and at[:-1] not in _PATHS:
+        return value
+    if isinstance(value, list):
+        return [str(folder / path) if isinstance(path, str) else path for path in value]
+    return str(folder / value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""A database of ours: its URL, its engine, opened at its first use."""
+"""The store of results: its URL, and its database, opened at the first use."""
 
 import asyncio
 import os
@@ -10,35 +10,38 @@ from urllib.parse import unquote, urlsplit
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import is_embedded
-from gradeloop.store.tables import SCHEMA_VERSION
+from gradeloop.store.tables import SCHEMA_VERSION, prepare_tables
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy
     from sqlalchemy import Connection, Engine
 
 
-VARIABLE = "GRADELOOP_STORE"
-FILE = "results.db"
-CURE = f"set {VARIABLE} to sqlite:////folder/results.db or postgresql://user@host/database"
+STORE_VARIABLE = "GRADELOOP_STORE"
+STORE_FILE = "results.db"
+STORE_CURE = f"set {STORE_VARIABLE} to sqlite:////folder/results.db or postgresql://user@host/database"
 
 T = TypeVar("T")
 
 
 def store_url(*, embedded: bool) -> str:
-    """Return where the store is: as GRADELOOP_STORE says, or beside the embedded server's database.
+    """Return the store's URL: the one that GRADELOOP_STORE names, else a file in the state folder.
+
+    Args:
+        embedded: Whether the Temporal server is the embedded one; any other needs a store that is named.
 
     Raises:
-        InvalidRequest: Neither is there; or it names no database that is known.
+        InvalidRequest: No store is named for a server, or GRADELOOP_STORE names no SQLite or PostgreSQL database.
     """
-    named = os.environ.get(VARIABLE, "").strip()
+    named = os.environ.get(STORE_VARIABLE, "").strip()
     if not named:
         if embedded:
-            return f"sqlite:///{state_folder() / FILE}"
-        raise InvalidRequest(f"no store of results is named, and the server is not the embedded one; {CURE}")
+            return f"sqlite:///{state_folder() / STORE_FILE}"
+        raise InvalidRequest(f"no store of results is named, and the server is not the embedded one; {STORE_CURE}")
     scheme = urlsplit(named).scheme
     if scheme not in {"sqlite", "postgresql", "postgres"}:
-        raise InvalidRequest(f"{VARIABLE} names {_bare(named)!r}, which is neither SQLite nor PostgreSQL; {CURE}")
+        raise InvalidRequest(f"{STORE_VARIABLE} names {_without_secrets(named)!r}, which is neither SQLite nor PostgreSQL; {STORE_CURE}")
     if scheme == "sqlite" and not named.removeprefix("sqlite:///").startswith("/"):
-        raise InvalidRequest(f"{VARIABLE} names {_bare(named)!r}, whose path is not absolute; {CURE}")
+        raise InvalidRequest(f"{STORE_VARIABLE} names {_without_secrets(named)!r}, whose path is not absolute; {STORE_CURE}")
     return named
 
 
@@ -46,34 +49,34 @@ def own_store() -> "Store":
     """Return the store that the environment names, else the one in the state folder.
 
     Raises:
-        InvalidRequest: A server is named and no store.
+        InvalidRequest: A server is named, and no store.
     """
     return Store(store_url(embedded=is_embedded()))
 
 
 class Store:
-    """A database of ours, opened at its first use."""
+    """A database of results, opened at its first use."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._engine: Engine | None = None
 
     async def read(self, work: Callable[["Connection"], T]) -> T:
-        """Do work in a thread, on a connection of its own.
+        """Do work in a thread, on a connection and in a transaction of its own.
 
         Raises:
-            StoreUnavailable: The database cannot be reached, or is not one of ours.
+            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
         """
         return await asyncio.to_thread(self.do, work)
 
     write = read
-    """The same: every piece of work is one transaction."""
+    """Another name for `read`, for work that changes rows."""
 
     def do(self, work: Callable[["Connection"], T]) -> T:
-        """Do work in this thread, as `read` does.
+        """Do work in this thread, as `read` does in another.
 
         Raises:
-            StoreUnavailable: The database cannot be reached, or is not one of ours.
+            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
         """
         from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
@@ -83,19 +86,18 @@ class Store:
         except IntegrityError:
             raise
         except (SQLAlchemyError, ModuleNotFoundError, OSError) as error:
-            words = error.orig if isinstance(error, DBAPIError) and error.orig else error
-            told = " ".join(str(words).split())
-            raise StoreUnavailable(f"the store {_bare(self._url)!r} cannot be used: {told}; {_cure(error)}") from None
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            problem = " ".join(str(cause).split())
+            cure = "run: pip install 'gradeloop[postgres]'" if isinstance(error, ModuleNotFoundError) else STORE_CURE
+            raise StoreUnavailable(f"the store {_without_secrets(self._url)!r} cannot be used: {problem}; {cure}") from None
 
     def _opened(self) -> "Engine":
         if self._engine is None:
-            self._engine = self._prepared()
+            self._engine = self._open()
         return self._engine
 
-    def _prepared(self) -> "Engine":
+    def _open(self) -> "Engine":
         from sqlalchemy import create_engine, event
-
-        from gradeloop.store.tables import prepare
 
         parts = urlsplit(self._url)
         if parts.scheme == "sqlite":
@@ -104,11 +106,11 @@ class Store:
             event.listen(engine, "connect", _in_wal_mode)
         else:
             engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True)
-        found = prepare(engine)
+        found = prepare_tables(engine)
         if found > SCHEMA_VERSION:
             engine.dispose()
-            words = f"the store {_bare(self._url)!r} is of version {found}, this gradeloop knows {SCHEMA_VERSION}"
-            raise StoreUnavailable(f"{words}; install a newer gradeloop, or name another store with {VARIABLE}")
+            problem = f"the store {_without_secrets(self._url)!r} is of version {found}, this gradeloop knows {SCHEMA_VERSION}"
+            raise StoreUnavailable(f"{problem}; install a newer gradeloop, or name another store with {STORE_VARIABLE}")
         return engine
 
     def close(self) -> None:
@@ -126,14 +128,10 @@ def _in_wal_mode(connection: Any, _record: object) -> None:  # noqa: ANN401 - th
     cursor.close()
 
 
-def _bare(url: str) -> str:
-    """Return a URL as it may be told: without password or query."""
+def _without_secrets(url: str) -> str:
+    """Return a URL without password and query."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     user = f"{parts.username}@" if parts.username else ""
     port = f":{parts.port}" if parts.port else ""
     return f"{parts.scheme}://{user}{host}{port}{parts.path}"
-
-
-def _cure(error: Exception) -> str:
-    return "run: pip install 'gradeloop[postgres]'" if isinstance(error, ModuleNotFoundError) else CURE

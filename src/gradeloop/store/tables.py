@@ -1,14 +1,17 @@
-"""All tables of the store."""
+"""All tables of the store, and how they are made."""
 
 from functools import cache
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy
     from sqlalchemy import Column, Engine, MetaData, Table
 
 
 SCHEMA_VERSION = 2
-"""Of the tables; a store that says a higher one is refused, one that says a lower one gets what it lacks."""
+"""The version of the tables; a store of a higher one is refused, one of a lower one gets the tables that it lacks."""
+
+USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "attempts")
+"""The columns of a batch that count its usage in whole numbers."""
 
 
 @cache
@@ -18,44 +21,9 @@ def metadata() -> "MetaData":
 
     tables = MetaData()
     _judging_tables(tables)
-    batch_tables(tables)
+    _batches_table(tables)
+    _case_tables(tables)
     return tables
-
-
-def _judging_tables(tables: "MetaData") -> None:
-    from sqlalchemy import Column, DateTime, ForeignKeyConstraint, Integer, String, Table, Text, func
-
-    Table("schema_version", tables, Column("version", Integer, primary_key=True))
-    Table(
-        "rubrics",
-        tables,
-        Column("collection", String(200), primary_key=True),
-        Column("rubric_id", String(200), primary_key=True),
-        Column("latest", Integer, nullable=False),
-        Column("created", DateTime(timezone=True), server_default=func.now(), nullable=False),
-    )
-    Table(
-        "rubric_versions",
-        tables,
-        Column("collection", String(200), primary_key=True),
-        Column("rubric_id", String(200), primary_key=True),
-        Column("version", Integer, primary_key=True),
-        Column("sha256", String(64), nullable=False),
-        Column("judge", Text, nullable=False),
-        Column("created", DateTime(timezone=True), server_default=func.now(), nullable=False),
-        ForeignKeyConstraint(["collection", "rubric_id"], ["rubrics.collection", "rubrics.rubric_id"]),
-    )
-    Table(
-        "judgements",
-        tables,
-        Column("id", String(100), primary_key=True),
-        Column("judge_sha256", String(64), nullable=False, index=True),
-        Column("agent_run_id", String(200), nullable=False, index=True),
-        Column("repeat", Integer, nullable=False),
-        Column("result_type", String(20), nullable=False),
-        Column("result", Text, nullable=False),
-        Column("created", DateTime(timezone=True), server_default=func.now(), nullable=False),
-    )
 
 
 def table(name: str) -> "Table":
@@ -63,8 +31,8 @@ def table(name: str) -> "Table":
     return metadata().tables[name]
 
 
-def prepare(engine: "Engine") -> int:
-    """Make the tables that are not there, and return the version that the store then says it has."""
+def prepare_tables(engine: "Engine") -> int:
+    """Make the missing tables, and return the version that the store then has."""
     from sqlalchemy import inspect, select
     from sqlalchemy.exc import IntegrityError
 
@@ -74,22 +42,22 @@ def prepare(engine: "Engine") -> int:
             found = connection.execute(select(versions.c.version)).scalar()
         if found is not None and int(found) >= SCHEMA_VERSION:
             return int(found)
-        if found is not None:  # of before: all that came since are tables of their own
+        if found is not None:  # every later version has only added tables
             _create(engine)
             with engine.begin() as connection:
                 connection.execute(versions.update().where(versions.c.version < SCHEMA_VERSION).values(version=SCHEMA_VERSION))
-            return prepare(engine)
+            return prepare_tables(engine)
     _create(engine)
     try:
         with engine.begin() as connection:
             connection.execute(versions.insert().values(version=SCHEMA_VERSION))
-    except IntegrityError:  # somebody else was faster
-        return prepare(engine)
+    except IntegrityError:  # another process was faster
+        return prepare_tables(engine)
     return SCHEMA_VERSION
 
 
 def _create(engine: "Engine") -> None:
-    """Create the tables, beside others who do the same at the same time."""
+    """Create the tables, though other processes may do the same at the same time."""
     from sqlalchemy.exc import DBAPIError
 
     for _ in range(3):
@@ -101,17 +69,43 @@ def _create(engine: "Engine") -> None:
     metadata().create_all(engine)
 
 
-COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "attempts")
-"""Of a batch's usage, the whole numbers."""
+def _judging_tables(tables: "MetaData") -> None:
+    from sqlalchemy import Column, ForeignKeyConstraint, Integer, String, Table, Text
+
+    Table("schema_version", tables, Column("version", Integer, primary_key=True))
+    Table(
+        "rubrics",
+        tables,
+        Column("collection", String(200), primary_key=True),
+        Column("rubric_id", String(200), primary_key=True),
+        Column("latest", Integer, nullable=False),
+        _created(),
+    )
+    Table(
+        "rubric_versions",
+        tables,
+        Column("collection", String(200), primary_key=True),
+        Column("rubric_id", String(200), primary_key=True),
+        Column("version", Integer, primary_key=True),
+        Column("sha256", String(64), nullable=False),
+        Column("judge", Text, nullable=False),
+        _created(),
+        ForeignKeyConstraint(["collection", "rubric_id"], ["rubrics.collection", "rubrics.rubric_id"]),
+    )
+    Table(
+        "judgements",
+        tables,
+        Column("id", String(100), primary_key=True),
+        Column("judge_sha256", String(64), nullable=False, index=True),
+        Column("agent_run_id", String(200), nullable=False, index=True),
+        Column("repeat", Integer, nullable=False),
+        Column("result_type", String(20), nullable=False),
+        Column("result", Text, nullable=False),
+        _created(),
+    )
 
 
-def batch_tables(tables: "MetaData") -> None:
-    """Add `batches`, `cases`, `case_units` and `verdicts`."""
-    _batches(tables)
-    _cases(tables)
-
-
-def _batches(tables: "MetaData") -> None:
+def _batches_table(tables: "MetaData") -> None:
     from sqlalchemy import Column, Float, String, Table, Text
 
     Table(
@@ -122,7 +116,7 @@ def _batches(tables: "MetaData") -> None:
         Column("status", String(20), nullable=False),
         Column("reason", Text),
         *map(_counter, ("total", "settled", "passed", "failed", "errors", "reused", "throttled", "unpriced")),
-        *map(_counter, COUNTS),
+        *map(_counter, USAGE_COUNTS),
         Column("seconds", Float, nullable=False, server_default="0"),
         Column("cost_usd", Float, nullable=False, server_default="0"),
         Column("throttled_by", String(200)),
@@ -130,7 +124,7 @@ def _batches(tables: "MetaData") -> None:
     )
 
 
-def _cases(tables: "MetaData") -> None:
+def _case_tables(tables: "MetaData") -> None:
     from sqlalchemy import Column, Index, Integer, String, Table, Text, UniqueConstraint
 
     place = (("batch_id", String(200)), ("position", Integer))

@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.yaml import Spot, read_yaml, refused
+from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.checks import KINDS, describe_text_check, validate_text_check
 from gradeloop.grading.templates import fill_rubric, fill_value
 from gradeloop.settings.default_model import MISTRAL_URL
@@ -34,7 +34,7 @@ _SETTINGS = {"temperature": "temperature", "max_tokens": "max_tokens", "reasonin
 _WITHOUT_EFFECT = {"showThinking"}
 
 
-def parse_provider(provider: JsonValue, where: str | Spot) -> dict[str, Any]:
+def parse_provider(provider: JsonValue, where: str | Location) -> dict[str, Any]:
     """Parse a provider of promptfoo, `"openai:chat:gpt-5-mini"` or `{id, config}`, into a model.
 
     Raises:
@@ -50,7 +50,7 @@ def parse_provider(provider: JsonValue, where: str | Spot) -> dict[str, Any]:
     raise InvalidRequest(f"{where}.provider: {clip(name)} has no counterpart; known ids begin with {known}")
 
 
-def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | Spot) -> Iterator[tuple[str, JsonValue]]:
+def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | Location) -> Iterator[tuple[str, JsonValue]]:
     host = config.get("apiHost")
     if served == "azure" and not isinstance(host, str):
         raise InvalidRequest(f"{where}.provider: config.apiHost is missing; name the host of the Azure resource")
@@ -63,7 +63,7 @@ def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | 
             raise InvalidRequest(f"{where}.provider: config.{key} has no counterpart; leave it out, or put it into the model's `extra`")
 
 
-def as_object(value: JsonValue, where: str | Spot) -> dict[str, JsonValue]:
+def as_object(value: JsonValue, where: str | Location) -> dict[str, JsonValue]:
     """Return a value that must be an object; null is an empty one.
 
     Raises:
@@ -76,7 +76,7 @@ def as_object(value: JsonValue, where: str | Spot) -> dict[str, JsonValue]:
     return value
 
 
-def as_list(value: JsonValue, where: str | Spot) -> list[JsonValue]:
+def as_list(value: JsonValue, where: str | Location) -> list[JsonValue]:
     """Return a value that must be a list; null is an empty one.
 
     Raises:
@@ -89,11 +89,11 @@ def as_list(value: JsonValue, where: str | Spot) -> list[JsonValue]:
     return value
 
 
-def refuse_others(fields: Mapping[str, JsonValue], known: set[str], where: Spot) -> None:
+def refuse_others(fields: Mapping[str, JsonValue], known: set[str], where: Location) -> None:
     """Raise InvalidRequest where an object has a key that has no counterpart."""
     if odd := sorted(set(fields) - known):
         names = ", ".join(sorted(known))
-        raise InvalidRequest(f"{where.told(odd[0])}: {clip(odd[0])} has no counterpart; leave it out. Known: {names}.")
+        raise InvalidRequest(f"{where.describe(odd[0])}: {clip(odd[0])} has no counterpart; leave it out. Known: {names}.")
 
 
 JUDGED_TYPES = {"llm-rubric": False, "not-llm-rubric": True}
@@ -109,13 +109,13 @@ _TYPES = (*JUDGED_TYPES, "assert-set", *KINDS, *(f"not-{kind}" for kind in KINDS
 class AssertionList:
     """The assertions of a test, with the options that apply to all of them."""
 
-    assertions: tuple[tuple[JsonValue, Spot], ...]
+    assertions: tuple[tuple[JsonValue, Location], ...]
     options: Mapping[str, JsonValue]
     """`provider` and `rubricPrompt` for assertions without their own."""
     threshold: float | None = None
     name: str | None = None
 
-    def rubric(self, variables: Mapping[str, JsonValue], where: Spot) -> Rubric:
+    def rubric(self, variables: Mapping[str, JsonValue], where: Location) -> Rubric:
         """Build a rubric with one criterion for every assertion, the variables filled in.
 
         Without a threshold all must pass, but those of weight 0; with one the mean of the scores alone decides.
@@ -130,15 +130,15 @@ class AssertionList:
         try:
             return fill_rubric(Rubric.model_validate(raw), variables)
         except ValidationError as error:
-            raise refused(error, where) from None
+            raise located_error(error, where) from None
 
 
-def located(values: Sequence[JsonValue], where: Spot) -> tuple[tuple[JsonValue, Spot], ...]:
+def located(values: Sequence[JsonValue], where: Location) -> tuple[tuple[JsonValue, Location], ...]:
     """Return every assertion of a list with its place."""
     return tuple((value, where.at(at)) for at, value in enumerate(values))
 
 
-def _criterion(value: JsonValue, where: Spot, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]) -> dict[str, Any]:
+def _criterion(value: JsonValue, where: Location, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]) -> dict[str, Any]:
     fields = as_object(value, where)
     kind = fields.get("type")
     if kind == "assert-set":
@@ -155,7 +155,7 @@ def _criterion(value: JsonValue, where: Spot, options: Mapping[str, JsonValue], 
     return criterion | ({"id": fields["metric"]} if fields.get("metric") is not None else {})
 
 
-def _judged(fields: Mapping[str, JsonValue], kind: str, where: Spot, options: Mapping[str, JsonValue]) -> dict[str, Any]:
+def _judged(fields: Mapping[str, JsonValue], kind: str, where: Location, options: Mapping[str, JsonValue]) -> dict[str, Any]:
     refuse_others(fields, {"type", "value", "threshold", "provider", "rubricPrompt", "weight", "metric"}, where)
     prompt = fields.get("rubricPrompt", options.get("rubricPrompt"))
     if fields.get("value") is None and prompt is None:
@@ -168,7 +168,7 @@ def _judged(fields: Mapping[str, JsonValue], kind: str, where: Spot, options: Ma
     return criterion | ({"prompt": prompt} if prompt is not None else {})
 
 
-def _checked(fields: Mapping[str, JsonValue], kind: str, where: Spot, variables: Mapping[str, JsonValue]) -> dict[str, Any]:
+def _checked(fields: Mapping[str, JsonValue], kind: str, where: Location, variables: Mapping[str, JsonValue]) -> dict[str, Any]:
     refuse_others(fields, {"type", "value", "weight", "metric"}, where)
     negate, plain = kind.startswith("not-"), kind.removeprefix("not-")
     arguments: dict[str, JsonValue] = {"kind": plain} | ({"negate": True} if negate else {})
@@ -184,7 +184,7 @@ def _checked(fields: Mapping[str, JsonValue], kind: str, where: Spot, variables:
 
 
 def _group(
-    fields: Mapping[str, JsonValue], where: Spot, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]
+    fields: Mapping[str, JsonValue], where: Location, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]
 ) -> dict[str, Any]:
     refuse_others(fields, {"type", "assert", "threshold", "weight", "metric"}, where)
     inner = where.at("assert")

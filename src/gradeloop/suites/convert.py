@@ -10,8 +10,8 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.criterion import PromptMessage, PromptSlot
 from gradeloop.contract.rubric import Rubric, without_marker
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.files.rubric import with_files
-from gradeloop.files.yaml import Spot, read_yaml
+from gradeloop.files.rubric import inline_files
+from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.suites.assertions import AssertionList, as_list, as_object, located, refuse_others
 from gradeloop.text import clip
 
@@ -26,7 +26,7 @@ def convert_file(path: Path, source: Source | None, test: int) -> Rubric:
     """
     if not path.is_file():
         raise InvalidRequest(f"the file {str(path)!r} does not exist; name one")
-    value = with_files(read_yaml(path, "the file"), path.parent)
+    value = inline_files(read_yaml(path, "the file"), path.parent)
     return from_promptfoo(value, test=test) if (source or _detect(value)) == "promptfoo" else from_mastra(value)
 
 
@@ -64,9 +64,9 @@ def from_promptfoo(value: JsonValue, *, test: int = 0) -> Rubric:
         raise InvalidRequest(f"threshold is {threshold!r}; write a number from 0 to 1")
     variables = {**as_object(default.get("vars"), "defaultTest.vars"), **as_object(raw.get("vars"), "vars")}
     name = raw.get("description")
-    built = AssertionList(located(assertions, Spot(path=("assert",))), options, threshold, name if isinstance(name, str) else None)
+    built = AssertionList(located(assertions, Location(path=("assert",))), options, threshold, name if isinstance(name, str) else None)
     try:
-        return built.rubric(variables, Spot())
+        return built.rubric(variables, Location())
     except InvalidRequest as error:
         raise InvalidRequest(f"the assertions make no rubric: {error}") from None
 
@@ -79,7 +79,7 @@ def _select_test(value: JsonValue, number: int) -> tuple[dict[str, JsonValue], d
     if "type" in fields:
         return {"assert": [fields]}, {}
     if "tests" not in fields:
-        refuse_others(fields, _TEST_KEYS, Spot("the test"))
+        refuse_others(fields, _TEST_KEYS, Location("the test"))
         return fields, {}
     tests = as_list(fields["tests"], "tests")
     if not 0 <= number < len(tests):
@@ -109,7 +109,7 @@ def from_mastra(value: JsonValue) -> Rubric:
     if "scorers" in value:
         raw |= _gate(value)
     else:
-        refuse_others(value, _SCORER_KEYS, Spot("the scorer"))
+        refuse_others(value, _SCORER_KEYS, Location("the scorer"))
         raw["criteria"] = _criteria(value.get("criteria"), "criteria")
     try:
         return Rubric.model_validate(raw)
@@ -118,7 +118,7 @@ def from_mastra(value: JsonValue) -> Rubric:
 
 
 def _gate(value: dict[str, JsonValue]) -> dict[str, Any]:
-    refuse_others(value, _GATE_KEYS, Spot("isTaskComplete"))
+    refuse_others(value, _GATE_KEYS, Location("isTaskComplete"))
     strategy, scorers = value.get("strategy", "all"), value["scorers"]
     if strategy not in {"all", "any"}:
         raise InvalidRequest(f"strategy: {clip(str(strategy))} has no counterpart; write all or any")
@@ -134,7 +134,7 @@ def _scorer(value: JsonValue, at: int) -> dict[str, Any]:
     where = f"scorers[{at}]"
     if not isinstance(value, dict):
         raise InvalidRequest(f"{where} is {clip(str(value))}; it must be an object with criteria")
-    refuse_others(value, _SCORER_KEYS, Spot(where))
+    refuse_others(value, _SCORER_KEYS, Location(where))
     name = value.get("name") or value.get("id") or f"scorer {at + 1}"
     return {"group": name, "criteria": _criteria(value.get("criteria"), f"{where}.criteria")}
 
@@ -148,7 +148,7 @@ def _criteria(value: JsonValue, where: str) -> list[Any]:
         raise InvalidRequest(f"{where} is {clip(str(value))}; it must be a text or a list")
     for at, criterion in enumerate(value):
         if isinstance(criterion, dict):
-            refuse_others(criterion, {"id", "description", "required"}, Spot(f"{where}[{at}]"))
+            refuse_others(criterion, {"id", "description", "required"}, Location(f"{where}[{at}]"))
     return value
 
 

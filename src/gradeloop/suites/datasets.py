@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from gradeloop.batches.contract import CASE_BYTES
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.yaml import Spot, read_placed, refused
+from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.grading.checks import leading_json
 from gradeloop.suites.suite import SuiteTest
 from gradeloop.text import clip, did_you_mean
@@ -32,7 +32,7 @@ class DatasetRow:
     """A row of a dataset, and its place."""
 
     value: dict[str, JsonValue]
-    spot: Spot
+    spot: Location
     table: bool = False
     """Whether the row is of CSV, so that all its values are text."""
 
@@ -42,12 +42,12 @@ class LocatedTest:
     """A test, and its place."""
 
     test: SuiteTest
-    spot: Spot
+    spot: Location
     recorded: bool = False
     """Whether the test is a row of a dataset, so that its messages are data, no templates."""
 
 
-def find_files(name: str, folder: Path, where: Spot) -> list[Path]:
+def find_files(name: str, folder: Path, where: Location) -> list[Path]:
     """Find the files that a suite names: one, or all that a pattern with `*` matches, in order.
 
     Raises:
@@ -82,7 +82,7 @@ def _numbered_rows(path: Path, suffix: str, where: str) -> Iterator[DatasetRow]:
     readers: dict[str, Callable[[Path, str], Iterator[tuple[int, Mapping[str, JsonValue]]]]]
     readers = {".csv": read_csv, ".jsonl": read_jsonl, ".json": read_json}
     for line, value in readers[suffix](path, where):
-        yield DatasetRow(dict(value), Spot(f"{where}, line {line}"), table=suffix == ".csv")
+        yield DatasetRow(dict(value), Location(f"{where}, line {line}"), table=suffix == ".csv")
 
 
 def _yaml_rows(path: Path, where: str) -> Iterator[DatasetRow]:
@@ -90,7 +90,7 @@ def _yaml_rows(path: Path, where: str) -> Iterator[DatasetRow]:
     if not isinstance(values, list):
         raise InvalidRequest(f"{where} is no list; write each test after '- '")
     for at, value in enumerate(values):
-        spot = Spot(where, (at,), placed)
+        spot = Location(where, (at,), placed)
         if not isinstance(value, dict):
             raise InvalidRequest(f"{spot} is {clip(str(value))}; write a mapping of its variables")
         yield DatasetRow(value, spot)
@@ -108,16 +108,16 @@ def parse_row(row: DatasetRow) -> LocatedTest:
     try:
         return LocatedTest(SuiteTest.model_validate(raw), row.spot, recorded=True)
     except ValidationError as error:
-        raise refused(error, row.spot) from None
+        raise located_error(error, row.spot) from None
 
 
-def refuse_number(output: JsonValue, spot: Spot) -> None:
+def refuse_number(output: JsonValue, spot: Location) -> None:
     """Raise InvalidRequest where YAML reads an output as a number or another value, which changes its text."""
     if output is not None and not isinstance(output, str):
         raise InvalidRequest(f"{spot.at('output')}: YAML reads {clip(str(output))} as no text; quote it, so that it stays as it is written")
 
 
-def refuse_file(rubric: JsonValue, spot: Spot) -> None:
+def refuse_file(rubric: JsonValue, spot: Location) -> None:
     """Raise InvalidRequest where a row of data names a file."""
     if isinstance(rubric, str) and rubric.startswith(_FILE):
         raise InvalidRequest(f"{spot.at('rubric')}: {clip(rubric)} is read where the suite itself names it; write the rubric's text")
@@ -132,7 +132,7 @@ def _split_cells(row: DatasetRow) -> dict[str, JsonValue]:
     return raw | {"vars": {name: value for name, value in row.value.items() if name not in SPECIAL}}
 
 
-def parse_number(cell: str, spot: Spot) -> float:
+def parse_number(cell: str, spot: Location) -> float:
     """Parse the number in a cell.
 
     Raises:

@@ -6,8 +6,8 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.rubric import existing
-from gradeloop.files.yaml import Spot, read_placed, refused
+from gradeloop.files.rubric import require_files
+from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.suites.datasets import LocatedTest, find_files, parse_row, read_rows, refuse_number
 from gradeloop.suites.plan import (
     CaseRubrics,
@@ -35,16 +35,16 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: 
     if path.suffix not in _YAML_SUFFIXES:
         raise InvalidRequest(f"the suite {str(path)!r} is no YAML file; name one that ends with {', '.join(_YAML_SUFFIXES)}")
     value, placed = read_placed(path, "the suite")
-    spot = Spot(f"the suite {str(path)!r}", (), placed)
+    spot = Location(f"the suite {str(path)!r}", (), placed)
     if not isinstance(value, dict):
         raise InvalidRequest(f"{spot}: it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")
     if is_promptfoo(path, value):
         return build_promptfoo_suite(path, value, spot, flags)
     suite = _parse_suite(value, path.parent, spot)
-    tools = existing((*(path.parent / name for name in suite.tools), *flags.tools), "tools")
+    tools = require_files((*(path.parent / name for name in suite.tools), *flags.tools), "tools")
     scripted = flags.scripted or (path.parent / suite.scripted if suite.scripted else None)
     if scripted:
-        existing((scripted,), "scripted")
+        require_files((scripted,), "scripted")
     return Suite(
         name=suite.name,
         path=path,
@@ -58,7 +58,7 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: 
     )
 
 
-def _parse_suite(value: dict[str, JsonValue], folder: Path, spot: Spot) -> SuiteFile:
+def _parse_suite(value: dict[str, JsonValue], folder: Path, spot: Location) -> SuiteFile:
     raw = value | resolve_rubric(value, folder, spot)
     if "prompts" in raw:
         raw["prompts"] = list(resolve_prompts(raw["prompts"], folder, spot.at("prompts")))
@@ -69,19 +69,19 @@ def _parse_suite(value: dict[str, JsonValue], folder: Path, spot: Spot) -> Suite
     try:
         suite = SuiteFile.model_validate(raw)
     except ValidationError as error:
-        raise refused(error, spot) from None
+        raise located_error(error, spot) from None
     if not suite.tests:
         raise InvalidRequest(f"{spot.at('tests')}: there are no tests; write them here, or name a file of them")
     return suite
 
 
-def _resolve_test(value: JsonValue, folder: Path, spot: Spot) -> JsonValue:
+def _resolve_test(value: JsonValue, folder: Path, spot: Location) -> JsonValue:
     if isinstance(value, dict):
         refuse_number(value.get("output"), spot)
     return resolve_test(value, folder, spot)
 
 
-def _build_plan(suite: SuiteFile, folder: Path, spot: Spot, flags: SuiteFlags, models: SuiteModels) -> Plan:
+def _build_plan(suite: SuiteFile, folder: Path, spot: Location, flags: SuiteFlags, models: SuiteModels) -> Plan:
     defaults = suite.defaults.model_copy(
         update={
             "rubric": suite.rubric or suite.defaults.rubric,
@@ -106,7 +106,7 @@ def _build_plan(suite: SuiteFile, folder: Path, spot: Spot, flags: SuiteFlags, m
 class _Tests:
     """Yields the tests of a suite; files of tests are read at each call."""
 
-    def __init__(self, suite: SuiteFile, folder: Path, spot: Spot) -> None:
+    def __init__(self, suite: SuiteFile, folder: Path, spot: Location) -> None:
         self._tests = suite.tests
         self._spot = spot.at("tests")
         self._files = {at: find_files(test, folder, self._spot.at(at)) for at, test in enumerate(suite.tests) if isinstance(test, str)}
@@ -119,13 +119,13 @@ class _Tests:
                 yield from (parse_row(row) for path in self._files[at] for row in read_rows(path))
 
 
-def _name_prompts(suite: SuiteFile, spot: Spot) -> tuple[NamedPrompt, ...]:
+def _name_prompts(suite: SuiteFile, spot: Location) -> tuple[NamedPrompt, ...]:
     prompts = tuple(NamedPrompt(prompt.label or f"p{at}", prompt) for at, prompt in enumerate(suite.prompts, 1))
     refuse_duplicates([prompt.label for prompt in prompts], spot.at("prompts"))
     return prompts
 
 
-def _name_generators(suite: SuiteFile, spot: Spot) -> tuple[SuiteGenerator, ...]:
+def _name_generators(suite: SuiteFile, spot: Location) -> tuple[SuiteGenerator, ...]:
     generators = tuple(SuiteGenerator(generator.named, generator.plain()) for generator in suite.generators)
     refuse_duplicates([generator.label for generator in generators], spot.at("generators"))
     return generators

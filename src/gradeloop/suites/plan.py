@@ -20,9 +20,9 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.files.yaml import Spot, refused
+from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import fill_rubric, fill_text, is_template
-from gradeloop.settings.default_model import named_default, refuse_unservable_model
+from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
 from gradeloop.suites.assertions import AssertionList, located
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings, SuiteTest
@@ -36,7 +36,7 @@ class CaseIds:
     """Gives every case of a suite an id of its own."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Spot] = {}
+        self._places: dict[str, Location] = {}
         self._derived: Counter[str] = Counter()
 
     def derive(self, test: SuiteTest) -> str:
@@ -47,7 +47,7 @@ class CaseIds:
         self._derived[derived] += 1
         return derived if self._derived[derived] == 1 else f"{derived}-{self._derived[derived]}"
 
-    def take(self, name: str, spot: Spot) -> None:
+    def take(self, name: str, spot: Location) -> None:
         """Take an id for a case.
 
         Raises:
@@ -80,7 +80,7 @@ class CaseRubrics:
     """Builds the rubrics of a suite's tests; equal ones without templates are built once."""
 
     defaults: Defaults
-    spot: Spot
+    spot: Location
     """The place of the defaults in the suite."""
     grader_given: bool = False
     """Whether a flag names the grader, which then replaces the defaults' provider."""
@@ -121,7 +121,7 @@ class CaseRubrics:
         return default | located_test.test.options.model_dump(by_alias=True, exclude_none=True)
 
 
-def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Spot) -> Rubric:
+def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Location) -> Rubric:
     if rubric.cleared:
         raise InvalidRequest(f"{where}: it is empty; write a criterion a line")
     if not is_template(rubric.model_dump_json()):
@@ -131,7 +131,7 @@ def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Spot) -> Rub
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {error}") from None
     except ValidationError as error:
-        raise refused(error, where) from None
+        raise located_error(error, where) from None
 
 
 SYSTEM_CHARACTERS = 65_536
@@ -145,7 +145,7 @@ class CasePrompt:
     messages: tuple[Message, ...] = ()
     system: str | None = None
 
-    def instruct(self, generator: Generator, where: Spot) -> Generator:
+    def instruct(self, generator: Generator, where: Location) -> Generator:
         """Return the generator with this system prompt after its own.
 
         Raises:
@@ -161,14 +161,14 @@ class CasePrompt:
         return generator.model_copy(update={"system_prompt": whole})
 
 
-def fill_prompt(prompt: Prompt, variables: Mapping[str, JsonValue], where: Spot, name: str) -> CasePrompt:
+def fill_prompt(prompt: Prompt, variables: Mapping[str, JsonValue], where: Location, name: str) -> CasePrompt:
     """Fill the variables into a prompt; a text becomes one message of the user."""
     messages = prompt.messages or (SuiteMessage(role="user", content=prompt.text or ""),)
     return fill_messages(messages, variables, where, f"prompt {name}")
 
 
 def fill_messages(
-    raw: Sequence[SuiteMessage], variables: Mapping[str, JsonValue] | None, where: Spot, what: str = "messages"
+    raw: Sequence[SuiteMessage], variables: Mapping[str, JsonValue] | None, where: Location, what: str = "messages"
 ) -> CasePrompt:
     """Fill the variables into messages; without variables the messages are literal, as those of a dataset are.
 
@@ -181,7 +181,7 @@ def fill_messages(
         place = f"{where}: {what}[{at}]" if len(raw) > 1 else f"{where}: {what}"
         content = message.content if variables is None else fill_text(message.content, variables, place, MESSAGE_BYTES)
         if message.role != "system":
-            messages.append(_parse_message(message, content, Spot(place)))
+            messages.append(_parse_message(message, content, Location(place)))
         elif messages:
             raise InvalidRequest(f"{place}: a message of role 'system' stands after others; put it at the beginning")
         else:
@@ -189,12 +189,12 @@ def fill_messages(
     return CasePrompt(tuple(messages), "\n\n".join(system) or None)
 
 
-def _parse_message(message: SuiteMessage, content: str, where: Spot) -> Message:
+def _parse_message(message: SuiteMessage, content: str, where: Location) -> Message:
     raw = message.model_dump(exclude={"content"}, exclude_none=True) | {"content": content}
     try:
         return Message.model_validate(raw)
     except ValidationError as error:
-        raise refused(error, where) from None
+        raise located_error(error, where) from None
 
 
 class SuiteModels:
@@ -217,7 +217,7 @@ class SuiteModels:
 
     def _default(self, role: str) -> ModelSpec:
         if role not in self._defaults:
-            chosen = named_default(os.environ, role)
+            chosen = require_default_model(os.environ, role)
             self._defaults[role] = chosen.spec
             self.notes.append(f"{role}: {chosen.spec.id}, because {chosen.variable} is set")
         return self._defaults[role]
@@ -364,14 +364,14 @@ class Plan:
         try:
             case = Case.model_validate(raw | {"description": located_test.test.description})
         except ValidationError as error:
-            raise refused(error, located_test.spot) from None
+            raise located_error(error, located_test.spot) from None
         if (size := case.size()) > CASE_BYTES:
             cure = "shorten its output, messages or vars"
             raise InvalidRequest(f"{located_test.spot}: the case {clip(case.id)} has {size} bytes as JSON, {CASE_BYTES} at most; {cure}")
         return case
 
 
-def refuse_duplicates(labels: list[str], spot: Spot) -> None:
+def refuse_duplicates(labels: list[str], spot: Location) -> None:
     """Raise InvalidRequest where two prompts or generators have one label."""
     for at, label in enumerate(labels):
         if label in labels[:at]:

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.files.rubric import existing
-from gradeloop.files.yaml import Spot, refused
+from gradeloop.files.rubric import require_files
+from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import is_template
 from gradeloop.suites.assertions import as_list, as_object, parse_provider, refuse_others
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, parse_number, read_rows, refuse_number
@@ -57,9 +57,9 @@ class _Config:
 
     value: dict[str, JsonValue]
     path: Path
-    spot: Spot
+    spot: Location
 
-    def at(self, key: str) -> tuple[JsonValue, Spot]:
+    def at(self, key: str) -> tuple[JsonValue, Location]:
         """Return the value of a key, and its place."""
         return self.value.get(key), self.spot.at(key)
 
@@ -69,7 +69,7 @@ def is_promptfoo(path: Path, value: Mapping[str, JsonValue]) -> bool:
     return path.stem.startswith("promptfooconfig") or (not _PROMPTFOO_KEYS.isdisjoint(value) and _GRADELOOP_KEYS.isdisjoint(value))
 
 
-def build_promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Spot, flags: SuiteFlags) -> Suite:
+def build_promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Location, flags: SuiteFlags) -> Suite:
     """Build a suite from a configuration.
 
     Raises:
@@ -80,12 +80,12 @@ def build_promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Spot, f
     settings, repeat = _settings(config)
     name = value.get("description")
     if flags.scripted:
-        existing((flags.scripted,), "scripted")
+        require_files((flags.scripted,), "scripted")
     return Suite(
         name=name[:200] if isinstance(name, str) and name.strip() else None,
         path=path,
         settings=settings,
-        tools=existing(flags.tools, "tools"),
+        tools=require_files(flags.tools, "tools"),
         scripted=flags.scripted,
         outputs=tuple(_outputs(config)),
         warnings=tuple(_warnings(config)),
@@ -152,7 +152,7 @@ _SEPARATOR = "---"
 _PROMPT_SUFFIXES = (".txt", ".md", ".j2", ".json", ".jsonl")
 
 
-def parse_prompts(value: JsonValue, folder: Path, where: Spot) -> tuple[NamedPrompt, ...]:
+def parse_prompts(value: JsonValue, folder: Path, where: Location) -> tuple[NamedPrompt, ...]:
     """Parse the prompts of a configuration; without any, the variable `prompt` is the prompt, as in promptfoo.
 
     Raises:
@@ -167,7 +167,7 @@ def parse_prompts(value: JsonValue, folder: Path, where: Spot) -> tuple[NamedPro
     return tuple(prompts)
 
 
-def _texts(value: JsonValue, folder: Path, where: Spot) -> Iterator[tuple[str | None, str, Spot]]:
+def _texts(value: JsonValue, folder: Path, where: Location) -> Iterator[tuple[str | None, str, Location]]:
     """Yield the texts of one entry, each with its label and place."""
     fields = {"raw": value} if isinstance(value, str) else as_object(value, where)
     refuse_others(fields, {"raw", "id", "label"}, where)
@@ -203,7 +203,7 @@ def _parts(path: Path, text: str) -> list[str]:
     return [part for lines in parts if (part := "\n".join(lines).strip())]
 
 
-def _parse_prompt(label: str | None, text: str, where: Spot) -> Prompt:
+def _parse_prompt(label: str | None, text: str, where: Location) -> Prompt:
     """Parse a text into a prompt; a JSON list of messages is a chat."""
     raw: dict[str, JsonValue] = {"label": label, "text": text}
     if text.lstrip().startswith("[") and '"role"' in text:
@@ -216,10 +216,10 @@ def _parse_prompt(label: str | None, text: str, where: Spot) -> Prompt:
     try:
         return Prompt.model_validate(raw)
     except ValidationError as error:
-        raise refused(error, where) from None
+        raise located_error(error, where) from None
 
 
-def parse_generators(value: JsonValue, where: Spot) -> tuple[SuiteGenerator, ...]:
+def parse_generators(value: JsonValue, where: Location) -> tuple[SuiteGenerator, ...]:
     """Parse the providers of a configuration; `echo` is the one that returns the prompt.
 
     Raises:
@@ -231,7 +231,7 @@ def parse_generators(value: JsonValue, where: Spot) -> tuple[SuiteGenerator, ...
     return generators
 
 
-def _parse_generator(value: JsonValue, where: Spot) -> SuiteGenerator:
+def _parse_generator(value: JsonValue, where: Location) -> SuiteGenerator:
     fields = {"id": value} if isinstance(value, str) else as_object(value, where)
     if len(fields) == 1 and "id" not in fields:  # {"openai:gpt-5-mini": {config: ...}}
         name, rest = next(iter(fields.items()))
@@ -248,7 +248,7 @@ def _parse_generator(value: JsonValue, where: Spot) -> SuiteGenerator:
     try:
         generator = NamedGenerator.model_validate(raw)
     except ValidationError as error:
-        raise refused(error, where) from None
+        raise located_error(error, where) from None
     return SuiteGenerator(generator.named, generator.plain())
 
 
@@ -270,7 +270,7 @@ class PromptfooTests:
     expands: bool = True
     """Whether a variable with a list of texts makes a test for each of them; else the list is one value."""
 
-    def defaults(self, value: JsonValue, where: Spot) -> Defaults:
+    def defaults(self, value: JsonValue, where: Location) -> Defaults:
         """Return the settings of all tests.
 
         Raises:
@@ -280,9 +280,9 @@ class PromptfooTests:
         try:
             return Defaults.model_validate(raw)
         except ValidationError as error:
-            raise refused(error, where) from None
+            raise located_error(error, where) from None
 
-    def tests(self, value: JsonValue, where: Spot) -> Iterator[LocatedTest]:
+    def tests(self, value: JsonValue, where: Location) -> Iterator[LocatedTest]:
         """Yield the tests, one for each combination of variables that are lists.
 
         Raises:
@@ -297,7 +297,7 @@ class PromptfooTests:
             else:
                 yield from self._expand(as_object(test, spot), spot)
 
-    def _expand(self, value: dict[str, JsonValue], where: Spot, *, recorded: bool = False) -> Iterator[LocatedTest]:
+    def _expand(self, value: dict[str, JsonValue], where: Location, *, recorded: bool = False) -> Iterator[LocatedTest]:
         raw = dict(value) if recorded else self._resolve(value, _TEST_KEYS, where)
         refuse_number(raw.get("providerOutput"), where)
         output = {"output": raw.pop("providerOutput")} if "providerOutput" in raw else {}
@@ -306,9 +306,9 @@ class PromptfooTests:
             try:
                 yield LocatedTest(SuiteTest.model_validate(raw | output | {"vars": variables}), where)
             except ValidationError as error:
-                raise refused(error, where) from None
+                raise located_error(error, where) from None
 
-    def _resolve(self, value: dict[str, JsonValue], known: set[str], where: Spot) -> dict[str, Any]:
+    def _resolve(self, value: dict[str, JsonValue], known: set[str], where: Location) -> dict[str, Any]:
         refuse_others(value, known, where)
         raw: dict[str, Any] = {key: item for key, item in value.items() if key != "metadata"}
         options = as_object(raw.get("options"), where.at("options"))
@@ -324,7 +324,7 @@ class PromptfooTests:
             read["assert"] = [self._resolve_reference(value, place.at(at)) for at, value in enumerate(as_list(read["assert"], place))]
         return raw | read
 
-    def _resolve_reference(self, value: JsonValue, where: Spot) -> JsonValue:
+    def _resolve_reference(self, value: JsonValue, where: Location) -> JsonValue:
         """Return an assertion, or the template that it refers to."""
         fields = as_object(value, where)
         if "assert" in fields:
@@ -339,7 +339,7 @@ class PromptfooTests:
         return as_object(self.templates[name], where) | rest
 
 
-def _refuse_code(value: JsonValue, where: Spot) -> None:
+def _refuse_code(value: JsonValue, where: Location) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             _refuse_code(item, where.at(key))
@@ -350,7 +350,7 @@ def _refuse_code(value: JsonValue, where: Spot) -> None:
         raise InvalidRequest(f"{where}: {clip(value)} is code, which is not run; write it as a check, a function of the worker's tools")
 
 
-def _refuse_templates(variables: Mapping[str, JsonValue], where: Spot) -> None:
+def _refuse_templates(variables: Mapping[str, JsonValue], where: Location) -> None:
     for name, value in variables.items():
         if isinstance(value, str) and is_template(value):
             raise InvalidRequest(f"{where.at(name)}: {clip(value)} is a template; variables are data here, write it out")
@@ -410,7 +410,7 @@ def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
 
 
 def _with_thresholds(
-    assertions: dict[str, dict[str, JsonValue]], thresholds: dict[str, JsonValue], where: Spot, metric: dict[str, JsonValue]
+    assertions: dict[str, dict[str, JsonValue]], thresholds: dict[str, JsonValue], where: Location, metric: dict[str, JsonValue]
 ) -> Iterator[JsonValue]:
     """Yield the assertions, each with the threshold from the column that configures it."""
     names = ("__expected", "__expected1")  # two names of one column
@@ -421,7 +421,7 @@ def _with_thresholds(
         raise InvalidRequest(f"{where}: a threshold for {left}, which has no assertion; remove the threshold, or write the assertion")
 
 
-def _parse_assertion(text: str, where: Spot) -> dict[str, JsonValue]:
+def _parse_assertion(text: str, where: Location) -> dict[str, JsonValue]:
     """Parse a cell such as `contains: 5 days`; a text without a type is the expected output."""
     match = _ASSERTION.fullmatch(text)
     kind = _OTHER_NAMES.get(match["type"], match["type"]) if match else ""

@@ -14,8 +14,8 @@ from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import MAX_ITERATIONS, Generator, Grader
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.rubric import YAML_SUFFIXES, existing_rubric, refuse_bad, with_prompts
-from gradeloop.files.yaml import Spot, read_yaml
+from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, load_rubric, refuse_bad_rubric
+from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.grading.checks import KINDS
 from gradeloop.text import clip
 
@@ -279,7 +279,7 @@ def file_path(value: JsonValue, folder: Path) -> Path:
     return folder / str(value).removeprefix(FILE)
 
 
-def read_text(path: Path, where: Spot) -> str:
+def read_text(path: Path, where: Location) -> str:
     """Read a text file.
 
     Raises:
@@ -297,7 +297,7 @@ def read_text(path: Path, where: Spot) -> str:
     raise InvalidRequest(f"{where}: the file {str(path)!r} has more than {MESSAGE_BYTES} bytes; shorten it")
 
 
-def resolve_files(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
+def resolve_files(value: JsonValue, folder: Path, where: Location) -> JsonValue:
     """Return JSON with the contents of the files that its `file://` texts name.
 
     Raises:
@@ -313,7 +313,7 @@ def resolve_files(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
     return read_yaml(path, "the file") if path.suffix in YAML_SUFFIXES else read_text(path, where)
 
 
-def resolve_test(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
+def resolve_test(value: JsonValue, folder: Path, where: Location) -> JsonValue:
     """Return a raw test, or defaults, with the contents of the files that it names; its output is data.
 
     Raises:
@@ -327,7 +327,7 @@ def resolve_test(value: JsonValue, folder: Path, where: Spot) -> JsonValue:
     return resolved | resolve_rubric(resolved, folder, where)
 
 
-def resolve_rubric(raw: dict[str, JsonValue], folder: Path, where: Spot) -> dict[str, JsonValue]:
+def resolve_rubric(raw: dict[str, JsonValue], folder: Path, where: Location) -> dict[str, JsonValue]:
     """Return `{"rubric": ...}` of an object that has one, read from the file that it names; else an empty object.
 
     Raises:
@@ -337,13 +337,13 @@ def resolve_rubric(raw: dict[str, JsonValue], folder: Path, where: Spot) -> dict
     if rubric is None:
         return {}
     if is_file(rubric):
-        return {"rubric": existing_rubric(file_path(rubric, folder))}
-    rubric = with_prompts(rubric, folder)
-    refuse_bad(rubric, where.placed, (*where.path, "rubric"), where.file)
+        return {"rubric": load_rubric(file_path(rubric, folder))}
+    rubric = inline_prompts(rubric, folder)
+    refuse_bad_rubric(rubric, where.placed, (*where.path, "rubric"), where.file)
     return {"rubric": rubric}
 
 
-def resolve_prompts(value: JsonValue, folder: Path, where: Spot) -> Iterator[JsonValue]:
+def resolve_prompts(value: JsonValue, folder: Path, where: Location) -> Iterator[JsonValue]:
     """Yield raw prompts; files are read, JSON and YAML as messages, all else as text, and give the prompt its label.
 
     Raises:

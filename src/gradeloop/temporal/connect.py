@@ -28,7 +28,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.settings.paths import state_folder
-from gradeloop.settings.worker import configured
+from gradeloop.settings.worker import load_connect_config
 from gradeloop.temporal.namespace import client_runtime
 from gradeloop.temporal.server import NAMESPACE, ensure_server, running_server
 
@@ -171,7 +171,7 @@ async def find() -> Connection:
         InvalidRequest: The environment or the profile is malformed.
         ServerUnreachable: The embedded server is missing or does not start.
     """
-    options = configured()
+    options = load_connect_config()
     address = options.pop("target_host", None)
     namespace = options.pop("namespace", NAMESPACE)
     if address is None:

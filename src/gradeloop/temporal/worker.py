@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.settings.paths import state_folder
-from gradeloop.settings.worker import SETTINGS
+from gradeloop.settings.worker import TOOL_VARIABLES
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.process import Resident
 
@@ -240,7 +240,7 @@ def _provider_environment() -> Mapping[str, str | None]:
     """Return the provider variables that are set: endpoints with their values, everything else by name alone."""
     names = sorted(name for name, value in os.environ.items() if value and name.startswith(PROVIDER_VARIABLES))
     shown = {name: os.environ[name] if name.endswith("_BASE_URL") else None for name in names}
-    of_tools = tuple(f"GRADELOOP_{name}" for name in SETTINGS)
+    of_tools = tuple(f"GRADELOOP_{name}" for name in TOOL_VARIABLES)
     ours = {name: os.environ[name] for name in ("GRADELOOP_BASE_URLS", "GRADELOOP_PRICES", "GRADELOOP_STORE") if os.environ.get(name)}
     ours |= {name: value for name, value in sorted(os.environ.items()) if name.startswith(of_tools)}
     return {**shown, **ours}

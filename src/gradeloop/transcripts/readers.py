@@ -10,25 +10,25 @@ from typing import Any
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import strict_json
-from gradeloop.transcripts.forms import UnreadableMessage, inspect_sample, is_message, line_of, read_runs_in
+from gradeloop.transcripts.forms import UnreadableMessage, is_message, line_of, parse_inspect_sample, parse_runs
 
 FILE_BYTES = 1024 * 1024 * 1024
-"""Of a file, or of an entry in an Inspect archive."""
+"""The largest file, and the largest entry of an Inspect archive."""
 
 ZSTANDARD = 93
-"""How a zip archive says so (PKWARE's APPNOTE, 4.4.5)."""
+"""The number of this compression in a zip archive (PKWARE's APPNOTE, 4.4.5)."""
 
 _LENGTHS = "<26xHH"
-"""Of an entry's local header: the lengths of its name and of its extra field, which stand at its end (APPNOTE, 4.3.7)."""
+"""The local header of an entry, which ends with the lengths of its name and of its extra field (APPNOTE, 4.3.7)."""
 
 TEXTS = (".txt", ".md", ".markdown")
 
 
-def read_file(path: Path) -> Iterator[AgentRun]:
+def read_run_file(path: Path) -> Iterator[AgentRun]:
     """Yield the runs of a file: JSON, JSON lines, an Inspect log (`.json` or `.eval`), or plain text, which is one answer.
 
     Raises:
-        InvalidRequest: It cannot be read; the message names file and line.
+        InvalidRequest: The file cannot be read; the message names file and line.
     """
     try:
         if path.stat().st_size > FILE_BYTES:
@@ -53,19 +53,19 @@ def read_file(path: Path) -> Iterator[AgentRun]:
 def _whole(path: Path, text: str) -> Iterator[AgentRun]:
     value = _json(path, text, 1)
     try:
-        yield from read_runs_in(value, path.stem)
+        yield from parse_runs(value, path.stem)
     except UnreadableMessage as error:
-        raise InvalidRequest(f"{path}, line {line_of(text, error.path)}: {_at(error.path)}{error}") from None
+        raise InvalidRequest(f"{path}, line {line_of(text, error.path)}: {_path_prefix(error.path)}{error}") from None
 
 
 def _lines(path: Path, text: str) -> Iterator[AgentRun]:
-    """Yield a run a line, or the one run whose messages are the lines."""
+    """Yield one run per line, or the one run whose messages are the lines."""
     rows = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     first = _json(path, rows[0][1], rows[0][0])
     if is_message(first):
         values = [_json(path, line, number) for number, line in rows]
         try:
-            yield from read_runs_in(values if all(is_message(value) for value in values) else {"messages": values}, path.stem)
+            yield from parse_runs(values if all(is_message(value) for value in values) else {"messages": values}, path.stem)
         except UnreadableMessage as error:
             row = next((part for part in error.path if isinstance(part, int)), 0)
             raise InvalidRequest(f"{path}, line {rows[row][0]}: {error}") from None
@@ -73,9 +73,9 @@ def _lines(path: Path, text: str) -> Iterator[AgentRun]:
     for number, line in rows:
         value = first if number == rows[0][0] else _json(path, line, number)
         try:
-            yield from read_runs_in(value, f"{path.stem}-{number}")
+            yield from parse_runs(value, f"{path.stem}-{number}")
         except UnreadableMessage as error:
-            raise InvalidRequest(f"{path}, line {number}: {_at(error.path)}{error}") from None
+            raise InvalidRequest(f"{path}, line {number}: {_path_prefix(error.path)}{error}") from None
 
 
 def _archive(path: Path) -> Iterator[AgentRun]:
@@ -84,12 +84,13 @@ def _archive(path: Path) -> Iterator[AgentRun]:
         with zipfile.ZipFile(path) as archive:
             header = _entry(path, archive, "header.json") if "header.json" in archive.namelist() else {}
             about = header.get("eval") if isinstance(header, dict) else None
-            known = about if isinstance(about, dict) else {}
-            for name in sorted(each for each in archive.namelist() if each.startswith("samples/") and each.endswith(".json")):
+            eval_header = about if isinstance(about, dict) else {}
+            task = str(eval_header.get("task") or path.stem)
+            for name in sorted(name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")):
                 try:
-                    yield inspect_sample(_entry(path, archive, name), str(known.get("task") or path.stem), known.get("model"))
+                    yield parse_inspect_sample(_entry(path, archive, name), task, eval_header.get("model"))
                 except UnreadableMessage as error:
-                    raise InvalidRequest(f"{path}, {name}: {_at(error.path)}{error}") from None
+                    raise InvalidRequest(f"{path}, {name}: {_path_prefix(error.path)}{error}") from None
     except (zipfile.BadZipFile, NotImplementedError, EOFError, struct.error) as error:
         cure = "write it as JSON: inspect log convert --to json"
         raise InvalidRequest(f"{path} is no archive that can be read here ({error}); {cure}") from None
@@ -104,7 +105,7 @@ def _entry(path: Path, archive: zipfile.ZipFile, name: str) -> Any:  # noqa: ANN
 
 
 def _zstandard(path: Path, entry: zipfile.ZipInfo) -> bytes:
-    """Return an entry that is compressed as Inspect does by default, which Python's own library knows from 3.14 on."""
+    """Return an entry in the compression that is Inspect's default; Python's own library knows it from 3.14 on."""
     try:
         import zstandard
     except ModuleNotFoundError:
@@ -135,17 +136,18 @@ def _json(path: Path, text: str, line: int, entry: str = "") -> Any:  # noqa: AN
         raise InvalidRequest(f"{where}, line {number}: no JSON: {getattr(error, 'msg', error)}; correct it there") from None
 
 
-def _at(path: tuple[int | str, ...]) -> str:
-    told = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
-    return f"{told}: " if told else ""
+def _path_prefix(path: tuple[int | str, ...]) -> str:
+    """Return a path as the beginning of a message: `messages[2].role: `."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    return f"{text}: " if text else ""
 
 
-def refuse_twins(runs: list[AgentRun]) -> None:
-    """Raise InvalidRequest where two runs have one id: their judgements could not be told apart."""
+def refuse_duplicate_ids(runs: list[AgentRun]) -> None:
+    """Raise InvalidRequest for two runs with one id, whose judgements could not be told apart."""
     seen: dict[str, str] = {}
     for run in runs:
         sha256 = run.sha256()
         if run.id in seen:
-            what = "the same content, too" if seen[run.id] == sha256 else "another content"
-            raise InvalidRequest(f"two runs have the id {run.id!r} ({what}); give each its own, or leave one out")
+            content = "the same content, too" if seen[run.id] == sha256 else "another content"
+            raise InvalidRequest(f"two runs have the id {run.id!r} ({content}); give each its own, or leave one out")
         seen[run.id] = sha256

@@ -19,7 +19,7 @@ from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.base import Strict
 from gradeloop.contract.thread import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest, ResumeRequest, ThreadState, parse_update
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, explain
-from gradeloop.files.rubric import refuse_bad
+from gradeloop.files.rubric import refuse_bad_rubric
 from gradeloop.files.yaml import read_placed
 from gradeloop.reports.html import document
 from gradeloop.reports.model import RunReport
@@ -269,12 +269,12 @@ def pasted_rubric(text: str) -> JsonValue:
     """
     where = "the rubric"
     if not _STRUCTURED.search(text):
-        refuse_bad(text, {}, (), where)
+        refuse_bad_rubric(text, {}, (), where)
         return text
     value, placed = read_placed(text, where)
     if _names_a_file(value):
         raise InvalidRequest("prompt: a pasted rubric cannot refer to a file; paste the content of the file")
-    refuse_bad(value, placed, (), where)
+    refuse_bad_rubric(value, placed, (), where)
     return value
 
 

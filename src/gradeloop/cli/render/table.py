@@ -1,8 +1,11 @@
-"""The table that fits the terminal, and the line for a criterion, for a case and for usage, for every command."""
+"""Tables and lines of every command, and how they are printed."""
 
+import json
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -10,6 +13,7 @@ from gradeloop.batches.contract import CaseResult
 from gradeloop.batches.outputs import STATUS_LABELS, failure_reason
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
+from gradeloop.exit_codes import BROKEN_PIPE, leave
 from gradeloop.text import counted, money, one_line
 
 MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
@@ -120,3 +124,24 @@ def usage_line(usage: Usage, grader: str | None = None) -> str:
     by = f" of {one_line(grader)}" if grader else ""
     cost = f", {money(usage.cost_usd)}" if usage.cost_usd else ""
     return f"{counted(usage.calls, 'model call')}{by}, {usage.input:,} tokens in, {usage.output:,} out{cost}"
+
+
+def show_lines(value: object, lines: Any, *, as_json: bool) -> None:  # noqa: ANN401 - whatever rich can print
+    """Print a value as JSON, or as lines for a terminal."""
+    if as_json:
+        typer.echo(json.dumps(value, ensure_ascii=False, default=str))
+        return
+    console = Console(highlight=False, markup=False, emoji=False)
+    for line in lines:
+        console.print(line, soft_wrap=isinstance(line, Text))
+
+
+class Terminal(Console):
+    """A console that ends the program when the output pipe is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Leave with the exit code of a closed output pipe."""
+        leave(BROKEN_PIPE)

@@ -1,7 +1,8 @@
-"""The command line's help: the table of commands, their groups and exit codes, and former names, which fail with the new one."""
+"""What every command shares: the table of commands in groups, common options, exit codes in help, former names refused."""
 
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -63,6 +64,13 @@ FORMER_FLAGS = {
     "judge": {"--at-once": "--concurrency (-j)", "--repeats": "--repeat", "--model": "--grader"},
 }
 """The flags of earlier versions by command, with their names of today."""
+
+ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id, or `latest` for the newest.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else on stdout.")]
+Grader = Annotated[str | None, typer.Option(metavar="MODEL", help="Judge with this model, written provider:model.")]
+Tools = Annotated[list[Path] | None, typer.Option("--tools", metavar="FILE", help="Load evidence tools from this Python file; repeatable.")]
+Scripted = Annotated[Path | None, typer.Option(metavar="FILE", help="Read the replies of the provider `scripted` from this file.")]
+Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many.")]
 
 
 class GroupedCommands(TyperGroup):
