@@ -107,8 +107,9 @@ $(VENV)/.ready-demo: pyproject.toml $(LOCK) | $(VENV)/.ready-python
 	@$(PIP) --constraint $(LOCK) --editable '.[embedded]'
 	@touch $@
 
+# The lock names every package, so nothing is resolved; what is imported is compiled then, and most of it never is.
 $(VENV)/.ready-dev: pyproject.toml $(LOCK) | $(VENV)/.ready-python
 	@echo 'Installing gradeloop and everything that its tests need into $(VENV)'
-	@$(PIP) --requirement $(LOCK)
+	@$(PIP) --no-deps --no-compile --requirement $(LOCK)
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@ $(VENV)/.ready-demo

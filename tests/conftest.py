@@ -42,8 +42,9 @@ SUGGESTED_AT = 60
 
 LONGEST = (
     "wheel", "storm", "crash", "aimock", "sandboxes", "report_browser", "live_browser",
-    "cli", "live", "cli_eval", "mcp", "batches", "worker", "thread_rubrics", "builtin_tools", "embedded", "thread_rolling", "replay",
-    "worker_settings", "docs", "doctor", "call_groups", "worker_process", "client",
+    "cli", "thread_rolling", "assert_rubric", "live", "cli_eval", "docs", "doctor", "builtin_tools", "testing", "thread_rubrics",
+    "worker_settings", "house", "cli_errors", "cli_judge", "mcp", "batches", "worker", "worker_process", "replay", "priorities",
+    "call_groups", "replay_batches", "embedded", "examples", "testing_docs", "canary", "recording", "batch_store", "cli_report", "client",
 )  # fmt: skip
 """Files that take longest, those first: with several processes none of them is left for the end, when the others have nothing to do."""
 

@@ -110,8 +110,8 @@ def test_capital(text):
 async def test_a_suite_of_ones_own_starts_server_and_worker_and_shows_the_gaps(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     rows = [{"id": "c1", "reason": "read", "passed": True, "gap": None}, {"id": "c2", "reason": "read", "passed": False, "gap": "too long"}]
-    told = {"criteria": rows, "explanation": "read", "result": "needs_revision"}
-    (tmp_path / "replies.yaml").write_text(json.dumps({"replies": [{"role": "grader", "verdict": told}]}))
+    fields = {"criteria": rows, "explanation": "read", "result": "needs_revision"}
+    (tmp_path / "replies.yaml").write_text(json.dumps({"replies": [{"role": "grader", "verdict": fields}]}))
 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_suite.py"]
     process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)

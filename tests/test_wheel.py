@@ -68,7 +68,7 @@ def test_the_wheel_carries_the_application_the_prompts_and_its_types(content: se
         f"gradeloop/_app/{path.relative_to(ROOT).as_posix()}"
         for path in [ROOT / "worker.py", *(path for folder in ("workflows", "activities") for path in (ROOT / folder).rglob("*.py"))]
     }
-    prompts = {f"gradeloop/prompts/{path.name}" for path in (ROOT / "src/gradeloop/prompts").iterdir() if path.is_file()}
+    prompts = {f"gradeloop/grading/texts/{path.name}" for path in (ROOT / "src/gradeloop/grading/texts").iterdir() if path.is_file()}
 
     assert {"gradeloop/py.typed", "gradeloop/cli/main.py"} <= content
     assert prompts
@@ -84,13 +84,13 @@ def test_the_demo_runs_from_the_wheel_beside_a_package_that_owns_the_name_workfl
 ) -> None:
     neighbour = run(installed / "bin/python", "-c", "import workflows; print(workflows.__file__)", cwd=tmp_path, env=clean)
     try:
-        told = run(installed / "bin/gradeloop", "demo", cwd=tmp_path, env=clean)
+        text = run(installed / "bin/gradeloop", "demo", cwd=tmp_path, env=clean)
     finally:
         subprocess.run([str(installed / "bin/gradeloop"), "dev", "stop"], cwd=tmp_path, env=clean, capture_output=True, check=False)
 
     assert "site-packages/workflows/" in neighbour
-    assert "test_unhashable" in told
-    assert "satisfied" in told
+    assert "test_unhashable" in text
+    assert "satisfied" in text
 
 
 def test_the_installed_command_line_needs_no_provider(installed: Path, clean: dict[str, str], tmp_path: Path) -> None:

@@ -81,24 +81,24 @@ class TestRunPytest:
         assert await called("run_pytest", {"files": SUITE}, SHAPES) == {"ok": True, "passed": 5, "failed": {}}
 
     async def test_a_wrong_one_fails_by_the_tests_that_fail(self) -> None:
-        told = await called("run_pytest", {"files": SUITE}, SHAPES.replace("range(4)", "range(3)"))
+        outcome = await called("run_pytest", {"files": SUITE}, SHAPES.replace("range(4)", "range(3)"))
 
-        assert (told["ok"], told["passed"], list(told["failed"])) == (False, 4, ["test_shapes.py::test_sides"])
-        assert told["failed"]["test_shapes.py::test_sides"].startswith("assert [2, 2, 2] == [2, 2, 2, 2]")
+        assert (outcome["ok"], outcome["passed"], list(outcome["failed"])) == (False, 4, ["test_shapes.py::test_sides"])
+        assert outcome["failed"]["test_shapes.py::test_sides"].startswith("assert [2, 2, 2] == [2, 2, 2, 2]")
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "expected"),
         [
             ("def broken(:", "SyntaxError"),
             ("x = 1", "cannot import name 'Shape'"),
             ("raise SystemExit(0)", "as where the code exits"),
         ],
     )
-    async def test_a_draft_that_does_not_import_fails(self, text: str, told: str) -> None:
+    async def test_a_draft_that_does_not_import_fails(self, text: str, expected: str) -> None:
         found = await called("run_pytest", {"files": SUITE}, text)
 
         assert (found["ok"], found["passed"]) == (False, 0)
-        assert told in str(found["failed"])
+        assert expected in str(found["failed"])
 
     @pytest.mark.parametrize(
         "text",
@@ -138,7 +138,7 @@ class TestRunPytest:
         assert found["passed"] == 5
 
     @pytest.mark.parametrize(
-        ("arguments", "told"),
+        ("arguments", "expected"),
         [
             ({}, "the suite has no test"),
             ({"files": {"a.py": "x = 1"}}, "the suite has no test"),
@@ -149,8 +149,8 @@ class TestRunPytest:
             ({"files": {"test_a.py": "def test_a():\n    '" + "x" * 1_100_000 + "'"}}, "the suite has 1100\\d+ bytes, 1048576 at most"),
         ],
     )
-    async def test_a_suite_that_is_none_is_the_suites_mistake_no_word_on_the_draft(self, arguments: dict[str, Any], told: str) -> None:
-        with pytest.raises(ValueError, match=told):
+    async def test_a_suite_that_is_none_is_the_suites_mistake_no_word_on_the_draft(self, arguments: dict[str, Any], expected: str) -> None:
+        with pytest.raises(ValueError, match=expected):
             await called("run_pytest", arguments, SHAPES)
 
     async def test_it_serves_as_a_criterion_without_a_model(self, client: Client) -> None:
@@ -169,9 +169,9 @@ async def test_run_python_in_another_sandbox_knows_all_of_python() -> None:
     offered, _ = build_builtins(ToolContext(WorkerSettings(), SandboxChoice(here().programs, here().programs, None, ())))
     run = next(tool for tool in map(tool_of, offered) if tool.spec.name == "run_python")
 
-    told = await run.run({"code": "import sys\nclass A(dict):\n    pass\nprint(A(x=1))\nsys.stderr.write('w')"}, "")
+    outcome = await run.run({"code": "import sys\nclass A(dict):\n    pass\nprint(A(x=1))\nsys.stderr.write('w')"}, "")
 
-    assert told == {"status": "ok", "stdout": "{'x': 1}\n", "stderr": "w"}
+    assert outcome == {"status": "ok", "stdout": "{'x': 1}\n", "stderr": "w"}
 
 
 COMMANDS: dict[str, Any] = {
@@ -186,23 +186,23 @@ COMMANDS: dict[str, Any] = {
 @commands
 class TestRunCommand:
     async def test_a_command_sees_the_draft(self) -> None:
-        told = await called("run_command", {"command": "count"}, "one two three", **COMMANDS)
+        outcome = await called("run_command", {"command": "count"}, "one two three", **COMMANDS)
 
-        assert told == {"ok": True, "stdout": "3 draft.txt\n", "stderr": "", "exit_code": 0}
+        assert outcome == {"ok": True, "stdout": "3 draft.txt\n", "stderr": "", "exit_code": 0}
 
     async def test_a_further_argument_has_to_match_and_no_shell_reads_it(self) -> None:
-        told = await called("run_command", {"command": "show", "arguments": ["-n", "code.txt"]}, "```\na = 1\n```", **COMMANDS)
+        outcome = await called("run_command", {"command": "show", "arguments": ["-n", "code.txt"]}, "```\na = 1\n```", **COMMANDS)
 
-        assert told["stdout"].split() == ["1", "a", "=", "1"]
+        assert outcome["stdout"].split() == ["1", "a", "=", "1"]
         for bad in ("/etc/passwd", "code.txt; ls", "$(ls)", "-nn", "code.txt\n"):
             with pytest.raises(ValueError, match="is not allowed; what matches is: "):
                 await called("run_command", {"command": "show", "arguments": [bad]}, "x", **COMMANDS)
 
     async def test_it_sees_no_settings_of_the_system(self) -> None:
-        told = await called("run_command", {"command": "shell"}, "x", **COMMANDS)
+        outcome = await called("run_command", {"command": "shell"}, "x", **COMMANDS)
 
-        assert (told["ok"], told["exit_code"]) == (False, 3)
-        assert "root" not in told["stdout"]
+        assert (outcome["ok"], outcome["exit_code"]) == (False, 3)
+        assert "root" not in outcome["stdout"]
 
     async def test_another_command_is_refused_and_the_model_is_told_which_there_are(self) -> None:
         with pytest.raises(ValueError, match="there is no command 'rm'; known: count, show, shell"):
@@ -232,12 +232,12 @@ class TestFiles:
         found = await called("search_files", {"pattern": "(?i)second"}, **settings)
 
         assert read == {"path": "docs/a.txt", "bytes": 21, "text": "first\nSecond line é\n", "next_offset": None}
-        assert [each["path"] for each in listed["files"]] == ["docs/a.txt", "docs/binary", "docs/deep/b.txt"]
-        assert [(each["path"], each["line"]) for each in found["matches"]] == [("docs/a.txt", 2), ("docs/deep/b.txt", 1)]
+        assert [file["path"] for file in listed["files"]] == ["docs/a.txt", "docs/binary", "docs/deep/b.txt"]
+        assert [(match["path"], match["line"]) for match in found["matches"]] == [("docs/a.txt", 2), ("docs/deep/b.txt", 1)]
         assert found["passed_over"] == "1 large or binary files"
 
     @pytest.mark.parametrize(
-        ("path", "told"),
+        ("path", "expected"),
         [
             ("docs/../secret", "leads out of its root"),
             ("/etc/passwd", "is under no root; paths begin with one of: docs"),
@@ -253,8 +253,8 @@ class TestFiles:
             ("docs/binary", "is binary \\(3 bytes, sha256 ae4b3280e56e2faf83f414a6e3dabe9d5fbe18976544c05fed121accb85b53fc\\)"),
         ],
     )
-    async def test_what_is_no_file_under_a_root_is_refused(self, root: Path, path: str, told: str) -> None:
-        with pytest.raises(ValueError, match=told):
+    async def test_what_is_no_file_under_a_root_is_refused(self, root: Path, path: str, expected: str) -> None:
+        with pytest.raises(ValueError, match=expected):
             await called("read_file", {"path": path}, files={"roots": {"docs": root / "in"}})
 
     async def test_a_long_file_is_read_in_stretches_that_cut_no_character(self, root: Path) -> None:
@@ -262,9 +262,9 @@ class TestFiles:
         (root / "in" / "long.txt").write_text(whole)
         parts, offset = [], 0
         while offset is not None:
-            told = await called("read_file", {"path": "docs/long.txt", "offset": offset}, files={"roots": {"docs": root / "in"}})
-            parts.append(told["text"])
-            offset = told["next_offset"]
+            outcome = await called("read_file", {"path": "docs/long.txt", "offset": offset}, files={"roots": {"docs": root / "in"}})
+            parts.append(outcome["text"])
+            offset = outcome["next_offset"]
 
         assert "".join(parts) == whole
         assert len(parts) == 3
@@ -335,12 +335,12 @@ class TestFetchPage:
         return {"fetch": {"hosts": [site, "*.example.com"], "networks": ["127.0.0.0/8"], **more}}
 
     async def test_a_page_comes_as_text_also_behind_a_redirection(self, site: str) -> None:
-        told = await called("fetch_page", {"url": f"http://{site}/on"}, **self.settings(site))
+        outcome = await called("fetch_page", {"url": f"http://{site}/on"}, **self.settings(site))
 
-        assert told == {"url": f"http://{site}/html", "status": 200, "text": "Hours\nOpen 9 to\n18"}
+        assert outcome == {"url": f"http://{site}/html", "status": 200, "text": "Hours\nOpen 9 to\n18"}
 
     @pytest.mark.parametrize(
-        ("path", "told"),
+        ("path", "expected"),
         [
             ("/away", "the host 'example.com' is not allowed; those that are: "),
             ("/round", "leads from page to page more than 5 times"),
@@ -349,17 +349,17 @@ class TestFetchPage:
             ("/slow", "cannot be fetched: ReadTimeout"),
         ],
     )
-    async def test_what_is_no_page_is_told(self, site: str, path: str, told: str) -> None:
-        with pytest.raises(ValueError, match=told):
+    async def test_what_is_no_page_is_told(self, site: str, path: str, expected: str) -> None:
+        with pytest.raises(ValueError, match=expected):
             await called("fetch_page", {"url": f"http://{site}{path}"}, **self.settings(site, seconds=1))
 
     async def test_a_large_page_is_cut(self, site: str) -> None:
-        told = await called("fetch_page", {"url": f"http://{site}/large"}, **self.settings(site, max_kib=64))
+        outcome = await called("fetch_page", {"url": f"http://{site}/large"}, **self.settings(site, max_kib=64))
 
-        assert (len(told["text"]), told["cut_at_bytes"]) == (65_536, 65_536)
+        assert (len(outcome["text"]), outcome["cut_at_bytes"]) == (65_536, 65_536)
 
     @pytest.mark.parametrize(
-        ("url", "told"),
+        ("url", "expected"),
         [
             ("http://other.com/", "the host 'other.com' is not allowed"),
             ("http://example.com.evil.net/", "is not allowed"),
@@ -373,8 +373,8 @@ class TestFetchPage:
             ("a.example.com", "is no address of a page"),
         ],
     )
-    async def test_an_address_that_is_not_allowed_is_refused(self, site: str, url: str, told: str) -> None:
-        with pytest.raises(ValueError, match=told):
+    async def test_an_address_that_is_not_allowed_is_refused(self, site: str, url: str, expected: str) -> None:
+        with pytest.raises(ValueError, match=expected):
             await called("fetch_page", {"url": url}, **self.settings(site))
 
     async def test_an_allowed_name_that_leads_into_a_private_network_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +402,7 @@ SCHEMA = {
 
 class TestJsonSchema:
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "expected"),
         [
             ('{"name": "ann"}', None),
             ('Here:\n```json\n{"name": "ann"}\n```\n', None),
@@ -416,15 +416,15 @@ class TestJsonSchema:
             ("1" * 10_000, "no JSON: Exceeds the limit"),
         ],
     )
-    async def test_a_draft_fits_or_it_is_told_where_not(self, text: str, told: str | None) -> None:
+    async def test_a_draft_fits_or_it_is_told_where_not(self, text: str, expected: str | None) -> None:
         found = await called("json_schema_check", {"schema": SCHEMA}, text)
 
-        assert found["ok"] is (told is None)
-        if told:
-            assert found["errors"][0].startswith(told)
+        assert found["ok"] is (expected is None)
+        if expected:
+            assert found["errors"][0].startswith(expected)
 
     @pytest.mark.parametrize(
-        ("schema", "told"),
+        ("schema", "expected"),
         [
             ({"type": "strng"}, "the schema is none: "),
             ({"$ref": "http://127.0.0.1:1/x"}, "the schema refers to 'http://127.0.0.1:1/x', which is not in it"),
@@ -434,8 +434,8 @@ class TestJsonSchema:
             ({"patternProperties": {"^a": {}}, "unevaluatedProperties": False}, "both patternProperties and unevaluatedProperties"),
         ],
     )
-    async def test_a_schema_that_is_none_is_the_schemas_mistake(self, schema: dict[str, Any], told: str) -> None:
-        with pytest.raises(ValueError, match=told):
+    async def test_a_schema_that_is_none_is_the_schemas_mistake(self, schema: dict[str, Any], expected: str) -> None:
+        with pytest.raises(ValueError, match=expected):
             await called("json_schema_check", {"schema": schema}, '"text"')
 
     @pytest.mark.slow
@@ -517,7 +517,7 @@ CHECKS: list[tuple[dict[str, Any], str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("check", "good", "gap", "bad"), CHECKS, ids=[str(each[0]["tool"]) for each in CHECKS])
+@pytest.mark.parametrize(("check", "good", "gap", "bad"), CHECKS, ids=[str(check[0]["tool"]) for check in CHECKS])
 async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, check: dict[str, Any], good: str, gap: str, bad: str) -> None:
     rubric = {"criteria": [{"id": "c1", "description": "it holds", "check": check}]}
     async with serving(client, draft(text=bad), draft(1, good)) as served:
@@ -529,7 +529,7 @@ async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, che
 
 
 @pytest.mark.parametrize(
-    ("check", "told"),
+    ("check", "expected"),
     [
         (
             {"tool": "regex_check"},
@@ -544,11 +544,11 @@ async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, che
         ({"tool": "read_transcript"}, "unknown tool 'read_transcript'"),
     ],
 )
-async def test_a_check_that_cannot_be_is_refused_before_anybody_is_asked(client: Client, check: dict[str, Any], told: str) -> None:
+async def test_a_check_that_cannot_be_is_refused_before_anybody_is_asked(client: Client, check: dict[str, Any], expected: str) -> None:
     async with serving(client, draft()) as served:
         refusal = await served.refusal(request({"criteria": [{"description": "x", "check": check}]}, grader=None))
 
-    assert told in refusal
+    assert expected in refusal
     assert served.models.requests == []
 
 

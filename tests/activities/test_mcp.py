@@ -34,8 +34,8 @@ READING = ("opening_hours", "everything", "broken", "picture", "changing", "envi
 
 def shop(folder: Path, **more: Any) -> dict[str, McpSettings]:
     """Return the settings of the tests' server."""
-    told = {"command": (sys.executable, str(SCRIPT), str(folder)), "tools": READING} | more
-    return {"shop": McpSettings.model_validate(told)}
+    fields = {"command": (sys.executable, str(SCRIPT), str(folder)), "tools": READING} | more
+    return {"shop": McpSettings.model_validate(fields)}
 
 
 @asynccontextmanager
@@ -74,12 +74,12 @@ async def test_the_model_is_told_what_the_server_says_of_a_tool(tmp_path: Path) 
 
 
 async def test_five_megabytes_come_back_as_head_and_tail(client: Client, tmp_path: Path) -> None:
-    told = await heard(client, shop(tmp_path), "shop__everything")
+    answer = await heard(client, shop(tmp_path), "shop__everything")
 
-    assert len(told.encode()) <= EVIDENCE_BYTES
-    assert told.startswith("HEADxx")
-    assert told.endswith("xxTAIL")
-    assert "[… the middle of 5000008 bytes left out …]" in told
+    assert len(answer.encode()) <= EVIDENCE_BYTES
+    assert answer.startswith("HEADxx")
+    assert answer.endswith("xxTAIL")
+    assert "[… the middle of 5000008 bytes left out …]" in answer
 
 
 async def test_a_tool_that_fails_is_told_and_a_picture_is_named(client: Client, tmp_path: Path) -> None:
@@ -92,10 +92,10 @@ async def test_a_server_gets_no_variables_but_those_that_are_named(client: Clien
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     monkeypatch.setenv("SHOP_TOKEN", "token")
 
-    told = await heard(client, shop(tmp_path, environment=["SHOP_TOKEN"]), "shop__environment")
+    answer = await heard(client, shop(tmp_path, environment=["SHOP_TOKEN"]), "shop__environment")
 
-    assert "SHOP_TOKEN" in told.split()
-    assert "OPENAI_API_KEY" not in told.split()
+    assert "SHOP_TOKEN" in answer.split()
+    assert "OPENAI_API_KEY" not in answer.split()
 
 
 async def test_what_does_not_say_that_it_only_reads_is_refused_by_name_unless_it_is_meant(tmp_path: Path) -> None:
@@ -127,11 +127,11 @@ async def test_a_tool_that_changes_in_a_run_is_not_called_and_the_next_run_sees_
         await restarted(served)
         gate.opened.set()
         await thread.result()
-        told = [each.messages[-1].content for each in served.models.requests_of("grader")]
+        answer = [request.messages[-1].content for request in served.models.requests_of("grader")]
         again = await served.run(argument)
 
-    assert told[1] == "spring"
-    assert told[3] == "shop__changing has changed its description or parameters since this run began; it was not called"
+    assert answer[1] == "spring"
+    assert answer[3] == "shop__changing has changed its description or parameters since this run began; it was not called"
     assert again.status == "satisfied"
     assert served.models.requests_of("grader")[4].tools[0].description == "After."
     assert served.models.requests_of("grader")[5].messages[-1].content == "spring"
@@ -145,17 +145,17 @@ async def restarted(served: Served) -> None:
 
 
 async def test_a_server_that_ends_in_the_middle_of_a_call_is_told(client: Client, tmp_path: Path) -> None:
-    told = await heard(client, shop(tmp_path), "shop__leave")
+    answer = await heard(client, shop(tmp_path), "shop__leave")
 
-    assert "closed" in told.lower() or "failed" in told.lower()
+    assert "closed" in answer.lower() or "failed" in answer.lower()
 
 
 @pytest.mark.slow
 async def test_a_server_that_never_answers_is_given_up(client: Client, tmp_path: Path) -> None:
     began = time.monotonic()
-    told = await heard(client, shop(tmp_path, tools=["stuck"], seconds=1), "shop__stuck")
+    answer = await heard(client, shop(tmp_path, tools=["stuck"], seconds=1), "shop__stuck")
 
-    assert "timed out" in told.lower() or "timeout" in told.lower()
+    assert "timed out" in answer.lower() or "timeout" in answer.lower()
     assert time.monotonic() - began < 30
 
 

@@ -25,9 +25,9 @@ BRIEF = GradingSettings(generator=Generator.model_validate({"model": "scripted:x
 
 def reference(count: int, tail: int | None = 0, *, key: str = "messages", messages: list[Message] | None = None) -> LogRef:
     """Return a reference to the first `count` messages that carries the newest `tail`."""
-    held = (messages or MESSAGES)[:count]
-    carried = None if tail is None else tuple(held[count - tail :])
-    return LogRef(key=key, count=count, sha256=Log(held).sha256(), tail=carried)
+    kept = (messages or MESSAGES)[:count]
+    carried = None if tail is None else tuple(kept[count - tail :])
+    return LogRef(key=key, count=count, sha256=Log(kept).sha256(), tail=carried)
 
 
 class Queries:
@@ -59,12 +59,12 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
 
 async def read(views: ThreadLoader, asked: LogRef) -> list[str]:
     """Read as an activity of one thread does."""
-    return [each.content for each in await ActivityEnvironment().run(views.messages, asked)]
+    return [message.content for message in await ActivityEnvironment().run(views.messages, asked)]
 
 
 def texts(count: int) -> list[str]:
     """Return the first texts."""
-    return [each.content for each in MESSAGES[:count]]
+    return [message.content for message in MESSAGES[:count]]
 
 
 async def test_what_the_tail_completes_is_never_fetched(queries: Queries) -> None:
@@ -218,12 +218,12 @@ async def test_a_worker_that_comes_later_fetches_what_it_lacks_and_sends_the_sam
         activities = await story(thread)
 
     assert result.status == "satisfied"
-    assert [each[0] for each in asked][:2] == ["brief", "log"]
+    assert [request[0] for request in asked][:2] == ["brief", "log"]
     assert [message.content for message in models.requests_of("generator")[-1].messages] == [
         message.content for message in whole.models.requests_of("generator")[-1].messages
     ]
     assert [activity.type for activity in activities] == ["generate", "grade", "generate", "generate", "grade"]
-    assert [(each.step.role, each.step.iteration) for each in models.requests] == [("generator", 1), ("grader", 1)]
+    assert [(request.step.role, request.step.iteration) for request in models.requests] == [("generator", 1), ("grader", 1)]
 
 
 @asynccontextmanager

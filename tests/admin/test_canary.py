@@ -32,7 +32,7 @@ async def parrot(request: web.Request) -> web.Response:
     return web.json_response(body, status=401, headers={"x-echo": CANARY, "request-id": CANARY})
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+@pytest.mark.parametrize("provider", ["anthropic", pytest.param("openai", marks=pytest.mark.slow)])
 async def test_a_key_is_in_nothing_that_a_run_leaves_behind(gradeloop: CommandLine, provider: str) -> None:
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", parrot)

@@ -20,9 +20,9 @@ def gradeloop(commands: CommandLine) -> CommandLine:
     return commands
 
 
-def found(told: str) -> dict[str, dict[str, Any]]:
+def found(output: str) -> dict[str, dict[str, Any]]:
     """Return the findings by their subjects."""
-    return {each["subject"]: each for each in json.loads(told)}
+    return {finding["subject"]: finding for finding in json.loads(output)}
 
 
 def test_without_a_key_everything_else_is_looked_at(gradeloop: CommandLine) -> None:
@@ -108,14 +108,14 @@ async def examined(**more: str) -> WorkerExamination:
 
 
 async def test_every_provider_is_asked_for_its_own_key() -> None:
-    told = await examined(ANTHROPIC_API_KEY=GOOD, OPENAI_API_KEY=BAD, GEMINI_API_KEY=GOOD)
+    examination = await examined(ANTHROPIC_API_KEY=GOOD, OPENAI_API_KEY=BAD, GEMINI_API_KEY=GOOD)
 
-    assert [(key.provider, key.verdict) for key in told.keys] == [
+    assert [(key.provider, key.verdict) for key in examination.keys] == [
         ("anthropic", "accepted"),
         ("openai", "refused"),
         ("google_genai", "accepted"),
     ]
-    assert told.keys[1].why == "AuthenticationError, HTTP 401, openai: no such key: Bearer [key]"
+    assert examination.keys[1].why == "AuthenticationError, HTTP 401, openai: no such key: Bearer [key]"
 
 
 async def test_a_key_that_is_not_set_is_not_asked_for() -> None:

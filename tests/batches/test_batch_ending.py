@@ -13,8 +13,8 @@ from gradeloop.contract.messages import Usage
 
 def summary(passed: int = 0, failed: int = 0, errors: int = 0, **facts: Any) -> BatchSummary:
     """Return a batch all of whose cases have ended, unless it says otherwise."""
-    told: dict[str, Any] = {"batch_id": "b", "created": "2026-01-02T03:04:05Z", "status": "finished", "total": passed + failed + errors}
-    return BatchSummary.model_validate(told | {"passed": passed, "failed": failed, "errors": errors} | facts)
+    fields: dict[str, Any] = {"batch_id": "b", "created": "2026-01-02T03:04:05Z", "status": "finished", "total": passed + failed + errors}
+    return BatchSummary.model_validate(fields | {"passed": passed, "failed": failed, "errors": errors} | facts)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_line_says_nothing_of_what_there_is_none(line: str, batch: BatchSumm
 
 
 @pytest.mark.parametrize(
-    ("told", "batch", "wanted"),
+    ("expected", "batch", "wanted"),
     [
         ("99.999% of 100,000 judged, 100% wanted", summary(99_999, 1), 1.0),
         ("0.001% of 100,000 judged, 90% wanted", summary(1, 99_999), 0.9),
@@ -102,8 +102,8 @@ def test_the_line_says_nothing_of_what_there_is_none(line: str, batch: BatchSumm
         ("90% of 10 judged, 90% wanted", summary(9, 1), 0.9),
     ],
 )
-def test_a_rate_is_never_rounded_to_the_other_side_of_its_limit(told: str, batch: BatchSummary, wanted: float) -> None:
-    assert f"({told})" in results_line(batch, pass_rate=wanted)
+def test_a_rate_is_never_rounded_to_the_other_side_of_its_limit(expected: str, batch: BatchSummary, wanted: float) -> None:
+    assert f"({expected})" in results_line(batch, pass_rate=wanted)
 
 
 def test_the_line_names_the_rate_that_the_exit_code_goes_by() -> None:

@@ -55,8 +55,8 @@ def test_whatever_was_said_the_json_is_read_back_as_it_was(results: list[CaseRes
 
     assert document["schema"] == SCHEMA
     assert BatchSummary.model_validate(document["summary"]) == summary_of(results)
-    assert [each["output"] for each in document["cases"]] == [result.output and encodable(result.output) for result in results]
-    assert [CaseResult.model_validate(each).status for each in document["cases"]] == [result.status for result in results]
+    assert [case["output"] for case in document["cases"]] == [result.output and encodable(result.output) for result in results]
+    assert [CaseResult.model_validate(case).status for case in document["cases"]] == [result.status for result in results]
 
 
 @given(cases())
@@ -64,22 +64,22 @@ def test_every_line_is_json_names_its_schema_and_is_one_line(results: list[CaseR
     lines = written(results, ".jsonl").decode().split("\n")[:-1]
     read = [json.loads(line) for line in lines]
 
-    assert [each.pop("schema") for each in read] == [SCHEMA] * len(results)
-    assert [CaseResult.model_validate(each).id for each in read] == [encodable(result.id) for result in results]
+    assert [item.pop("schema") for item in read] == [SCHEMA] * len(results)
+    assert [CaseResult.model_validate(value).id for value in read] == [encodable(result.id) for result in results]
 
 
 def test_results_without_half_characters_are_read_back_whole() -> None:
-    results = [each.model_copy(update={"vars": {"a": [1, None]}, "output": HOSTILE.replace("\ud800", "")}) for each in MIXED]
+    results = [case.model_copy(update={"vars": {"a": [1, None]}, "output": HOSTILE.replace("\ud800", "")}) for case in MIXED]
     document = json.loads(written(results, ".json").decode())
 
-    assert [CaseResult.model_validate(each) for each in document["cases"]] == results
+    assert [CaseResult.model_validate(case) for case in document["cases"]] == results
 
 
 def test_the_published_schemas_describe_what_is_written() -> None:
     document = json.loads(written(MIXED, ".json").decode())
     Draft202012Validator(json_schemas("BatchSummary")).validate(document["summary"])
-    for each in document["cases"]:
-        Draft202012Validator(json_schemas("CaseResult")).validate(each)
+    for result in document["cases"]:
+        Draft202012Validator(json_schemas("CaseResult")).validate(result)
 
     assert document["rate"] == 0.5
 
@@ -101,14 +101,14 @@ def test_a_line_is_on_the_disk_as_soon_as_its_case_has_ended(tmp_path: Path) -> 
 def test_whatever_was_said_a_cell_is_read_back_as_it_was_and_none_is_a_formula(results: list[CaseResult]) -> None:
     rows = rows_of(results)
 
-    assert [unescape_cell(each["id"]) for each in rows] == [encodable(result.id) for result in results]
-    assert [unescape_cell(each["output"]) for each in rows] == [encodable(result.output or "") for result in results]
-    assert [each["status"] for each in rows] == [result.status for result in results]
-    for each, result in zip(rows, results, strict=True):
+    assert [unescape_cell(row["id"]) for row in rows] == [encodable(result.id) for result in results]
+    assert [unescape_cell(row["output"]) for row in rows] == [encodable(result.output or "") for result in results]
+    assert [row["status"] for row in rows] == [result.status for result in results]
+    for cells, result in zip(rows, results, strict=True):
         strings = {name: value for name, value in result.vars.items() if isinstance(value, str)}
 
-        assert not [cell for name, cell in each.items() if cell[:1] in {"=", "+", "@", "\t", "\r", "＝", "＋", "－", "＠"}]
-        assert {name: unescape_cell(each[encodable(f"vars.{name}")]) for name in strings} == {
+        assert not [cell for name, cell in cells.items() if cell[:1] in {"=", "+", "@", "\t", "\r", "＝", "＋", "－", "＠"}]
+        assert {name: unescape_cell(cells[encodable(f"vars.{name}")]) for name in strings} == {
             name: encodable(value) for name, value in strings.items()
         }
 
@@ -164,14 +164,14 @@ def test_too_many_variables_for_columns_share_one() -> None:
 
 def test_junit_tells_a_failure_from_what_could_not_be_judged() -> None:
     suite = suite_of(MIXED, cached=2, usage={"input": 5, "calls": 1, "cost_usd": 0.25}, reason="a limit", status="paused")
-    outcomes = {each.get("name"): [child.tag for child in each if child.tag != "system-out"] for each in suite.iter("testcase")}
-    properties = {each.get("name"): each.get("value") for each in suite.iter("property")}
+    outcomes = {testcase.get("name"): [child.tag for child in testcase if child.tag != "system-out"] for testcase in suite.iter("testcase")}
+    properties = {property_.get("name"): property_.get("value") for property_ in suite.iter("property")}
 
     assert {name: suite.get(name) for name in ("name", "tests", "failures", "errors", "skipped", "time")} == {
         "name": "suite", "tests": "5", "failures": "1", "errors": "3", "skipped": "0", "time": "6.250",
     }  # fmt: skip
     assert list(outcomes.values()) == [[], ["failure"], ["error"], ["error"], ["error"]]
-    assert [each.get("type") for each in suite.iter("error")] == ["error", "waiting", "queued"]
+    assert [error.get("type") for error in suite.iter("error")] == ["error", "waiting", "queued"]
     assert (properties["schema"], properties["reason"], properties["cost_usd"]) == (SCHEMA, "a limit", "0.250000")
 
 

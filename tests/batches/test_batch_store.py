@@ -59,11 +59,11 @@ async def test_a_case_ends_once_however_many_end_it(url: str) -> None:
     store = Store(url)
     made, result = await ledger(store), build_result(cases(1)[0], "passed", output="x", attempt=0)
 
-    told = await asyncio.gather(*(made.end_case("b", 0, result.model_copy(update={"score": at / 10}), PAID) for at in range(8)))
+    accepted = await asyncio.gather(*(made.end_case("b", 0, result.model_copy(update={"score": at / 10}), PAID) for at in range(8)))
     summary = await BatchReader(store).summary("b")
     store.close()
 
-    assert set(told) == {"passed"}
+    assert set(accepted) == {"passed"}
     assert (summary.passed, summary.usage.calls, summary.usage.cost_usd) == (1, 8, 4.0)  # eight were paid for, all of them are counted
 
 
@@ -76,8 +76,8 @@ async def test_the_last_of_several_answers_sees_all_of_them(url: str) -> None:
     known = [(await made.look_up("b", (0, 0, 0), f"key-{at}")).verdict for at in range(4)]
     store.close()
 
-    assert sorted(len(each) for each in seen) == list(range(1, count + 1))
-    assert [each is not None for each in known] == [True, True, True, False]
+    assert sorted(len(page) for page in seen) == list(range(1, count + 1))
+    assert [value is not None for value in known] == [True, True, True, False]
 
 
 async def test_a_batch_is_cut_into_stretches_of_which_each_is_named_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +123,8 @@ async def test_results_come_in_the_order_in_which_cases_ended(url: str) -> None:
     whole = [(result.index, result.status) for result in reader.results("b")]
     store.close()
 
-    assert [each.index for each in first] == [3, 0, 4]
-    assert [each.index for each in second] == [1]
+    assert [item.index for item in first] == [3, 0, 4]
+    assert [item.index for item in second] == [1]
     assert whole == [(0, "passed"), (1, "error"), (2, "queued"), (3, "passed"), (4, "passed")]
 
 

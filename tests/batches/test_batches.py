@@ -79,7 +79,7 @@ async def test_an_answer_that_is_no_verdict_is_mended_in_a_call_of_its_own(clien
         asked = batches.served.models.requests_of("grader")
 
     assert (summary.passed, results[0].usage.calls) == (1, 2)
-    assert [len(each.messages) for each in asked] == [2, 4]
+    assert [len(request.messages) for request in asked] == [2, 4]
 
 
 async def test_one_that_is_never_mended_is_an_error(client: Client, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_every_case_is_fenced_by_a_code_of_its_own(client: Client, tmp_pat
     async with batching(client, tmp_path, passes(step=1), {"role": "grader", "text": "?"}) as batches:
         await batches.run(many(3))
         asked = batches.served.models.requests_of("grader")
-    codes = [re.findall(r"=== end of records (\w+) ===", "".join(message.content for message in each.messages)) for each in asked]
+    codes = [re.findall(r"=== end of records (\w+) ===", "".join(message.content for message in request.messages)) for request in asked]
 
     assert len(asked) == 6
     assert len({code for (code,) in codes}) == 3  # one a case, the same when an answer is mended
@@ -184,11 +184,11 @@ async def test_a_call_that_was_paid_and_written_down_is_not_made_again_when_its_
     settle, died = BatchActivities.end_case, list[object]()
 
     async def settle_and_die(self: BatchActivities, *given: Any, **named: Any) -> Any:
-        told = await settle(self, *given, **named)
+        state = await settle(self, *given, **named)
         if not died:
-            died.append(told)
+            died.append(state)
             raise ConnectionError("the worker died before Temporal heard of it")
-        return told
+        return state
 
     monkeypatch.setattr(BatchActivities, "end_case", settle_and_die)
     async with batching(client, tmp_path, passes()) as batches:
@@ -210,7 +210,7 @@ async def test_too_many_errors_pause_a_batch_and_it_goes_on_where_it_stood(clien
 
     assert (paused.status, paused.errors, paused.failed) == ("paused", 3, 0)
     assert paused.reason == "3 cases ended in an error; max_errors is 3"
-    assert Counter(each.status for each in before) == {"passed": paused.passed, "error": 3, "queued": 27 - paused.passed}
+    assert Counter(item.status for item in before) == {"passed": paused.passed, "error": 3, "queued": 27 - paused.passed}
     assert (finished.status, finished.passed, finished.errors) == ("finished", 30, 0)
     assert asked == 30 - paused.passed
 

@@ -71,8 +71,8 @@ CRITERIA = parse_judge({"rubric": "- names it\n- is brief"})
 
 def result(run: str, judge: JudgeConfig = JUDGE, **output: Any) -> JudgeResult:
     """Return a judgement of a run."""
-    told = {"id": f"judging-{run}", "agent_run_id": run, "rubric_id": "r", "rubric_version": 1}
-    return JudgeResult.model_validate(told | {"output": output, "result_type": "DIRECT_RESULT" if output else "FAILURE"})
+    fields = {"id": f"judging-{run}", "agent_run_id": run, "rubric_id": "r", "rubric_version": 1}
+    return JudgeResult.model_validate(fields | {"output": output, "result_type": "DIRECT_RESULT" if output else "FAILURE"})
 
 
 def labelled(folder: Path, *rows: object, judge: JudgeConfig = JUDGE) -> LabelSet:
@@ -150,7 +150,7 @@ def test_labels_may_have_a_schema_of_their_own(tmp_path: Path) -> None:
 
 
 def test_docents_labels_are_read_as_they_are(tmp_path: Path) -> None:
-    told = {
+    label = {
         "id": "1",
         "label_set_id": "2",
         "agent_run_id": "a",
@@ -159,7 +159,7 @@ def test_docents_labels_are_read_as_they_are(tmp_path: Path) -> None:
         "creator_email": None,
     }
 
-    assert labelled(tmp_path, told | {"created_at": None}).labels[0].created_by == "label"
+    assert labelled(tmp_path, label | {"created_at": None}).labels[0].created_by == "label"
 
 
 BAD: dict[str, tuple[Any, str]] = {
@@ -202,7 +202,7 @@ def test_a_majority_decides_by_key_and_the_texts_are_those_of_an_answer_that_agr
 
     assert found.output == {"label": "no match", "score": 3, "why": "rollout 1"}
     assert (found.from_rollout, found.ties, found.composed) == (1, (), False)
-    assert [(each.value, each.count) for each in found.keys["label"].distribution] == [("no match", 2), ("match", 1)]
+    assert [(share.value, share.count) for share in found.keys["label"].distribution] == [("no match", 2), ("match", 1)]
 
 
 def test_a_tie_is_flagged_and_falls_to_the_earlier_rollout() -> None:

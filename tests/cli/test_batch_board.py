@@ -209,16 +209,16 @@ def test_whatever_was_said_a_line_in_a_pipe_stays_one_line(results: list[CaseRes
 def test_the_time_left_follows_the_pace_of_the_last_minute() -> None:
     clock = Clock()
     pace = Throughput(clock)
-    told = []
+    seen = []
     for second in range(301):
         pace.observe(second * 10 if second <= 120 else 1_200 + (second - 120), moving=True)
-        told.append(pace.seconds_left(600))
+        seen.append(pace.seconds_left(600))
         clock.now += 1
 
-    assert told[:3] == [None, None, None]
-    assert told[100] == pytest.approx(60, rel=0.02)
-    assert 60 < (told[150] or 0) < 600
-    assert told[300] == pytest.approx(600, rel=0.02)
+    assert seen[:3] == [None, None, None]
+    assert seen[100] == pytest.approx(60, rel=0.02)
+    assert 60 < (seen[150] or 0) < 600
+    assert seen[300] == pytest.approx(600, rel=0.02)
 
 
 def test_slow_cases_have_a_pace_too() -> None:
@@ -265,9 +265,9 @@ def test_the_live_view_has_no_time_left_when_paused() -> None:
     assert paused[-1].endswith("100 queued · paused: the budget is used up")
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0, "0:00"), (59.6, "1:00"), (3_599, "59:59"), (3_600, "1:00:00"), (90_061, "25:01:01")])
-def test_a_time_is_told_as_a_clock_shows_it(seconds: float, told: str) -> None:
-    assert span(seconds) == told
+@pytest.mark.parametrize(("seconds", "expected"), [(0, "0:00"), (59.6, "1:00"), (3_599, "59:59"), (3_600, "1:00:00"), (90_061, "25:01:01")])
+def test_a_time_is_told_as_a_clock_shows_it(seconds: float, expected: str) -> None:
+    assert span(seconds) == expected
 
 
 def table(results: Sequence[CaseResult], width: int = 80, *, colours: bool = False) -> list[str]:

@@ -134,7 +134,7 @@ STATUSES: dict[RunStatus | None, int] = {
 @pytest.mark.parametrize("status", STATUSES)
 def test_the_exit_code_tells_the_runs_status(status: RunStatus | None) -> None:
     empty: dict[str, Any] = dict.fromkeys(("grading_run_id", "output", "best_iteration", "last_output", "score", "messages", "error"))
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "thread_id": "t",
         "status": status,
         "iterations": 0,
@@ -143,7 +143,7 @@ def test_the_exit_code_tells_the_runs_status(status: RunStatus | None) -> None:
         "usage": {},
     }
 
-    assert code_of(RunEnding("t", "ended", RunResult.model_validate(empty | told))) == STATUSES[status]
+    assert code_of(RunEnding("t", "ended", RunResult.model_validate(empty | fields))) == STATUSES[status]
 
 
 def test_a_run_that_reaches_its_last_iteration_ends_with_1(gradeloop: CommandLine) -> None:
@@ -198,19 +198,20 @@ def test_ctrl_c_in_a_pipe_says_so_on_stderr_alone(gradeloop: CommandLine) -> Non
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on_after_its_worker_was_killed(gradeloop: CommandLine) -> None:
     process = gradeloop.start("run", patient(gradeloop, "orphan"), "--json")
-    told = [json.loads(line_of(process)) for _ in range(6)]
+    lines = [json.loads(line_of(process)) for _ in range(6)]
     process.send_signal(signal.SIGINT)
     ended(process)
     gradeloop.kill_workers()
 
-    resumed = gradeloop("resume", told[0]["thread_id"], "--json")
+    resumed = gradeloop("resume", lines[0]["thread_id"], "--json")
 
-    assert told[-1]["type"] == "tool_called"
+    assert lines[-1]["type"] == "tool_called"
     assert resumed.code == 0
-    assert resumed.result["grading_run_id"] == told[-1]["grading_run_id"]
+    assert resumed.result["grading_run_id"] == lines[-1]["grading_run_id"]
     assert resumed.result["usage"]["calls"] == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_in_the_middle_of_a_run_is_started_again(gradeloop: CommandLine) -> None:
     process = gradeloop.start("run", patient(gradeloop, "killed"), "--json")
     started = [line_of(process) for _ in range(6)]
@@ -289,8 +290,8 @@ def test_two_runs_at_once_with_other_tools_of_the_same_name_do_not_meet(gradeloo
         started.append(gradeloop.start("run", task, "--json"))
     done = [ended(process) for process in started]
 
-    assert [each.code for each in done] == [0, 1]
-    assert [each.result["score"] for each in done] == [1.0, 0.0]
+    assert [command.code for command in done] == [0, 1]
+    assert [command.result["score"] for command in done] == [1.0, 0.0]
 
 
 def test_a_later_run_finds_the_server_and_the_worker_of_an_earlier_one(gradeloop: CommandLine) -> None:

@@ -125,7 +125,7 @@ def test_json_is_the_whole_comparison_and_the_page_is_written_beside(gradeloop: 
     found = Comparison.model_validate(done.result)
     assert done.code == 1
     assert len(done.lines) == 1
-    assert {each.id: each.outcome for each in found.cases}["case-1"] == "regressed"
+    assert {case.id: case.outcome for case in found.cases}["case-1"] == "regressed"
     assert (found.a.batch_id, found.b.batch_id) == ("before", None)
     assert found.b.cost.cost_usd == pytest.approx(0.005)
     page = (gradeloop.folder / "diff.html").read_text()
@@ -157,17 +157,17 @@ def test_a_mistake_is_a_sentence_and_the_code_2(gradeloop: CommandLine, argument
 
 def test_two_runs_of_a_suite_are_compared_by_how_long_ago_they_were(gradeloop: CommandLine) -> None:
     tests = [{"id": name, "output": f"the {name} one"} for name in ("good", "bad")]
-    told = {"name": "refunds", "grader": "scripted:judge", "scripted": "r.yaml", "rubric": "- it is good", "tests": tests, "repeat": 2}
-    (gradeloop.folder / "suite.yaml").write_text(json.dumps(told))
+    fields = {"name": "refunds", "grader": "scripted:judge", "scripted": "r.yaml", "rubric": "- it is good", "tests": tests, "repeat": 2}
+    (gradeloop.folder / "suite.yaml").write_text(json.dumps(fields))
     for replies in ([passes()], [passes(), fails("bad")]):
         (gradeloop.folder / "r.yaml").write_text(json.dumps({"replies": replies}))
         gradeloop("eval", "suite.yaml", "--no-cache", "-o", "last.json")
         gradeloop.kill_workers()
 
-    done, file = (gradeloop("diff", "latest~1", each, "--json", "--fail-on", "regressions") for each in ("latest", "last.json"))
+    done, file = (gradeloop("diff", "latest~1", value, "--json", "--fail-on", "regressions") for value in ("latest", "last.json"))
     beyond = gradeloop("diff", "latest~2", "latest")
 
-    rows = {each["id"]: (each["outcome"], each["b"]["passed"], each["b"]["runs"]) for each in done.result["cases"]}
+    rows = {case["id"]: (case["outcome"], case["b"]["passed"], case["b"]["runs"]) for case in done.result["cases"]}
     assert rows == {"bad": ("regressed", 0, 2), "good": ("same", 2, 2)}
     assert done.code == 1
     assert done.result["cases"] == file.result["cases"]
@@ -186,7 +186,7 @@ async def test_batches_are_read_from_either_database(url: str) -> None:
         await _compared(store, "b-1", "b-3")
     store.close()
 
-    assert {each.id: each.outcome for each in found.cases} == {"c1": "regressed", "c2": "lost", "c3": "lost", "c0": "same"}
+    assert {case.id: case.outcome for case in found.cases} == {"c1": "regressed", "c2": "lost", "c3": "lost", "c0": "same"}
     assert latest.counts == found.counts
     assert (found.a.cost.tokens, found.a.cost.cost_usd, found.a.suite) == (400, 2.0, "refunds")
     assert found.notes == ("b-2 is running: 1 of 4 cases have no verdict yet",)
@@ -195,7 +195,7 @@ async def test_batches_are_read_from_either_database(url: str) -> None:
 async def _compared(store: Store, a: str, b: str) -> Comparison:
     import asyncio
 
-    return await asyncio.to_thread(lambda: compare_batches(*(load_batch(each, lambda: BatchReader(store)) for each in (a, b))))
+    return await asyncio.to_thread(lambda: compare_batches(*(load_batch(value, lambda: BatchReader(store)) for value in (a, b))))
 
 
 def test_a_file_is_read_as_its_cases_are_whatever_lays_it_out(tmp_path: Path) -> None:
@@ -207,15 +207,15 @@ def test_a_file_is_read_as_its_cases_are_whatever_lays_it_out(tmp_path: Path) ->
     (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + whole.read_bytes().replace(b"\n", b"\r\n"))
     other = {"schema": document["schema"], "a key of a later version": 1, "summary": document["summary"] | {"later": 2}}
     (tmp_path / "later.json").write_text(
-        json.dumps(other | {"cases": [each | {"later": [3], "usage": each["usage"] | {"later": 4}} for each in document["cases"]]})
+        json.dumps(other | {"cases": [case | {"later": [3], "usage": case["usage"] | {"later": 4}} for case in document["cases"]]})
     )
 
     found = [
         read_batch_file(path).cases for path in (whole, lines, *(tmp_path / f"{name}.json" for name in ("pretty", "flat", "bom", "later")))
     ]
 
-    assert [each.status for each in found[0]] == ["failed", "passed", "error"]
-    assert all(each == found[0] for each in found)
+    assert [item.status for item in found[0]] == ["failed", "passed", "error"]
+    assert all(value == found[0] for value in found)
     assert load_batch(str(lines), no_store).cases == found[0]
 
 
@@ -224,7 +224,7 @@ def test_an_empty_batch_and_one_with_odd_ids_are_read(tmp_path: Path) -> None:
 
     assert read_batch_file(written(tmp_path / "none.json", [])).cases == []
     assert [
-        each.id for each in read_batch_file(written(tmp_path / "odd.json", [case(at, id=name) for at, name in enumerate(odd)])).cases
+        item.id for item in read_batch_file(written(tmp_path / "odd.json", [case(at, id=name) for at, name in enumerate(odd)])).cases
     ] == odd
 
 
@@ -234,7 +234,7 @@ def test_lines_of_one_case_that_come_again_are_noted_and_the_last_one_counts(tmp
 
     found = read_batch_file(path)
 
-    assert {each.id: each.status for each in found.cases} == {"case-0": "passed", "case-1": "passed"}
+    assert {case.id: case.status for case in found.cases} == {"case-0": "passed", "case-1": "passed"}
     assert found.notes == (f"{path}: 1 line of cases that come again; the last one of each counts",)
     assert found.cost.tokens == 240
 

@@ -29,8 +29,8 @@ def suite(gradeloop: CommandLine, name: str, replies: list[dict[str, Any]], outp
     """Write a suite of outputs that a scripted judge judges, and return the file's name."""
     (gradeloop.folder / f"{name}.replies.yaml").write_text(json.dumps({"replies": replies}))
     tests = [{"id": f"case-{at}", "output": output} for at, output in enumerate(outputs)]
-    told = {"name": name, "grader": JUDGE, "scripted": f"{name}.replies.yaml", "rubric": "- it is good", "tests": tests}
-    (gradeloop.folder / f"{name}.yaml").write_text(json.dumps(told | more))
+    fields = {"name": name, "grader": JUDGE, "scripted": f"{name}.replies.yaml", "rubric": "- it is good", "tests": tests}
+    (gradeloop.folder / f"{name}.yaml").write_text(json.dumps(fields | more))
     return f"{name}.yaml"
 
 
@@ -79,14 +79,14 @@ def test_results_go_to_files_of_every_kind_and_to_the_store(gradeloop: CommandLi
     batch, files = batch_of(done), [gradeloop.folder / name for name in names]
     exported = gradeloop("batches", "export", batch, "-o", "again.json", "-o", "again.xml")
 
-    told = json.loads(files[0].read_text())
-    assert [each["status"] for each in told["cases"]] == ["passed", "failed", "error"]
+    document = json.loads(files[0].read_text())
+    assert [case["status"] for case in document["cases"]] == ["passed", "failed", "error"]
     assert {json.loads(line)["id"] for line in files[1].read_text().splitlines()} == {"case-0", "case-1", "case-2"}
     assert files[2].read_text().count("\n") == 4
     whole = ET.parse(files[3]).getroot()
     assert [whole.get(name) for name in ("tests", "failures", "errors")] == ["3", "1", "1"]
     assert exported.code == 0, exported.err
-    assert json.loads((gradeloop.folder / "again.json").read_text()) == told
+    assert json.loads((gradeloop.folder / "again.json").read_text()) == document
     assert (gradeloop.folder / "again.xml").read_text() == files[3].read_text()
     with sqlite3.connect(gradeloop.state / STORE_FILE) as store:
         assert store.execute("SELECT count(*) FROM cases WHERE batch_id = ?", (batch,)).fetchone() == (3,)
@@ -184,8 +184,14 @@ def test_a_batch_is_started_and_left_and_paused(gradeloop: CommandLine) -> None:
 def test_a_case_that_waits_for_a_person_ends_the_command_and_not_the_case(gradeloop: CommandLine) -> None:
     rubric = {"criteria": ["it is good", {"description": "it may go out", "human": True}]}
     replies = [{"role": "generator", "text": "a letter"}, passes()]
-    told = {"prompts": ["Write a letter."], "generators": ["scripted:writer"], "tests": [{"id": "letter"}], "loop": True, "rubric": rubric}
-    name = suite(gradeloop, "person", replies, [], **told)
+    fields = {
+        "prompts": ["Write a letter."],
+        "generators": ["scripted:writer"],
+        "tests": [{"id": "letter"}],
+        "loop": True,
+        "rubric": rubric,
+    }
+    name = suite(gradeloop, "person", replies, [], **fields)
 
     waiting = gradeloop("eval", name)
     batch = batch_of(waiting)
@@ -297,10 +303,10 @@ def test_a_worker_of_ours_that_has_ended_is_started_again_to_take_the_cases(grad
 def test_where_no_worker_takes_the_cases_it_says_which_is_missing(gradeloop: CommandLine) -> None:
     waiting = gradeloop.start("eval", suite(gradeloop, "alone", [passes()], ["good"]), GRADELOOP_TASK_QUEUE="nobodys")
     assert waiting.stderr
-    told = waiting.stderr.readline()
+    text = waiting.stderr.readline()
     waiting.kill()
 
-    assert told == "no worker has taken the cases so far; start one: gradeloop worker --task-queue nobodys\n"
+    assert text == "no worker has taken the cases so far; start one: gradeloop worker --task-queue nobodys\n"
 
 
 def test_without_a_server_it_says_so(gradeloop: CommandLine) -> None:

@@ -104,8 +104,8 @@ def test_the_exit_code_says_what_came_of_it(gradeloop: CommandLine, name: str) -
 
 def test_a_rubric_of_criteria_passes_where_it_is_satisfied(gradeloop: CommandLine) -> None:
     write(gradeloop, "rubric.md", "- names the capital\n- is brief")
-    told = {"role": "grader", "verdict": verdict(row("c1"), row("c2", "it rambles"))}
-    write(gradeloop, "criteria.replies.yaml", {"replies": [told]})
+    fields = {"role": "grader", "verdict": verdict(row("c1"), row("c2", "it rambles"))}
+    write(gradeloop, "criteria.replies.yaml", {"replies": [fields]})
 
     flags = ("--grader", "scripted:judge", "--scripted", "criteria.replies.yaml", "--pass-rate", "0.5")
     done = gradeloop("judge", "rubric.md", "runs.jsonl", *flags)
@@ -166,13 +166,13 @@ def test_agreement_is_told_with_its_figures_and_disagreements(gradeloop: Command
     results = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--json").out
     write(gradeloop, "results.jsonl", results)
 
-    told = gradeloop("agreement", "judge.yaml", "labels.jsonl")
+    done = gradeloop("agreement", "judge.yaml", "labels.jsonl")
     by_file = gradeloop("agreement", "judge.yaml", "labels.jsonl", "--results", "results.jsonl", "--json")
 
-    assert told.code == 0, told.err
-    assert "2 of 3 labels have a judgement" in told.out
-    assert "label  2      50.0%     0.000" in told.out
-    assert 'b: label is "no match" by ann, "match" by the judge\n  ann: It says Lyon.\n  judge: It names Paris' in told.out
+    assert done.code == 0, done.err
+    assert "2 of 3 labels have a judgement" in done.out
+    assert "label  2      50.0%     0.000" in done.out
+    assert 'b: label is "no match" by ann, "match" by the judge\n  ann: It says Lyon.\n  judge: It names Paris' in done.out
     assert by_file.result["missing"] == ["z"]
 
 
@@ -242,11 +242,11 @@ def test_a_mistake_is_told_in_a_sentence(name: str) -> None:
     if name == "a taken name":
         CliRunner().invoke(app, ["registry", "create", "taken", "taken.yaml"])
 
-    told = CliRunner().invoke(app, list(arguments))
+    done = CliRunner().invoke(app, list(arguments))
 
-    words = str(told.exception) if isinstance(told.exception, InvalidRequest) else told.output
+    words = str(done.exception) if isinstance(done.exception, InvalidRequest) else done.output
     assert message in " ".join(words.split()), words
-    assert told.exit_code == (1 if isinstance(told.exception, InvalidRequest) else 2)
+    assert done.exit_code == (1 if isinstance(done.exception, InvalidRequest) else 2)
 
 
 @pytest.mark.parametrize("name", ["no judge", "a bad label", "a rate above 1"])

@@ -47,12 +47,12 @@ def page(gradeloop: CommandLine, *arguments: str) -> str:
 
 
 def test_a_thread_is_told_draft_by_draft(gradeloop: CommandLine) -> None:
-    told = page(gradeloop, "story-1")
+    text = page(gradeloop, "story-1")
 
-    assert "<h1>story-1</h1>" in told
-    assert "it is too short" in told
-    assert "<ins>second</ins>" in told
-    assert "fixed in the next draft" in told
+    assert "<h1>story-1</h1>" in text
+    assert "it is too short" in text
+    assert "<ins>second</ins>" in text
+    assert "fixed in the next draft" in text
 
 
 def test_the_newest_of_all_is_what_no_name_means(gradeloop: CommandLine) -> None:
@@ -73,17 +73,17 @@ def test_a_batch_is_told_from_the_file_that_it_was_written_to_without_server_or_
 
 
 def test_judgements_are_told_from_a_file_and_from_the_store(gradeloop: CommandLine) -> None:
-    told = page(gradeloop, "judged.jsonl", "--runs", "runs.jsonl")
+    text = page(gradeloop, "judged.jsonl", "--runs", "runs.jsonl")
 
-    assert "2 judgements" in told
-    assert "label: match" in told
+    assert "2 judgements" in text
+    assert "label: match" in text
     assert "2 judgements" in page(gradeloop, "judged.jsonl")
     kept = gradeloop("registry", "list", "geography").out.split()[0]
     assert "2 judgements" in page(gradeloop, f"geography/{kept}")
 
 
 def test_the_threads_of_cases_that_loop_are_told_whole_and_a_persons_word_is_in_the_next_report(gradeloop: CommandLine) -> None:
-    looped = [{**each, "when": "parcel"} for each in RUN]
+    looped = [{**reply, "when": "parcel"} for reply in RUN]
     more = {"prompts": ["Write of {{ what }}."], "generators": ["scripted:writer"], "loop": True, "max_iterations": 1}
     tests = [{"id": "parcel", "vars": {"what": "parcel"}}]
     done = gradeloop("eval", suite(gradeloop, "looping", looped, [], **more, tests=tests))
@@ -94,8 +94,8 @@ def test_the_threads_of_cases_that_loop_are_told_whole_and_a_persons_word_is_in_
     assert "overridden" not in page(gradeloop, batch).split("<tbody>")[-1]
     assert gradeloop("override", thread, "c1", "--pass", "--why", "It is long enough.", "--by", "Ada").code == 0
 
-    told = page(gradeloop, batch)
-    assert '<span class="tag person">overridden</span>' in told
+    text = page(gradeloop, batch)
+    assert '<span class="tag person">overridden</span>' in text
     assert "It is long enough." in page(gradeloop, thread)
 
 
@@ -105,9 +105,9 @@ def test_a_batch_writes_its_page_as_one_of_its_outputs(gradeloop: CommandLine) -
     assert gradeloop("batches", "export", "latest", "-o", "export.html").code == 0
 
     for name in ("eval.html", "export.html"):
-        told = (gradeloop.folder / name).read_text()
-        assert "<h1>paged</h1>" in told
-        assert "case-1" in told
+        text = (gradeloop.folder / name).read_text()
+        assert "<h1>paged</h1>" in text
+        assert "case-1" in text
 
 
 def test_a_file_of_a_later_version_is_told_as_far_as_it_is_known_or_refused_in_a_sentence(gradeloop: CommandLine) -> None:
@@ -159,7 +159,7 @@ def test_an_older_page_stays_where_the_new_one_cannot_be_written(gradeloop: Comm
     assert gradeloop("report", "nobody", "-o", "full/page.html").code == 2
 
     assert (folder / "page.html").read_text() == "the older page"
-    assert [each.name for each in Path(folder).iterdir()] == ["page.html"]
+    assert [path.name for path in Path(folder).iterdir()] == ["page.html"]
 
 
 def test_a_case_drafted_once_has_a_page(gradeloop: CommandLine) -> None:

@@ -166,5 +166,5 @@ def test_a_tool_call_waits_and_a_person_lets_it_go_on_or_not(gradeloop: CommandL
     assert "satisfied after 1 iteration" in watched.out
     assert "no call waits for a person in this thread" in late.err
     assert "2 calls wait; name one: " in unclear.err
-    assert [each.code for each in denied] == [0, 0]
+    assert [command.code for command in denied] == [0, 0]
     assert "denied by a person: book" in gradeloop("watch", "two").out

@@ -49,20 +49,20 @@ def evaluation(*passed: bool, status: str = "running", **facts: object) -> Evalu
         {"id": f"c{at}", "name": f"criterion {at}", "passed": ok, "reason": "r", "gap": None if ok else f"gap {at}"}
         for at, ok in enumerate(passed, 1)
     ]
-    told = {"grading_run_id": "r", "iteration": 0, "status": status, "explanation": "Read.", "criteria": rows, "draft": 1}
-    told |= {"result": "satisfied" if all(passed) else "needs_revision", "score": sum(passed) / max(len(passed), 1)}
-    return Evaluation.model_validate(told | facts)
+    fields = {"grading_run_id": "r", "iteration": 0, "status": status, "explanation": "Read.", "criteria": rows, "draft": 1}
+    fields |= {"result": "satisfied" if all(passed) else "needs_revision", "score": sum(passed) / max(len(passed), 1)}
+    return Evaluation.model_validate(fields | facts)
 
 
 def result_of(*evaluations: Evaluation, **facts: object) -> RunResult:
-    told = {"thread_id": "t", "grading_run_id": "r", "status": "satisfied", "iterations": len(evaluations), "score": 1.0, "error": None}
-    told |= {"output": "the draft", "best_iteration": 0, "last_output": "the draft", "messages": (), "messages_truncated": False}
-    told |= {"evaluations": evaluations, "usage": Usage(input=1200, output=34, calls=1)}
-    return RunResult.model_validate(told | facts)
+    fields = {"thread_id": "t", "grading_run_id": "r", "status": "satisfied", "iterations": len(evaluations), "score": 1.0, "error": None}
+    fields |= {"output": "the draft", "best_iteration": 0, "last_output": "the draft", "messages": (), "messages_truncated": False}
+    fields |= {"evaluations": evaluations, "usage": Usage(input=1200, output=34, calls=1)}
+    return RunResult.model_validate(fields | facts)
 
 
 @pytest.mark.parametrize(
-    ("told", "phase"),
+    ("expected", "phase"),
     [
         (event("run_started"), "iteration 1: drafting"),
         (event("rubric_evaluation_start"), "iteration 1: grading"),
@@ -77,8 +77,8 @@ def result_of(*evaluations: Evaluation, **facts: object) -> RunResult:
         (event("run_ended"), None),
     ],
 )
-def test_the_phase_names_what_goes_on_after_an_event(told: Event, phase: str | None) -> None:
-    line = phase_line(told)
+def test_the_phase_names_what_goes_on_after_an_event(expected: Event, phase: str | None) -> None:
+    line = phase_line(expected)
 
     assert (line.plain if line else None) == phase
 

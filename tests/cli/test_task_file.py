@@ -102,9 +102,9 @@ def test_a_rubric_may_be_a_file_of_text_or_of_yaml_or_the_text_itself(folder: Pa
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     (folder / "rubric.md").write_text("- a\n- b")
     (folder / "rubric.yaml").write_text("criteria: [a, b]")
-    told = [str(folder / "rubric.md"), str(folder / "rubric.yaml"), "- a\n- b"]
+    forms = [str(folder / "rubric.md"), str(folder / "rubric.yaml"), "- a\n- b"]
 
-    rubrics = [read_task(None, TaskFlags(prompt="p", rubric=each)).request.rubric for each in told]
+    rubrics = [read_task(None, TaskFlags(prompt="p", rubric=value)).request.rubric for value in forms]
 
     assert [[criterion.description for criterion in rubric.criteria] for rubric in rubrics if rubric] == [["a", "b"]] * 3
 

@@ -120,9 +120,9 @@ async def test_a_watcher_misses_and_repeats_nothing_across_a_restart_of_the_work
     await asyncio.sleep(0.7)
     async with serving(client, models=models, task_queue=served.task_queue):
         events = await watcher.ended()
-        told = await served.events(thread)
+        recorded = await served.events(thread)
 
-    assert events == told
+    assert events == recorded
     assert once_and_in_order(events)
     assert events[-1].status == "satisfied"
 
@@ -171,29 +171,29 @@ async def test_a_watcher_gives_up_on_a_server_that_stays_away(own_server: Server
 async def test_a_callback_is_told_once_of_each_evaluation_before_the_turn_returns(served: Served, kind: str) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(3)
-    told: list[Evaluation] = []
+    seen: list[Evaluation] = []
 
     async def later(evaluation: Evaluation) -> None:
         await asyncio.sleep(0)
-        told.append(evaluation)
+        seen.append(evaluation)
 
     result = await served.client.invoke(
-        thread, "hello", start=start(max_iterations=5), on_evaluation=told.append if kind == "sync" else later
+        thread, "hello", start=start(max_iterations=5), on_evaluation=seen.append if kind == "sync" else later
     )
 
-    assert told == list(result.evaluations)
-    assert [each.iteration for each in told] == [0, 1, 2, 3]
+    assert seen == list(result.evaluations)
+    assert [item.iteration for item in seen] == [0, 1, 2, 3]
 
 
 async def test_a_callback_is_told_while_the_turn_is_still_in_flight(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(1)
     served.models.hold_second("generator")
-    told: list[int] = []
+    seen: list[int] = []
     heard = asyncio.Event()
 
     def hear(evaluation: Evaluation) -> None:
-        told.append(evaluation.iteration)
+        seen.append(evaluation.iteration)
         heard.set()
 
     turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(), on_evaluation=hear))
@@ -202,18 +202,18 @@ async def test_a_callback_is_told_while_the_turn_is_still_in_flight(served: Serv
     served.models.release()
     await turn
 
-    assert told == [0, 1]
+    assert seen == [0, 1]
     assert in_flight
 
 
 async def test_a_callback_is_told_of_its_own_turn_alone(served: Served) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "hello", start=start())
-    told: list[Evaluation] = []
+    seen: list[Evaluation] = []
 
-    second = await served.client.invoke(thread, "more", on_evaluation=told.append)
+    second = await served.client.invoke(thread, "more", on_evaluation=seen.append)
 
-    assert told == list(second.evaluations)
+    assert seen == list(second.evaluations)
 
 
 async def test_a_callback_that_is_told_of_a_resumed_run_is_told_of_what_is_new(served: Served) -> None:
@@ -225,13 +225,13 @@ async def test_a_callback_that_is_told_of_a_resumed_run_is_told_of_what_is_new(s
     await served.client.interrupt(thread)
     await turn
     served.models.release()
-    told: list[Evaluation] = []
+    seen: list[Evaluation] = []
 
-    result = await served.client.invoke(thread, on_evaluation=told.append)
+    result = await served.client.invoke(thread, on_evaluation=seen.append)
 
     assert [evaluation.iteration for evaluation in result.evaluations] == [0, 1]
-    assert len({each.iteration for each in told}) == len(told)
-    assert told[-1] == result.evaluations[-1]
+    assert len({item.iteration for item in seen}) == len(seen)
+    assert seen[-1] == result.evaluations[-1]
 
 
 def raising(_: Evaluation) -> None:
@@ -312,9 +312,9 @@ async def test_a_client_that_connects_itself_is_awaited_or_entered(temporal_serv
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
 
     async with GradingClient.connect() as entered, await GradingClient.connect() as awaited:
-        for each in (entered, awaited):
+        for grading_client in (entered, awaited):
             with pytest.raises(ThreadNotFound):
-                await each.task_queue_of("nobody")
+                await grading_client.task_queue_of("nobody")
 
     with pytest.raises(InvalidRequest, match="this client is closed"):
         _ = entered.temporal

@@ -35,8 +35,8 @@ def between(a: Sequence[CaseResult], b: Sequence[CaseResult], **facts: Any) -> C
 
 
 def only(found: Comparison) -> CaseComparison:
-    (told,) = found.cases
-    return told
+    (only,) = found.cases
+    return only
 
 
 def runs(name: str, passed: int, count: int, **facts: Any) -> list[CaseResult]:
@@ -44,7 +44,7 @@ def runs(name: str, passed: int, count: int, **facts: Any) -> list[CaseResult]:
     return [case(at, "passed" if at < passed else "failed", id=f"{name}/{at + 1}", repeat=at, **facts) for at in range(count)]
 
 
-def told(found: Comparison, width: int = 100) -> str:
+def printed_at(found: Comparison, width: int = 100) -> str:
     """Return what a terminal of that width shows."""
     console = Console(width=width, highlight=False, markup=False, emoji=False, force_terminal=False)
     with console.capture() as shown:
@@ -100,7 +100,7 @@ def test_a_difference_of_pairs_has_the_interval_of_newcombes_paired_method(
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_chance_is_the_exact_binomial_test(fell: int, rose: int) -> None:
     count = fell + rose
-    exact = min(1.0, 2 * sum(comb(count, each) for each in range(min(fell, rose) + 1)) / 2**count)
+    exact = min(1.0, 2 * sum(comb(count, number) for number in range(min(fell, rose) + 1)) / 2**count)
 
     assert mcnemar(fell, rose) == pytest.approx(exact, rel=1e-9)
 
@@ -109,8 +109,14 @@ def test_chance_is_what_books_print_and_the_p_value_has_two_digits() -> None:
     assert mcnemar(12, 5) == pytest.approx(0.1435, abs=5e-5)
     assert mcnemar(59, 121) == pytest.approx(4.434e-6, rel=1e-3)
     assert mcnemar(0, 100_000) == 0
-    assert [p_value(each) for each in (1.0, 0.73, 0.0391, 0.00021, 4e-6)] == ["p = 1", "p = 0.73", "p = 0.039", "p = 0.00021", "p < 0.0001"]
-    assert [points(each) for each in (-0.031, 0.0001, -0.0001, 0.5)] == ["-3.1", "±0.0", "±0.0", "+50.0"]
+    assert [p_value(value) for value in (1.0, 0.73, 0.0391, 0.00021, 4e-6)] == [
+        "p = 1",
+        "p = 0.73",
+        "p = 0.039",
+        "p = 0.00021",
+        "p < 0.0001",
+    ]
+    assert [points(value) for value in (-0.031, 0.0001, -0.0001, 0.5)] == ["-3.1", "±0.0", "±0.0", "+50.0"]
 
 
 @pytest.mark.parametrize(("count", "worst"), [(2, 0.0626), *((count, 0.04) for count in range(3, 13))])
@@ -119,7 +125,7 @@ def test_a_case_that_did_not_change_is_rarely_called_regressed(count: int, worst
 
     for percent in range(1, 100):
         rate = percent / 100
-        odds = [comb(count, each) * rate**each * (1 - rate) ** (count - each) for each in range(count + 1)]
+        odds = [comb(count, number) * rate**number * (1 - rate) ** (count - number) for number in range(count + 1)]
         assert sum(odds[a] * odds[b] for a, b in called) <= worst
 
 
@@ -152,19 +158,19 @@ def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -
         [case(0, score=0.7), case(1, score=0.8 + 1e-12), case(2, score=0.3 + 1e-6)],
     )
 
-    assert [each.score_change for each in found.cases] == ["down", None, "up"]
-    assert {each.outcome for each in found.cases} == {"same"}
-    assert "scores under the same verdict: 1 down, 1 up; largest drop: case-0 0.90 -> 0.70" in told(found)
+    assert [case.score_change for case in found.cases] == ["down", None, "up"]
+    assert {case.outcome for case in found.cases} == {"same"}
+    assert "scores under the same verdict: 1 down, 1 up; largest drop: case-0 0.90 -> 0.70" in printed_at(found)
     assert not found.findings(ComparisonGate.ANY)
 
 
 def test_what_one_batch_lacks_is_listed_and_held_against_b_by_any_alone() -> None:
     found = between([case(0), case(1)], [case(1), case(2)])
 
-    assert {each.id: each.outcome for each in found.cases} == {"case-0": "removed", "case-1": "same", "case-2": "added"}
+    assert {case.id: case.outcome for case in found.cases} == {"case-0": "removed", "case-1": "same", "case-2": "added"}
     assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 0, 1]
-    assert "1 only in A: case-0" in told(found)
-    assert "1 only in B: case-2" in told(found)
+    assert "1 only in A: case-0" in printed_at(found)
+    assert "1 only in B: case-2" in printed_at(found)
 
 
 def test_batches_that_share_nothing_are_refused_with_the_probable_reason() -> None:
@@ -188,8 +194,8 @@ def test_repetitions_are_one_row_with_the_rate_of_their_judged_runs() -> None:
     b = [*runs("refund", 1, 4), case(4, "error", id="refund/5", repeat=4), case(9, id="other/1")]
     found = between(a, b)
 
-    row = {each.id: each for each in found.cases}["refund"]
-    assert [each.id for each in found.cases] == ["refund", "other/1"]
+    row = {case.id: case for case in found.cases}["refund"]
+    assert [case.id for case in found.cases] == ["refund", "other/1"]
     assert row.outcome == "regressed"
     assert row.a
     assert row.b
@@ -197,7 +203,7 @@ def test_repetitions_are_one_row_with_the_rate_of_their_judged_runs() -> None:
     assert row.difference
     assert row.difference == difference(1, 4, 5, 5)
     assert row.silenced
-    assert "1/4 passed, 1 without a verdict" in told(found)
+    assert "1/4 passed, 1 without a verdict" in printed_at(found)
 
 
 def test_a_lower_rate_that_chance_explains_is_the_same_within_noise() -> None:
@@ -206,7 +212,7 @@ def test_a_lower_rate_that_chance_explains_is_the_same_within_noise() -> None:
     assert only(found).outcome == "same"
     assert only(found).noise
     assert not found.findings(ComparisonGate.ANY)
-    assert "1 changed within noise: refund 5/5 passed -> 3/5 passed" in told(found)
+    assert "1 changed within noise: refund 5/5 passed -> 3/5 passed" in printed_at(found)
 
 
 def test_a_case_run_once_is_aligned_with_one_that_is_repeated() -> None:
@@ -231,16 +237,16 @@ def test_a_case_run_once_is_aligned_with_one_that_is_repeated() -> None:
 def test_only_what_is_a_repetition_is_taken_for_one(ids: list[tuple[str, int]], names: dict[str, int]) -> None:
     cases = [ComparedCase(name, repeat, "passed", None, ()) for name, repeat in ids]
 
-    assert {name: len(each) for name, each in group_runs(cases).items()} == names
+    assert {name: len(case) for name, case in group_runs(cases).items()} == names
 
 
 IDS = st.tuples(st.sampled_from(["a", "b", "a/1", "a/2", "a/1/1", "a/1/2", "b/2", "b/3", "/1", "c"]), st.integers(0, 2))
-BATCH = st.lists(IDS, unique_by=lambda each: each[0], max_size=10)
+BATCH = st.lists(IDS, unique_by=lambda item: item[0], max_size=10)
 
 
 @given(BATCH, BATCH)
 def test_every_case_of_both_is_accounted_for_exactly_once(a: list[tuple[str, int]], b: list[tuple[str, int]]) -> None:
-    ours, theirs = ([ComparedCase(name, repeat, "passed", None, ()) for name, repeat in each] for each in (a, b))
+    ours, theirs = ([ComparedCase(name, repeat, "passed", None, ()) for name, repeat in value] for value in (a, b))
     pairs = list(align(ours, theirs))
 
     assert sorted(run.id for pair in pairs for run in pair.a) == sorted(name for name, _ in a)
@@ -252,18 +258,18 @@ def test_every_case_of_both_is_accounted_for_exactly_once(a: list[tuple[str, int
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["passed", "failed", "error", "queued"])), max_size=10), st.data())
 def test_the_counts_are_those_of_the_cases_and_a_diff_with_itself_is_empty(drawn: list[tuple[int, str]], data: st.DataObject) -> None:
     a = [case(at, status) for at, status in dict(drawn).items()] or [case(0)]
-    b = [case(each.index, data.draw(st.sampled_from(["passed", "failed", "error"]))) for each in a]
+    b = [case(item.index, data.draw(st.sampled_from(["passed", "failed", "error"]))) for item in a]
     found, itself = between(a, b), between(a, a)
 
     assert sum(found.counts.values()) == len(found.cases) == len(a)
-    assert [OUTCOMES.index(each.outcome) for each in found.cases] == sorted(OUTCOMES.index(each.outcome) for each in found.cases)
+    assert [OUTCOMES.index(case.outcome) for case in found.cases] == sorted(OUTCOMES.index(case.outcome) for case in found.cases)
     assert set(itself.counts) <= {"same", "unjudged"}
     assert not any(itself.findings(gate) for gate in ComparisonGate)
 
 
 def test_criteria_are_counted_over_all_cases_the_worst_first() -> None:
     def judged(index: int, *passed: bool) -> CaseResult:
-        return case(index, "passed", criteria=tuple(row(f"c{at}", passed=each) for at, each in enumerate(passed)))
+        return case(index, "passed", criteria=tuple(row(f"c{at}", passed=value) for at, value in enumerate(passed)))
 
     found = between(
         [judged(0, True, True, False), judged(1, True, True, False)], [judged(0, True, False, True), judged(1, False, False, False)]
@@ -274,7 +280,7 @@ def test_criteria_are_counted_over_all_cases_the_worst_first() -> None:
     ]  # fmt: skip
     assert (found.criteria[0].a.passed, found.criteria[0].b.passed, found.criteria[0].b.judged) == (2, 0, 2)
     assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 2, 2]
-    changed = {each.id: [(change.id, change.outcome) for change in each.changes] for each in found.cases}
+    changed = {case.id: [(change.id, change.outcome) for change in case.changes] for case in found.cases}
     assert changed["case-1"] == [("c0", "regressed"), ("c1", "regressed")]
     assert found.cases[0].changes[0].b
     assert found.cases[0].changes[0].b.gap == "it says nothing"
@@ -334,7 +340,7 @@ def test_the_whole_is_compared_over_the_cases_judged_in_both() -> None:
     assert found.overall.interval.high < 0
     assert found.a.pass_rate
     assert (found.a.pass_rate.rate, found.a.pass_rate.cases, found.a.statuses) == (0.8, 10, {"passed": 8, "failed": 2})
-    assert "5 regressed, 0 improved: no significant change (McNemar p = 0.062)" in told(found)
+    assert "5 regressed, 0 improved: no significant change (McNemar p = 0.062)" in printed_at(found)
     assert between([case(0, "error")], [case(0)]).overall is None
 
 
@@ -364,18 +370,18 @@ def test_the_terminal_shows_a_few_of_each_kind_and_says_how_many_more() -> None:
     many = range(ROWS + 5)
     found = between([case(at) for at in many], [case(at, "failed") for at in many])
 
-    assert "and 5 more; --json lists them all" in told(found)
-    assert told(found).count("c2 regressed: it says nothing") == ROWS
+    assert "and 5 more; --json lists them all" in printed_at(found)
+    assert printed_at(found).count("c2 regressed: it says nothing") == ROWS
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_lines_fit_the_terminal_and_what_was_said_cannot_move_its_cursor(width: int) -> None:
     said = {"error": HOSTILE, "criteria": (row("c1", passed=False, gap=HOSTILE).model_copy(update={"name": HOSTILE}),)}
     found = between([case(0), case(1, id=HOSTILE.strip())], [case(0, "failed", **said), case(1, "error", id=HOSTILE.strip(), **said)])
-    shown = told(found, width)
+    shown = printed_at(found, width)
 
     assert not set(shown) & set("\x1b\x07\x00\u202e\u2066\r")
-    assert "[red]not markup[/red]" in told(found, 200)
+    assert "[red]not markup[/red]" in printed_at(found, 200)
     tables = [line for line in comparison_lines(found, width) if isinstance(line, Table)]
     console = Console(width=1_000, force_terminal=False)
     with console.capture() as drawn:

@@ -54,10 +54,10 @@ async def test_the_temporal_command_line_starts_a_thread_and_reads_its_result(cl
         command = [str(TEMPORAL), "workflow", "execute", "--address", temporal_server.address, "--output", "json"]
         command += ["--type", "GradingThread", "--task-queue", served.task_queue, "--input", json.dumps(request("- three lines"))]
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
-        told, errors = await asyncio.wait_for(process.communicate(), 30)
+        printed, errors = await asyncio.wait_for(process.communicate(), 30)
 
     assert process.returncode == 0, errors.decode()
-    answer = json.loads(told)
+    answer = json.loads(printed)
     assert answer["status"] == "COMPLETED"
     assert (answer["result"]["status"], answer["result"]["output"]) == ("satisfied", "draft 0")
 
@@ -221,10 +221,10 @@ async def test_the_queries_page_from_where_the_reader_stands(client: Client) -> 
         least = await page(thread, "messages", -5, 0)
 
     assert [len(first["items"]), first["next"], first["total"], first["first"]] == [3, 3, 4, 0]
-    assert ([each["content"] for each in rest["items"]], rest["next"]) == (["draft 1"], None)
+    assert ([item["content"] for item in rest["items"]], rest["next"]) == (["draft 1"], None)
     assert (beyond["items"], beyond["next"], beyond["total"]) == ([], None, 4)
     assert [evaluation["iteration"] for evaluation in evaluations["items"]] == [1]
-    assert [each["content"] for each in least["items"]] == ["Write a haiku about spring."]
+    assert [item["content"] for item in least["items"]] == ["Write a haiku about spring."]
 
 
 async def test_a_page_holds_a_mebibyte_at_most_and_no_message_is_lost(client: Client) -> None:
@@ -236,7 +236,7 @@ async def test_a_page_holds_a_mebibyte_at_most_and_no_message_is_lost(client: Cl
         while pages[-1]["next"] is not None:
             pages.append(await page(thread, "messages", pages[-1]["next"]))
 
-    assert [each["content"] for one in pages for each in one["items"]] == [*texts, "draft 0"]
+    assert [item["content"] for one in pages for item in one["items"]] == [*texts, "draft 0"]
     assert [len(one["items"]) for one in pages] == [5, 4]
     assert all(len(json.dumps(one["items"], ensure_ascii=False).encode()) <= 1024 * 1024 for one in pages)
     assert (result.messages, result.messages_truncated) == (None, True)
@@ -261,18 +261,18 @@ async def test_events_are_numbered_without_gaps_and_hold_no_text(client: Client)
     async with serving(client, draft(text="SECRET draft"), grade(0, row("c1", "SECRET gap")), draft(1), grade(1)) as served:
         thread = await served.start(request("- SECRET criterion"))
         result = await thread.result()
-        told = await page(thread, "events")
+        events = await page(thread, "events")
         later = await page(thread, "events", 3, 2)
 
-    assert [each["seq"] for each in told["items"]] == list(range(1, 11))
-    assert [each["type"] for each in told["items"]] == [
+    assert [item["seq"] for item in events["items"]] == list(range(1, 11))
+    assert [item["type"] for item in events["items"]] == [
         *("message", "run_started", "message", "rubric_evaluation_start", "rubric_evaluation_end"),
         *("message", "message", "rubric_evaluation_start", "rubric_evaluation_end", "run_ended"),
     ]
-    assert [(each["iteration"], each["index"]) for each in told["items"] if each["type"] == "message"][1:] == [(0, 1), (0, 2), (1, 3)]
-    assert "SECRET" not in json.dumps(told)
-    assert {each["grading_run_id"] for each in told["items"][1:]} == {result.grading_run_id}
-    assert ([each["seq"] for each in later["items"]], later["next"], later["total"]) == ([4, 5], 5, told["total"])
+    assert [(item["iteration"], item["index"]) for item in events["items"] if item["type"] == "message"][1:] == [(0, 1), (0, 2), (1, 3)]
+    assert "SECRET" not in json.dumps(events)
+    assert {item["grading_run_id"] for item in events["items"][1:]} == {result.grading_run_id}
+    assert ([item["seq"] for item in later["items"]], later["next"], later["total"]) == ([4, 5], 5, events["total"])
 
 
 async def test_the_state_tells_what_is_going_on(client: Client) -> None:
@@ -285,7 +285,7 @@ async def test_the_state_tells_what_is_going_on(client: Client) -> None:
         await thread.terminate()
 
     assert (state["status"], state["phase"], state["iteration"], state["usage"]["calls"]) == ("running", "grading", 0, 1)
-    assert [each["id"] for each in state["rubric"]["criteria"]] == ["c1", "c2"]
+    assert [criterion["id"] for criterion in state["rubric"]["criteria"]] == ["c1", "c2"]
 
 
 async def test_the_checkpoint_holds_the_whole_thread_on_a_closed_workflow_too(client: Client) -> None:
@@ -294,11 +294,11 @@ async def test_the_checkpoint_holds_the_whole_thread_on_a_closed_workflow_too(cl
         result = await thread.result()
         checkpoint = await thread.query("checkpoint", result_type=dict[str, Any])
 
-    held = checkpoint["thread"]
+    state = checkpoint["thread"]
     assert result.messages is not None
-    assert [each["content"] for each in held["log"]] == [message.content for message in result.messages]
-    assert held["evaluations"] == [json.loads(evaluation.model_dump_json()) for evaluation in result.evaluations]
-    assert (checkpoint["temporal_run_id"], held["run"]["grading_run_id"]) == (thread.result_run_id, result.grading_run_id)
+    assert [message["content"] for message in state["log"]] == [message.content for message in result.messages]
+    assert state["evaluations"] == [json.loads(evaluation.model_dump_json()) for evaluation in result.evaluations]
+    assert (checkpoint["temporal_run_id"], state["run"]["grading_run_id"]) == (thread.result_run_id, result.grading_run_id)
 
 
 async def test_a_refused_thread_answers_queries_with_its_refusal(served: Served) -> None:

@@ -85,7 +85,7 @@ def test_a_heading_ends_what_a_marked_line_may_continue() -> None:
 def test_headings_and_introducing_lines_are_context_at_their_place() -> None:
     rubric = Rubric.model_validate("# Form\nIt must have:\n- three lines\n## Content\n- spring\nThat is all:")
 
-    assert [(each.before, each.text) for each in rubric.context] == [
+    assert [(part.before, part.text) for part in rubric.context] == [
         (0, "# Form"),
         (0, "It must have:"),
         (1, "## Content"),
@@ -189,7 +189,7 @@ def test_an_object_is_measured_as_json() -> None:
 
 def test_where_nothing_is_required_all_criteria_gate() -> None:
     some = Rubric.model_validate({"criteria": [{"description": "x", "required": False}, "y"]})
-    none = Rubric.model_validate({"criteria": [{"description": each, "required": False} for each in "xy"]})
+    none = Rubric.model_validate({"criteria": [{"description": value, "required": False} for value in "xy"]})
 
     assert (some.gating, none.gating) == (frozenset({"c2"}), frozenset({"c1", "c2"}))
 

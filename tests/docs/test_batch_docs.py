@@ -31,15 +31,16 @@ TEXT = PAGE.read_text()
 
 def block(about: str) -> Block:
     """Return the one block that is meant."""
-    (found,) = (each for each in blocks(PAGE) if each.about == about)
+    (found,) = (block for block in blocks(PAGE) if block.about == about)
     return found
 
 
 def commands() -> dict[str, Any]:
     """Return the commands by their names, those of groups with both."""
     top: Any = typer.main.get_command(app)
+    top.load_all()
     inner: dict[str, Any] = {
-        f"{name} {each}": command for name, group in top.commands.items() for each, command in getattr(group, "commands", {}).items()
+        f"{name} {line}": command for name, group in top.commands.items() for line, command in getattr(group, "commands", {}).items()
     }
     return {**top.commands, **inner}
 
@@ -105,8 +106,8 @@ def test_the_examples_keep_the_printed_schemas(name: str) -> None:
 
 async def test_the_examples_run(client: Client, tmp_path: Path) -> None:
     upload, request = json.loads(block("Upload").text), json.loads(block("BatchRequest").text)
-    for each in upload["cases"]:
-        each["grader"]["model"] = "scripted:judge"
+    for case in upload["cases"]:
+        case["grader"]["model"] = "scripted:judge"
     async with batching(client, tmp_path, passes()) as batches:
         queue, mapping = batches.served.task_queue, dict[str, Any]
         stored = await client.execute_workflow("StoreCases", upload, id="cases-of-17", task_queue=queue, result_type=int)

@@ -117,7 +117,7 @@ def blocks(*documents: Path) -> Iterator[Block]:
 
 def block(document: Path, language: str, about: str = "", having: str = "") -> Block:
     """Return the one block that is meant."""
-    (found,) = (each for each in blocks(document) if (each.language, each.about) == (language, about) and having in each.text)
+    (found,) = (block for block in blocks(document) if (block.language, block.about) == (language, about) and having in block.text)
     return found
 
 
@@ -137,9 +137,16 @@ def haiku() -> list[Reply]:
     """Return the replies behind the documents' example, taken from what the contract says came back."""
     drafts = [message["content"] for message in shown("RunResult")["messages"] if message["role"] == "assistant"]
     first = shown("Verdict")
-    mended = [each | {"reason": "5-7-5.", "passed": True, "gap": None} if not each["passed"] else each for each in first["criteria"]]
+    mended = [
+        criterion | {"reason": "5-7-5.", "passed": True, "gap": None} if not criterion["passed"] else criterion
+        for criterion in first["criteria"]
+    ]
     second = {"criteria": mended, "explanation": "All three hold.", "result": "satisfied"}
-    costs = [{"input": 31, "output": 19}, {"input": 142, "output": 20}, *(each["usage"] for each in shown("RunResult")["evaluations"])]
+    costs = [
+        {"input": 31, "output": 19},
+        {"input": 142, "output": 20},
+        *(evaluation["usage"] for evaluation in shown("RunResult")["evaluations"]),
+    ]
     for cost in costs:
         for counted in ("calls", "attempts", "seconds", "cost_usd"):
             cost.pop(counted, None)
@@ -220,7 +227,7 @@ MODELS: dict[str, type[BaseModel]] = {
 }
 
 
-@pytest.mark.parametrize("example", [each for each in blocks(*DOCUMENTS) if each.language == "json"], ids=lambda each: each.about)
+@pytest.mark.parametrize("example", [block for block in blocks(*DOCUMENTS) if block.language == "json"], ids=lambda item: item.about)
 def test_every_json_example_fits_the_model_that_it_names(example: Block) -> None:
     value = json.loads(example.text)
 
@@ -228,12 +235,12 @@ def test_every_json_example_fits_the_model_that_it_names(example: Block) -> None
 
 
 def test_the_schemas_are_those_of_the_contracts_examples() -> None:
-    named = {each.about for each in blocks(CONTRACT) if each.language == "json"} - {"events", "foreign", "Generator", "ModelSpec"}
+    named = {block.about for block in blocks(CONTRACT) if block.language == "json"} - {"events", "foreign", "Generator", "ModelSpec"}
 
     assert named <= set(json_schemas())
 
 
-@pytest.mark.parametrize("example", [each for each in blocks(CONTRACT) if each.about in {"Rubric", "ThreadRequest", "InvokeRequest"}])
+@pytest.mark.parametrize("example", [block for block in blocks(CONTRACT) if block.about in {"Rubric", "ThreadRequest", "InvokeRequest"}])
 def test_the_examples_keep_the_printed_schemas(example: Block) -> None:
     assert list(Draft202012Validator(json_schemas(example.about)).iter_errors(json.loads(example.text))) == []
 
@@ -241,8 +248,8 @@ def test_the_examples_keep_the_printed_schemas(example: Block) -> None:
 def test_every_block_of_every_document_is_of_a_kind_that_is_checked() -> None:
     known = {"json", "sh", "python", "yaml", "text"}
 
-    assert [each for each in blocks(*DOCUMENTS) if each.language not in known] == []
-    assert {each.language for each in blocks(README)} == {"sh", "python", "yaml", "text"}
+    assert [block for block in blocks(*DOCUMENTS) if block.language not in known] == []
+    assert {block.language for block in blocks(README)} == {"sh", "python", "yaml", "text"}
 
 
 async def test_the_contracts_examples_are_what_a_run_really_returns(client: Client, worker: Models) -> None:
@@ -304,10 +311,10 @@ def test_the_methods_and_errors_of_the_contract_are_the_clients() -> None:
 async def run_shell(text: str) -> list[Done]:
     """Run a block's commands one after the other."""
     commands = [line for line in re.split(r"\n(?=\w)", text.strip()) if line]
-    return [await command("bash", "-c", each) for each in commands]
+    return [await command("bash", "-c", line) for line in commands]
 
 
-SHELL = [each for each in blocks(README, CONTRACT) if each.language == "sh" and each.text.startswith("temporal workflow")]
+SHELL = [block for block in blocks(README, CONTRACT) if block.language == "sh" and block.text.startswith("temporal workflow")]
 
 
 @pytest.mark.usefixtures("temporal_address", "worker")
@@ -317,9 +324,9 @@ async def test_temporals_own_command_line_starts_a_thread_and_reads_it(number: i
 
     done = await run_shell(text)
 
-    assert [each.code for each in done] == [0] * len(done), done
+    assert [command.code for command in done] == [0] * len(done), done
     assert re.search(r'"?status"?: ?"?satisfied', done[0].out)
-    assert all("idle" in each.out or "Signal workflow succeeded" in each.out for each in done[1:])
+    assert all("idle" in command.out or "Signal workflow succeeded" in command.out for command in done[1:])
 
 
 @pytest.mark.usefixtures("temporal_address", "worker")
@@ -479,7 +486,9 @@ def test_the_limits_are_the_codes() -> None:
 def most(model_type: type[BaseModel], field: str) -> int:
     """Return the upper bound of a number, or of a text's length."""
     schema = model_type.model_json_schema()["properties"][field]
-    return next(int(bound) for each in schema.get("anyOf", [schema]) for name, bound in each.items() if name in {"maximum", "maxLength"})
+    return next(
+        int(bound) for choice in schema.get("anyOf", [schema]) for name, bound in choice.items() if name in {"maximum", "maxLength"}
+    )
 
 
 def foreign_limits() -> str:

@@ -38,7 +38,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "judging.md"
 
 def block(language: str, about: str = "") -> Block:
     """Return the one block that is meant."""
-    (found,) = (each for each in blocks(PAGE) if (each.language, each.about) == (language, about))
+    (found,) = (block for block in blocks(PAGE) if (block.language, block.about) == (language, about))
     return found
 
 
@@ -128,6 +128,7 @@ def test_the_limits_are_the_codes() -> None:
 
 def test_the_commands_are_the_command_lines() -> None:
     group: Any = typer.main.get_command(app)
+    group.load_all()
     named = {re.split(r"[A-Z]", name)[0].strip() for row in rows(PAGE, "The store") for name in re.findall(r"`([^`]+)`", row[0])}
 
     assert named == {"judge", "agreement", *(f"registry {name}" for name in group.commands["registry"].commands)}

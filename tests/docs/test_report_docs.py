@@ -22,6 +22,7 @@ TEXT = PAGE.read_text()
 def flags(name: str) -> set[str]:
     """Return the long flags of a command."""
     top: Any = typer.main.get_command(app)
+    top.load_all()
     return {flag for param in top.commands[name].params for flag in param.opts if flag.startswith("--")}
 
 

@@ -68,7 +68,7 @@ def test_a_pages_signature_is_the_tools(name: str) -> None:
     defaults = [None] * (len(function.args.args) - len(function.args.defaults)) + [
         ast.literal_eval(default) for default in function.args.defaults
     ]
-    parameters = {each.arg: default for each, default in zip(function.args.args, defaults, strict=True)}
+    parameters = {argument.arg: default for argument, default in zip(function.args.args, defaults, strict=True)}
     hidden = {"draft", "operation_id"}
     shown = {name: parameter for name, parameter in inspect.signature(tool.function).parameters.items() if name not in hidden}
 
@@ -158,7 +158,7 @@ def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:
 
 
 def test_every_threat_names_a_test_that_is_there() -> None:
-    named = re.findall(r"`(tests/\w+\.py)(?:::(\w+))?(?:::(\w+))?`", THREATS.read_text())
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?(?:::(\w+))?`", THREATS.read_text())
 
     assert len(named) > 25
     for file, first, second in named:
@@ -166,7 +166,7 @@ def test_every_threat_names_a_test_that_is_there() -> None:
         scope: list[ast.stmt] = tree.body
         for name in filter(None, (first, second)):
             found = [
-                each for each in scope if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and each.name == name
+                node for node in scope if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
             ]
             assert found, f"{file}::{first}::{second}"
             scope = found[0].body

@@ -168,8 +168,8 @@ async def test_consecutive_questions_share_all_but_the_end(client: Client) -> No
     shares = [shared(one, other) for one, other in pairwise(asked)]
     assert len(shares) == 4
     assert min(shares) >= 0.95, shares
-    for each in asked:
-        assert each.breakpoints == (len(each.messages) - 2,)
+    for sent in asked:
+        assert sent.breakpoints == (len(sent.messages) - 2,)
 
 
 def shared(one: ModelRequest, other: ModelRequest) -> float:

@@ -29,7 +29,9 @@ def broken(group: int, *, sample: int = 0, run: int = 0) -> Reply:
 
 def asked(served: Served) -> list[tuple[int, int, int, int]]:
     """Return run, group, sample and step of each call of a grader."""
-    return [(each.step.run, each.step.group, each.step.sample, each.step.step) for each in served.models.requests_of("grader")]
+    return [
+        (request.step.run, request.step.group, request.step.sample, request.step.step) for request in served.models.requests_of("grader")
+    ]
 
 
 async def test_each_criterion_has_a_call_of_its_own_and_sees_no_other(client: Client) -> None:
@@ -43,10 +45,16 @@ async def test_each_criterion_has_a_call_of_its_own_and_sees_no_other(client: Cl
     assert evaluation.explanation == "2 of 3 criteria pass. Not passed: c2."
     assert evaluation.score == pytest.approx(2 / 3)
     assert (evaluation.result, evaluation.usage.calls) == ("needs_revision", 3)
-    questions = {each.step.group: each.messages[-1].content for each in served.models.requests_of("grader")}
+    questions = {request.step.group: request.messages[-1].content for request in served.models.requests_of("grader")}
     assert ["spring" in questions[group] for group in range(3)] == [False, True, False]
-    assert len({(each.system, each.messages[:-1], json.dumps(each.schema)) for each in served.models.requests_of("grader")}) == 1
-    assert sorted(each.summary for each in await story(thread) if each.type == "grade") == ["grade #1 c1", "grade #1 c2", "grade #1 c3"]
+    assert (
+        len({(request.system, request.messages[:-1], json.dumps(request.schema)) for request in served.models.requests_of("grader")}) == 1
+    )
+    assert sorted(activity.summary for activity in await story(thread) if activity.type == "grade") == [
+        "grade #1 c1",
+        "grade #1 c2",
+        "grade #1 c3",
+    ]
 
 
 async def test_criteria_of_one_judge_share_a_call_and_votes_have_one_each(client: Client) -> None:
@@ -57,7 +65,7 @@ async def test_criteria_of_one_judge_share_a_call_and_votes_have_one_each(client
 
     rows = {criterion.id: criterion for criterion in result.evaluations[0].criteria}
     assert result.status == "satisfied"
-    assert sorted((each.spec.model, each.step.group, each.step.sample) for each in served.models.requests_of("grader")) == [
+    assert sorted((request.spec.model, request.step.group, request.step.sample) for request in served.models.requests_of("grader")) == [
         ("judge", 0, 0),
         ("judge", 1, 0),
         ("judge", 1, 1),
@@ -73,9 +81,9 @@ async def test_a_panel_asks_each_of_its_models_once(client: Client) -> None:
     async with serving(client, draft(), said(0, row("c1")), said(0, row("c1", "no"), sample=1)) as served:
         result = await served.run(request(rubric, max_iterations=1))
 
-    (told,) = result.evaluations[0].criteria
-    assert [(vote.grader, vote.passed) for vote in told.votes] == [("scripted:one", True), ("scripted:two", False)]
-    assert (told.passed, told.contested, told.gap, result.evaluations[0].grader) == (False, True, "no", "scripted:one")
+    (criterion,) = result.evaluations[0].criteria
+    assert [(vote.grader, vote.passed) for vote in criterion.votes] == [("scripted:one", True), ("scripted:two", False)]
+    assert (criterion.passed, criterion.contested, criterion.gap, result.evaluations[0].grader) == (False, True, "no", "scripted:one")
 
 
 async def test_each_vote_has_a_seed_of_its_own(client: Client) -> None:
@@ -84,7 +92,7 @@ async def test_each_vote_has_a_seed_of_its_own(client: Client) -> None:
     async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), sample=1)) as served:
         await served.run(request(rubric, grader={"model": judge}))
 
-    assert sorted(each.spec.config.seed or 0 for each in served.models.requests_of("grader")) == [7, 8]
+    assert sorted(request.spec.config.seed or 0 for request in served.models.requests_of("grader")) == [7, 8]
 
 
 async def test_a_lost_call_costs_that_call_and_the_next_run_pays_for_nothing_else(client: Client) -> None:
@@ -106,13 +114,13 @@ async def test_a_lost_call_costs_that_call_and_the_next_run_pays_for_nothing_els
 async def test_an_interrupt_costs_the_call_in_flight_and_what_the_others_said_is_kept(client: Client) -> None:
     replies = [said(at, row(f"c{at + 1}")) for at in range(3)]
     async with serving(client, draft(), *replies) as served:
-        held = served.models.gate("grader", group=1)
+        gate = served.models.gate("grader", group=1)
         thread = await served.start(request(EACH))
-        await held.reached.wait()
+        await gate.reached.wait()
         await _returned(thread, 2)
         await thread.signal("interrupt")
         await until(thread, "interrupted")
-        held.opened.set()
+        gate.opened.set()
         result = await thread.execute_update("resume", result_type=RunResult)
 
     assert (result.status, [criterion.by for criterion in result.evaluations[0].criteria]) == ("satisfied", ["model"] * 3)
@@ -125,7 +133,7 @@ async def _returned(thread: Any, count: int) -> None:
         while True:
             checkpoint = await thread.query("checkpoint", result_type=dict[str, Any])
             grading = (checkpoint["thread"]["run"] or {}).get("grading") or {"conversations": {}}
-            if sum(each["verdict"] is not None for each in grading["conversations"].values()) >= count:
+            if sum(conversation["verdict"] is not None for conversation in grading["conversations"].values()) >= count:
                 return
             await asyncio.sleep(0.02)
 
@@ -210,11 +218,11 @@ async def test_a_verdict_that_rests_on_a_tool_is_given_again_unless_the_tool_is_
 
 
 async def test_a_check_that_says_something_else_has_everything_judged_again(client: Client) -> None:
-    told = iter([True, {"ok": False, "why": "edited"}])
+    outcomes = iter([True, {"ok": False, "why": "edited"}])
 
     def run_suite(draft: str) -> object:
         """Run the tests."""
-        return next(told)
+        return next(outcomes)
 
     rubric = {"criteria": ["it is good", {"description": "the tests pass", "check": "run_suite"}]}
     async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), run=1), tools=[run_suite]) as served:
@@ -296,8 +304,8 @@ async def test_an_activity_on_another_worker_judges(client: Client) -> None:
         (True, None, {"lines": 3}),
         (False, "autumn", None),
     ]
-    assert (seen[0]["draft"], seen[0]["iteration"], [each["id"] for each in seen[0]["criteria"]]) == ("draft 0", 0, ["c1", "c2"])
-    assert [each["role"] for each in seen[0]["messages"]] == ["user", "assistant"]
+    assert (seen[0]["draft"], seen[0]["iteration"], [criterion["id"] for criterion in seen[0]["criteria"]]) == ("draft 0", 0, ["c1", "c2"])
+    assert [message["role"] for message in seen[0]["messages"]] == ["user", "assistant"]
 
 
 async def test_a_function_of_the_workers_tools_judges_one_criterion(client: Client) -> None:
@@ -378,14 +386,14 @@ async def test_a_function_that_cannot_judge_is_refused_at_the_start(client: Clie
 async def test_over_a_long_transcript_one_call_of_a_model_goes_ahead(client: Client, panel: list[str], together: int) -> None:
     rubric = {"criteria": [{"description": "a", "panel": panel}]}
     async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), sample=1)) as served:
-        held = served.models.gate("grader")
+        gate = served.models.gate("grader")
         thread = await served.start(request(rubric, {"role": "user", "content": "x" * 20_000}))
         async with asyncio.timeout(20):
             while len(asked(served)) < together:
                 await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
         begun = len(asked(served))
-        held.opened.set()
+        gate.opened.set()
         result = await thread.result()
 
     assert (begun, result.status, len(asked(served))) == (together, "satisfied", 2)
@@ -399,7 +407,7 @@ async def test_a_hundred_criteria_are_judged_side_by_side_also_after_a_long_mess
         result = await asyncio.wait_for(thread.result(), 60)
         history = await thread.fetch_history()
 
-    shared = {each.messages[: each.breakpoints[0] + 1] for each in served.models.requests_of("grader")}
+    shared = {request.messages[: request.breakpoints[0] + 1] for request in served.models.requests_of("grader")}
     assert (result.status, len(result.evaluations[0].criteria), len(shared)) == ("satisfied", 100, 1)
     asked_first = sum(event.ByteSize() for event in history.events) - 1_000_000
     assert asked_first < 1_000_000

@@ -37,14 +37,14 @@ TESTED = Rubric.model_validate({"criteria": [{"description": "tests pass", "chec
 def rows(*passed: bool | None) -> tuple[CriterionRow, ...]:
     """Return rows for c1, c2, ...; None is a row that was never answered."""
     return tuple(
-        CriterionRow(id=f"c{at}", name="n", passed=bool(each), reason="r", gap=None if each else "g", unverified=each is None)
-        for at, each in enumerate(passed, 1)
+        CriterionRow(id=f"c{at}", name="n", passed=bool(value), reason="r", gap=None if value else "g", unverified=value is None)
+        for at, value in enumerate(passed, 1)
     )
 
 
 def said(*passed: bool, reason: str = "r", gap: str = "g") -> tuple[VerdictRow, ...]:
     """Return the grader's rows for c1, c2, ..."""
-    return tuple(VerdictRow(id=f"c{at}", reason=reason, passed=each, gap=None if each else gap) for at, each in enumerate(passed, 1))
+    return tuple(VerdictRow(id=f"c{at}", reason=reason, passed=value, gap=None if value else gap) for at, value in enumerate(passed, 1))
 
 
 def rows_of(
@@ -77,7 +77,7 @@ def test_an_error_or_an_impossible_rubric_has_no_score_whatever_the_rows_say() -
     broken = Judgement(rows=rows(True, True, True), explanation="", error="overloaded")
     impossible = Judgement(rows=rows(True, True, True), explanation="", impossible=True)
 
-    assert [(result_of(RUBRIC, each), score_of(RUBRIC, each)) for each in (broken, impossible)] == [
+    assert [(result_of(RUBRIC, value), score_of(RUBRIC, value)) for value in (broken, impossible)] == [
         ("grader_error", None),
         ("failed", None),
     ]
@@ -111,9 +111,9 @@ def test_a_row_that_was_never_answered_is_no_confirmed_failure() -> None:
 def test_rows_come_in_the_rubrics_order_with_what_a_tool_decided() -> None:
     checks = {"c1": CheckOutcome(passed=False, gap="test_unhashable: TypeError")}
 
-    told = rows_of(TESTED, said(True, True)[1:], checks)
+    judged = rows_of(TESTED, said(True, True)[1:], checks)
 
-    assert [each.model_dump(mode="json") for each in told] == [
+    assert [item.model_dump(mode="json") for item in judged] == [
         {
             "id": "c1",
             "name": "tests pass",
@@ -127,34 +127,34 @@ def test_rows_come_in_the_rubrics_order_with_what_a_tool_decided() -> None:
 
 
 def test_no_model_overrules_a_check() -> None:
-    told = rows_of(TESTED, said(True, True), {"c1": CheckOutcome(passed=False, gap="no")})
+    judged = rows_of(TESTED, said(True, True), {"c1": CheckOutcome(passed=False, gap="no")})
 
-    assert [(each.id, each.passed, each.by) for each in told] == [("c1", False, "tool"), ("c2", True, "model")]
+    assert [(item.id, item.passed, item.by) for item in judged] == [("c1", False, "tool"), ("c2", True, "model")]
 
 
 def test_an_unanswered_row_says_that_the_grader_gave_no_verdict() -> None:
-    told = rows_of(RUBRIC, said(False), {}, missing=("c2",))
+    judged = rows_of(RUBRIC, said(False), {}, missing=("c2",))
 
-    assert [(each.id, each.passed, each.unverified, each.gap) for each in told] == [
+    assert [(item.id, item.passed, item.unverified, item.gap) for item in judged] == [
         ("c1", False, False, "g"),
         ("c2", False, True, "the grader gave no verdict"),
     ]
 
 
 def test_long_reasons_and_gaps_are_cut_and_their_length_told() -> None:
-    told = rows_of(RUBRIC, said(False, reason="r" * 5000, gap="g" * 9000), {})[0]
+    row = rows_of(RUBRIC, said(False, reason="r" * 5000, gap="g" * 9000), {})[0]
 
-    assert told.reason == "r" * 4000 + "… (5000 characters)"
-    assert told.gap == "g" * 4000 + "… (9000 characters)"
+    assert row.reason == "r" * 4000 + "… (5000 characters)"
+    assert row.gap == "g" * 4000 + "… (9000 characters)"
 
 
 def test_a_hundred_rows_together_stay_far_below_a_payload() -> None:
     rubric = Rubric.model_validate("\n".join(f"- number {number}" for number in range(100)))
 
-    told = rows_of(rubric, said(*[False] * 100, reason="r" * 9000, gap="g" * 9000), {})
+    judged = rows_of(rubric, said(*[False] * 100, reason="r" * 9000, gap="g" * 9000), {})
 
-    assert len(told) == 100
-    assert sum(len(each.model_dump_json()) for each in told) < 256 * 1024
+    assert len(judged) == 100
+    assert sum(len(item.model_dump_json()) for item in judged) < 256 * 1024
 
 
 def test_a_curtailed_evaluation_keeps_every_decision() -> None:
@@ -193,8 +193,8 @@ def test_nothing_graded_has_no_best() -> None:
 @given(st.lists(st.booleans(), min_size=1, max_size=6), st.lists(st.booleans(), min_size=6, max_size=6))
 def test_satisfied_means_that_every_gating_row_passed(passed: list[bool], required: list[bool]) -> None:
     rubric = Rubric.model_validate({"criteria": [{"description": "x", "required": must} for must in required[: len(passed)]]})
-    told = rows(*passed)
+    judged = rows(*passed)
 
-    assert (result_of(rubric, Judgement(rows=told, explanation="")) == "satisfied") == all(
-        each.passed for each in told if each.id in rubric.gating
+    assert (result_of(rubric, Judgement(rows=judged, explanation="")) == "satisfied") == all(
+        item.passed for item in judged if item.id in rubric.gating
     )

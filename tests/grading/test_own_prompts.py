@@ -22,18 +22,18 @@ THREAD = [Message(role="user", content="Summarize the report."), Message(role="a
 def given(rubric: dict[str, Any]) -> str:
     """Return what the grader of the rubric's first group is told in its messages."""
     read = Rubric.model_validate(rubric)
-    told = build_grader_prompt(read, call_groups(read)[0], JudgedDraft(THREAD, 0, 1, {}, "0" * 32))
-    return "\n".join(message.content for message in told.messages)
+    prompt = build_grader_prompt(read, call_groups(read)[0], JudgedDraft(THREAD, 0, 1, {}, "0" * 32))
+    return "\n".join(message.content for message in prompt.messages)
 
 
 def test_places_reach_into_a_json_draft_and_an_object_description() -> None:
     prompt = "At most {{ rubric.most.words }}: {{ output.text }} {{output.tags.1}}"
-    told = given({"criteria": [{"description": {"most": {"words": 40}}, "prompt": prompt}]})
+    answer = given({"criteria": [{"description": {"most": {"words": 40}}, "prompt": prompt}]})
 
-    assert "At most 40: " in told
-    assert '"part": "text"' in told
-    assert '"text": "42 pumps"' in told
-    assert '"text": "b"' in told
+    assert "At most 40: " in answer
+    assert '"part": "text"' in answer
+    assert '"text": "42 pumps"' in answer
+    assert '"text": "b"' in answer
 
 
 @pytest.mark.parametrize(
@@ -106,23 +106,23 @@ async def test_a_german_rubric_gives_no_english_sentence(client: Client) -> None
         return False
 
     said = [row("c1", "unhöflich", reason="Schroff."), row("c2", "zu lang", reason="Lang.")]
-    replies = [draft(0, "Nein."), *(grade(0, each, explanation="So ist es.") | {"group": at} for at, each in enumerate(said))]
+    replies = [draft(0, "Nein."), *(grade(0, answer, explanation="So ist es.") | {"group": at} for at, answer in enumerate(said))]
     replies += [draft(1, "Gern."), *(grade(1, row(f"c{at}", reason="Gut.")) | {"group": at - 1} for at in (1, 2))]
     async with serving(client, *replies, tools=[laufen]) as served:
         result = await served.run(request(GERMAN, max_iterations=2))
 
     first = result.evaluations[0]
     feedback = served.models.requests_of("generator")[1].messages[-1].content
-    told = (
+    shown_text = (
         " ".join([first.explanation, feedback, *(f"{criterion.reason} {criterion.gap}" for criterion in first.criteria)])
         .lower()
         .replace("laufen", "")
     )
     assert first.explanation == "0 von 3 Kriterien erfüllt. Nicht erfüllt: c1, c2, c3."
-    assert [word for word in ENGLISH if f" {word} " in f" {told} "] == []
+    assert [word for word in ENGLISH if f" {word} " in f" {shown_text} "] == []
     assert "Das sind Vorschläge, keine Anforderungen:\n- [c2] Kurz: zu lang" in feedback
     assert "die Prüfung ergab: nicht erfüllt" in feedback
-    assert all("Write every reason, gap and explanation in German." in each.system for each in served.models.requests_of("grader"))
+    assert all("Write every reason, gap and explanation in German." in request.system for request in served.models.requests_of("grader"))
 
 
 def test_every_language_says_everything_and_fills_its_sentences() -> None:
@@ -139,8 +139,8 @@ async def test_sentences_of_ones_own_stand_in_the_feedback(client: Client) -> No
     async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as served:
         await served.run(request(rubric))
 
-    told = served.models.requests_of("generator")[1].messages[-1].content
-    assert told == "Noch nicht.\n\nThese criteria are not met:\n- [c1] a: no\n\nBitte noch einmal."
+    answer = served.models.requests_of("generator")[1].messages[-1].content
+    assert answer == "Noch nicht.\n\nThese criteria are not met:\n- [c1] a: no\n\nBitte noch einmal."
 
 
 REPORT = "The pump moved 1,250 litres a minute at 3.5 bar, which is more than any other pump that we have tested so far this year."
@@ -169,9 +169,9 @@ def test_a_quote_is_found_word_for_word_or_nearly_so_where_it_is_long(quote: str
     said = {"id": "c1", "reason": "r", "passed": True, "gap": None, "quotes": ({"record": record, "quote": quote},)}
     verdict = Verdict.model_validate({"criteria": (said,), "explanation": "e", "result": "satisfied"})
 
-    (told,) = verify_quotes(verdict, [Message(role="user", content=REPORT), Message(role="assistant", content="A pump.")]).criteria
+    (answer,) = verify_quotes(verdict, [Message(role="user", content=REPORT), Message(role="assistant", content="A pump.")]).criteria
 
-    assert [quote.quote_verified for quote in told.quotes or ()] == [found]
+    assert [quote.quote_verified for quote in answer.quotes or ()] == [found]
 
 
 CAPPED = "max_iterations_reached"
@@ -184,10 +184,12 @@ async def test_a_pass_without_a_quote_that_was_found_is_none(client: Client, quo
     async with serving(client, draft(), grade(0, row("c1", quotes=quotes))) as served:
         result = await served.run(request(rubric, {"role": "user", "content": REPORT}, max_iterations=1))
 
-    (told,) = result.evaluations[0].criteria
+    (criterion,) = result.evaluations[0].criteria
     assert result.status == status
-    assert [(quote.quote, quote.quote_verified) for quote in told.quotes] == ([] if quote is None else [(quote, status == "satisfied")])
-    assert told.gap == (None if status == "satisfied" else "no quote that supports it was found in the conversation")
+    assert [(quote.quote, quote.quote_verified) for quote in criterion.quotes] == (
+        [] if quote is None else [(quote, status == "satisfied")]
+    )
+    assert criterion.gap == (None if status == "satisfied" else "no quote that supports it was found in the conversation")
     (asked,) = served.models.requests_of("grader")
     assert json.dumps(asked.schema).count('"quotes"') == 2
 
@@ -215,15 +217,15 @@ async def test_a_grader_cannot_say_what_code_has_to_find_out(client: Client, mor
 async def test_a_pass_score_answer_is_one_call_a_criterion(client: Client) -> None:
     rubric = {"criteria": [{"description": "a", "form": "pass_score"}, {"description": "b", "form": "pass_score", "negate": True}, "c"]}
     said = [{"reason": "ok", "pass": True, "score": 0.75}, {"reason": "it does", "pass": True, "score": 1}]
-    replies = [{"role": "grader", "group": at, "text": json.dumps(each)} for at, each in enumerate(said)]
+    replies = [{"role": "grader", "group": at, "text": json.dumps(answer)} for at, answer in enumerate(said)]
     async with serving(client, draft(), *replies, grade(0, row("c3")) | {"group": 2}) as served:
         result = await served.run(request(rubric, max_iterations=1))
 
     (evaluation,) = result.evaluations
-    told = [(criterion.passed, criterion.score, criterion.gap) for criterion in evaluation.criteria]
-    assert told == [(True, 0.75, None), (False, 1.0, "it does"), (True, None, None)]
+    judged = [(criterion.passed, criterion.score, criterion.gap) for criterion in evaluation.criteria]
+    assert judged == [(True, 0.75, None), (False, 1.0, "it does"), (True, None, None)]
     assert evaluation.score == pytest.approx(1.75 / 3)
-    assert sorted(",".join((each.schema or {})["required"]) for each in served.models.requests_of("grader")) == [
+    assert sorted(",".join((request.schema or {})["required"]) for request in served.models.requests_of("grader")) == [
         "criteria,explanation,result",
         "reason,pass,score",
         "reason,pass,score",

@@ -111,13 +111,13 @@ REPLIES = st.lists(st.one_of(PASSES, PASSES, PASSES, VERDICTS, ECHOES), max_size
 
 def passes(rubric: Rubric, name: str, script: Script, checks: bool, people: bool) -> bool:
     """Return whether somebody who may say so said that a criterion holds, by what was really said."""
-    told = rubric.criterion(name)
-    if told.check:
+    judged = rubric.criterion(name)
+    if judged.check:
         return checks
-    if told.human:
+    if judged.human:
         return people
     group = next(group for group in call_groups(rubric) if name in group.ids)
-    votes = [_last_word(script.said.get((group.index, at), []), name, wanted=not told.negate) for at in range(len(group.judges))]
+    votes = [_last_word(script.said.get((group.index, at), []), name, wanted=not judged.negate) for at in range(len(group.judges))]
     return 2 * sum(votes) > len(votes)
 
 
@@ -127,7 +127,7 @@ def _last_word(said: list[str], name: str, *, wanted: bool) -> bool:
     for text in said[-2:]:
         read_back = json.loads(text) if text.startswith('{"criteria"') else {}
         rows += read_back.get("criteria", [])
-    return any(each["id"] == name and each["passed"] is wanted for each in rows)
+    return any(row["id"] == name and row["passed"] is wanted for row in rows)
 
 
 @given(RUBRICS, REPLIES, st.booleans(), st.booleans())
@@ -140,17 +140,17 @@ async def test_a_rubric_is_met_only_by_verdicts_that_were_given(
     thread = Quiet.model_validate({"thread_id": "t", "max_iterations": 1, "generator": {"model": JUDGE}, "grader": grader, "log": log})
     thread.rubric = rubric
     run = GradingRun(grading_run_id="r", ordinal=0, nonce="0" * 32, max_iterations=1)
-    held, script = PassState(draft=1), Script(rubric, replies, checks)
+    state, script = PassState(draft=1), Script(rubric, replies, checks)
     thread.run = run
 
     async def judged() -> Any:
-        return await GradingPass(thread, run, held, rubric, cast(ActivityCalls, script)).judge()
+        return await GradingPass(thread, run, state, rubric, cast(ActivityCalls, script)).judge()
 
     try:
         judgement = await judged()
     except WaitingForPerson:
         for person in rubric.asked_of_people:
-            held.decisions[person.id] = Decision(passed=people, gap=None if people else "no", by="ann")
+            state.decisions[person.id] = Decision(passed=people, gap=None if people else "no", by="ann")
         judgement = await judged()
 
     result = result_of(rubric, judgement)

@@ -44,8 +44,8 @@ def asked(
 ) -> tuple[str, str]:
     """Return the two texts for a thread whose last message is the draft."""
     judged = JudgedDraft(messages, request, len(messages) - 1, checks or {}, NONCE)
-    told = build_grader_prompt(RUBRIC, call_groups(RUBRIC)[0], judged, budget=budget).messages
-    return "\n".join(message.content for message in told[:-1]), told[-1].content
+    prompt = build_grader_prompt(RUBRIC, call_groups(RUBRIC)[0], judged, budget=budget).messages
+    return "\n".join(message.content for message in prompt[:-1]), prompt[-1].content
 
 
 def grader_system(rubric: Rubric, instructions: str | None) -> str:
@@ -138,9 +138,9 @@ def test_content_can_neither_close_the_fence_nor_forge_a_record(attack: str) -> 
 
     opened, closed = asked(*thread, checks={"c3": CheckOutcome(passed=False, gap=attack)})
 
-    told = shown(opened)
-    assert [each["record"] for each in told] == [0, 1, 2, 3, 4, 5]
-    assert [each["role"] for each in told] == ["user", "assistant", "assistant", "assistant", "tool", "assistant"]
+    prompt = shown(opened)
+    assert [item["record"] for item in prompt] == [0, 1, 2, 3, 4, 5]
+    assert [item["role"] for item in prompt] == ["user", "assistant", "assistant", "assistant", "tool", "assistant"]
     whole = f"{opened}\n{closed}"
     assert (whole.count(NONCE), whole.splitlines().count(CLOSED), closed.splitlines().index(CLOSED)) == (2, 1, 1)
     assert "<|" not in whole
@@ -185,9 +185,9 @@ def test_equal_input_gives_equal_bytes() -> None:
 def test_many_messages_are_shown_whole() -> None:
     thread = [user("do it"), *(model(f"{number} " + "x" * 1000) for number in range(500))]
 
-    told = shown(asked(*thread)[0])
+    prompt = shown(asked(*thread)[0])
 
-    assert [each["text"] for each in told] == [message.content for message in thread]
+    assert [item["text"] for item in prompt] == [message.content for message in thread]
 
 
 def test_beyond_the_budget_the_middle_of_the_longest_goes_with_its_size() -> None:
@@ -196,14 +196,14 @@ def test_beyond_the_budget_the_middle_of_the_longest_goes_with_its_size() -> Non
 
     opened, closed = asked(*thread, request=2, budget=10_000)
 
-    told = shown(opened)
-    assert [told[0]["text"], told[2]["text"], told[3]["text"]] == ["do it", "again", "short draft"]
-    assert told[1]["text"].startswith("HEAD")
-    assert told[1]["text"].endswith("TAIL")
-    left_out = re.search(r"\n\[… (\d+) of 50008 characters left out …\]\n", told[1]["text"])
+    prompt = shown(opened)
+    assert [prompt[0]["text"], prompt[2]["text"], prompt[3]["text"]] == ["do it", "again", "short draft"]
+    assert prompt[1]["text"].startswith("HEAD")
+    assert prompt[1]["text"].endswith("TAIL")
+    left_out = re.search(r"\n\[… (\d+) of 50008 characters left out …\]\n", prompt[1]["text"])
     assert left_out is not None
-    assert len(told[1]["text"]) - len(left_out[0]) + int(left_out[1]) == 50_008
-    assert sum(len(each["text"]) for each in told) < 10_100
+    assert len(prompt[1]["text"]) - len(left_out[0]) + int(left_out[1]) == 50_008
+    assert sum(len(item["text"]) for item in prompt) < 10_100
     assert "the tool read_transcript shows any record whole" in closed
     assert is_elided(thread, 10_000)
     assert not is_elided(thread)

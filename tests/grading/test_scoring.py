@@ -28,12 +28,12 @@ Row = bool | tuple[bool, float] | None
 
 def verdict_of(rows: dict[str, Row], **more: Any) -> Verdict:
     """Return a verdict with these rows; a number beside a pass is a score, None is a row that is not there."""
-    told = []
+    seen = []
     for name, row in rows.items():
         passed, score = row if isinstance(row, tuple) else (row, None)
         if passed is not None:
-            told.append({"id": name, "reason": "why", "passed": passed, "gap": None if passed else "gap", "score": score})
-    return Verdict.model_validate({"criteria": told, "explanation": "e", "result": "needs_revision"} | more)
+            seen.append({"id": name, "reason": "why", "passed": passed, "gap": None if passed else "gap", "score": score})
+    return Verdict.model_validate({"criteria": seen, "explanation": "e", "result": "needs_revision"} | more)
 
 
 def judgement_of(rubric: Rubric, *votes: dict[str, Row], checks: dict[str, bool] | None = None) -> Judgement:
@@ -154,9 +154,9 @@ PAIR = Rubric.model_validate({"criteria": [A | {"panel": ["scripted:one", "scrip
 def votes(*said: Row, rubric: Rubric = VOTED, last: str | None = None) -> Judgement:
     """Return what these votes come to; None is a voter that broke."""
     answers = {}
-    for at, each in enumerate(said):
+    for at, answer in enumerate(said):
         broke = GraderAnswer(judge=f"judge {at}", error="overloaded: HTTP 529")
-        answers[0, at] = broke if each is None else GraderAnswer(judge=f"judge {at}", verdict=verdict_of({"a": each}))
+        answers[0, at] = broke if answer is None else GraderAnswer(judge=f"judge {at}", verdict=verdict_of({"a": answer}))
     return aggregate(rubric, PassFindings(answers=answers))
 
 
@@ -176,7 +176,7 @@ def test_a_majority_of_all_voters_decides(said: tuple[Row, ...], passed: bool, c
     (row,) = judgement.rows
     assert judgement.error is None
     assert (row.passed, row.contested, row.score) == (passed, contested, score)
-    assert [vote.passed for vote in row.votes] == [None if each is None else each[0] if isinstance(each, tuple) else each for each in said]
+    assert [vote.passed for vote in row.votes] == [None if item is None else item[0] if isinstance(item, tuple) else item for item in said]
 
 
 def test_a_tie_is_no_pass() -> None:

@@ -27,7 +27,7 @@ def filled_rubric(raw: dict[str, Any]) -> Rubric | None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("Greets {{ user.name }}", "Greets Ada {{ x }}"),
         ("{{ user }}", '{"name": "Ada {{ x }}", "items": [1, "zwei"]}'),
@@ -38,8 +38,8 @@ def filled_rubric(raw: dict[str, Any]) -> Rubric | None:
         ("costs {5} or {{ '{{' }}", "costs {5} or {{"),
     ],
 )
-def test_variables_stand_where_they_are_named(text: str, told: str) -> None:
-    assert filled(text, user={"name": "Ada {{ x }}", "items": [1, "zwei"]}, none=None, yes=True, number=1.5) == told
+def test_variables_stand_where_they_are_named(text: str, expected: str) -> None:
+    assert filled(text, user={"name": "Ada {{ x }}", "items": [1, "zwei"]}, none=None, yes=True, number=1.5) == expected
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_a_threads_variables_fill_later_rubrics_and_can_be_replaced(client
         events = (await thread.query("events", args=[0, 999], result_type=dict[str, Any]))["items"]
         await thread.signal("close")
 
-    assert [each.evaluations[0].criteria[0].name for each in (first, second)] == ["greets Bo", "names Bo"]
+    assert [item.evaluations[0].criteria[0].name for item in (first, second)] == ["greets Bo", "names Bo"]
     assert [event["why"] for event in events if event["type"] == "rubric_rejected"] == [
         "criteria[0].description: 'nobody' is undefined; the variables are: name"
     ]

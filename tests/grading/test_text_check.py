@@ -104,7 +104,9 @@ def test_a_gap_is_short_however_long_the_text_is() -> None:
 
 
 def test_it_is_a_criterion_as_it_stands() -> None:
-    told = Criterion.model_validate({"description": "d", "check": {"tool": "text_check", "arguments": {"kind": "contains", "value": "x"}}})
+    parsed = Criterion.model_validate(
+        {"description": "d", "check": {"tool": "text_check", "arguments": {"kind": "contains", "value": "x"}}}
+    )
 
-    assert told.check is not None
-    assert run_text_check("x", told.check.arguments).passed
+    assert parsed.check is not None
+    assert run_text_check("x", parsed.check.arguments).passed

@@ -156,7 +156,7 @@ def test_missing_rows_alone_are_told_apart_and_the_others_kept() -> None:
 
     assert isinstance(malformed, Malformed)
     assert (malformed.problems, malformed.missing) == (("no row for c2",), ("c2",))
-    assert [each.id for each in malformed.rows] == ["c1"]
+    assert [row.id for row in malformed.rows] == ["c1"]
 
 
 def test_missing_rows_beside_another_fault_are_no_case_of_missing_rows_alone() -> None:
@@ -218,7 +218,7 @@ def test_nothing_is_satisfied_unless_every_required_criterion_passed(
     if isinstance(verdict, Malformed):
         return
     judgement = aggregate(rubric, PassFindings(answers={(0, 0): GraderAnswer(judge="j", verdict=verdict)}))
-    passed = {each["id"] for each in answer["criteria"] if each["passed"] is True}
+    passed = {criterion["id"] for criterion in answer["criteria"] if criterion["passed"] is True}
     assert (result_of(rubric, judgement) == "satisfied") == (rubric.gating <= passed and answer["result"] != "failed")
     assert before.strip() == after.strip() == ""
 

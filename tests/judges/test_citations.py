@@ -18,7 +18,7 @@ NONCE = "0f" * 16
 
 def run_of(*contents: str, **more: Any) -> AgentRun:
     """Return a run whose messages have these contents."""
-    messages = [{"role": "assistant" if at % 2 else "user", "content": each} for at, each in enumerate(contents)]
+    messages = [{"role": "assistant" if at % 2 else "user", "content": content} for at, content in enumerate(contents)]
     return AgentRun.model_validate({"id": "r", "transcripts": [{"id": "main", "messages": messages}]} | more)
 
 
@@ -145,10 +145,10 @@ def test_no_content_forges_a_block_or_ends_the_run(at: int, place: str) -> None:
     assert (lines[0], lines[-1]) == (f"=== agent run {NONCE} ===", f"=== end of agent run {NONCE} ===")
     assert shown.count(NONCE) == 2
     assert len(shown.splitlines()) == len(lines)
-    told = [json.loads(line) for line in lines[1:-1]]
-    assert [each["block"] for each in told if "block" in each] == ["T0B0", "T0B1"]
+    records = [json.loads(line) for line in lines[1:-1]]
+    assert [item["block"] for item in records if "block" in item] == ["T0B0", "T0B1"]
     cited = citations_of([("x", "[T0B7] [T0B7:<RANGE>I confess</RANGE>]")], run)
-    assert [each.verified for each in cited] == [False, False]
+    assert [citation.verified for citation in cited] == [False, False]
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200), st.integers(0, 199), st.integers(1, 60))
@@ -204,7 +204,7 @@ def test_an_answer_full_of_citations_over_a_large_run_is_read_in_time(unit: str)
 
     assert time.process_time() - began < 3
     assert len(found) <= CITATIONS
-    assert not any(each.verified for each in found)
+    assert not any(item.verified for item in found)
 
 
 def test_citations_are_read_wherever_the_schema_asks_for_them_and_nowhere_else() -> None:

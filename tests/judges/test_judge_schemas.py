@@ -172,7 +172,7 @@ def test_the_table_of_schemas_is_long_enough_and_its_taken_ones_are_json_schema(
 
 @pytest.mark.parametrize("name", [name for name, (_, message) in SCHEMAS.items() if message is None])
 def test_what_a_provider_is_given_is_closed_requires_all_and_has_no_bounds(name: str) -> None:
-    told = for_provider(SCHEMAS[name][0])
+    prompt = for_provider(SCHEMAS[name][0])
 
     def walk(schema: dict[str, Any]) -> None:
         assert set(schema) <= {"type", "enum", "description", "properties", "required", "additionalProperties", "items", "anyOf"}
@@ -183,7 +183,7 @@ def test_what_a_provider_is_given_is_closed_requires_all_and_has_no_bounds(name:
             if inner != {"type": "null"}:
                 walk(inner)
 
-    walk(told)
+    walk(prompt)
 
 
 def test_bounds_that_the_provider_does_not_keep_are_told_in_words_and_checked_afterwards() -> None:
@@ -295,8 +295,8 @@ TEMPLATES: dict[str, tuple[Any, str | None]] = {
 
 def judge_with(templates: list[tuple[str, str]], **more: Any) -> SchemaJudge:
     """Read a judge with these templates."""
-    told = [{"role": role, "content": content} for role, content in templates]
-    judge = parse_judge({"rubric_text": "r", "prompt_templates": told} | more)
+    messages = [{"role": role, "content": content} for role, content in templates]
+    judge = parse_judge({"rubric_text": "r", "prompt_templates": messages} | more)
     assert isinstance(judge, SchemaJudge)
     return judge
 

@@ -59,7 +59,7 @@ async def test_what_is_unchanged_is_no_new_version_and_any_change_is_one(registr
     third = await registry.add_version("demo", "france", FRANCE | {"judge_model": "openai:gpt-5"})
     first = await registry.add_version("demo", "france", FRANCE | {"name": "told otherwise"})
 
-    assert [each.version for each in (same, second, third, first)] == [1, 2, 3, 1]
+    assert [item.version for item in (same, second, third, first)] == [1, 2, 3, 1]
     assert await registry.get_rubric("demo", "france") == third
     assert (await registry.get_rubric("demo", "france", 2)).sha256() == second.sha256()
 
@@ -88,13 +88,13 @@ async def test_the_same_rubric_created_twice_is_one_and_another_of_its_id_is_ref
 async def test_versions_that_are_added_at_once_all_count(url: str) -> None:
     stores = [Store(url) for _ in range(6)]
     registries = [Registry(store) for store in stores]
-    await asyncio.gather(*(each.create_rubric("demo", FRANCE | {"id": "france"}) for each in registries))
+    await asyncio.gather(*(registry.create_rubric("demo", FRANCE | {"id": "france"}) for registry in registries))
     texts = [FRANCE | {"rubric_text": f"Version {at}."} for at in range(4)]
 
-    made = await asyncio.gather(*(each.add_version("demo", "france", told) for each, told in zip(registries, texts, strict=False)))
+    made = await asyncio.gather(*(registry.add_version("demo", "france", text) for registry, text in zip(registries, texts, strict=False)))
 
-    assert sorted(each.version for each in made) == [2, 3, 4, 5]
-    assert len({each.sha256() for each in made}) == 4
+    assert sorted(result.version for result in made) == [2, 3, 4, 5]
+    assert len({result.sha256() for result in made}) == 4
     for store in stores:
         store.close()
 
@@ -116,15 +116,15 @@ async def test_what_is_not_there_is_told_with_what_is(registry: Registry) -> Non
 
 async def test_judgements_are_kept_by_judge_and_replaced_by_their_id(registry: Registry) -> None:
     judge = await registry.create_rubric("demo", FRANCE | {"id": "france"})
-    told = {"rubric_id": "france", "rubric_version": 1, "output": MATCH, "result_type": "DIRECT_RESULT"}
-    first = JudgeResult.model_validate(told | {"id": "judging-1", "agent_run_id": "b"})
-    second = JudgeResult.model_validate(told | {"id": "judging-2", "agent_run_id": "a"})
+    fields = {"rubric_id": "france", "rubric_version": 1, "output": MATCH, "result_type": "DIRECT_RESULT"}
+    first = JudgeResult.model_validate(fields | {"id": "judging-1", "agent_run_id": "b"})
+    second = JudgeResult.model_validate(fields | {"id": "judging-2", "agent_run_id": "a"})
 
     await registry.save(judge, [(first, 0), (second, 0)])
     await registry.save(judge, [(first.model_copy(update={"model": "m"}), 0)])
 
     found = await registry.judgements(judge)
-    assert [(each.agent_run_id, each.model) for each in found] == [("a", None), ("b", "m")]
+    assert [(item.agent_run_id, item.model) for item in found] == [("a", None), ("b", "m")]
     assert await registry.judgements(SchemaJudge(rubric_text="another")) == []
 
 

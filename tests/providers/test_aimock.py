@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.providers.test_protocols import PROTOCOLS, STORY, TOOLS, reached, task, told
+from tests.providers.test_protocols import PROTOCOLS, STORY, TOOLS, outcome_of, reached, task
 from tests.rig.cli import CommandLine
 from tests.rig.model_server import Reply
 
@@ -97,7 +97,7 @@ def test_aimock_gives_the_same_result_over_three_protocols(aimock: Path, gradelo
     for provider in PROTOCOLS:
         with serving(aimock, tmp_path) as url:
             config, variables = reached(provider, url)
-            results.append(told(gradeloop("run", task(gradeloop, provider, config), "--json", **variables)))
+            results.append(outcome_of(gradeloop("run", task(gradeloop, provider, config), "--json", **variables)))
 
     assert results[0] == results[1] == results[2]
     assert results[0]["results"] == ["needs_revision", "satisfied"]
@@ -121,7 +121,7 @@ def test_chaos_is_ridden_out_and_never_becomes_a_verdict(aimock: Path, gradeloop
         done = gradeloop("run", task(gradeloop, provider, config), "--json", **variables)
 
     result = done.result
-    results = [each["result"] for each in result["evaluations"]]
+    results = [evaluation["result"] for evaluation in result["evaluations"]]
     assert (result["status"], results) in (
         ("satisfied", ["needs_revision", "satisfied"]),
         ("grader_error", ["needs_revision", "grader_error"]),

@@ -47,23 +47,23 @@ PROTOCOLS = ("anthropic", "openai", "openai_compatible")
 
 def task(gradeloop: CommandLine, provider: str, config: dict[str, Any]) -> str:
     """Write a task for a provider's models `writer` and `judge`, and return the file's name."""
-    told = {
+    fields = {
         "prompt": "Write two lines about spring.",
         "rubric": RUBRIC,
         "generator": {"model": {"id": f"{provider}:writer", "config": config}},
         "grader": {"model": {"id": f"{provider}:judge", "config": config}, "tools": ["count_lines"]},
         "tools": "tools.py",
     }
-    (gradeloop.folder / f"{provider}.yaml").write_text(json.dumps(told))
+    (gradeloop.folder / f"{provider}.yaml").write_text(json.dumps(fields))
     return f"{provider}.yaml"
 
 
-def told(done: Done) -> dict[str, Any]:
+def outcome_of(done: Done) -> dict[str, Any]:
     """Return what a run came to, without what differs between any two runs."""
     result = done.result
     assert done.code == 0, done.err
-    rows = [[(row["id"], row["passed"], row.get("gap")) for row in each["criteria"]] for each in result["evaluations"]]
-    results = [each["result"] for each in result["evaluations"]]
+    rows = [[(row["id"], row["passed"], row.get("gap")) for row in evaluation["criteria"]] for evaluation in result["evaluations"]]
+    results = [evaluation["result"] for evaluation in result["evaluations"]]
     contents = [(message["role"], message["content"]) for message in result["messages"]]
     usage = {name: count for name, count in result["usage"].items() if name != "seconds"}
     return {"output": result["output"], "usage": usage, "rows": rows, "results": results, "messages": contents}
@@ -84,7 +84,7 @@ async def run(gradeloop: CommandLine, provider: str) -> tuple[dict[str, Any], li
         config, variables = reached(provider, server.url)
         name = task(gradeloop, provider, config)
         done = await asyncio.to_thread(gradeloop, "run", name, "--json", **variables)
-        return told(done), server.requests
+        return outcome_of(done), server.requests
 
 
 async def test_all_protocols_give_the_same_result(gradeloop: CommandLine) -> None:

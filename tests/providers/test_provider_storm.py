@@ -116,11 +116,11 @@ async def test_a_fault_has_its_name_and_ends_in_time(faults: Faults, provider: s
         await providers.complete(asked(provider, mode))
     await providers.aclose()
 
-    told = failure(caught.value, model="m", attempt=1)
+    error = failure(caught.value, model="m", attempt=1)
     asks = 34.07 if wait and provider == "google_genai" else wait
-    assert told.type == (kind or IN_STREAM[provider])
-    assert told.non_retryable == (told.type not in RETRYABLE)
-    assert told.next_retry_delay == (timedelta(seconds=asks) if asks else None)
+    assert error.type == (kind or IN_STREAM[provider])
+    assert error.non_retryable == (error.type not in RETRYABLE)
+    assert error.next_retry_delay == (timedelta(seconds=asks) if asks else None)
     assert asyncio.get_running_loop().time() - started < 10
     assert len(faults.app["seen"]) == 1
 

@@ -12,7 +12,7 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.thread import RunResult
 from gradeloop.settings.worker import WorkerSettings
-from tests.providers.test_protocols import STORY, TOOLS, reached, task, told
+from tests.providers.test_protocols import STORY, TOOLS, outcome_of, reached, task
 from tests.rig.cli import CommandLine
 from tests.rig.model_server import KEY, serving
 from tests.rig.threads import Models, draft, grade, request, row, wants
@@ -82,7 +82,7 @@ def gradeloop(commands: CommandLine) -> CommandLine:
     return commands
 
 
-@pytest.mark.parametrize("provider", ["openai", "openai_compatible"])
+@pytest.mark.parametrize("provider", ["openai", pytest.param("openai_compatible", marks=pytest.mark.slow)])
 async def test_a_run_on_a_real_protocol_is_played_back_without_key_or_server(gradeloop: CommandLine, provider: str) -> None:
     async with serving(STORY) as server:
         config, variables = reached(provider, server.url)
@@ -92,8 +92,8 @@ async def test_a_run_on_a_real_protocol_is_played_back_without_key_or_server(gra
 
     second = gradeloop("run", name, "--json", "--replay", file)
 
-    assert told(second)["messages"] == told(first)["messages"]
-    assert told(second)["rows"] == told(first)["rows"]
+    assert outcome_of(second)["messages"] == outcome_of(first)["messages"]
+    assert outcome_of(second)["rows"] == outcome_of(first)["rows"]
     assert second.result["evaluations"][0]["grader"] == f"scripted:{provider}:judge"
     assert KEY not in (gradeloop.folder / file).read_text()
 

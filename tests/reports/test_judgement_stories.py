@@ -290,9 +290,9 @@ async def test_judgements_in_the_store_are_found_by_their_judge() -> None:
     store = Store(store_url(embedded=True))
     registry = Registry(store)
     judge = await registry.create_rubric("demo", FRANCE | {"id": "france"})
-    told = {"agent_run_id": "paris", "rubric_id": "france", "rubric_version": 1, "output": MATCH, "result_type": "DIRECT_RESULT"}
-    results = [JudgeResult.model_validate(told | {"id": f"judging-{repeat}"}) for repeat in range(2)]
-    await registry.save(judge, [(each, repeat) for repeat, each in enumerate(results)])
+    fields = {"agent_run_id": "paris", "rubric_id": "france", "rubric_version": 1, "output": MATCH, "result_type": "DIRECT_RESULT"}
+    results = [JudgeResult.model_validate(fields | {"id": f"judging-{repeat}"}) for repeat in range(2)]
+    await registry.save(judge, [(result, repeat) for repeat, result in enumerate(results)])
     await registry.create_rubric("demo", FRANCE | {"id": "unused", "rubric_text": "Nobody was judged by this."})
     store.close()
 

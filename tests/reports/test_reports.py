@@ -39,7 +39,7 @@ from tests.rig.stories import judged, mended
 WORDS = st.text(st.sampled_from("ab \n,.é"), max_size=60)
 
 
-def told(before: str, after: str) -> Changes:
+def changes_of(before: str, after: str) -> Changes:
     """Return what changed, which is told of drafts of any usual length."""
     found = changes(before, after)
     assert found is not None
@@ -48,14 +48,14 @@ def told(before: str, after: str) -> Changes:
 
 @given(WORDS, WORDS)
 def test_a_difference_holds_both_drafts(before: str, after: str) -> None:
-    pieces = told(before, after).pieces
+    pieces = changes_of(before, after).pieces
 
     assert "".join(piece.text for piece in pieces if piece.kind in {"same", "removed"}) == before
     assert "".join(piece.text for piece in pieces if piece.kind in {"same", "added"}) == after
 
 
 def test_a_difference_is_told_in_words() -> None:
-    found = told("we open at nine", "we open at ten or later")
+    found = changes_of("we open at nine", "we open at ten or later")
 
     assert [(piece.kind, piece.text) for piece in found.pieces] == [("same", "we open at "), ("removed", "nine"), ("added", "ten or later")]
     assert (found.added, found.removed) == (3, 1)
@@ -63,7 +63,7 @@ def test_a_difference_is_told_in_words() -> None:
 
 def test_what_stays_between_two_changes_is_left_out_where_it_is_long() -> None:
     middle = "and so it goes on. " * 100
-    found = told(f"one {middle}two", f"three {middle}four")
+    found = changes_of(f"one {middle}two", f"three {middle}four")
 
     assert [piece.kind for piece in found.pieces] == ["removed", "added", "same", "left out", "same", "removed", "added"]
     assert "unchanged characters" in found.pieces[3].text
@@ -73,14 +73,14 @@ def test_drafts_that_are_too_long_are_not_compared_and_long_ones_by_lines() -> N
     assert changes("x" * 600_000, "y" * 600_000) is None
     long = "".join(f"line {number} of many words here\n" for number in range(4_000))
 
-    assert told(long, long.replace("line 17 ", "line x ")).added > 1
-    assert told(long, long).none
+    assert changes_of(long, long.replace("line 17 ", "line x ")).added > 1
+    assert changes_of(long, long).none
 
 
 def test_marks_may_overlap_and_each_keeps_its_anchor() -> None:
     found = segments("abcdef", [Highlight("one", 1, 4), Highlight("two", 2, 6)])
 
-    assert [(each.text, each.marked, each.names) for each in found] == [
+    assert [(item.text, item.marked, item.names) for item in found] == [
         ("a", False, ()),
         ("b", True, ("one",)),
         ("cd", True, ("two",)),
@@ -208,9 +208,9 @@ def test_packs_hold_every_part_in_its_place_and_stop_where_they_are_full() -> No
     packer = Packer(most=10**6)
     places = [packer.add(f"<p>{number} \ud800</p>") for number in range(45)]
     packer.close()
-    held = [json.loads(zlib.decompress(base64.b64decode(pack))) for pack in packer.packs]
+    lines = [json.loads(zlib.decompress(base64.b64decode(pack))) for pack in packer.packs]
 
-    assert [held[pack][at] for pack, at in places] == [f"<p>{number} ?</p>" for number in range(45)]
+    assert [lines[pack][at] for pack, at in places] == [f"<p>{number} ?</p>" for number in range(45)]
     full = Packer(most=100)
     for number in range(20):
         full.add(hashlib.sha256(str(number).encode()).hexdigest())
@@ -230,7 +230,7 @@ def test_the_worst_criteria_come_first_and_what_has_no_verdict_does_not_count() 
     criteria.take([row("c1", passed=False), row("c2", passed=False), row("c3")])
     criteria.take([row("c1", passed=False), row("c2", passed=False, unverified=True), row("c3")])
 
-    assert [(each.id, each.failed, each.judged) for each in criteria.worst(5)] == [("c1", 2, 2), ("c2", 1, 1)]
+    assert [(criterion.id, criterion.failed, criterion.judged) for criterion in criteria.worst(5)] == [("c1", 2, 2), ("c2", 1, 1)]
 
 
 def rows_of(*results: CaseResult) -> list[CaseRow]:
@@ -248,8 +248,8 @@ def test_generators_that_differ_are_marked_and_errors_say_nothing() -> None:
         case(3, "error", id="b/y", label="y"),
     )
 
-    assert [each.test for each in found] == ["a", "a", "b", "b"]
-    assert ["differs" in each.flags for each in found] == [True, True, False, False]
+    assert [item.test for item in found] == ["a", "a", "b", "b"]
+    assert ["differs" in item.flags for item in found] == [True, True, False, False]
     assert filters(found) == [("failed", "failures", 1), ("error", "errors", 1), ("differs", "generators disagree", 2)]
     assert [(column.label, column.rate, column.errors) for column in columns(found)] == [("x", 1.0, 0), ("y", 0.0, 1)]
     assert {test: list(cells) for test, cells in matrix(found).items()} == {"a": ["x", "y"], "b": ["x", "y"]}
@@ -324,7 +324,7 @@ def test_a_page_that_would_be_too_large_keeps_the_failures_open(monkeypatch: pyt
 
     assert "cannot be opened here, so that the file stays below 20 MB" in page
     assert len(failed) == 8
-    assert all("data-p=" in each for each in failed)
+    assert all("data-p=" in value for value in failed)
 
 
 def test_one_judgement_is_a_page_and_several_are_a_table() -> None:
@@ -365,4 +365,4 @@ def test_a_share_is_never_all_or_nothing_where_it_is_not(share: float | None) ->
 def test_times_are_read_by_people() -> None:
     assert when("2026-11-22T06:38:32.337+00:00") == "2026-11-22 06:38:32 UTC"
     assert when("yesterday at T noon") == "yesterday at T noon"
-    assert [seconds(each) for each in (None, 0.0123, 1.25, 150.0)] == ["", "12 ms", "1.2 s", "2 min 30 s"]
+    assert [seconds(value) for value in (None, 0.0123, 1.25, 150.0)] == ["", "12 ms", "1.2 s", "2 min 30 s"]

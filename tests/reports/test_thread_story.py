@@ -58,7 +58,7 @@ def broken(at: str) -> str:
 MISSING = "the history of the workflow's first runs has expired on the server, so their tool calls are not shown"
 
 
-async def told(served: Served, thread_id: str) -> RunReport:
+async def report_of(served: Served, thread_id: str) -> RunReport:
     """Return the story of a thread that is served there."""
     return await read_thread_report(GradingClient(served.temporal, task_queue=served.task_queue), thread_id)
 
@@ -85,7 +85,7 @@ async def test_every_tool_call_is_told_with_its_arguments_output_and_place(clien
     async with serving(client, *replies, tools=[run_tests, peek]) as served:
         thread = await served.start(argument)
         result = await thread.result()
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     assert [facts(tool) for tool in story.tools] == [
         ("peek", "generator", 0, None, {"at": "a book"}, "seen a book"),
@@ -113,7 +113,7 @@ async def test_a_tool_of_a_grader_that_is_asked_about_several_criteria_is_for_no
     ) as served:
         thread = await served.start(argument)
         await thread.result()
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     assert [(tool.role, tool.criterion, tool.iteration) for tool in story.tools] == [("grader", None, 0)]
 
@@ -125,7 +125,7 @@ async def test_what_a_tool_raises_is_told_as_its_failure(client: Client) -> None
     async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[broken]) as served:
         thread = await served.start(argument)
         await thread.result()
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     (use,) = story.tools
     assert (use.failed, use.output, use.arguments) == (True, "ValueError: no book here", {"at": "book"})
@@ -140,7 +140,7 @@ async def test_a_check_that_cannot_decide_is_an_error_and_no_verdict(client: Cli
     async with serving(client, draft(), tools=[check]) as served:
         thread = await served.start(argument)
         await thread.result()
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     (use,) = story.tools
     assert (use.role, use.criterion, use.failed) == ("check", "c", True)
@@ -160,7 +160,7 @@ async def test_large_output_is_told_by_head_and_tail_with_its_size(client: Clien
     async with serving(client, draft(), wants("grader", "read"), grade(step=1), tools=[read]) as served:
         thread = await served.start(argument)
         await thread.result()
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     (use,) = story.tools
     assert use.bytes == 1_000_000
@@ -174,7 +174,7 @@ async def test_reading_the_transcript_is_told_like_any_tool(client: Client, monk
     async with serving(client, draft(), wants("grader", call), grade(step=1)) as served:
         thread = await served.start(request("- x"))
         result = await thread.result()
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     (use,) = story.tools
     assert (use.tool, use.role, use.arguments) == ("read_transcript", "grader", {"record": 1})
@@ -200,7 +200,7 @@ async def test_a_tool_elsewhere_is_told_under_the_name_that_the_model_knows(clie
     ):
         thread = await served.start(argument)
         await thread.result()
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     (use,) = story.tools
     assert (use.tool, use.iteration, use.criterion, use.arguments) == ("look", 0, "c1", {"word": "spring"})
@@ -213,7 +213,7 @@ async def test_a_call_that_nobody_made_is_no_evidence(client: Client) -> None:
     async with serving(client, draft(), wants("grader", "poke"), grade(step=1), tools=[peek]) as served:
         thread = await served.start(argument)
         await thread.result()
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     assert story.tools == ()
 
@@ -224,7 +224,7 @@ async def test_a_run_that_used_up_its_iterations_failed_and_its_best_draft_is_na
     async with serving(client, *replies) as served:
         thread = await served.start(request(rubric, max_iterations=2, vars={"season": "spring"}))
         result = await thread.result()
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     assert (story.verdict, story.word) == ("failed", "max_iterations_reached")
     assert (story.score, result.best_iteration) == (0.5, 0)
@@ -281,7 +281,7 @@ async def test_a_thread_that_waits_says_for_what(client: Client) -> None:
     async with serving(client, draft(), grade()) as served:
         thread = await served.start(request(rubric))
         await until(thread, "waiting")
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     assert (story.verdict, story.word) == ("waiting", "waiting")
     assert story.waiting_for is not None
@@ -295,7 +295,7 @@ async def test_what_people_made_of_the_verdict_stands_beside_it(client: Client, 
         thread = await served.start(request("- three lines", max_iterations=1))
         await thread.result()
         await GradingClient(client, task_queue=served.task_queue).override(thread.id, "c1", passed, why="I counted", by="ann")
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     assert story.overridden is passed
     assert story.verdict == ("failed" if passed else "passed")
@@ -306,7 +306,7 @@ async def test_a_thread_without_a_rubric_is_told_without_a_verdict(client: Clien
     async with serving(client, draft()) as served:
         thread = await served.start(request())
         await thread.result()
-        story = await told(served, thread.id)
+        story = await report_of(served, thread.id)
 
     assert (story.verdict, story.word, story.rubric, story.score) == ("none", "ungraded", None, None)
     assert story.messages[story.best or 0].content == "draft 0"
@@ -340,9 +340,9 @@ async def test_there_is_no_story_of_a_thread_that_is_none(client: Client) -> Non
         refused = await served.start({"messages": []})
         await served.refusal({"messages": []})
         with pytest.raises(ThreadNotFound):
-            await told(served, "nobody")
+            await report_of(served, "nobody")
         with pytest.raises(InvalidRequest):
-            await told(served, refused.id)
+            await report_of(served, refused.id)
 
 
 LOOK = ToolCall(id="look", name="peek", arguments={"at": "x"})

@@ -15,26 +15,26 @@ HOSTILE = "=cmd|' /C calc'!A0 \x1b[2J\x07\x00 \u202eevil\u2066 ]]> <b>&amp; [red
 
 def case(index: int = 0, status: str = "passed", **facts: Any) -> CaseResult:
     """Return what a case came to; one that was judged has two criteria, the second of which decides."""
-    told: dict[str, Any] = {"index": index, "id": f"case-{index}", "status": status}
-    told |= {"usage": Usage(input=100, output=20, calls=1, seconds=1.25, cost_usd=0.001)}
+    fields: dict[str, Any] = {"index": index, "id": f"case-{index}", "status": status}
+    fields |= {"usage": Usage(input=100, output=20, calls=1, seconds=1.25, cost_usd=0.001)}
     if status in {"passed", "failed"}:
         passes = status == "passed"
-        told |= {"score": 1.0 if passes else 0.5, "output": f"the draft {index}", "criteria": (row("c1"), row("c2", passed=passes))}
-    return CaseResult.model_validate(told | ({"error": "the provider says 529"} if status == "error" else {}) | facts)
+        fields |= {"score": 1.0 if passes else 0.5, "output": f"the draft {index}", "criteria": (row("c1"), row("c2", passed=passes))}
+    return CaseResult.model_validate(fields | ({"error": "the provider says 529"} if status == "error" else {}) | facts)
 
 
 def row(name: str, *, passed: bool = True, **facts: Any) -> CriterionRow:
     """Return what was decided about a criterion."""
-    told = {"id": name, "name": f"the text of {name}", "passed": passed, "reason": "Read.", "gap": None if passed else "it says nothing"}
-    return CriterionRow.model_validate(told | facts)
+    fields = {"id": name, "name": f"the text of {name}", "passed": passed, "reason": "Read.", "gap": None if passed else "it says nothing"}
+    return CriterionRow.model_validate(fields | facts)
 
 
 def summary_of(results: Iterable[CaseResult], **facts: Any) -> BatchSummary:
     """Return where the batch of these cases stands."""
     statuses = [result.status for result in results]
-    told: dict[str, Any] = {"batch_id": "batch-1", "name": "suite", "created": "2026-01-02T03:04:05Z", "status": "finished"}
-    told |= {"total": len(statuses), "passed": statuses.count("passed"), "failed": statuses.count("failed")}
-    return BatchSummary.model_validate(told | {"errors": statuses.count("error"), "waiting": statuses.count("waiting")} | facts)
+    fields: dict[str, Any] = {"batch_id": "batch-1", "name": "suite", "created": "2026-01-02T03:04:05Z", "status": "finished"}
+    fields |= {"total": len(statuses), "passed": statuses.count("passed"), "failed": statuses.count("failed")}
+    return BatchSummary.model_validate(fields | {"errors": statuses.count("error"), "waiting": statuses.count("waiting")} | facts)
 
 
 TEXTS = st.text(st.characters(categories=("L", "N", "P", "S", "Z", "C")), max_size=40) | st.sampled_from(

@@ -61,7 +61,7 @@ class Batches:
 
     async def upload(self, batch_id: str, cases: Sequence[Mapping[str, Any]], *, first: int = 0) -> int:
         """Store cases."""
-        upload = Upload(batch_id=batch_id, first=first, cases=tuple(Case.model_validate(each) for each in cases))
+        upload = Upload(batch_id=batch_id, first=first, cases=tuple(Case.model_validate(case) for case in cases))
         name = f"store/{batch_id}/{first}/{uuid4()}"
         return await self.client.execute_workflow(StoreCases.run, upload, id=name, task_queue=self.served.task_queue)
 

@@ -68,10 +68,10 @@ async def serious(page: Page) -> list[str]:
     await page.evaluate(AXE_SCRIPT)
     found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
-        f"{each['impact']}: {each['id']}: {each['help']}: {node['html'][:200]}"
-        for each in found["violations"]
-        if each["impact"] in {"serious", "critical"}
-        for node in each["nodes"]
+        f"{violation['impact']}: {violation['id']}: {violation['help']}: {node['html'][:200]}"
+        for violation in found["violations"]
+        if violation["impact"] in {"serious", "critical"}
+        for node in violation["nodes"]
     ]
 
 

@@ -181,14 +181,14 @@ class CommandLine:
     def task(self, name: str, replies: list[dict[str, Any]], **task: Any) -> str:
         """Write a task whose models are scripted, and return the file's name."""
         (self.folder / f"{name}.replies.yaml").write_text(json.dumps({"replies": replies}))
-        told = {
+        fields = {
             "prompt": "Write it.",
             "rubric": "- it is good",
             "generator": SCRIPTED,
             "grader": SCRIPTED,
             "scripted": f"{name}.replies.yaml",
         }
-        (self.folder / f"{name}.yaml").write_text(json.dumps(told | task))
+        (self.folder / f"{name}.yaml").write_text(json.dumps(fields | task))
         return f"{name}.yaml"
 
     def workers(self) -> dict[str, int]:

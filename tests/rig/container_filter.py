@@ -28,8 +28,8 @@ def like_a_container() -> None:
     lines += [(0x15, 0, 4, _CLONE), (0x20, 0, 0, 16), (0x45, 0, 1, _NAMESPACES), (0x06, 0, 0, _EPERM), (0x06, 0, 0, _ALLOW)]
     lines += [(0x06, 0, 0, _ALLOW)]
     program = b"".join(struct.pack("=HBBI", *line) for line in lines)
-    held = ctypes.create_string_buffer(program, len(program))
-    described = ctypes.create_string_buffer(struct.pack("@HP", len(lines), ctypes.addressof(held)))
+    buffer = ctypes.create_string_buffer(program, len(program))
+    described = ctypes.create_string_buffer(struct.pack("@HP", len(lines), ctypes.addressof(buffer)))
     libc = ctypes.CDLL(None, use_errno=True)
     word = ctypes.c_ulong
     if libc.prctl(38, word(1), word(0), word(0), word(0)) or libc.prctl(22, word(2), described, word(0), word(0)):

@@ -30,7 +30,7 @@ class ModelServer:
     story: Mapping[str, Sequence[Reply]]
     url: str = ""
     requests: list[JsonObject] = field(default_factory=list)
-    _told: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _turns: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     async def messages(self, request: web.Request) -> web.Response:
         """Answer as Anthropic's Messages API does."""
@@ -94,9 +94,9 @@ class ModelServer:
     def _next(self, body: JsonObject) -> tuple[Reply, int]:
         self.requests.append(body)
         model = body["model"]
-        told = self._told[model]
-        self._told[model] += 1
-        return self.story[model][told], len(self.requests)
+        turn = self._turns[model]
+        self._turns[model] += 1
+        return self.story[model][turn], len(self.requests)
 
 
 def _messages_problems(body: JsonObject) -> Iterator[str]:

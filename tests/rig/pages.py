@@ -37,8 +37,8 @@ class Browser:
 
     async def say(self, path: str, body: Any = None, **headers: str) -> httpx2.Response:
         """Say something as the page does, the headers changed as told."""
-        told = {"Origin": self.address, "Sec-Fetch-Site": "same-origin", "X-Gradeloop-Token": self.token} | _named(headers)
-        return await self.http.post(self.address + path, json={} if body is None else body, headers=told)
+        fields = {"Origin": self.address, "Sec-Fetch-Site": "same-origin", "X-Gradeloop-Token": self.token} | _named(headers)
+        return await self.http.post(self.address + path, json={} if body is None else body, headers=fields)
 
     async def part(self, path: str, tag: str = "") -> httpx2.Response:
         """Look for changes."""

@@ -66,8 +66,8 @@ async def main(use: SandboxMode, folder: Path) -> dict[str, object]:
         "reached": reached,
         "precious": (folder / "canaries" / "precious").read_text() == precious,
         "mode": (folder / "canaries" / "precious").stat().st_mode & 0o777,
-        "left": sorted(each.name for each in (folder / "canaries").iterdir()),
-        "folders": sorted(each.name for each in Path(os.environ["TMPDIR"]).iterdir()),
+        "left": sorted(path.name for path in (folder / "canaries").iterdir()),
+        "folders": sorted(path.name for path in Path(os.environ["TMPDIR"]).iterdir()),
     }
 
 
@@ -84,9 +84,9 @@ async def _stalls() -> None:
 
 
 def _heard(sockets: list[socket.socket]) -> bool:
-    for each in sockets:
+    for socket_ in sockets:
         try:
-            each.recv(100)
+            socket_.recv(100)
         except BlockingIOError:
             continue
         return True
@@ -99,10 +99,10 @@ def _attacked(box: Sandbox, code: str, canary: str) -> dict[str, object]:
         ended = box.run(code, limits=limits)
     except SandboxError as error:
         return {"status": "error", "error": str(error), "leaked": False, "wall_ms": 0, "sandbox": box.name}
-    told = asdict(ended)
+    report = asdict(ended)
     size = len(ended.stdout) + len(ended.stderr)
-    short = {name: told[name] for name in ("status", "wall_ms", "error", "truncated", "sandbox")}
-    return short | {"leaked": canary in json.dumps(told), "size": size, "stdout": ended.stdout[:500]}
+    short = {name: report[name] for name in ("status", "wall_ms", "error", "truncated", "sandbox")}
+    return short | {"leaked": canary in json.dumps(report), "size": size, "stdout": ended.stdout[:500]}
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ SECOND = "Dear customer,\n\nwe are sorry. Bring the bike on Monday between 9 and
 
 def row(name: str, *, passed: bool = True, **facts: Any) -> CriterionRow:
     """Return a criterion's verdict."""
-    told = {
+    fields = {
         "id": name,
         "name": f"the text of {name}",
         "passed": passed,
         "reason": f"Why of {name}.",
         "gap": None if passed else f"no {name}",
     }
-    return CriterionRow.model_validate(told | facts)
+    return CriterionRow.model_validate(fields | facts)
 
 
 def quote(text: str, record: int, *, found: bool | None = True) -> Quote:

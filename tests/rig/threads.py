@@ -142,7 +142,7 @@ class Models(Providers):
 
     def fail_first(self, role: Role, *, times: int = 1, kind: FailureKind, usage: Usage, raisable: bool = False) -> None:
         """Have the role's next calls fail."""
-        self._faults[role] = [ModelFault(kind, "as the test wants it", usage=usage, raisable=raisable) for _ in range(times)]
+        self._faults[role] = [ModelFault(kind, "as it was told to", usage=usage, raisable=raisable) for _ in range(times)]
 
     def gate(self, role: str, iteration: int = 0, step: int = 0, group: int = 0) -> Gate:
         """Have the calls at this address wait from now on."""

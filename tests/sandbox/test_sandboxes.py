@@ -49,7 +49,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Landloc
 class Host:
     """What came of all attacks on one worker in small."""
 
-    told: dict[str, Any]
+    report: dict[str, Any]
     alive: bool
     left: list[str]
 
@@ -57,7 +57,7 @@ class Host:
 @cache
 def tried() -> dict[SandboxName, str]:
     """Return the sandboxes that were tried here, and why one of them does not hold."""
-    return {each.name: each.why for each in choose_sandboxes(all_of_them=True).tried}
+    return {sandbox.name: sandbox.why for sandbox in choose_sandboxes(all_of_them=True).tried}
 
 
 @pytest.fixture(scope="session")
@@ -81,8 +81,12 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Host]:
         command += ["container"] if place != name else []
         ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=110, start_new_session=True)
         assert ended.returncode == 0, ended.stderr
-        left = [each.info["cmdline"] for each in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(each.info["cmdline"] or [])]
-        return Host(json.loads(ended.stdout), ended.returncode == 0, [" ".join(each) for each in left])
+        left = [
+            process.info["cmdline"]
+            for process in psutil.process_iter(["cmdline"])
+            if str(folder) in " ".join(process.info["cmdline"] or [])
+        ]
+        return Host(json.loads(ended.stdout), ended.returncode == 0, [" ".join(process) for process in left])
 
     return host
 
@@ -96,7 +100,7 @@ PLACES = ["monty", "landlock", "bubblewrap", "landlock in a container"]
 class TestAttacks:
     @pytest.mark.parametrize("attack", ATTACKS)
     def test_gives_nothing_away_and_ends_in_time(self, attacked: Callable[[str], Host], place: str, attack: str) -> None:
-        end = attacked(place).told["ends"][attack]
+        end = attacked(place).report["ends"][attack]
 
         assert end["status"] != "error", end
         assert not end["leaked"], end
@@ -107,17 +111,17 @@ class TestAttacks:
     def test_nobody_was_reached_and_nothing_is_left(self, attacked: Callable[[str], Host], place: str) -> None:
         host = attacked(place)
 
-        assert host.told["reached"] == []
-        assert (host.told["precious"], host.told["mode"]) == (True, 0o644)
-        assert host.told["left"] == ["precious", "precious.py"]
-        assert host.told["folders"] == []
+        assert host.report["reached"] == []
+        assert (host.report["precious"], host.report["mode"]) == (True, 0o644)
+        assert host.report["left"] == ["precious", "precious.py"]
+        assert host.report["folders"] == []
         assert host.left == []
 
     def test_the_event_loop_goes_on(self, attacked: Callable[[str], Host], place: str) -> None:
-        assert attacked(place).told["longest_stall_ms"] <= STALL_MS
+        assert attacked(place).report["longest_stall_ms"] <= STALL_MS
 
     def test_the_right_one_was_chosen(self, attacked: Callable[[str], Host], place: str) -> None:
-        assert attacked(place).told["chosen"] == place.removesuffix(" in a container")
+        assert attacked(place).report["chosen"] == place.removesuffix(" in a container")
 
 
 def holding(name: str) -> Sandbox:
@@ -161,18 +165,18 @@ def test_a_signal_that_ends_it_is_named(box: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "expected"),
     [
         ("while True:\n    pass", "TimeoutError: it took more than 0.3 seconds"),
         ("print('x' * 2_000_000)", "it printed more than 1048576 bytes"),
         ("x = bytearray(10 ** 10)", "MemoryError"),
     ],
 )
-def test_a_limit_says_which(box: Sandbox, code: str, told: str) -> None:
+def test_a_limit_says_which(box: Sandbox, code: str, expected: str) -> None:
     ended = box.run(code, limits=Limits(seconds=5 if "x" in code else 0.3))
 
-    assert (ended.status, ended.error) == ("limit", told)
-    assert ended.truncated is ("printed" in told)
+    assert (ended.status, ended.error) == ("limit", expected)
+    assert ended.truncated is ("printed" in expected)
 
 
 def test_a_grandchild_that_holds_the_output_open_is_not_waited_for() -> None:
@@ -194,8 +198,8 @@ def test_what_a_command_started_is_ended_with_it() -> None:
 
     commands.run(["/bin/sh", "-c", f"sleep {marker} & sleep {marker}"], limits=Limits(seconds=0.4, processes=4))
 
-    left = [each for each in psutil.process_iter(["cmdline", "status"]) if marker in (each.info["cmdline"] or [])]
-    assert [each for each in left if each.info["status"] != psutil.STATUS_ZOMBIE] == []
+    left = [process for process in psutil.process_iter(["cmdline", "status"]) if marker in (process.info["cmdline"] or [])]
+    assert [process for process in left if process.info["status"] != psutil.STATUS_ZOMBIE] == []
 
 
 def test_a_folder_for_temporary_files_that_is_ones_own_is_no_hindrance(
@@ -240,10 +244,10 @@ class Broken:
 
 
 def test_the_self_test_sees_through_a_bare_subprocess() -> None:
-    told = self_test(Broken()).why
+    answer = self_test(Broken()).why
 
     for reached in ("a file", "writing outside", "the network", "the worker's environment", "another process", "the worker, by a signal"):
-        assert reached in told
+        assert reached in answer
 
 
 def test_where_none_holds_there_is_none_and_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,18 +36,18 @@ NEW = {
 def decided(machine: Architecture, policy: Policy, call: int, *arguments: int, audit: int | None = None) -> int:
     """Run the filter over one system call, as the kernel would."""
     padded = [*arguments, *[0] * (6 - len(arguments))]
-    data = struct.pack("=IIQ6Q", call, AUDIT[machine] if audit is None else audit, 0, *[each % 2**64 for each in padded])
+    data = struct.pack("=IIQ6Q", call, AUDIT[machine] if audit is None else audit, 0, *[number % 2**64 for number in padded])
     lines = [struct.unpack_from("=HBBI", program(machine, policy), at) for at in range(0, len(program(machine, policy)), 8)]
-    at = held = 0
+    at = accumulator = 0
     while True:
         code, yes, no, value = lines[at]
         at += 1
         if code == 0x20:
-            held = struct.unpack_from("=I", data, value)[0]
+            accumulator = struct.unpack_from("=I", data, value)[0]
         elif code == 0x06:
             return int(value)
         else:
-            true = {0x15: held == value, 0x35: held >= value, 0x45: bool(held & value)}[code]
+            true = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}[code]
             at += yes if true else no
 
 
@@ -126,8 +126,8 @@ def test_the_numbers_are_the_kernels() -> None:
     known = {name: int(value) for name, value in re.findall(r"#define __NR_(\w+) (\d+)$", header.read_text(), re.MULTILINE)}
     ours = {name: numbers[0] for table in TABLES.values() for name, numbers in table.items()}
 
-    assert {name: each for name, each in ours.items() if name in known} == {name: known[name] for name in ours if name in known}
-    assert {name: each for name, each in known.items() if name in REFUSED} == {name: each[0] for name, each in REFUSED.items()}
+    assert {name: entry for name, entry in ours.items() if name in known} == {name: known[name] for name in ours if name in known}
+    assert {name: entry for name, entry in known.items() if name in REFUSED} == {name: entry[0] for name, entry in REFUSED.items()}
 
 
 def test_a_machine_without_a_table_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

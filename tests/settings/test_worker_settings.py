@@ -70,7 +70,7 @@ def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("sandbx = 1", "unknown key 'sandbx'. Did you mean 'sandbox'?"),
         ("[sandbox]\nsecond = 3", "sandbox: unknown key 'second'. Did you mean 'seconds'?"),
@@ -91,10 +91,10 @@ def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: 
         ("x = [", "Invalid value"),
     ],
 )
-def test_a_setting_that_does_not_fit_is_told_by_its_place(tmp_path: Path, text: str, told: str) -> None:
+def test_a_setting_that_does_not_fit_is_told_by_its_place(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         load_settings(written(tmp_path, text))
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 TOOLS = '''
@@ -121,12 +121,12 @@ def replies(tool: str) -> str:
     """Return a script in which the grader calls a tool and then is content."""
     row = {"id": "c1", "reason": "r", "passed": True, "gap": None}
     verdict = {"criteria": [row], "explanation": "e", "result": "satisfied"}
-    told: list[dict[str, Any]] = [
+    script: list[dict[str, Any]] = [
         {"role": "generator", "text": "a draft"},
         {"role": "grader", "tool_calls": [{"name": tool}]},
         {"role": "grader", "step": 1, "verdict": verdict},
     ]
-    return json.dumps({"replies": told})
+    return json.dumps({"replies": script})
 
 
 async def worker(server: ServerInfo, folder: Path, queue: str, role: str, tool: str, **variables: str) -> asyncio.subprocess.Process:
@@ -143,8 +143,8 @@ async def worker(server: ServerInfo, folder: Path, queue: str, role: str, tool: 
 async def told_of(client: Client, thread: Any) -> tuple[str, list[str]]:
     """Return what the grader was told of its tool, and the activities that were made."""
     made = await story(thread)
-    grades = [each for each in made if each.type == "grade"]
-    return grades[-1].payload["scratch"]["tail"][-1]["content"], [each.type for each in made]
+    grades = [result for result in made if result.type == "grade"]
+    return grades[-1].payload["scratch"]["tail"][-1]["content"], [result.type for result in made]
 
 
 def asking(tool: str) -> dict[str, Any]:
@@ -161,7 +161,7 @@ async def test_three_roles_in_three_processes_serve_a_thread_and_the_evidence_wo
     processes = [await worker(temporal_server, tmp_path, queue, role, "keys", **key) for role in ("loop", "models", "evidence")]
     thread = await client.start_workflow("GradingThread", asking("keys"), id=f"thread-{uuid4()}", task_queue=queue)
     result = await asyncio.wait_for(thread.result(), 40)
-    told, made = await told_of(client, thread)
+    answer, made = await told_of(client, thread)
     history = await thread.fetch_history()
     for process in processes:
         process.send_signal(signal.SIGTERM)
@@ -173,7 +173,7 @@ async def test_three_roles_in_three_processes_serve_a_thread_and_the_evidence_wo
         if event.activity_task_scheduled_event_attributes.activity_type.name
     }
     assert result["status"] == "satisfied"
-    assert (told, made) == ("none", ["generate", "grade", "tool.keys", "grade"])
+    assert (answer, made) == ("none", ["generate", "grade", "tool.keys", "grade"])
     assert queues == {"generate": queue, "grade": queue, "tool.keys": f"{queue}-evidence"}
     assert "OPENAI_API_KEY is set; a worker of role evidence does without it" in logs[2]
     assert "sk-canary" not in "".join(logs)
@@ -189,13 +189,13 @@ async def test_a_tool_that_kills_its_own_process_has_an_end_once_a_worker_is_the
     await asyncio.wait_for(first.communicate(), 40)
     second = await worker(temporal_server, tmp_path, queue, "all", "fatal")
     result = await asyncio.wait_for(thread.result(), 60)
-    told, made = await told_of(client, thread)
+    answer, made = await told_of(client, thread)
     second.send_signal(signal.SIGTERM)
     await asyncio.wait_for(second.communicate(), 40)
 
     assert first.returncode == -signal.SIGKILL
     assert (result["status"], made) == ("satisfied", ["generate", "grade", "tool.fatal", "grade"])
-    assert told.startswith("uncertain: fatal was begun and its end is not known; it may have had its effect")
+    assert answer.startswith("uncertain: fatal was begun and its end is not known; it may have had its effect")
 
 
 async def test_a_worker_says_what_is_in_force(tmp_path: Path) -> None:
@@ -205,6 +205,6 @@ async def test_a_worker_says_what_is_in_force(tmp_path: Path) -> None:
     )
     out, _ = await asyncio.wait_for(process.communicate(), 60)
 
-    told = json.loads(out)["evidence"]
-    assert (told["config"], told["limits"]["seconds"]) == (str(tmp_path / "gradeloop.toml"), 3)
-    assert {each["name"] for each in told["sandboxes"]} == {"monty", "bubblewrap", "landlock"}
+    document = json.loads(out)["evidence"]
+    assert (document["config"], document["limits"]["seconds"]) == (str(tmp_path / "gradeloop.toml"), 3)
+    assert {sandbox["name"] for sandbox in document["sandboxes"]} == {"monty", "bubblewrap", "landlock"}

@@ -73,7 +73,7 @@ tests:
     assert [criterion.grader.id for criterion in first.rubric.criteria if criterion.grader] == ["scripted:default"]
     assert [criterion.grader.id for criterion in second.rubric.criteria if criterion.grader] == ["scripted:test", "scripted:own"]
     assert [criterion.prompt.messages[0].parts[0] for criterion in second.rubric.criteria if criterion.prompt] == ["default ", "default "]
-    assert [(each.rubric.gate, each.rubric.threshold) for each in (first, second)] == [("none", 0.25), ("none", 0.75)]
+    assert [(item.rubric.gate, item.rubric.threshold) for item in (first, second)] == [("none", 0.25), ("none", 0.75)]
 
 
 def test_sets_weights_metrics_and_references_are_taken(tmp_path: Path) -> None:

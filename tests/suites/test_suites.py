@@ -54,7 +54,7 @@ def test_variables_stand_in_prompts_messages_and_rubric_and_are_no_templates_the
 def test_a_system_message_of_a_prompt_comes_after_the_generators_own(tmp_path: Path) -> None:
     found = {case.id: case.generator for case in cases(tmp_path, MATRIX, SuiteFlags(repeat=1))}
 
-    assert [(each.system_prompt if each else "") for each in (found["one/p1/b"], found["one/kind/b"], found["one/kind/scripted:a"])] == [
+    assert [(item.system_prompt if item else "") for item in (found["one/p1/b"], found["one/kind/b"], found["one/kind/scripted:a"])] == [
         "Short.",
         "Short.\n\nBe kind",
         "Be kind",
@@ -290,7 +290,7 @@ def test_editors_are_told_the_files_format(tmp_path: Path) -> None:
     check = jsonschema.Draft202012Validator(schema)
 
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert all("description" in each for each in schema["properties"].values())
+    assert all("description" in field for field in schema["properties"].values())
     assert not list(check.iter_errors(read_yaml(EXAMPLES / "suite" / "suite.yaml", "the suite")))
     assert not list(check.iter_errors(read_yaml(written(tmp_path, MATRIX), "the suite")))
     assert list(check.iter_errors({"tests": [{"ouput": "x"}]}))
@@ -313,7 +313,7 @@ def test_the_pages_suite_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = cases(tmp_path, block, cases_csv="question\nWhy?\n")
 
     assert [case.id.partition("/")[0] for case in found[::2]] == ["why-86adaf376d", "refund", "are-you-open-today-7eab06dd9b"]
-    fields = {*SuiteFile.model_fields, *(each.alias or name for name, each in SuiteTest.model_fields.items())} - {"name"}
+    fields = {*SuiteFile.model_fields, *(entry.alias or name for name, entry in SuiteTest.model_fields.items())} - {"name"}
     assert not [field for field in fields if f"`{field}`" not in page]
     assert all(f"`{kind}`" in page for kind in KINDS)
     assert f"{suite_run.MAX_CASES:,} cases a suite" in page

@@ -5,6 +5,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +14,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
+import worker
 from gradeloop.client.client import GradingClient
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal.server import ServerInfo
@@ -34,8 +37,8 @@ async def until_ready(file: Path) -> dict[str, Any]:
     """Return what a worker wrote to its ready file."""
     while not file.exists():
         await asyncio.sleep(0.02)
-    told: dict[str, Any] = json.loads(file.read_text())
-    return told
+    document: dict[str, Any] = json.loads(file.read_text())
+    return document
 
 
 async def test_a_worker_ends_itself_when_idle_but_not_under_an_open_thread(
@@ -44,27 +47,41 @@ async def test_a_worker_ends_itself_when_idle_but_not_under_an_open_thread(
     (tmp_path / "replies.yaml").write_text(json.dumps(SLOW))
     queue, ready = f"idle-{uuid4()}", tmp_path / "ready"
     flags = ("--task-queue", queue, "--until-idle", "0.4", "--ready-file", str(ready), "--scripted", str(tmp_path / "replies.yaml"))
-    worker = await started(temporal_server, *flags)
+    process = await started(temporal_server, *flags)
     assert (await until_ready(ready))["ok"] is True
 
     request = {"messages": [{"role": "user", "content": "hi"}], "generator": {"model": "scripted:x"}}
     result = await GradingClient(client, task_queue=queue).run(request)
-    _, log = await asyncio.wait_for(worker.communicate(), 30)
+    _, log = await asyncio.wait_for(process.communicate(), 30)
 
     assert result.output == "a"
-    assert worker.returncode == 0, log.decode()
+    assert process.returncode == 0, log.decode()
     assert not ready.exists()
 
 
 async def test_sigterm_ends_a_worker_with_0(temporal_server: ServerInfo, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    worker = await started(temporal_server, "--task-queue", f"ended-{uuid4()}", "--ready-file", str(ready))
+    process = await started(temporal_server, "--task-queue", f"ended-{uuid4()}", "--ready-file", str(ready))
     await until_ready(ready)
-    worker.send_signal(signal.SIGTERM)
-    _, log = await asyncio.wait_for(worker.communicate(), 30)
+    process.send_signal(signal.SIGTERM)
+    _, log = await asyncio.wait_for(process.communicate(), 30)
 
-    assert worker.returncode == 0, log.decode()
+    assert process.returncode == 0, log.decode()
     assert "Traceback" not in log.decode()
+
+
+@pytest.fixture
+def end(temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Return what runs a worker in this process to its end, and returns its exit code and its words on stderr."""
+
+    def run(*flags: str, **variables: str) -> tuple[int, str]:
+        for name, value in {"TEMPORAL_ADDRESS": temporal_server.address, **variables}.items():
+            monkeypatch.setenv(name, value)
+        with ThreadPoolExecutor(1) as alone:
+            code = alone.submit(worker.main, flags).result()
+        return code, capsys.readouterr().err
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -80,19 +97,27 @@ async def test_sigterm_ends_a_worker_with_0(temporal_server: ServerInfo, tmp_pat
         ((), {"TEMPORAL_NAMESPACE": "absent"}, 4, "ServerUnreachable", "has no namespace 'absent'"),
     ],
 )
-async def test_a_worker_that_cannot_serve_says_why_to_whoever_started_it(
-    temporal_server: ServerInfo, tmp_path: Path, flags: tuple[str, ...], variables: dict[str, str], code: int, kind: str, words: str
+def test_a_worker_that_cannot_serve_says_why_to_whoever_started_it(
+    end: Callable[..., tuple[int, str]], tmp_path: Path, flags: tuple[str, ...], variables: dict[str, str], code: int, kind: str, words: str
 ) -> None:
-    ready = tmp_path / "ready"
-    worker = await started(temporal_server, *flags, "--ready-file", str(ready), **variables)
-    _, said = await asyncio.wait_for(worker.communicate(), 30)
-    told = json.loads(ready.read_text())
+    ended, written = end(*flags, "--ready-file", str(tmp_path / "ready"), **variables)
+    document = json.loads((tmp_path / "ready").read_text())
 
-    assert worker.returncode == code, said.decode()
-    assert told["ok"] is False
-    assert told["kind"] == kind
-    assert words in told["error"]
-    assert said.decode().strip().splitlines()[-1] == told["error"]
+    assert ended == code
+    assert document["ok"] is False
+    assert document["kind"] == kind
+    assert words in document["error"]
+    assert written.strip().splitlines()[-1] == document["error"]
+
+
+async def test_a_process_that_cannot_serve_ends_with_its_code_and_its_reason_as_last_words(
+    temporal_server: ServerInfo, tmp_path: Path
+) -> None:
+    process = await started(temporal_server, "--tools", "absent.py", "--ready-file", str(tmp_path / "ready"))
+    _, written = await asyncio.wait_for(process.communicate(), 30)
+
+    assert process.returncode == 2, written.decode()
+    assert written.decode().strip().splitlines()[-1] == json.loads((tmp_path / "ready").read_text())["error"]
 
 
 def test_settings_come_from_flags_and_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:

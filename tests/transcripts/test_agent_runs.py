@@ -26,7 +26,7 @@ def read(folder: Path, name: str, content: object) -> list[AgentRun]:
     return list(read_run_file(path))
 
 
-def told(run: AgentRun) -> list[tuple[str, str]]:
+def texts_of(run: AgentRun) -> list[tuple[str, str]]:
     """Return role and text of each block."""
     return [(block.role, block.text) for block in blocks_of(run)]
 
@@ -35,11 +35,11 @@ def test_a_list_of_messages_is_one_run(tmp_path: Path) -> None:
     (run,) = read(tmp_path, "paris.json", [ASKED, SAID])
 
     assert run.id == "paris"
-    assert told(run) == [("user", ASKED["content"]), ("assistant", "Paris.")]
+    assert texts_of(run) == [("user", ASKED["content"]), ("assistant", "Paris.")]
 
 
 def test_lines_of_messages_are_one_run_and_lines_of_runs_are_many(tmp_path: Path) -> None:
-    lines = "\n".join(json.dumps(each) for each in (ASKED, SAID))
+    lines = "\n".join(json.dumps(value) for value in (ASKED, SAID))
     runs = "\n".join(json.dumps({"id": name, "messages": [ASKED, SAID]}) for name in "ab")
 
     assert [run.id for run in read(tmp_path, "one.jsonl", lines)] == ["one"]
@@ -161,7 +161,7 @@ def test_an_inspect_log_is_a_run_a_sample_and_its_scores_are_metadata(tmp_path: 
     (run,) = read_run_file(path)
 
     assert run.id == "capitals-7-2"
-    assert [text for _, text in told(run)] == [
+    assert [text for _, text in texts_of(run)] == [
         "What is the capital of France?",
         '<reasoning>\nhm\n</reasoning>\nLet me look.\n<tool call>\nbash {"cmd": "ls"}\n</tool call>',
         "\n[error] too slow",
@@ -178,8 +178,8 @@ def test_a_log_that_inspect_wrote_is_read() -> None:
     first, second = read_run_file(RECORDED / "inspect.eval")
 
     assert (first.id, second.id) == ("capitals-2", "capitals-s1")
-    assert told(first) == [("user", "Capital?"), ("assistant", "Paris")]
-    assert [role for role, _ in told(second)] == ["user", "assistant", "tool", "assistant"]
+    assert texts_of(first) == [("user", "Capital?"), ("assistant", "Paris")]
+    assert [role for role, _ in texts_of(second)] == ["user", "assistant", "tool", "assistant"]
     assert second.transcripts[0].messages[1].tool_calls[0].arguments == {"x": 1, "y": 1}
     assert second.metadata["target"] == "2"
 
@@ -198,8 +198,8 @@ def test_a_damaged_archive_is_told(tmp_path: Path) -> None:
 def test_what_was_really_sent_to_openai_and_anthropic_is_read(cassettes: Path) -> None:
     read = 0
     for path in sorted([*cassettes.glob("anthropic_*.yaml"), *cassettes.glob("openai_*.yaml")]):
-        for each in yaml.safe_load(path.read_text())["interactions"]:
-            body = each["request"].get("body") or each["request"].get("parsed_body")
+        for interaction in yaml.safe_load(path.read_text())["interactions"]:
+            body = interaction["request"].get("body") or interaction["request"].get("parsed_body")
             sent = json.loads(body) if isinstance(body, str) else body
             (run,) = parse_runs(sent, path.stem)
             read += 1
@@ -212,7 +212,7 @@ def test_a_run_that_docent_wrote_is_read() -> None:
     """Written by docent 0.1.88."""
     (run,) = read_run_file(RECORDED / "docent.json")
 
-    assert [role for role, _ in told(run)] == ["system", "user", "assistant", "tool", "assistant"]
+    assert [role for role, _ in texts_of(run)] == ["system", "user", "assistant", "tool", "assistant"]
     assert run.transcripts[0].messages[2].reasoning == "hm"
     assert run.metadata == {"name": "n", "scores": {"a": 1}}
 
@@ -252,7 +252,7 @@ def test_what_we_write_we_read(tmp_path: Path) -> None:
 def test_plain_text_is_one_answer(tmp_path: Path) -> None:
     (run,) = read(tmp_path, "essay.md", "# Title\n\nText.")
 
-    assert (run.id, told(run)) == ("essay", [("assistant", "# Title\n\nText.")])
+    assert (run.id, texts_of(run)) == ("essay", [("assistant", "# Title\n\nText.")])
 
 
 BAD: dict[str, tuple[str, str, str]] = {
@@ -333,15 +333,15 @@ FORMS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_part_that_is_something_else_is_read_or_told_and_never_a_bug(tmp_path: Path, name: str) -> None:
-    told = []
+    sentences = []
     for value in spoiled(FORMS[name]):
         try:
             read(tmp_path, "r.json", json.dumps(value))
         except InvalidRequest as error:
-            told.append(str(error))
+            sentences.append(str(error))
 
-    assert len(told) > 10
-    assert [words for words in told if "r.json, line " not in words or "pydantic" in words] == []
+    assert len(sentences) > 10
+    assert [words for words in sentences if "r.json, line " not in words or "pydantic" in words] == []
 
 
 def test_a_file_in_another_encoding_is_told_with_its_line(tmp_path: Path) -> None:
@@ -377,5 +377,5 @@ def test_criteria_are_put_to_the_last_answer_in_words_and_see_all_that_came_afte
     ]
     log = run_as_messages(AgentRun.model_validate({"id": "r", "transcripts": [{"messages": messages}]}))
 
-    assert [(each.role, each.source) for each in log[:2]] == [("user", "system"), ("user", None)]
+    assert [(message.role, message.source) for message in log[:2]] == [("user", "system"), ("user", None)]
     assert (draft_index(log), request_index(log, 2), len(log)) == (2, 1, 5)

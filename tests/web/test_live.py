@@ -149,7 +149,7 @@ class TestIndex:
             part = await browser.part("/threads/none")
             said = await browser.say("/threads/none/interrupt")
 
-        assert [each.status_code for each in (nowhere, thread, batch, part, said)] == [404, 404, 404, 404, 404]
+        assert [item.status_code for item in (nowhere, thread, batch, part, said)] == [404, 404, 404, 404, 404]
         assert "page not found; start at /" in nowhere.text
         assert "there is no thread 'no<b>such'" in unescape(thread.text)
         assert "<b>such" not in thread.text
@@ -416,8 +416,8 @@ class TestSteering:
         assert "gap is missing" in gapless
         assert stale
         assert (failed, passed, result.status) == (True, True, "satisfied")
-        told = [evaluation.criteria[1] for evaluation in result.evaluations]
-        assert [(each.passed, each.reason, each.gap) for each in told] == [
+        criteria = [evaluation.criteria[1] for evaluation in result.evaluations]
+        assert [(item.passed, item.reason, item.gap) for item in criteria] == [
             (False, "decided by ann", "it promises"),
             (True, "decided by ann", None),
         ]
@@ -467,7 +467,7 @@ class TestSteering:
 
         assert (approved, denied, result.status) == (True, True, "satisfied")
         assert "why" in unexplained
-        assert [each["amount"] for each in booked] == [calls[0]["arguments"]["amount"]]
+        assert [booking["amount"] for booking in booked] == [calls[0]["arguments"]["amount"]]
         assert page.count("asks to call") == 2
         assert '"amount": 7' in page
 
@@ -626,6 +626,7 @@ class TestDev:
         assert page.status_code == 200
         assert took < 15
 
+    @pytest.mark.slow
     def test_two_at_once_have_pages_of_their_own_and_neither_takes_the_others_word(self, gradeloop: CommandLine) -> None:
         one, first, here = begun(gradeloop)
         two, second, there = begun(gradeloop)

@@ -52,7 +52,7 @@ async def judged(client: Client, folder: Path) -> AsyncIterator[tuple[Batches, s
     """Run a batch whose cases are threads of their own, one of which fails."""
     async with batching(client, folder, *replies()) as batches:
         name = f"letters-{uuid4().hex[:8]}"
-        cases = [drafted(each, rubric=RUBRIC, loop=True, max_iterations=1) for each in DRAFTS]
+        cases = [drafted(case, rubric=RUBRIC, loop=True, max_iterations=1) for case in DRAFTS]
         summary, _ = await batches.run(cases, batch_id=name, name="letters")
         assert (summary.passed, summary.failed) == (1, 1)
         yield batches, name
@@ -85,8 +85,8 @@ async def test_a_person_finds_the_failing_case_sees_the_quote_and_overrides_the_
             assert "overridden" in await page.inner_text("table.plain:visible")
             assert (seen.dialogs, seen.complaints) == ([], [])
 
-        told = [event.type for event in (await typed.events(f"{name}/a broken chain")).items]
-        assert told.count("overridden") == 1
+        events = [event.type for event in (await typed.events(f"{name}/a broken chain")).items]
+        assert events.count("overridden") == 1
 
         async def opened(_batch_id: str) -> GradingClient:
             return typed

@@ -61,8 +61,8 @@ async def test_a_form_of_another_site_is_refused(browser: Browser) -> None:
 
 
 async def test_a_simple_request_without_a_preflight_is_refused(browser: Browser) -> None:
-    told = {"Content-Type": "text/plain", "X-Gradeloop-Token": browser.token}
-    answer = await browser.http.post(f"{browser.address}/threads/x/interrupt", content=b"{}", headers=told)
+    headers = {"Content-Type": "text/plain", "X-Gradeloop-Token": browser.token}
+    answer = await browser.http.post(f"{browser.address}/threads/x/interrupt", content=b"{}", headers=headers)
     form = await browser.http.post(f"{browser.address}/threads/x/interrupt", data={"a": "b"}, headers={"X-Gradeloop-Token": browser.token})
 
     assert (answer.status_code, form.status_code) == (415, 415)
@@ -94,7 +94,7 @@ async def test_without_the_token_or_with_that_of_another_process_nothing_is_done
         headers=[("X-Gradeloop-Token", browser.token), ("X-Gradeloop-Token", browser.token)],
     )
 
-    assert [each.status_code for each in (none, empty, other, twice)] == [403, 403, 403, 403]
+    assert [item.status_code for item in (none, empty, other, twice)] == [403, 403, 403, 403]
     assert "reload it" in words(other)
 
 
@@ -160,26 +160,26 @@ async def test_a_body_that_is_too_large_is_refused_whatever_it_says_of_its_lengt
             yield b" " * 65536
 
     said = await browser.say("/threads/x/rubric", {"rubric": "x" * BODY_BYTES})
-    told = {"X-Gradeloop-Token": browser.token, "Content-Type": "application/json"}
-    chunked = await browser.http.post(f"{browser.address}/threads/x/rubric", content=endless(), headers=told)
+    fields = {"X-Gradeloop-Token": browser.token, "Content-Type": "application/json"}
+    chunked = await browser.http.post(f"{browser.address}/threads/x/rubric", content=endless(), headers=fields)
 
     assert (said.status_code, chunked.status_code) == (413, 413)
 
 
 async def test_what_is_no_json_object_is_refused_in_words(browser: Browser) -> None:
-    told = {"X-Gradeloop-Token": browser.token, "Content-Type": "application/json; charset=utf-8"}
+    fields = {"X-Gradeloop-Token": browser.token, "Content-Type": "application/json; charset=utf-8"}
     for body in (b"[]", b"{", b"\xff", b"[" * 100_000):
-        answer = await browser.http.post(f"{browser.address}/threads/x/rubric", content=body, headers=told)
+        answer = await browser.http.post(f"{browser.address}/threads/x/rubric", content=body, headers=fields)
 
         assert (answer.status_code, words(answer)) == (400, "the body is not a JSON object; send one")
 
 
 async def test_two_hosts_or_none_at_all_are_refused(browser: Browser) -> None:
     own = f"Host: 127.0.0.1:{browser.port}\r\n"
-    told = [await raw(browser.port, f"GET / HTTP/1.1\r\n{hosts}\r\n") for hosts in ("", own + "Host: evil.example\r\n")]
+    answers = [await raw(browser.port, f"GET / HTTP/1.1\r\n{hosts}\r\n") for hosts in ("", own + "Host: evil.example\r\n")]
     absolute = await raw(browser.port, f"GET http://evil.example/ HTTP/1.1\r\n{own}Connection: close\r\n\r\n")
 
-    assert not [answer for answer in told if b" 200 " in answer.partition(b"\r\n")[0]]
+    assert not [answer for answer in answers if b" 200 " in answer.partition(b"\r\n")[0]]
     assert absolute.startswith(b"HTTP/1.1 404 ")
 
 

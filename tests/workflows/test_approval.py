@@ -52,9 +52,9 @@ def asking(*tools: object, rubric: object = "- x", **more: Any) -> dict[str, Any
 
 async def pending(thread: Thread) -> dict[str, Any]:
     """Return the calls that wait, by tool, once the thread waits."""
-    told = (await until(thread, "waiting"))["waiting_for"]
-    assert told["criteria"] == []
-    return {each["tool"]: each for each in told["calls"]}
+    waiting = (await until(thread, "waiting"))["waiting_for"]
+    assert waiting["criteria"] == []
+    return {call["tool"]: call for call in waiting["calls"]}
 
 
 BOOK = {"name": "book", "arguments": {"amount": 5}}
@@ -74,8 +74,8 @@ async def test_a_call_waits_for_approval_and_nothing_that_was_done_is_done_again
         before = list(calls)
         await thread.execute_update("approve", {"call": asked["call"], "by": "ann"})
         result = await thread.result()
-        events = [each for each in (await page(thread, "events"))["items"] if each["type"] in {"waiting", "approved", "resumed"}]
-        made = [each.type for each in await story(thread)]
+        events = [item for item in (await page(thread, "events"))["items"] if item["type"] in {"waiting", "approved", "resumed"}]
+        made = [activity.type for activity in await story(thread)]
         await replay(client, thread.id)
 
     assert (first.status, first.waiting_for.calls[0].tool if first.waiting_for else None) == ("waiting", "book")
@@ -85,8 +85,10 @@ async def test_a_call_waits_for_approval_and_nothing_that_was_done_is_done_again
     assert asked["call"] == f"{result.grading_run_id}:0:grader.1.0.0.0.0"
     assert looked.calls == 1  # type: ignore[attr-defined]
     assert (result.status, made) == ("satisfied", ["generate", "grade", "tool.looked", "tool.book", "grade"])
-    told = {message.tool_call_id: message.content for message in served.models.requests_of("grader")[1].messages if message.role == "tool"}
-    assert sorted(told.values()) == ["booked 5", "spring is fine"]
+    answers = {
+        message.tool_call_id: message.content for message in served.models.requests_of("grader")[1].messages if message.role == "tool"
+    }
+    assert sorted(answers.values()) == ["booked 5", "spring is fine"]
     assert [(event["type"], event.get("call")) for event in events] == [("waiting", None), ("approved", asked["call"]), ("resumed", None)]
 
 
@@ -107,13 +109,13 @@ async def test_several_calls_wait_together_and_the_run_goes_on_with_the_last_wor
     twice = wants("grader", BOOK, {"name": "book", "arguments": {"amount": 7}})
     async with serving(client, draft(), twice, grade(step=1), tools=[book]) as served:
         thread = await served.start(asking("book"))
-        told = (await until(thread, "waiting"))["waiting_for"]["calls"]
-        await thread.execute_update("approve", {"call": told[1]["call"], "by": "ann"})
+        waiting = (await until(thread, "waiting"))["waiting_for"]["calls"]
+        await thread.execute_update("approve", {"call": waiting[1]["call"], "by": "ann"})
         between = await until(thread, "waiting")
-        await thread.execute_update("deny", {"call": told[0]["call"], "by": "bob", "why": "no"})
+        await thread.execute_update("deny", {"call": waiting[0]["call"], "by": "bob", "why": "no"})
         await thread.result()
 
-    assert [each["call"] for each in between["waiting_for"]["calls"]] == [told[0]["call"]]
+    assert [call["call"] for call in between["waiting_for"]["calls"]] == [waiting[0]["call"]]
     assert [call["amount"] for call in calls] == [7]
 
 
@@ -123,12 +125,12 @@ async def test_a_generators_call_waits_too_without_a_rubric(client: Client) -> N
         argument = request()
         argument["generator"]["tools"] = ["book"]
         thread = await served.start(argument, id="thread-approval-" + uuid4().hex)
-        told = (await until(thread, "waiting"))["waiting_for"]
-        await thread.execute_update("approve", {"call": told["calls"][0]["call"], "by": "ann"})
+        waiting = (await until(thread, "waiting"))["waiting_for"]
+        await thread.execute_update("approve", {"call": waiting["calls"][0]["call"], "by": "ann"})
         result = await thread.result()
 
-    assert (told["grading_run_id"], told["calls"][0]["role"]) == (None, "generator")
-    assert told["calls"][0]["call"] == f"{thread.id}:0:generator.1.0"
+    assert (waiting["grading_run_id"], waiting["calls"][0]["role"]) == (None, "generator")
+    assert waiting["calls"][0]["call"] == f"{thread.id}:0:generator.1.0"
     assert (result.output, len(calls)) == ("booked", 1)
 
 
@@ -173,7 +175,7 @@ async def test_a_word_that_nothing_waits_for_is_refused(client: Client) -> None:
     async with serving(client, draft(), wants("grader", BOOK), grade(step=1), tools=[book]) as served:
         thread = await served.start(asking("book", idle_timeout=60))
         asked = (await pending(thread))["book"]["call"]
-        told = [
+        refusals = [
             await refused(thread, "approve", {"call": "x", "by": "ann"}),
             await refused(thread, "approve", {"call": asked}),
             await refused(thread, "deny", {"call": asked, "by": "ann"}),
@@ -183,7 +185,7 @@ async def test_a_word_that_nothing_waits_for_is_refused(client: Client) -> None:
         late = await refused(thread, "deny", {"call": asked, "by": "ann", "why": "too late"})
         await thread.signal("close")
 
-    assert [kind for kind, _ in told] == ["StaleDecision", "InvalidRequest", "InvalidRequest", "StaleDecision"]
+    assert [kind for kind, _ in refusals] == ["StaleDecision", "InvalidRequest", "InvalidRequest", "StaleDecision"]
     assert late[0] == "StaleDecision"
 
 
@@ -263,7 +265,7 @@ async def test_a_tool_that_must_not_run_twice_is_told_as_uncertain_when_its_work
         history = await thread.fetch_history()
 
     scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
-    assert [each.retry_policy.maximum_attempts for each in scheduled if each.activity_type.name == "tool.pay"] == [1]
+    assert [activity.retry_policy.maximum_attempts for activity in scheduled if activity.activity_type.name == "tool.pay"] == [1]
     assert (begun, result.status) == ([5], "satisfied")
     assert served.models.requests_of("grader")[1].messages[-1].content.startswith("uncertain: pay was begun and its end is not known")
 
@@ -319,9 +321,9 @@ async def test_an_interrupted_call_that_must_not_run_twice_is_uncertain_after_th
     async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[pay]) as served:
         result = await stopped_and_resumed(served, begun)
 
-    told = served.models.requests_of("grader")[1].messages[-1].content
+    answer = served.models.requests_of("grader")[1].messages[-1].content
     assert (begun, result.status) == ([5], "satisfied")
-    assert told.startswith("uncertain: pay was begun and its end is not known; it may have had its effect, and is not run again (")
+    assert answer.startswith("uncertain: pay was begun and its end is not known; it may have had its effect, and is not run again (")
 
 
 async def test_a_repeatable_one_is_run_again_with_the_same_id(client: Client) -> None:
@@ -355,14 +357,14 @@ async def test_a_tool_that_changed_since_the_run_began_is_not_called(client: Cli
         gate = served.models.gate("generator", iteration=1)
         thread = await served.start(asking("book"))
         await asyncio.wait_for(gate.reached.wait(), 20)
-        tool = next(each for each in served.tools if each.spec.name == "book")
+        tool = next(tool for tool in served.tools if tool.spec.name == "book")
         tool.spec = tool.spec.model_copy(update={"description": "Book twice."})
         gate.opened.set()
         result = await thread.result()
 
-    told = served.models.requests_of("grader")[3].messages[-1].content
+    answer = served.models.requests_of("grader")[3].messages[-1].content
     assert (len(calls), result.status) == (1, "satisfied")
-    assert told == "book has changed its description or parameters since this run began; it was not called"
+    assert answer == "book has changed its description or parameters since this run began; it was not called"
 
 
 async def test_a_tool_that_needs_approval_is_not_called_by_a_request_that_goes_round_it(client: Client) -> None:
@@ -391,5 +393,5 @@ def test_what_a_tool_is_wanted_for_is_shown_without_control_characters() -> None
     call = PendingCall(call="run:0:grader.1.0.0.0.0", tool="book", arguments=arguments, role="grader")
     shown = [line.plain for line in decision_commands("t", WaitingFor(grading_run_id=None, iteration=None, criteria=(), calls=(call,)))]
 
-    assert not any(ord(each) < 32 or each == "\u202e" for line in shown for each in line)
+    assert not any(ord(value) < 32 or value == "\u202e" for line in shown for value in line)
     assert shown[0] == 'the grader asks to call book {"text": "\\u001b[2Jgone back", "many": "a\\nb"}'

@@ -111,7 +111,7 @@ async def test_a_reply_that_was_cut_is_asked_for_once_more_with_a_larger_complet
         served.models.fail_first("grader", kind="truncated", raisable=True, usage=Usage(input=40, output=9, calls=1, attempts=1))
         result = await served.run(request("- good"))
 
-    assert [each.raised for each in served.models.requests_of("grader")] == [False, True]
+    assert [request.raised for request in served.models.requests_of("grader")] == [False, True]
     assert (result.status, result.evaluations[0].usage.output, result.evaluations[0].usage.calls) == ("satisfied", 9, 2)
 
 
@@ -137,16 +137,16 @@ async def test_a_budget_in_money_needs_a_price_for_every_model(client: Client) -
     async with serving(client, draft(), grade(), environment=environment) as served:
         argument = request("- good", budget={"max_cost_usd": 1})
         argument["grader"] = {"model": "openai:nobody-knows-this-model"}
-        told = await served.refusal(argument)
+        answer = await served.refusal(argument)
 
-    assert told.startswith("budget.max_cost_usd: the price of 'openai:nobody-knows-this-model' is not known on this worker; ")
+    assert answer.startswith("budget.max_cost_usd: the price of 'openai:nobody-knows-this-model' is not known on this worker; ")
 
 
 async def test_the_usage_of_a_run_is_that_of_its_calls(client: Client) -> None:
     result = await outcome(client, request("- good"), *story(passing=1))
 
-    each = [evaluation.usage.tokens for evaluation in result.evaluations]
-    assert (each, result.usage.tokens, result.usage.calls, result.usage.attempts) == ([100, 100], 400, 4, 4)
+    tokens = [evaluation.usage.tokens for evaluation in result.evaluations]
+    assert (tokens, result.usage.tokens, result.usage.calls, result.usage.attempts) == ([100, 100], 400, 4, 4)
     assert result.usage.seconds >= 0
 
 

@@ -14,25 +14,25 @@ def thread(size: int) -> Thread:
     asked = Log([Message(role="assistant", content="y" * 1000)])
     conversations = {"0/0": Conversation(log=Log(), verdict=VERDICT), "1/0": Conversation(log=asked)}
     run = GradingRun(grading_run_id="r", ordinal=0, nonce="0", max_iterations=1, grading=PassState(draft=1, conversations=conversations))
-    held = Thread.model_validate({"thread_id": "t", "max_iterations": 1, "generator": {"model": "scripted:w"}, "log": log})
-    held.run, held.verdicts, held.rubrics = run, {"key": VERDICT}, {"sha": Rubric.model_validate("- a")}
+    thread_state = Thread.model_validate({"thread_id": "t", "max_iterations": 1, "generator": {"model": "scripted:w"}, "log": log})
+    thread_state.run, thread_state.verdicts, thread_state.rubrics = run, {"key": VERDICT}, {"sha": Rubric.model_validate("- a")}
     events = [{"seq": seq, "type": "message", "time": "t"} for seq in range(1, 601)]
-    return Thread.model_validate(held.model_dump(mode="json") | {"events": events})
+    return Thread.model_validate(thread_state.model_dump(mode="json") | {"events": events})
 
 
 def kept(size: int) -> tuple[int, int, int, list[str]]:
     """Return what is left of verdicts, rubrics, events and conversations."""
-    told = portable(thread(size))
-    grading = told.run.grading if told.run else None
-    return len(told.verdicts), len(told.rubrics), len(told.events), list(grading.conversations) if grading else []
+    copy = portable(thread(size))
+    grading = copy.run.grading if copy.run else None
+    return len(copy.verdicts), len(copy.rubrics), len(copy.events), list(grading.conversations) if grading else []
 
 
 def test_a_pass_with_one_conversation_is_read_as_the_first_of_its_groups() -> None:
     conversation = {"log": [], "steps": 2, "repairs": 1}
 
-    held = PassState.model_validate({"draft": 1, "conversation": conversation, "checks": {}})
+    state = PassState.model_validate({"draft": 1, "conversation": conversation, "checks": {}})
 
-    assert (held.conversations["0/0"].steps, held.conversations["0/0"].ended) == (2, False)
+    assert (state.conversations["0/0"].steps, state.conversations["0/0"].ended) == (2, False)
 
 
 def test_a_small_thread_keeps_everything() -> None:

@@ -141,8 +141,8 @@ async def worker_dies(stage: Stage) -> dict[str, Story]:
     worker = await stage.worker(address=wire.address)
     tools: dict[str, Any] = {"grader": {"model": models.model("grader", "tools"), "tools": ["look"]}}
     threads = [await stage.begin(name) for name in ("drafting", "grading", "verdict")] + [await stage.begin("tools", **tools)]
-    held = {"drafting": "generator 1", "grading": "grader 0", "tools": "evidence right"}
-    for name, call in (*held.items(), ("tools", "evidence left"), ("verdict", "grader 0")):
+    replies = {"drafting": "generator 1", "grading": "grader 0", "tools": "evidence right"}
+    for name, call in (*replies.items(), ("tools", "evidence left"), ("verdict", "grader 0")):
         await models.called(name, call)
     await _completed(stage.client, "tools", 3)
     await stage.worker("heir")
@@ -151,7 +151,7 @@ async def worker_dies(stage: Stage) -> dict[str, Story]:
     await _completed(stage.client, "verdict", 2)
     worker.kill()
     died = time.monotonic()
-    again = {name: (await models.called(name, call, 2)).began - died for name, call in held.items()}
+    again = {name: (await models.called(name, call, 2)).began - died for name, call in replies.items()}
     again["verdict"] = (await models.called("verdict", "generator 1")).began - died
     for gate in gates:
         gate.open.set()
@@ -202,9 +202,9 @@ async def one_of_two_dies(stage: Stage) -> tuple[dict[str, Story], Counter[str],
     died = time.monotonic()
     again = {name: (await models.called(name, "generator 1", 2)).began - died for name in in_flight}
     gate.open.set()
-    told = {thread.name: await stage.story(thread, again.get(thread.name, 0.0)) for thread in threads}
+    stories_seen = {thread.name: await stage.story(thread, again.get(thread.name, 0.0)) for thread in threads}
     histories = [await stage.client.get_workflow_handle(thread.name).fetch_history() for thread in threads]
-    return told, in_flight, sum(_carries_the_transcript(event) for history in histories for event in history.events)
+    return stories_seen, in_flight, sum(_carries_the_transcript(event) for history in histories for event in history.events)
 
 
 def _carries_the_transcript(event: Any) -> bool:
@@ -227,9 +227,9 @@ async def wire_is_cut(stage: Stage) -> tuple[float, Story]:
     await models.called("cut", "grader 0", 2)
     await models.hung_up(call)
     gate.open.set()
-    told = await stage.story(thread, time.monotonic() - mended)
+    story = await stage.story(thread, time.monotonic() - mended)
     await wire.cut()
-    return cancelled, told
+    return cancelled, story
 
 
 async def query_comes_first(stage: Stage) -> list[str]:
@@ -341,9 +341,9 @@ async def test_a_killed_worker_costs_the_call_in_flight_and_no_more(
 async def test_a_call_that_ends_within_the_grace_of_a_stop_is_not_repeated(
     stories: dict[str, asyncio.Task[tuple[int, dict[str, Story]]]],
 ) -> None:
-    code, told = await stories["worker_stops"]
+    code, answer = await stories["worker_stops"]
 
-    expect_one_run(told["short"], Counter())
+    expect_one_run(answer["short"], Counter())
     assert code == 0
 
 
@@ -351,20 +351,20 @@ async def test_a_call_that_ends_within_the_grace_of_a_stop_is_not_repeated(
 async def test_a_call_that_outlasts_the_grace_of_a_stop_is_handed_over(
     stories: dict[str, asyncio.Task[tuple[int, dict[str, Story]]]],
 ) -> None:
-    _, told = await stories["worker_stops"]
-    seen("handed over after the stop, grace 2 s", told["long"].resumed)
+    _, answer = await stories["worker_stops"]
+    seen("handed over after the stop, grace 2 s", answer["long"].resumed)
 
-    expect_one_run(told["long"], Counter(["grader 0"]))
-    assert told["long"].resumed < RESUMED_SECONDS
+    expect_one_run(answer["long"], Counter(["grader 0"]))
+    assert answer["long"].resumed < RESUMED_SECONDS
 
 
 @pytest.mark.slow
 async def test_a_killed_worker_costs_the_other_one_only_a_look_at_the_threads(
     stories: dict[str, asyncio.Task[tuple[dict[str, Story], Counter[str], int]]],
 ) -> None:
-    told, in_flight, transcripts = await stories["one_of_two_dies"]
+    answer, in_flight, transcripts = await stories["one_of_two_dies"]
 
-    for name, story in told.items():
+    for name, story in answer.items():
         expect_one_run(story, Counter(["generator 1"] if in_flight[name] else []))
         assert story.resumed < RESUMED_SECONDS
     assert len(in_flight) >= 3

@@ -50,7 +50,7 @@ async def test_the_workers_default_judges_and_every_evaluation_names_it(client: 
     result = await run(client, models, ungraded(**more))
 
     assert (result.status, [evaluation.grader for evaluation in result.evaluations]) == ("satisfied", ["scripted:chosen"] * 2)
-    assert {each.spec.id for each in models.requests_of("grader")} == {"scripted:chosen"}
+    assert {request.spec.id for request in models.requests_of("grader")} == {"scripted:chosen"}
 
 
 async def test_a_worker_with_other_keys_does_not_change_the_judge_in_the_middle_of_a_run(
@@ -66,7 +66,7 @@ async def test_a_worker_with_other_keys_does_not_change_the_judge_in_the_middle_
         result = await thread.result()
 
     assert [evaluation.grader for evaluation in result.evaluations] == ["scripted:first"] * 2
-    assert {each.spec.id for each in second.requests_of("grader")} == {"scripted:first"}
+    assert {request.spec.id for request in second.requests_of("grader")} == {"scripted:first"}
 
 
 async def test_a_rubric_that_comes_later_finds_its_judge_with_its_first_call(client: Client) -> None:
@@ -88,7 +88,7 @@ async def test_without_any_key_the_thread_is_refused_before_anybody_is_called(cl
     models, queue = Models(STORY, {}), f"queue-{uuid4()}"
     async with build(client, models, ToolRegistry(), WorkerSettings(task_queue=queue)):
         thread = await client.start_workflow("GradingThread", ungraded(), id=queue, task_queue=queue, result_type=RunResult)
-        told = await refusal(thread)
+        answer = await refusal(thread)
 
-    assert told.startswith("no grader is named and no provider key is set")
+    assert answer.startswith("no grader is named and no provider key is set")
     assert models.requests == []

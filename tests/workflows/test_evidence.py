@@ -107,10 +107,10 @@ async def test_a_tool_that_never_returns_is_given_up(client: Client, monkeypatch
         ended.result(timeout=10)
 
     tool = waits if asynchronous else sleeps
-    told = await heard(client, tool)
+    answer = await heard(client, tool)
     ended.set_result(None)
 
-    assert told == f"{tool.__name__} took more than 0.2 seconds"
+    assert answer == f"{tool.__name__} took more than 0.2 seconds"
 
 
 async def test_arguments_that_do_not_fit_are_told_with_field_and_value(client: Client) -> None:
@@ -144,12 +144,12 @@ async def test_a_mebibyte_comes_back_as_head_and_tail_with_size_and_sha256(clien
         """Dump."""
         return whole
 
-    told = await heard(client, dump)
+    answer = await heard(client, dump)
 
-    assert len(told.encode()) <= EVIDENCE_BYTES
-    assert told.startswith("HEADéé")
-    assert told.endswith("ééTAIL")
-    assert "\n[… the middle of 1048576 bytes left out …]\n" in told
+    assert len(answer.encode()) <= EVIDENCE_BYTES
+    assert answer.startswith("HEADéé")
+    assert answer.endswith("ééTAIL")
+    assert "\n[… the middle of 1048576 bytes left out …]\n" in answer
     evidence = build_evidence("1", whole)
     assert (evidence.bytes, evidence.sha256) == (1_048_576, hashlib.sha256(whole.encode()).hexdigest())
 
@@ -180,8 +180,8 @@ async def test_a_check_decides_its_criterion_without_a_model(client: Client, val
 
     result, _ = await checked(client, "check", check)
 
-    told = decided(result)
-    assert (told.passed, told.gap, told.by, told.reason) == (passed, gap, "tool", "check passed" if passed else "check failed")
+    answer = decided(result)
+    assert (answer.passed, answer.gap, answer.by, answer.reason) == (passed, gap, "tool", "check passed" if passed else "check failed")
     assert (result.status, result.evaluations[0].grader) == ("satisfied" if passed else "max_iterations_reached", None)
     assert result.evaluations[0].explanation == f"{int(passed)} of 1 checks pass."
 
@@ -297,10 +297,10 @@ async def test_run_python_answers_a_grader_from_the_sandbox(client: Client) -> N
     async with serving(client, draft(), wants("grader", *calls), grade(step=1)) as served:
         await served.run(argument)
 
-    told = [json.loads(message.content) for message in served.models.requests_of("grader")[1].messages[-3:]]
-    assert told[0] == {"status": "ok", "stdout": "hi\n", "value": 42}
-    assert (told[1]["status"], told[1]["error"]) == ("raised", "ZeroDivisionError: division by zero")
-    assert told[2]["status"] != "ok"
+    lines = [json.loads(message.content) for message in served.models.requests_of("grader")[1].messages[-3:]]
+    assert lines[0] == {"status": "ok", "stdout": "hi\n", "value": 42}
+    assert (lines[1]["status"], lines[1]["error"]) == ("raised", "ZeroDivisionError: division by zero")
+    assert lines[2]["status"] != "ok"
 
 
 def test_a_tools_schema_comes_from_its_signature_and_docstring() -> None:
@@ -399,12 +399,12 @@ async def test_fifty_megabytes_come_back_as_head_and_tail_and_the_loop_goes_on(c
             last = now
 
     watching = asyncio.create_task(watch())
-    told = await heard(client, dump)
+    answer = await heard(client, dump)
     watching.cancel()
 
-    assert told.startswith("HEADxx")
-    assert told.endswith("xxTAIL")
-    assert "the middle of 50000008 bytes left out" in told
+    assert answer.startswith("HEADxx")
+    assert answer.endswith("xxTAIL")
+    assert "the middle of 50000008 bytes left out" in answer
     assert max(stalls) < 1.0
 
 

@@ -45,9 +45,9 @@ async def test_two_repairs_name_what_is_wrong(client: Client) -> None:
     async with serving(client, draft(), *replies) as served:
         result = await served.run(request(HAIKU, max_iterations=1))
 
-    told = [each.messages[-1].content for each in served.models.requests_of("grader")[1:]]
+    answer = [request.messages[-1].content for request in served.models.requests_of("grader")[1:]]
     again = "Answer again for the criteria c1, c2, with the one JSON object that was asked for and in the form that was asked for."
-    assert told == [
+    assert answer == [
         f"Your answer is no valid verdict: the answer is not one JSON object: it starts with 'Looks good to me!'. {again}",
         f"Your answer is no valid verdict: 'c1' fails without a gap; say what is missing. {again}",
     ]
@@ -158,7 +158,7 @@ async def test_the_26th_tool_call_is_not_run_and_the_next_turn_is_the_last(clien
 
     last = served.models.requests_of("grader")[-1]
     assert (len(ran), result.status) == (25, "satisfied")
-    assert [each.tools_allowed for each in served.models.requests_of("grader")] == [True, True, False]
+    assert [request.tools_allowed for request in served.models.requests_of("grader")] == [True, True, False]
     assert last.messages[-2].content == "not run: all 25 tool calls are used up"
     assert last.messages[-1].content.startswith("No further tool calls are possible.")
 
@@ -182,7 +182,7 @@ async def test_the_31st_turn_is_the_last(client: Client) -> None:
     async with serving(client, draft(), *turns, tools=[look]) as served:
         result = await served.run(argument)
 
-    assert [each.tools_allowed for each in served.models.requests_of("grader")] == [*[True] * 30, False]
+    assert [request.tools_allowed for request in served.models.requests_of("grader")] == [*[True] * 30, False]
     assert result.evaluations[0].explanation.startswith("malformed_verdict: no verdict after 30 turns and one last turn: ")
 
 
@@ -229,7 +229,7 @@ async def test_the_second_request_of_a_thread_is_the_one_that_is_graded(client: 
     async with serving(client, draft(), grade(0, FAIL, PASS), draft(1), grade(1, row("c1"), PASS)) as served:
         result = await served.run(request(HAIKU, *earlier))
 
-    first, second = (each.messages for each in served.models.requests_of("grader"))
+    first, second = (request.messages for request in served.models.requests_of("grader"))
     assert "The current request is record 2. The draft to be judged is record 3." in first[-1].content
     assert "The current request is record 2. The draft to be judged is record 5." in second[-1].content
     assert (result.evaluations[0].draft, result.evaluations[1].draft) == (3, 5)
@@ -251,10 +251,10 @@ async def test_every_grading_call_of_a_run_has_the_same_system_prompt_and_schema
     async with serving(client, draft(), grade(0, FAIL, PASS), draft(1), says("oops", 1), grade(1, row("c1"), PASS, step=1)) as served:
         await served.run(request(HAIKU))
 
-    assert len({each.system for each in served.models.requests_of("grader")}) == 1
+    assert len({request.system for request in served.models.requests_of("grader")}) == 1
     assert all(
-        each.schema and list(each.schema["properties"]) == ["criteria", "explanation", "result"]
-        for each in served.models.requests_of("grader")
+        request.schema and list(request.schema["properties"]) == ["criteria", "explanation", "result"]
+        for request in served.models.requests_of("grader")
     )
 
 
@@ -281,7 +281,7 @@ async def test_the_nonce_shows_in_the_prompt_the_call_and_the_checkpoint_and_now
     found = re.search(r"=== records ([0-9a-f]{32}) ===", served.models.requests_of("grader")[0].messages[0].content)
     assert found is not None
     nonce = found[1]
-    assert all(f"=== records {nonce} ===" in each.messages[0].content for each in served.models.requests_of("grader"))
+    assert all(f"=== records {nonce} ===" in request.messages[0].content for request in served.models.requests_of("grader"))
     assert [activity.type for activity in activities if nonce in json.dumps(activity.payload)] == ["grade", "grade"]
     assert nonce in checkpoint
     assert seen == ["draft 0t"]
@@ -292,7 +292,7 @@ async def test_two_runs_draw_two_nonces(client: Client) -> None:
     async with serving(client, draft(), grade()) as served:
         await asyncio.gather(served.run(request("- x")), served.run(request("- x")))
 
-    assert len({each.messages[0].content.splitlines()[0] for each in served.models.requests_of("grader")}) == 2
+    assert len({request.messages[0].content.splitlines()[0] for request in served.models.requests_of("grader")}) == 2
 
 
 async def test_a_grader_reads_a_record_whole_that_its_prompt_had_to_cut(client: Client) -> None:
@@ -312,7 +312,7 @@ async def test_a_grader_reads_a_record_whole_that_its_prompt_had_to_cut(client: 
     assert [tool.name for tool in calls[0].tools] == ["read_transcript"]
     assert "characters left out …]" in calls[0].messages[0].content
     pages = [json.loads(message.content) for message in calls[-1].messages if message.role == "tool" and message.content.startswith("{")]
-    assert "".join(each["text"] for each in pages) == long[: 22 * 16384]
+    assert "".join(page["text"] for page in pages) == long[: 22 * 16384]
     assert (pages[0]["characters"], pages[0]["next_offset"]) == (len(long), 16384)
     assert [message.content for message in calls[-1].messages[-2:]] == [
         "there is no record 7; they run from 0 to 1",
@@ -359,7 +359,7 @@ def said(*ids: str) -> st.SearchStrategy[dict[str, Any]]:
     """Return verdicts about some of these ids, mostly of the right form."""
     rows = st.lists(st.builds(row, st.sampled_from(ids), st.sampled_from([None, None, "a gap", ""])), max_size=3)
     return st.builds(
-        lambda told, result: verdict(*told) | ({"result": result} if result else {}),
+        lambda expected, result: verdict(*expected) | ({"result": result} if result else {}),
         rows,
         st.sampled_from([None, None, None, "satisfied", "needs_revision", "failed"]),
     )
@@ -375,15 +375,17 @@ async def test_no_sequence_of_replies_is_satisfied_unless_each_criterion_passed_
     log = Log([Message(role="user", content="q"), Message(role="assistant", content="draft")])
     thread = Thread(thread_id="t", max_iterations=1, generator=Generator.model_validate({"model": JUDGE}), rubric=rubric, log=log)
     run = GradingRun(grading_run_id="r", ordinal=0, nonce="0" * 32, max_iterations=1)
-    held = PassState(draft=1)
+    state = PassState(draft=1)
 
-    judgement = await GradingPass(thread, run, held, rubric, cast(ActivityCalls, Script(texts, rubric))).judge()
+    judgement = await GradingPass(thread, run, state, rubric, cast(ActivityCalls, Script(texts, rubric))).judge()
 
-    asked = held.usage.calls
-    passes = [{each["id"] for each in reply["criteria"] if each["passed"]} for reply in replies[:asked] if isinstance(reply, dict)]
+    asked = state.usage.calls
+    passes = [
+        {criterion["id"] for criterion in reply["criteria"] if criterion["passed"]} for reply in replies[:asked] if isinstance(reply, dict)
+    ]
     assert asked <= 4
     if result_of(rubric, judgement) == "satisfied":
         assert {"c1", "c2"} <= set().union(*passes[-2:])
         assert passes[-1]
-        assert all(each.passed for each in judgement.rows)
-    assert judgement.error is None or not any(each.unverified for each in judgement.rows)
+        assert all(row.passed for row in judgement.rows)
+    assert judgement.error is None or not any(row.unverified for row in judgement.rows)

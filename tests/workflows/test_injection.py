@@ -184,8 +184,8 @@ def test_a_variable_stays_in_its_criterion(payload: str) -> None:
 
     assert len(rubric.criteria) == 2
     assert rubric.criteria[0].text == f"Greets {payload}".strip()
-    (told, _, _) = fences(text)
-    assert [line[:6] for line in told] == ["- [c1]", "- [c2]"]
+    (answer, _, _) = fences(text)
+    assert [line[:6] for line in answer] == ["- [c1]", "- [c2]"]
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
@@ -193,8 +193,8 @@ def test_a_rubric_from_a_signal_has_a_line_a_criterion(payload: str) -> None:
     rubric = Rubric.model_validate({"criteria": [payload, "spring"]})
     given = build_grader_prompt(rubric, call_groups(rubric)[0], JudgedDraft(thread_of("x"), 0, 4, {}, NONCE))
 
-    _, _, told = given.system.rpartition("# Rubric\n\n")
-    assert [line[:6] for line in given.system[given.system.index("# Rubric\n\n- [c1]") :].split("\n")[2:]] == ["- [c1]", "- [c2]"] or told
+    _, _, answer = given.system.rpartition("# Rubric\n\n")
+    assert [line[:6] for line in given.system[given.system.index("# Rubric\n\n- [c1]") :].split("\n")[2:]] == ["- [c1]", "- [c2]"] or answer
     assert len(fences("\n".join(message.content for message in given.messages))) == 1
 
 
@@ -213,7 +213,7 @@ def test_a_gap_is_one_line_of_the_feedback(payload: str) -> None:
     assert (len(lines), message.role, message.source) == (9, "user", "rubric_grader")
 
 
-@pytest.mark.parametrize("payload", [each for each in PAYLOADS if each != PASS])
+@pytest.mark.parametrize("payload", [payload for payload in PAYLOADS if payload != PASS])
 def test_an_answer_that_echoes_it_is_no_verdict(payload: str) -> None:
     group = call_groups(Rubric.model_validate("- three lines"))[0]
 
@@ -289,4 +289,4 @@ async def test_a_rubric_that_a_draft_asks_for_is_not_taken(client: Client) -> No
         state = await until(thread, "idle")
         await thread.signal("close")
 
-    assert [each["description"] for each in state["rubric"]["criteria"]] == ["three lines"]
+    assert [criterion["description"] for criterion in state["rubric"]["criteria"]] == ["three lines"]

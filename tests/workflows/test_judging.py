@@ -30,8 +30,8 @@ async def test_the_example_ends_with_a_label_and_citations_that_resolve(client: 
 
     assert (result.result_type, result.output, result.agent_run_id) == ("DIRECT_RESULT", MATCH, "example")
     assert (result.rubric_version, result.model, result.attempts, result.usage.calls) == (1, "scripted:judge", 1, 1)
-    told: Any = result.result_metadata
-    (cited,) = told["citations"]
+    metadata: Any = result.result_metadata
+    (cited,) = metadata["citations"]
     assert (cited["target"], cited["verified"], cited["block_start"], cited["block_end"]) == ("T0B1", True, 22, 30)
     assert result.id.startswith("judging-")
     assert result.prompt_sha256 is not None
@@ -52,7 +52,7 @@ async def test_a_repeat_another_run_and_another_judge_are_judged_anew(client: Cl
         other = Judge(FRANCE | {"rubric_text": "Another."}, client, task_queue=served.task_queue)
         found = [await judge(fresh("anew")), await judge(fresh("anew"), repeat=1), await judge(fresh("anew-2")), await other(fresh("anew"))]
 
-    assert len({each.id for each in found}) == 4
+    assert len({item.id for item in found}) == 4
     assert len(served.models.requests) == 4
 
 
@@ -60,7 +60,7 @@ async def test_the_prompt_is_the_same_but_for_its_code_and_so_is_its_sha256(clie
     async with bench(client, FRANCE, answers(MATCH)) as (judge, served):
         one, two = await judge(fresh("same")), await judge(fresh("same"), repeat=1)
 
-    texts = [each.messages[0].content for each in served.models.requests]
+    texts = [request.messages[0].content for request in served.models.requests]
     assert texts[0] != texts[1]
     assert one.prompt_sha256 == two.prompt_sha256
 
@@ -72,7 +72,7 @@ async def test_an_invalid_answer_is_mended_with_the_validators_own_words(client:
     assert result.output == MATCH
     assert result.usage.calls == 3
     assert result.result_metadata["rollouts"] == [{"index": 0, "output": MATCH, "repairs": 2}]
-    second, third = (each.messages[-1].content for each in served.models.requests[1:])
+    second, third = (request.messages[-1].content for request in served.models.requests[1:])
     assert "$: 'explanation' is a required property; $.label: 'yes' is not one of ['match', 'no match']" in second
     assert "once, between <response> and </response>" in second
     assert "there is no object between <response> and </response>" in third
@@ -157,11 +157,11 @@ async def test_reflections_weigh_the_answers_and_decide(client: Client) -> None:
     async with bench(client, judge, *first, *second) as (asked, served):
         result = await asked(fresh("reflected"))
 
-    told: Any = result.result_metadata
+    metadata: Any = result.result_metadata
     assert result.output == NO_MATCH
-    assert [each["output"] for each in told["rollouts"]] == [MATCH, NO_MATCH]
-    assert [each["output"] for each in told["reflections"]] == [NO_MATCH, NO_MATCH]
-    assert told["before_reflection"]["ties"] == ["label"]
+    assert [rollout["output"] for rollout in metadata["rollouts"]] == [MATCH, NO_MATCH]
+    assert [reflection["output"] for reflection in metadata["reflections"]] == [NO_MATCH, NO_MATCH]
+    assert metadata["before_reflection"]["ties"] == ["label"]
     shown = served.models.requests[-1].messages[-1].content
     assert json.dumps(MATCH)[1:-1] in shown
     assert result.usage.calls == 4
@@ -174,8 +174,8 @@ async def test_reflections_that_fail_leave_what_was_answered(client: Client) -> 
     result = await judged(client, judge, *replies, run=fresh("not-reflected"))
 
     assert (result.result_type, result.output) == ("DIRECT_RESULT", MATCH)
-    told: Any = result.result_metadata
-    assert all(each["unavailable"] for each in told["reflections"])
+    metadata: Any = result.result_metadata
+    assert all(reflection["unavailable"] for reflection in metadata["reflections"])
 
 
 async def test_a_bound_judge_is_given_the_schema_and_a_model_without_the_mode_is_refused_by_name(client: Client) -> None:
@@ -232,7 +232,7 @@ async def test_a_large_run_enters_the_history_once_and_five_rollouts_refer_to_it
     assert [call.type for call in calls] == ["judge"] * 5
     assert max(call.size for call in calls) < 2_000
     assert sum(event.ByteSize() for event in history.events) < size + 100_000
-    assert len({each.messages[0].content for each in served.models.requests}) == 1
+    assert len({request.messages[0].content for request in served.models.requests}) == 1
 
 
 async def test_a_run_that_no_payload_takes_is_refused_by_client_and_worker(client: Client) -> None:
@@ -316,7 +316,7 @@ async def test_a_rubric_of_criteria_judges_a_finished_run(client: Client) -> Non
     assert result.result_type == "DIRECT_RESULT"
     assert (result.output["result"], result.output["score"], result.output["explanation"]) == ("needs_revision", 0.5, "so it is")
     rows: Any = result.output["criteria"]
-    assert [(each["id"], each["passed"], each.get("gap")) for each in rows] == [("c1", True, None), ("c2", False, "it rambles")]
+    assert [(row["id"], row["passed"], row.get("gap")) for row in rows] == [("c1", True, None), ("c2", False, "it rambles")]
     (asked,) = served.models.requests
     assert "The draft to be judged is record 1" in asked.messages[-1].content
     assert result.prompt_sha256 is not None

@@ -44,8 +44,8 @@ class Vendors:
 def _reply(path: str, text: str) -> dict[str, Any]:
     if path.endswith("/messages"):
         usage = {"input_tokens": 10, "output_tokens": 5}
-        told = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": text}], "stop_reason": "end_turn"}
-        return told | {"id": "m", "model": "m", "stop_sequence": None, "usage": usage}
+        fields = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": text}], "stop_reason": "end_turn"}
+        return fields | {"id": "m", "model": "m", "stop_sequence": None, "usage": usage}
     if path.endswith("/responses"):
         content = [{"type": "output_text", "text": text, "annotations": []}]
         output = [{"type": "message", "id": "m", "status": "completed", "role": "assistant", "content": content}]

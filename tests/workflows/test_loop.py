@@ -218,7 +218,7 @@ async def test_a_generator_that_only_calls_tools_gets_one_last_turn_and_then_no_
         result = await served.run(argument)
 
     assert result.error == "the generator still calls tools after its last turn; raise the task's clarity or give it fewer tools"
-    assert [each.tools_allowed for each in served.models.requests_of("generator")] == [*[True] * 26, False]
+    assert [request.tools_allowed for request in served.models.requests_of("generator")] == [*[True] * 26, False]
     assert served.models.requests_of("generator")[-1].messages[-1].content.startswith("No further tool calls are possible.")
 
 
@@ -239,7 +239,7 @@ async def test_interrupt_stops_the_call_in_flight_and_resume_goes_on_at_the_same
     assert (stopped["phase"], stopped["iteration"], stopped["grading_run_id"]) == (None, 1, before["grading_run_id"])
     assert result == ended
     assert (result.status, result.grading_run_id, result.iterations) == ("satisfied", before["grading_run_id"], 2)
-    assert [(each.step.role, each.step.iteration) for each in served.models.requests] == [
+    assert [(request.step.role, request.step.iteration) for request in served.models.requests] == [
         ("generator", 0),
         ("grader", 0),
         ("generator", 1),
@@ -273,14 +273,14 @@ async def test_a_grading_that_was_interrupted_keeps_the_tool_calls_that_had_fini
             await asyncio.sleep(0.02)
         await thread.signal("interrupt")
         await until(thread, "interrupted")
-        held = await thread.query("checkpoint", result_type=dict[str, Any])
+        state = await thread.query("checkpoint", result_type=dict[str, Any])
         hold.set()
         result = await thread.execute_update("resume", result_type=RunResult)
 
     assert sorted(looked) == ["fast", "slow", "slow"]
     assert (result.status, len(served.models.requests_of("generator")), len(served.models.requests_of("grader"))) == ("satisfied", 1, 2)
     assert [message.content for message in served.models.requests_of("grader")[1].messages[-2:]] == ["at last", "at once"]
-    conversation = held["thread"]["run"]["grading"]["conversations"]["0/0"]
+    conversation = state["thread"]["run"]["grading"]["conversations"]["0/0"]
     assert (conversation["tool_calls"], list(conversation["results"])) == (1, ["1"])
 
 
@@ -419,15 +419,17 @@ async def test_a_full_thread_keeps_every_decision_of_its_last_verdict_and_lets_t
     messages = [{"role": "user", "content": "x" * size} for size in (1_000_000, 500_000)]
     result = await outcome(client, request(rubric, *messages), draft(), grade(0, *rows))
 
-    told = result.evaluations[0]
-    assert (result.status, result.score, told.explanation) == ("satisfied", 1.0, "so it is")
-    assert [(criterion.id, criterion.passed, criterion.reason) for criterion in told.criteria] == [(each["id"], True, "") for each in rows]
+    evaluation = result.evaluations[0]
+    assert (result.status, result.score, evaluation.explanation) == ("satisfied", 1.0, "so it is")
+    assert [(criterion.id, criterion.passed, criterion.reason) for criterion in evaluation.criteria] == [
+        (row["id"], True, "") for row in rows
+    ]
 
 
 async def test_a_thread_filled_by_its_verdicts_still_completes_within_one_payload(client: Client) -> None:
     rubric = "\n".join(f"- criterion {number}" for number in range(1, 101))
     rows = [row(f"c{number}", "g" * 4000, reason="r" * 4000) for number in range(1, 101)]
-    replies = [each for number in range(8) for each in (draft(number), grade(number, *rows))]
+    replies = [row for number in range(8) for row in (draft(number), grade(number, *rows))]
     result = await asyncio.wait_for(outcome(client, request(rubric, max_iterations=8), *replies), 30)
 
     assert result.status == "interrupted"

@@ -53,13 +53,13 @@ async def test_a_person_is_asked_last_and_the_run_goes_on_with_the_answer(client
         again = await waiting(thread)
         await thread.execute_update("decide", again | {"passed": True})
         result = await thread.result()
-        events = [each["type"] for each in (await page(thread, "events"))["items"]]
+        events = [item["type"] for item in (await page(thread, "events"))["items"]]
         await replay(client, thread.id)
 
     assert (first.status, first.waiting_for.criteria[0].name if first.waiting_for else None) == ("waiting", "Promises nothing")
     assert (result.status, result.iterations, result.waiting_for) == ("satisfied", 2, None)
-    told = [evaluation.criteria[1] for evaluation in result.evaluations]
-    assert [(each.passed, each.by, each.reason, each.gap) for each in told] == [
+    criteria = [evaluation.criteria[1] for evaluation in result.evaluations]
+    assert [(item.passed, item.by, item.reason, item.gap) for item in criteria] == [
         (False, "human", "decided by ann", "it promises a refund"),
         (True, "human", "decided by ann", None),
     ]
@@ -100,13 +100,13 @@ async def test_a_caller_gets_waiting_and_the_same_key_waits_for_the_end(client: 
         second = asyncio.create_task(served.client.invoke(thread_id, "hello", key="order-1"))
         queued = asyncio.create_task(served.client.invoke(thread_id, "another", key="order-2"))
         await asyncio.sleep(0.3)
-        held = second.done()
+        ended_early = second.done()
         await served.client.decide(thread_id, "promise", True, by="ann")
         result = await second
         state = await until(client.get_workflow_handle(thread_id), "waiting")
         queued.cancel()
 
-    assert (first.status, held, result.status, result.grading_run_id) == ("waiting", False, "satisfied", first.grading_run_id)
+    assert (first.status, ended_early, result.status, result.grading_run_id) == ("waiting", False, "satisfied", first.grading_run_id)
     assert state["grading_run_id"] != first.grading_run_id
 
 
@@ -114,7 +114,7 @@ async def test_a_decision_that_nothing_waits_for_is_refused(client: Client) -> N
     async with serving(client, draft(), grade()) as served:
         thread = await served.start(request(RUBRIC, idle_timeout=60))
         asked = await waiting(thread)
-        told = [
+        refusals = [
             await refused(thread, "decide", asked | {"criterion": "c1", "passed": True}),
             await refused(thread, "decide", asked | {"iteration": 7, "passed": True}),
             await refused(thread, "decide", asked | {"passed": False}),
@@ -124,9 +124,9 @@ async def test_a_decision_that_nothing_waits_for_is_refused(client: Client) -> N
         late = await refused(thread, "decide", asked | {"passed": True})
         await thread.signal("close")
 
-    assert [kind for kind, _ in told] == ["StaleDecision", "StaleDecision", "InvalidRequest", "InvalidRequest"]
-    assert told[0][1] == "the criterion 'c1' does not wait; those that do are: promise"
-    assert told[2][1] == "gap is missing; say what the author has to mend"
+    assert [kind for kind, _ in refusals] == ["StaleDecision", "StaleDecision", "InvalidRequest", "InvalidRequest"]
+    assert refusals[0][1] == "the criterion 'c1' does not wait; those that do are: promise"
+    assert refusals[2][1] == "gap is missing; say what the author has to mend"
     assert late[0] == "StaleDecision"
 
 
@@ -207,12 +207,12 @@ async def test_an_override_stands_beside_the_verdict_of_a_run_that_has_ended(cli
     async with serving(client, draft(), grade(0, row("c1", "two lines"))) as served:
         thread = await served.start(request("- three lines", max_iterations=1))
         before = await thread.result()
-        told = await served.client.override(thread.id, "c1", True, why="it has three", by="ann")
+        evaluation = await served.client.override(thread.id, "c1", True, why="it has three", by="ann")
         after = await served.client.result(thread.id)
 
     row_after = after.evaluations[0].criteria[0]
     assert (before.status, before.overridden_result) == ("max_iterations_reached", None)
-    assert (after.status, after.overridden_result, told.overridden_result) == ("max_iterations_reached", "satisfied", "satisfied")
+    assert (after.status, after.overridden_result, evaluation.overridden_result) == ("max_iterations_reached", "satisfied", "satisfied")
     assert (row_after.passed, row_after.gap) == (False, "two lines")
     assert row_after.override is not None
     assert (row_after.override.passed, row_after.override.why, row_after.override.by) == (True, "it has three", "ann")
@@ -220,11 +220,11 @@ async def test_an_override_stands_beside_the_verdict_of_a_run_that_has_ended(cli
 
 async def test_an_override_that_meets_the_rubric_ends_a_run_in_flight(client: Client) -> None:
     async with serving(client, draft(), grade(0, row("c1", "two lines")), draft(1), grade(1)) as served:
-        held = served.models.gate("generator", 1)
+        gate = served.models.gate("generator", 1)
         thread = await served.start(request("- three lines"))
-        await held.reached.wait()
+        await gate.reached.wait()
         await served.client.override(thread.id, "c1", True, why="it has three", by="ann")
-        held.opened.set()
+        gate.opened.set()
         result = await thread.result()
         await replay(client, thread.id)
 
@@ -249,11 +249,11 @@ async def test_an_override_that_comes_with_the_next_verdict_ends_the_run_all_the
         models.release()
         await ended(client, thread)
         async with serving(client, models=models, task_queue=calls.task_queue, only="workflows"):
-            told, result = await asyncio.wait_for(asyncio.gather(overriding, turn), 30)
+            answer, result = await asyncio.wait_for(asyncio.gather(overriding, turn), 30)
             await replay(client, thread)
 
     assert result.status == "satisfied"
-    assert told["overridden_result"] == "satisfied"
+    assert answer["overridden_result"] == "satisfied"
 
 
 async def test_an_override_of_what_is_not_there_is_refused(client: Client) -> None:

@@ -71,10 +71,10 @@ async def test_a_batch_does_not_starve_the_runs_of_a_person(client: Client, batc
             await asyncio.sleep(0.01)
         few = [await started(client, queue, "person", person) for _ in range(3)]
         before = len(models.order)
-        await asyncio.gather(*(each.result() for each in few))
-        for each in many:
+        await asyncio.gather(*(result.result() for result in few))
+        for thread in many:
             with contextlib.suppress(RPCError):  # it has ended
-                await each.terminate()
+                await thread.terminate()
 
     assert models.order.count("person") == 3
     assert max(at for at, name in enumerate(models.order) if name == "person") < before + 20, models.order

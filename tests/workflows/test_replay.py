@@ -245,12 +245,12 @@ STORIES = {
     ),
     "continued_as_new": Story(
         request(HAIKU, max_iterations=4),
-        tuple(each for at in range(4) for each in (draft(at), grade(at, *(BOTH if at == 3 else TWO_LINES)))),
+        tuple(reply for at in range(4) for reply in (draft(at), grade(at, *(BOTH if at == 3 else TWO_LINES)))),
         CONTINUED,
     ),
     "out_of_budget": Story(
         request(HAIKU, budget={"max_tokens": 150}),
-        tuple(each | {"usage": {"input": 90, "output": 10}} for each in REVISED),
+        tuple(reply | {"usage": {"input": 90, "output": 10}} for reply in REVISED),
         "satisfied",
         out_of_budget,
     ),
@@ -303,7 +303,7 @@ STORIES = {
 }
 
 
-async def told(client: Client, name: str) -> WorkflowHistory:
+async def history_of(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
     story = STORIES[name]
     async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite, judge, booked]) as served:
@@ -318,7 +318,7 @@ def without_traces(part: Any) -> Any:
     """Return a history's JSON without stack traces, which name the recorder's files."""
     if isinstance(part, dict):
         return {key: without_traces(value) for key, value in part.items() if key != "stackTrace"}
-    return [without_traces(each) for each in part] if isinstance(part, list) else part
+    return [without_traces(value) for value in part] if isinstance(part, list) else part
 
 
 def replayer() -> Replayer:
@@ -363,11 +363,11 @@ async def recordings(temporal_server: ServerInfo, tmp_path_factory: pytest.TempP
         return
     client = await Client.connect(temporal_server.address, identity="recorder", data_converter=pydantic_data_converter)
     names = [name for name in missing if STORIES[name].status != CONTINUED]
-    histories = dict(zip(names, await asyncio.gather(*map(partial(told, client), names)), strict=True))
+    histories = dict(zip(names, await asyncio.gather(*map(partial(history_of, client), names)), strict=True))
     if "continued_as_new" in missing:
         async with early_server(str(tmp_path_factory.mktemp("early"))) as address:
             client = await Client.connect(address, identity="recorder", data_converter=pydantic_data_converter)
-            histories["continued_as_new"] = await told(client, "continued_as_new")
+            histories["continued_as_new"] = await history_of(client, "continued_as_new")
     for name, history in histories.items():
         text = json.dumps(without_traces(history.to_json_dict()), indent=1, ensure_ascii=False)
         (FOLDER / f"{name}.json").write_text(text + "\n")
@@ -388,7 +388,7 @@ async def test_a_recorded_history_replays(name: str) -> None:
 @pytest.mark.slow
 async def test_what_the_stories_do_today_replays_too(client: Client) -> None:
     quick = [name for name in STORIES if name not in {"checker_error", CONTINUED}]
-    histories = await asyncio.gather(*(told(client, name) for name in quick))
+    histories = await asyncio.gather(*(history_of(client, name) for name in quick))
 
     assert [ending(history) for history in histories] == [STORIES[name].status for name in quick]
     for history in histories:

@@ -63,7 +63,7 @@ STORIES = {
 }
 
 
-async def told(client: Client, folder: Path, name: str) -> dict[str, WorkflowHistory]:
+async def histories_of(client: Client, folder: Path, name: str) -> dict[str, WorkflowHistory]:
     """Run a story and return the histories of its workflows: batches, shards, uploads, but not those of cases."""
     story, batch_id = STORIES[name], f"recorded-batch-{name}"
     with pytest.MonkeyPatch.context() as patch:
@@ -79,8 +79,8 @@ async def told(client: Client, folder: Path, name: str) -> dict[str, WorkflowHis
     for kind, prefix in zip(("batch", "shard", "upload"), own, strict=True):
         query = f"WorkflowId STARTS_WITH '{prefix}{batch_id}'" if prefix else f"WorkflowId = '{batch_id}'"
         listed = sorted([workflow async for workflow in client.list_workflows(query)], key=lambda workflow: workflow.start_time)
-        for number, each in enumerate(listed):
-            found[f"{kind} {number}"] = await client.get_workflow_handle(each.id, run_id=each.run_id).fetch_history()
+        for number, execution in enumerate(listed):
+            found[f"{kind} {number}"] = await client.get_workflow_handle(execution.id, run_id=execution.run_id).fetch_history()
     return found
 
 
@@ -91,7 +91,7 @@ async def recordings(temporal_server: ServerInfo, tmp_path_factory: pytest.TempP
     client = await Client.connect(temporal_server.address, identity="recorder", data_converter=pydantic_data_converter) if missing else None
     for name in missing if client else ():
         assert client is not None
-        histories = await told(client, tmp_path_factory.mktemp(name), name)
+        histories = await histories_of(client, tmp_path_factory.mktemp(name), name)
         text = {kind: without_traces(history.to_json_dict()) for kind, history in histories.items()}
         FOLDER.mkdir(exist_ok=True)
         (FOLDER / f"{name}.json").write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n")
@@ -100,7 +100,7 @@ async def recordings(temporal_server: ServerInfo, tmp_path_factory: pytest.TempP
 def recorded(name: str) -> dict[str, WorkflowHistory]:
     """Return a story's recorded histories."""
     read = json.loads((FOLDER / f"{name}.json").read_text())
-    return {kind: WorkflowHistory.from_json(f"recorded-{name}", each) for kind, each in read.items()}
+    return {kind: WorkflowHistory.from_json(f"recorded-{name}", entry) for kind, entry in read.items()}
 
 
 async def replayed(name: str, history: WorkflowHistory) -> None:
@@ -136,7 +136,7 @@ def made(folder: Path) -> Path:
 @pytest.mark.slow
 async def test_what_batches_do_today_replays_too(client: Client, tmp_path: Path) -> None:
     for name in ("graded", "in_groups_with_votes", "looped", "rolled"):  # the others have no call that these have not
-        for history in (await told(client, made(tmp_path / name), name)).values():
+        for history in (await histories_of(client, made(tmp_path / name), name)).values():
             await replayed(name, history)
 
 

@@ -83,7 +83,7 @@ STORIES = {
 }
 
 
-async def told(client: Client, name: str) -> WorkflowHistory:
+async def history_of(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
     story = STORIES[name]
     async with serving(client, *story.replies, tools=[look, is_short]) as served:
@@ -113,7 +113,7 @@ async def recordings(temporal_server: ServerInfo) -> None:
     client = await Client.connect(temporal_server.address, identity="recorder", data_converter=pydantic_data_converter) if missing else None
     for name in missing if client else ():
         assert client is not None
-        text = json.dumps(without_traces((await told(client, name)).to_json_dict()), indent=1, ensure_ascii=False)
+        text = json.dumps(without_traces((await history_of(client, name)).to_json_dict()), indent=1, ensure_ascii=False)
         (FOLDER / f"{name}.json").write_text(text + "\n")
 
 
@@ -131,7 +131,7 @@ async def test_a_recorded_judgement_replays(name: str) -> None:
 
 @pytest.mark.slow
 async def test_what_judges_do_today_replays_too(client: Client) -> None:
-    histories = await asyncio.gather(*(told(client, name) for name in STORIES))
+    histories = await asyncio.gather(*(history_of(client, name) for name in STORIES))
 
     assert [ending(history) for history in histories] == [story.ends for story in STORIES.values()]
     for history in histories:

@@ -73,7 +73,7 @@ async def test_a_thread_of_ten_mebibytes_is_interrupted_resumed_and_started_agai
         history = await served.handle(thread).fetch_history()
         await replay(stored, thread)
 
-    assert [each.status for each in (stopped, cancelled, result, other)] == ["interrupted", "interrupted", "satisfied", "satisfied"]
+    assert [item.status for item in (stopped, cancelled, result, other)] == ["interrupted", "interrupted", "satisfied", "satisfied"]
     assert stopped.grading_run_id == cancelled.grading_run_id == result.grading_run_id != other.grading_run_id
     assert models.count("generator") == 12
     assert sum(len(message["content"]) for message in checkpoint["thread"]["log"]) > 10_000_000

@@ -169,6 +169,7 @@ async def test_the_conversation_reaches_the_models_whole_after_a_roll(served: Se
     assert len(said) == 25
 
 
+@pytest.mark.slow
 async def test_a_thread_of_ten_mebibytes_rolls_over_and_is_interrupted_and_resumed(served: Served) -> None:
     thread, text = a_thread(), "x" * 1_000_000
     await served.client.invoke(thread, f"0 {text}", start=start())

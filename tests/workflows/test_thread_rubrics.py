@@ -31,9 +31,9 @@ async def interrupted(served: Served, thread: str, role: Role, **options: Any) -
 
 async def supplied(served: Served, thread: str, rubric: Any) -> None:
     """Supply a rubric and wait until the thread knows of it."""
-    told = (await served.types(thread)).count("rubric_supplied")
+    count = (await served.types(thread)).count("rubric_supplied")
     await served.client.supply_rubric(thread, rubric)
-    while (await served.types(thread)).count("rubric_supplied") == told:
+    while (await served.types(thread)).count("rubric_supplied") == count:
         await asyncio.sleep(0.02)
 
 
@@ -67,7 +67,7 @@ async def test_a_cleared_rubric_leaves_later_turns_ungraded_until_it_is_set_agai
     still = await served.client.invoke(thread, "and more")
     graded = await served.client.invoke(thread, "enough", rubric="- it is good")
 
-    assert [(each.status, each.grading_run_id) for each in (ungraded, still)] == [(None, None)] * 2
+    assert [(item.status, item.grading_run_id) for item in (ungraded, still)] == [(None, None)] * 2
     assert (graded.status, graded.iterations) == ("satisfied", 1)
     assert served.models.count("grader") == 2
     assert (await served.client.state(thread)).rubric_sha256 is not None
@@ -350,8 +350,8 @@ async def test_a_malformed_rubric_is_recorded_and_changes_nothing_else(served: S
     served.models.release()
     result = await turn
 
-    told = next(event for event in await served.events(thread) if event.type == "rubric_rejected")
-    assert told.why
+    rejection = next(event for event in await served.events(thread) if event.type == "rubric_rejected")
+    assert rejection.why
     assert (result.status, result.iterations, result.evaluations[0].criteria[0].name) == ("satisfied", 1, "it is good")
     assert (served.models.count("generator"), served.models.count("grader")) == (1, 1)
 

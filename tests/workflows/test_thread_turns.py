@@ -257,8 +257,8 @@ async def until_kept(served: Served, thread: str) -> None:
     """Wait until the first of the grader's two tool calls has its result."""
     async with asyncio.timeout(20):
         while True:
-            held: Any = (await served.client.checkpoint(thread))["thread"] if served.models.count("grader") else {}
-            grading = ((held.get("run") or {}).get("grading")) or {}
+            state: Any = (await served.client.checkpoint(thread))["thread"] if served.models.count("grader") else {}
+            grading = ((state.get("run") or {}).get("grading")) or {}
             if grading.get("conversations", {}).get("0/0", {}).get("results"):
                 return
             await asyncio.sleep(0.02)
@@ -423,10 +423,10 @@ async def test_two_who_resume_at_once_go_on_with_one_run(served: Served) -> None
 
     ended = await asyncio.gather(*(served.client.resume(thread) for _ in range(3)), return_exceptions=True)
 
-    results = [each for each in ended if isinstance(each, RunResult)]
+    results = [result for result in ended if isinstance(result, RunResult)]
     assert results
     assert {(result.grading_run_id, result.status) for result in results} == {(stopped.grading_run_id, "satisfied")}
-    assert all(isinstance(each, InvalidRequest) for each in ended if not isinstance(each, RunResult))
+    assert all(isinstance(result, InvalidRequest) for result in ended if not isinstance(result, RunResult))
     assert served.models.count("grader") == 2
 
 

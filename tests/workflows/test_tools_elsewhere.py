@@ -58,9 +58,9 @@ async def heard(client: Client, behaviour: Callable[[dict[str, Any]], Any], **mo
 
 
 async def test_it_is_given_arguments_draft_and_an_id_and_its_value_is_evidence(client: Client) -> None:
-    told, given, result = await heard(client, lambda asked: {"word": asked["arguments"]["word"], "found": 3})
+    evidence, given, result = await heard(client, lambda asked: {"word": asked["arguments"]["word"], "found": 3})
 
-    assert told == '{"word":"spring","found":3}'
+    assert evidence == '{"word":"spring","found":3}'
     assert given == {
         "call": given["call"],
         "arguments": {"word": "spring"},
@@ -78,20 +78,20 @@ async def test_the_model_is_told_of_it_as_of_any_tool(client: Client) -> None:
 
     (asked,) = served.models.requests_of("grader")
     assert (asked.tools[0].name, asked.tools[0].description) == ("look", "Look.")
-    assert [each.name for each in asked.tools] == ["look", "word_count"]
+    assert [tool.name for tool in asked.tools] == ["look", "word_count"]
 
 
 async def test_a_megabyte_comes_back_as_head_and_tail(client: Client) -> None:
-    told, _, _ = await heard(client, lambda _: "x" * 1_000_000)
+    answer, _, _ = await heard(client, lambda _: "x" * 1_000_000)
 
-    assert len(told.encode()) <= EVIDENCE_BYTES
-    assert "the middle of 1000000 bytes left out" in told
+    assert len(answer.encode()) <= EVIDENCE_BYTES
+    assert "the middle of 1000000 bytes left out" in answer
 
 
 async def test_more_than_a_payload_holds_is_told_and_not_asked_for_again(client: Client) -> None:
-    told, _, result = await heard(client, lambda _: "x" * 3_000_000)
+    answer, _, result = await heard(client, lambda _: "x" * 3_000_000)
 
-    assert "PayloadsTooLarge" in told or "PayloadSizeError" in told
+    assert "PayloadsTooLarge" in answer or "PayloadSizeError" in answer
     assert result.status == "satisfied"
 
 
@@ -99,9 +99,9 @@ async def test_what_it_raises_is_told(client: Client) -> None:
     def fails(_: object) -> None:
         raise ApplicationError("no such book", type="LibraryError", non_retryable=True)
 
-    told, _, _ = await heard(client, fails)
+    answer, _, _ = await heard(client, fails)
 
-    assert told == "LibraryError: no such book"
+    assert answer == "LibraryError: no such book"
 
 
 async def test_a_queue_that_nobody_serves_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,15 +111,15 @@ async def test_a_queue_that_nobody_serves_is_told(client: Client, monkeypatch: p
     async with serving(client, draft(), wants("grader", "look"), grade(step=1)) as served:
         result = await served.run(argument)
 
-    told = served.models.requests_of("grader")[1].messages[-1].content
-    assert (told, result.status) == ("no_worker: no worker took the call in time; start one on that task queue", "satisfied")
+    answer = served.models.requests_of("grader")[1].messages[-1].content
+    assert (answer, result.status) == ("no_worker: no worker took the call in time; start one on that task queue", "satisfied")
 
 
 async def test_one_that_must_not_run_twice_is_uncertain_when_it_takes_too_long(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(options.REMOTE_TOOL, "start_to_close_timeout", timedelta(seconds=1))
-    told, _, result = await heard(client, lambda _: asyncio.sleep(3), repeatable=False)
+    answer, _, result = await heard(client, lambda _: asyncio.sleep(3), repeatable=False)
 
-    assert told.startswith("uncertain: look was begun and its end is not known")
+    assert answer.startswith("uncertain: look was begun and its end is not known")
     assert result.status == "satisfied"
 
 
@@ -142,7 +142,7 @@ async def test_it_may_be_a_check(client: Client, value: object, status: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("tools", "told"),
+    ("tools", "expected"),
     [
         ([{"name": "look"}], "grader.tools[0].description: Field required"),
         ([tool("q", parameters={"type": "string"})], "grader.tools[0]: parameters is no JSON Schema of an object"),
@@ -154,13 +154,13 @@ async def test_it_may_be_a_check(client: Client, value: object, status: str) -> 
         ([3], "grader.tools[0]: Input should be a valid string"),
     ],
 )
-def test_a_tool_that_is_none_is_refused_by_its_place(tools: list[object], told: str) -> None:
+def test_a_tool_that_is_none_is_refused_by_its_place(tools: list[object], expected: str) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = tools
 
     with pytest.raises(InvalidRequest) as caught:
         parse_request(argument)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.fixture(scope="module")
