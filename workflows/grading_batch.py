@@ -51,7 +51,6 @@ from workflows.activity_calls import (
     STORE_CALL,
     Result,
     describe_error,
-    draw_nonce,
     kind_of,
     model_call,
     repeat_cut_reply,
