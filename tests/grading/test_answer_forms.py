@@ -63,7 +63,7 @@ async def graded(
     client: Client, monkeypatch: pytest.MonkeyPatch, capability: Capability, models: Answering, *, tools: bool = True
 ) -> RunResult:
     """Run a thread whose grader has this capability, and one tool."""
-    monkeypatch.setattr("activities.grade.capability", lambda _: capability)
+    monkeypatch.setattr("activities.grade.capability_of", lambda _: capability)
     queue = f"queue-{uuid4()}"
     argument = request("- good")
     argument["grader"] |= {"tools": ["look"]} if tools else {}

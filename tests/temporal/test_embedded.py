@@ -319,7 +319,7 @@ async def test_a_process_without_a_record_is_not_guessed_at(folder: Path) -> Non
     record = resident.record()
     resident.file.unlink()
 
-    with pytest.raises(ServerUnreachable, match=r"does not say its pid; end it by hand"):
+    with pytest.raises(ServerUnreachable, match=r"does not have its pid; end it by hand"):
         await resident.stop(1)
 
     resident.note(record)

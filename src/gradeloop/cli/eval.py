@@ -352,6 +352,7 @@ class EvalCommand:
             return await self._start(batches, options.resume_request(known), outputs, connection, task_queue)
         if running:
             return await self._follow(batches, summary.batch_id, outputs, connection, task_queue)
+        summary = await self._reader.summary(summary.batch_id)  # again: a workflow that has just ended wrote it before
         stopped = {"status": "stopped", "reason": "its workflow has ended; resume it with --resume"}
         summary = summary.model_copy(update=stopped) if summary.status == "running" else summary
         await asyncio.to_thread(self._report_finished, outputs, summary.batch_id)
