@@ -107,6 +107,7 @@ def test_capital(text):
 '''
 
 
+@pytest.mark.slow
 async def test_a_suite_of_ones_own_starts_server_and_worker_and_shows_the_gaps(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     rows = [{"id": "c1", "reason": "read", "passed": True, "gap": None}, {"id": "c2", "reason": "read", "passed": False, "gap": "too long"}]

@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from graphlib import TopologicalSorter
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from temporalio import workflow
 from temporalio.common import RawValue
 
@@ -349,6 +350,18 @@ def test_the_lock_file_answers_every_requirement_of_the_project() -> None:
     locked = pins()
 
     assert not [str(need) for need in wanted if not need.specifier.contains(locked.get(need.name.lower().replace(".", "-"), "0"))]
+
+
+def test_the_lock_file_has_whatever_its_own_packages_need() -> None:
+    locked = pins()
+    wanted = [
+        need
+        for name in locked
+        for need in map(Requirement, distribution(name).requires or ())
+        if need.marker is None or need.marker.evaluate({"extra": ""})
+    ]
+
+    assert not {str(need) for need in wanted if not need.specifier.contains(locked.get(canonicalize_name(need.name), "0"))}
 
 
 def test_the_readmes_two_commands_are_targets_and_ci_runs_its_test_command() -> None:

@@ -184,6 +184,7 @@ def test_ctrl_c_interrupts_and_the_line_it_prints_goes_on_without_repeating_a_fi
     assert [line["type"] for line in resumed.lines].count("message") == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_pipe_says_so_on_stderr_alone(gradeloop: CommandLine) -> None:
     process = gradeloop.start("run", gradeloop.task("piped", [draft("a", delay=60)]), "--json")
     first = line_of(process)
@@ -224,6 +225,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_run_is_started_again(gradelo
     assert [line["type"] for line in done.lines].count("rubric_evaluation_end") == 1
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_leaves_at_once(gradeloop: CommandLine) -> None:
     (gradeloop.folder / "sleeper.py").write_text(
         "import time\ndef sleeper(text: str) -> bool:\n    '''Sleep.'''\n    time.sleep(12)\n    return True\n"
@@ -281,6 +283,7 @@ def test_a_run_that_another_terminal_interrupts_ends_here_with_3(gradeloop: Comm
     assert "gradeloop resume shared-1" in done.err
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_with_other_tools_of_the_same_name_do_not_meet(gradeloop: CommandLine) -> None:
     started = []
     for name, answer in (("yes", "True"), ("no", "{'ok': False, 'why': 'never'}")):
@@ -342,6 +345,7 @@ def test_init_writes_a_task_that_runs(gradeloop: CommandLine) -> None:
     assert "ANTHROPIC_API_KEY" in done.err
 
 
+@pytest.mark.slow
 def test_dev_serves_the_queue_gradeloop_until_ctrl_c_and_dev_stop_ends_what_is_left(tmp_path: Path) -> None:
     gradeloop = CommandLine(tmp_path / "state", tmp_path)
     task = gradeloop.task("served", [draft("a"), verdict()])

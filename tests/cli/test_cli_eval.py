@@ -151,6 +151,7 @@ def test_errors_and_failures_are_run_again(gradeloop: CommandLine) -> None:
     assert "Results: 3 passed of 3" in failures.out
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_batch_running_and_it_can_be_attached(gradeloop: CommandLine) -> None:
     name = suite(gradeloop, "slow", [passes(delay=0.4)], [f"slow number {at}" for at in range(20)], concurrency=2)
     process = gradeloop.start("eval", name, "--json")
@@ -206,6 +207,7 @@ def test_a_case_that_waits_for_a_person_ends_the_command_and_not_the_case(gradel
     assert ended.code == 0, ended.out + ended.err
 
 
+@pytest.mark.slow
 def test_on_a_terminal_the_batch_is_a_live_view(gradeloop: CommandLine) -> None:
     name = suite(
         gradeloop, "live", [passes(delay=0.3), fails("live number 3", delay=0.3)], [f"live number {at}" for at in range(8)], concurrency=2

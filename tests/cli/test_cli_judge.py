@@ -286,6 +286,7 @@ def test_no_server_is_another_code_than_no_store(gradeloop: CommandLine, tmp_pat
     assert done.code == 4, done.err
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_judgements_to_go_on_and_the_same_command_reads_them(gradeloop: CommandLine) -> None:
     slow = write(gradeloop, "slow.yaml", FRANCE | {"rubric_text": "Slowly."})
     replies = write(gradeloop, "slow.replies.yaml", {"replies": [answers(MATCH, delay=2)]})

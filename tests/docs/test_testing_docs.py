@@ -4,6 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.test_docs import blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
@@ -11,6 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
 FILES = {"settings": "pytest.ini", "service": "service.py", "conftest": "conftest.py", "tests": "test_service.py"}
 
 
+@pytest.mark.slow
 async def test_the_pages_tests_pass(tmp_path: Path) -> None:
     for block in blocks(PAGE):
         (tmp_path / FILES[block.about]).write_text(block.text)

@@ -154,6 +154,7 @@ def asking(tool: str) -> dict[str, Any]:
     return argument
 
 
+@pytest.mark.slow
 async def test_three_roles_in_three_processes_serve_a_thread_and_the_evidence_worker_has_no_keys(
     client: Client, temporal_server: ServerInfo, tmp_path: Path
 ) -> None:

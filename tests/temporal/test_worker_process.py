@@ -337,6 +337,7 @@ async def test_worker_py_says_which_tools_file_it_cannot_serve(tools: Path, temp
 
 
 @pytest.mark.usefixtures("real")
+@pytest.mark.slow
 async def test_worker_py_finds_the_embedded_server_again_after_its_restart(workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "IDLE_SECONDS", 60)
     server = await find()

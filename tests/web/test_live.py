@@ -614,6 +614,7 @@ def stopped(dev: subprocess.Popen[str], printed: str) -> float:
 
 
 class TestDev:
+    @pytest.mark.slow
     def test_ctrl_c_ends_page_worker_and_server_and_frees_the_port(self, alone: CommandLine) -> None:
         dev, printed, address = begun(alone)
         with httpx2.Client(trust_env=False, timeout=SECONDS) as http:
@@ -641,6 +642,7 @@ class TestDev:
         assert tokens[0] != tokens[1]
         assert [answer.status_code for answer in said] == [403, 404]
 
+    @pytest.mark.slow
     def test_a_thread_of_gradeloop_run_is_shown_though_its_worker_has_gone(self, gradeloop: CommandLine) -> None:
         task = gradeloop.task("mine", [draft_of("a poem of four lines"), verdict()])
         done = gradeloop("run", task, "--json")

@@ -80,6 +80,7 @@ async def test_a_batch_does_not_starve_the_runs_of_a_person(client: Client, batc
     assert max(at for at, name in enumerate(models.order) if name == "person") < before + 20, models.order
 
 
+@pytest.mark.slow
 async def test_a_queue_starts_no_more_calls_a_second_than_it_may(client: Client) -> None:
     models, queue = Models([draft()], {}), f"queue-{uuid4()}"
     settings = WorkerSettings(task_queue=queue, max_calls_per_second=5)
