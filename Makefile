@@ -24,11 +24,11 @@ help:
 demo: $(VENV)/.ready-demo
 	@$(BIN)/gradeloop demo
 
-# Three processes, also on two cores: most tests wait for a server or a child.
+# Four processes, also on two cores: most tests wait for a server or a child.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 
 test: $(VENV)/.ready-dev
-	$(PYTEST) --numprocesses 3 -m 'not slow and not storm' $(ARGS)
+	$(PYTEST) --numprocesses 4 -m 'not slow and not storm' $(ARGS)
 
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) --numprocesses 2 -m 'slow or hypothesis' --hypothesis-profile thorough $(ARGS)
