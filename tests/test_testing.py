@@ -162,6 +162,7 @@ async def test_a_call_waits_at_a_gate_until_it_is_opened(served: WorkerProcess, 
     assert (await served.client.result(thread)).status == "satisfied"
 
 
+@pytest.mark.slow
 async def test_a_thread_outlives_its_workers(served: WorkerProcess, models: ScriptedModels) -> None:
     models.script()
     await served.kill()
@@ -175,6 +176,7 @@ async def test_a_thread_outlives_its_workers(served: WorkerProcess, models: Scri
     assert (await served.client.result(thread)).status == "satisfied"
 
 
+@pytest.mark.slow
 async def test_a_worker_has_a_server_of_its_own_which_the_service_finds(models: ScriptedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a real one")
     before = dict(os.environ)

@@ -65,6 +65,7 @@ async def test_a_listed_tool_answers_a_grader(client: Client, tmp_path: Path) ->
     assert (tmp_path / "calls").read_text() == "sunday\n"
 
 
+@pytest.mark.slow
 async def test_the_model_is_told_what_the_server_says_of_a_tool(tmp_path: Path) -> None:
     async with McpServers(shop(tmp_path)) as servers:
         spec = next(tool.spec for tool in servers.tools if tool.spec.name == "shop__opening_hours")
@@ -73,6 +74,7 @@ async def test_the_model_is_told_what_the_server_says_of_a_tool(tmp_path: Path) 
     assert spec.parameters["properties"] == {"day": {"title": "Day", "type": "string"}}
 
 
+@pytest.mark.slow
 async def test_five_megabytes_come_back_as_head_and_tail(client: Client, tmp_path: Path) -> None:
     answer = await heard(client, shop(tmp_path), "shop__everything")
 
@@ -88,6 +90,7 @@ async def test_a_tool_that_fails_is_told_and_a_picture_is_named(client: Client, 
     assert "validation error" in (await heard(client, shop(tmp_path), "shop__opening_hours", hour=3)).lower()
 
 
+@pytest.mark.slow
 async def test_a_server_gets_no_variables_but_those_that_are_named(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     monkeypatch.setenv("SHOP_TOKEN", "token")
@@ -113,6 +116,7 @@ async def test_what_does_not_say_that_it_only_reads_is_refused_by_name_unless_it
     assert meant == {"shop__order": False, "shop__reserve": True}
 
 
+@pytest.mark.slow
 async def test_a_tool_that_changes_in_a_run_is_not_called_and_the_next_run_sees_it_anew(client: Client, tmp_path: Path) -> None:
     argument = request("- x")
     argument["grader"]["tools"] = ["shop__changing"]
@@ -144,6 +148,7 @@ async def restarted(served: Served) -> None:
         await leave.run({}, "", "x")
 
 
+@pytest.mark.slow
 async def test_a_server_that_ends_in_the_middle_of_a_call_is_told(client: Client, tmp_path: Path) -> None:
     answer = await heard(client, shop(tmp_path), "shop__leave")
 
@@ -160,6 +165,7 @@ async def test_a_server_that_never_answers_is_given_up(client: Client, tmp_path:
 
 
 @pytest.mark.parametrize("command", [[sys.executable, "-c", "raise SystemExit(1)"], ["/nowhere/server"]])
+@pytest.mark.slow
 async def test_a_server_that_does_not_start_refuses_its_tools_and_takes_nothing_else_with_it(command: list[str]) -> None:
     settings = McpSettings.model_validate({"command": command, "tools": ["look"]})
     async with McpServers({"shop": settings}) as servers:

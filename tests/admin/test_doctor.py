@@ -67,6 +67,7 @@ def test_settings_that_are_wrong_are_told_in_one_sentence(gradeloop: CommandLine
     assert found(done.out)["worker"]["told"].startswith("sandbox: unknown key 'second'. Did you mean 'seconds'?")
 
 
+@pytest.mark.slow
 def test_a_key_that_nobody_accepts_is_told_and_not_shown(gradeloop: CommandLine) -> None:
     variables = {"OPENAI_API_KEY": BAD, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "ANTHROPIC_API_KEY": "k"}
     done = gradeloop("doctor", **variables, ANTHROPIC_BASE_URL="http://127.0.0.1:9")

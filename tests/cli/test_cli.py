@@ -269,6 +269,7 @@ def test_ctrl_c_while_watching_leaves_the_run_alone(gradeloop: CommandLine) -> N
     assert json.loads(gradeloop("state", "watched-1", "--json").out)["status"] == "running"
 
 
+@pytest.mark.slow
 def test_a_run_that_another_terminal_interrupts_ends_here_with_3(gradeloop: CommandLine) -> None:
     task = gradeloop.task("shared", [draft("a"), verdict(delay=60)], thread="shared-1")
     first = gradeloop.terminal("run", task)
@@ -317,6 +318,7 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(gradeloop: Comm
     assert "\x07" not in done.out
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_shows_a_hundred_criteria_the_failing_ones_first(gradeloop: CommandLine) -> None:
     rows = [{"id": f"c{at}", "reason": "r", "passed": at != 99, "gap": "it lacks care" if at == 99 else None} for at in range(1, 101)]
     said = {"criteria": rows, "explanation": "One lacks.", "result": "needs_revision"}
