@@ -167,6 +167,20 @@ async def test_of_a_long_last_line_the_end_is_shown(folder: Path) -> None:
     assert len(str(error.value)) < 400
 
 
+async def test_a_server_that_panics_is_quoted_with_what_it_said_before(folder: Path) -> None:
+    resident = Resident(folder, "panicker", ServerUnreachable)
+    script = (
+        "echo 'listen tcp: bind: address already in use' >&2; printf 'panic: nil pointer\\n\\ngoroutine 1:\\n\\tmain.go:18\\n' >&2; exit 2"
+    )
+    resident.start(["sh", "-c", script], os.environ, {})
+
+    async def nothing() -> None:
+        return None
+
+    with pytest.raises(ServerUnreachable, match=r"'panicker' ended before it was ready: listen tcp: bind: address already in use$"):
+        await resident.until(nothing, 10)
+
+
 async def test_a_record_that_names_another_programs_process_is_replaced_and_the_program_left_alone(folder: Path) -> None:
     bystander = sleeper()
     (folder / "server.json").write_text(

@@ -119,10 +119,12 @@ class Resident:
             await asyncio.sleep(0.02)
 
     def last_log_line(self) -> str:
-        """Return the last line that the process wrote since its start, or a sentence with the path of its empty log."""
+        """Return the last line that the process wrote since its start, before any stack of a Go panic; of an empty log its path."""
         with suppress(OSError), self.log.open("rb") as log:
             log.seek(self._log_start)
             if lines := log.read().decode(errors="replace").strip().splitlines():
+                crash = next((number for number, line in enumerate(lines) if number and line.startswith("panic:")), len(lines))
+                del lines[crash:]
                 return lines[-1] if len(lines[-1]) <= LAST_LINE_CHARACTERS else f"…{lines[-1][-LAST_LINE_CHARACTERS:]}"
         return f"it wrote nothing to {self.log}"
 
