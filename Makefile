@@ -111,5 +111,6 @@ $(VENV)/.ready-demo: pyproject.toml $(LOCK) | $(VENV)/.ready-python
 $(VENV)/.ready-dev: pyproject.toml $(LOCK) | $(VENV)/.ready-python
 	@echo 'Installing gradeloop and everything that its tests need into $(VENV)'
 	@$(PIP) --no-deps --no-compile --requirement $(LOCK)
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # on all processors, which pip does on one
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@ $(VENV)/.ready-demo
