@@ -143,3 +143,16 @@ def test_the_completion_script_is_printed_for_a_shell() -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     assert of_packages(HEAVY, loaded_by(str(BIN / "gradeloop"), "--help")) == set()
+
+
+@pytest.mark.parametrize("group", [name for name, command in TOP.commands.items() if hasattr(command, "commands")])
+def test_no_summary_of_a_groups_commands_is_cut(group: str) -> None:
+    shown = CliRunner().invoke(app, [group, "--help"], env={"COLUMNS": "80"}, prog_name="gradeloop").output
+
+    assert "..." not in shown.partition("Commands:")[2]
+
+
+def test_a_gate_of_diff_shows_the_values_that_it_takes() -> None:
+    shown = CliRunner().invoke(app, ["diff", "--help"], env={"COLUMNS": "120"}, prog_name="gradeloop").output
+
+    assert "regressions|errors|criteria|any" in shown

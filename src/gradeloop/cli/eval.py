@@ -145,7 +145,7 @@ def export(batch: BatchId, *, output: OutputOption = None) -> None:
 
 @batches_app.command()
 def pause(batch: BatchId) -> None:
-    """Pause a running batch: cases in flight finish, no further case begins."""
+    """Pause a running batch after the cases in flight."""
 
     async def work() -> str:
         summary = await BatchReader(own_store()).summary(batch)

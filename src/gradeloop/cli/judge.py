@@ -121,7 +121,7 @@ def create(collection: Collection, file: JudgeFile) -> None:
 
 @registry_app.command()
 def add(collection: Collection, rubric: RubricId, file: JudgeFile) -> None:
-    """Register a rubric's next version; an unchanged rubric keeps its version."""
+    """Register a rubric's next version, if it changed."""
 
     async def work(registry: "Registry") -> None:
         made = await registry.add_version(collection, rubric, read_judge(file))

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -64,7 +64,7 @@ def diff(
     *,
     fail_on: Annotated[
         list[ComparisonGate] | None,
-        typer.Option(metavar="|".join(get_args(ComparisonGate)), help="Exit 1 if there are any of these; repeatable."),
+        typer.Option(metavar="|".join(ComparisonGate), help="Exit 1 if there are any of these; repeatable."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page to this file.")] = None,
     as_json: Json = False,

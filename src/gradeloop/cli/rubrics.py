@@ -71,7 +71,7 @@ def convert(
     ] = None,
     test: Annotated[int, typer.Option(min=0, metavar="N", help="Convert this test of a configuration, counted from 0.")] = 0,
 ) -> None:
-    """Convert promptfoo's assertions or Mastra's scorers to a rubric, and print it."""
+    """Convert promptfoo's or Mastra's file to a rubric."""
     typer.echo(as_yaml(convert_file(file, source, test)), nl=False)
 
 
