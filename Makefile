@@ -12,7 +12,7 @@ PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
-	@echo 'make test       the tests, in at most four minutes; browsers, PostgreSQL and bubblewrap are used where they are there'
+	@echo 'make test       the tests, in about four minutes; browsers, PostgreSQL and bubblewrap are used where they are there'
 	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser or install the wheel: 15 minutes at most'
 	@echo 'make storm      minutes of kills and of faults, before a release'
 	@echo 'make check      style, types, layers, deployment files and the laws of the house'
@@ -110,7 +110,6 @@ $(VENV)/.ready-demo: pyproject.toml $(LOCK) | $(VENV)/.ready-python
 # The lock names every package, so nothing is resolved; what is imported is compiled then, and most of it never is.
 $(VENV)/.ready-dev: pyproject.toml $(LOCK) | $(VENV)/.ready-python
 	@echo 'Installing gradeloop and everything that its tests need into $(VENV)'
-	@$(PIP) --no-deps --no-compile --requirement $(LOCK)
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # on all processors, which pip does on one
+	@$(PIP) --no-deps --requirement $(LOCK)
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@ $(VENV)/.ready-demo
