@@ -181,7 +181,7 @@ def _criteria(tallies: Sequence[CriterionTally], width: int) -> Iterator[Text | 
         return
     shown = tallies[:ROWS]
     yield Text("\nby criterion", "bold")
-    texts = [one_line(tally.name) + (f" (and {tally.texts - 1} other texts)" if tally.texts > 1 else "") for tally in shown]
+    texts = [one_line(tally.name) + (f" (and {tally.texts - 1} more)" if tally.texts > 1 else "") for tally in shown]
     columns = [
         Column("criterion", [tally.id for tally in shown], share=3),
         Column("regressed", [f"{tally.counts.get('regressed', 0):,}" for tally in shown], "red", right=True),
