@@ -157,6 +157,7 @@ class ActivityCalls:
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
         self._in_flight: set[asyncio.Future[Any]] = set()
+        self._cancelling: asyncio.Task[None] | None = None
         self._carried: dict[str, int] = {}
         self._settings: GradingSettingsRef | None = None
         self._settings_sent: str | None = None  # the sha256 of the settings that a call carried last
@@ -258,9 +259,13 @@ class ActivityCalls:
             raise
 
     def stop(self, reason: StopReason) -> None:
-        """Cancel the calls in flight and refuse further ones."""
+        """Refuse further calls, and cancel those in flight whose results have not come in the same task."""
         ask_to_stop(self._thread, reason)
-        for handle in self._in_flight:
+        self._cancelling = asyncio.create_task(self._cancel_calls())
+
+    async def _cancel_calls(self) -> None:
+        await workflow.wait_condition(lambda: True)  # checked once what the task brought has been taken in
+        for handle in tuple(self._in_flight):
             handle.cancel()
 
     async def serve(self, work: Coroutine[Any, Any, Result]) -> Result:
