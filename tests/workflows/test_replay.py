@@ -181,7 +181,7 @@ async def supplied_while_idle(served: Served, thread: Thread) -> None:
     """Have the last draft judged by another rubric, and close."""
     await until(thread, "idle")
     await thread.signal("supply_rubric", "- it greets")
-    while (await page(thread, "evaluations"))["total"] < 2:  # noqa: PLR2004 - the one by the first rubric, and this one
+    while (await page(thread, "evaluations"))["total"] < 2:
         await asyncio.sleep(0.02)
     await thread.signal("close")
 
