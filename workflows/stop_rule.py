@@ -1,5 +1,6 @@
 """The two rules of a thread that hold whatever comes at once: how calls end once it is asked to stop, and whose rubric a draft is for."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -46,6 +47,20 @@ def end_without_result(thread: Thread, error: ActivityError | ChildWorkflowError
     if thread.stopping is not None and (is_cancelled_exception(error) or workflow.patched(PATCH)):
         return NotDone(error)
     return Failed(error)
+
+
+def raise_when_cancelled(error: ActivityError | ChildWorkflowError) -> None:
+    """Raise where a call of a workflow without a thread is not done, since it or its workflow was cancelled, whatever it ended with.
+
+    Raises:
+        CancelledError: The workflow is being cancelled.
+        ActivityError: The call was.
+        ChildWorkflowError: The child was.
+    """
+    if is_cancelled_exception(error):
+        raise error
+    if workflow.cancellation_reason() is not None and workflow.patched(PATCH):
+        raise asyncio.CancelledError from None
 
 
 def ask_to_stop(thread: Thread, reason: StopReason) -> None:
