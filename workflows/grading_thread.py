@@ -83,6 +83,8 @@ class GradingThreadWorkflow(GradingThread):
                 await self._serve_turn(thread)
             elif thread_rules.is_due(thread):
                 thread_rules.proceed(thread)
+            elif self._visibility.unlisted:
+                await self._visibility.list()
             elif workflow.info().is_continue_as_new_suggested():
                 self._rolling = True
             elif not await self._more_to_do(thread):
@@ -284,6 +286,7 @@ class GradingThreadWorkflow(GradingThread):
         index = thread_rules.override(self._thread, request)
         if thread_rules.end_overridden_run(self._thread, index):
             self._calls.stop("rubric")
+        self._visibility.republish()
         return self._thread.evaluations[index]
 
     @override.validator
@@ -301,6 +304,7 @@ class GradingThreadWorkflow(GradingThread):
         elif self._thread.status == "waiting":
             thread_rules.interrupt_turn(self._thread, "person")
             self._drop_queue()
+            self._visibility.republish()
 
     @workflow.signal
     async def close(self) -> None:
@@ -316,6 +320,8 @@ class GradingThreadWorkflow(GradingThread):
         self._catch_up()
         if thread_rules.supply_rubric(self._thread, rubric):
             self._calls.stop("rubric")
+        elif self._thread.status == "interrupted":
+            self._visibility.republish()
 
     @workflow.query
     def state(self) -> ThreadState:
