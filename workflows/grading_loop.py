@@ -12,7 +12,7 @@ from gradeloop.contract.model_spec import tool_names
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.prompts import feedback_message
 from workflows import thread_rules
-from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, Outage, OverBudget, describe_error, kind_of
+from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, ProviderAway, describe_error, kind_of
 from workflows.grading_pass import GradingPass
 from workflows.remote import RemoteGeneratorFailed, remote_draft
 from workflows.stop_rule import PATCH, draft_is_due, forget_rubric_stop, must_end_turn
@@ -50,7 +50,7 @@ class GradingLoop:
         while True:
             try:
                 await self._under_one_rubric()
-            except (OverBudget, Outage):
+            except (OverBudget, ProviderAway):
                 raise
             except Interrupted:
                 if must_end_turn(thread) and not self._run_has_ended():

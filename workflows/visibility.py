@@ -12,7 +12,7 @@ from gradeloop.contract.thread import SEARCH_ATTRIBUTES, GivenPrompt
 from gradeloop.grading.prompts import PROMPT_VERSION, JudgedDraft, build_grader_prompt
 from gradeloop.grading.scoring import call_groups
 from gradeloop.text import one_line
-from workflows.activity_calls import ActivityCalls, Interrupted
+from workflows.activity_calls import ActivityCalls
 from workflows.thread_state import Thread
 
 DETAILS_CHARACTERS = 8_000
@@ -59,11 +59,11 @@ class ThreadVisibility:
         return self._missed and self._calls.capabilities is None and self._wanted() != self._listed()
 
     async def list(self) -> None:
-        """Ask a worker whether search attributes exist, and write them."""
+        """Ask the worker whether search attributes exist, and write them."""
         self._missed = False
         if workflow.patched(LISTED):
-            with suppress(ActivityError, Interrupted):  # nobody answers: the thread is listed by how its workflow stands
-                self._calls.learn(await self._calls.ask_capabilities())
+            with suppress(ActivityError):  # nobody answers: the thread is listed by how its workflow stands
+                self._calls.learn(await self._calls.ask_own_worker())
                 self.publish()
 
     @staticmethod
