@@ -99,7 +99,7 @@ class GradingLoop:
             return
         evaluation = thread_rules.record_evaluation(thread, rubric, run, grading, judgement)
         if evaluation.status == "running" and thread.supplied is None:
-            self._append(feedback_message(rubric, evaluation))
+            self._append(feedback_message(rubric, evaluation, judgement.remarks if workflow.patched("feedback-with-remarks") else ()))
             run.iteration += 1
             self._publish()
             if workflow.info().is_continue_as_new_suggested() and not (must_end_turn(thread) and workflow.patched(PATCH)):
