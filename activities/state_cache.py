@@ -15,6 +15,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.contract import SchemaJudge
+from gradeloop.temporal.queries import recorded
 
 if TYPE_CHECKING:  # workflows import this module, and no database
     from gradeloop.batches.store import BatchStore, StoredCase
@@ -278,7 +279,7 @@ async def _query(name: str, arguments: list[object]) -> object:
     """Ask the calling activity's workflow."""
     info = activity.info()
     handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
-    return await handle.query(name, args=arguments)
+    return await recorded(lambda: handle.query(name, args=arguments))
 
 
 class CaseLoader:

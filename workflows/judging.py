@@ -37,7 +37,7 @@ from gradeloop.judges.prompt import is_cut, reflection_message, repair_message
 from gradeloop.text import shortened
 from workflows.activity_calls import ADMIT, TAIL_BYTES, WARMED_CHARACTERS, ActivityCalls, WaitingForPerson, describe_error
 from workflows.grading_pass import GradingPass
-from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
+from workflows.raw_arguments import NO_VALUE, decode
 from workflows.thread_state import Conversation, GradingRun, PassState, Thread, draw_nonce, page_of_log
 
 INLINE_BYTES = 8 * 1024
@@ -87,7 +87,6 @@ class JudgingWorkflow(Judging):
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> JudgeResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.judges.contract.Judging.run`."""
-        self._guard = asyncio.create_task(RunAheadGuard().guard())
         if self._refusal is not None:
             raise ApplicationError(str(self._refusal), type=type(self._refusal).__name__, non_retryable=True)
         await self._refuse_large()
