@@ -11,11 +11,11 @@ from temporalio import activity
 
 from gradeloop.contract.base import Page, Sparse, Strict
 from gradeloop.contract.messages import Log, Message
+from gradeloop.contract.queries import recorded
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.contract import SchemaJudge
-from gradeloop.temporal.queries import recorded
 
 if TYPE_CHECKING:  # workflows import this module, and no database
     from gradeloop.batches.store import BatchStore, StoredCase

@@ -8,7 +8,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, Workf
 from temporalio.worker._command_aware_visitor import CommandInfo
 from temporalio.workflow import Info
 
-from gradeloop.temporal.queries import READ_AGAIN
+from gradeloop.contract.queries import READ_AGAIN
 
 REFUSAL = Failure(
     message=f"[{READ_AGAIN}] the worker has applied events that no workflow task has recorded yet; send the query again",

@@ -13,8 +13,8 @@ from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.worker import WorkflowInstance
 
 from gradeloop.contract.evaluation import Event
+from gradeloop.contract.queries import READ_AGAIN
 from gradeloop.contract.thread import RunResult
-from gradeloop.temporal.queries import READ_AGAIN
 from tests.rig.threads import Models, Served, a_thread, answering, ended, replay, serving
 from workflows.run_ahead import RunAheadGuard
 
@@ -64,6 +64,7 @@ async def another_turn(stage: Cut) -> None:
     await asyncio.sleep(0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("happens", [nothing_else, another_rubric, another_turn])
 async def test_what_is_read_ahead_of_a_workflow_task_stays(client: Client, happens: Callable[[Cut], Awaitable[None]]) -> None:
     models = answering()
@@ -85,12 +86,12 @@ async def test_what_is_read_ahead_of_a_workflow_task_stays(client: Client, happe
         for thread in stage.threads:
             await replay(client, thread)
 
-    errors = [str(error) for error in refused if isinstance(error, WorkflowQueryFailedError)]
-    assert errors
-    assert all(error.startswith(f"[{READ_AGAIN}] ") for error in errors)
     assert cached == kept
     for number, events in enumerate(early):
         assert_prefix(events, kept[number // READERS])
+    errors = [str(error) for error in refused if isinstance(error, WorkflowQueryFailedError)]
+    assert errors
+    assert all(error.startswith(f"[{READ_AGAIN}] ") for error in errors)
 
 
 def assert_prefix(events: list[Event], kept: list[Event]) -> None:

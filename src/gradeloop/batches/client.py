@@ -12,9 +12,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.batches.contract import UPLOAD_BYTES, UPLOAD_CASES, BatchRequest, BatchSummary, Case, GradingBatch, StoreCases, Upload
 from gradeloop.client.thread import quoted, ride_out
+from gradeloop.contract.queries import recorded
 from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable
 from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.queries import recorded
 from gradeloop.temporal.worker import keep_worker_alive
 
 UPLOADS = 4

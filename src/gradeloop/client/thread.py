@@ -31,6 +31,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.contract.evaluation import Evaluation
+from gradeloop.contract.queries import recorded
 from gradeloop.contract.thread import (
     WORKFLOW,
     ApproveRequest,
@@ -45,7 +46,6 @@ from gradeloop.contract.thread import (
     ThreadState,
 )
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, ThreadClosed, ThreadNotFound, ThreadTooLarge
-from gradeloop.temporal.queries import recorded
 
 QUERY_SECONDS = 20.0
 """How long a query waits for a worker on the thread's queue; longer than a worker's start."""
