@@ -18,7 +18,7 @@ from gradeloop.errors import InvalidRequest
 from workflows import thread_rules
 from workflows.activity_calls import ActivityCalls, Interrupted, WaitingForPerson
 from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
-from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
+from workflows.raw_arguments import NO_VALUE, decode
 from workflows.stop_rule import PATCH, forget_stop, is_cancelled, must_end_turn, turns_dropped_by_stop
 from workflows.thread_state import Invocation, Thread, TurnOutcome, dropped_result, page_of_log, portable, result_of, waiting_for
 from workflows.visibility import ThreadVisibility, given_prompt
@@ -54,7 +54,6 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.contract.thread.GradingThread.run`."""
-        self._guard = asyncio.create_task(RunAheadGuard().guard())
         thread = self._require_thread()
         await self._calls.serve(self._serve(thread))
         if is_cancelled(thread):

@@ -46,7 +46,7 @@ from workflows.activity_calls import (
     describe_error,
 )
 from workflows.grading_pass import GradingPass
-from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
+from workflows.raw_arguments import NO_VALUE, decode
 from workflows.thread_state import Conversation, GradingRun, PassState, Thread, draw_nonce, page_of_log
 
 INLINE_BYTES = 8 * 1024
@@ -96,7 +96,6 @@ class JudgingWorkflow(Judging):
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> JudgeResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.judges.contract.Judging.run`."""
-        self._guard = asyncio.create_task(RunAheadGuard().guard())
         if self._refusal is not None:
             raise ApplicationError(str(self._refusal), type=type(self._refusal).__name__, non_retryable=True)
         return await self._calls.serve(self._judge())
