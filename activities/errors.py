@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
-from gradeloop.contract.base import Recorded
+from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 
 FailureKind = Literal[
@@ -102,6 +102,8 @@ class FailureDetails(Recorded):
     """What all attempts have cost."""
     raisable: bool = False
     """Whether the same call with a larger completion may succeed."""
+    search_attributes: Sparse[bool | None] = None
+    """Whether the namespace has our search attributes, as a call says that was stopped before it could return what the worker offers."""
 
 
 class ModelFault(Exception):

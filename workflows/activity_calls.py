@@ -163,6 +163,8 @@ class ActivityCalls:
         self._settings_sent: str | None = None  # the sha256 of the settings that a call carried last
         self.capabilities: WorkerCapabilities | None = None
         """What the worker can do; known from the first call's result."""
+        self.search_attributes: bool | None = None
+        """Whether the namespace has our search attributes; None where no call has said so."""
 
     async def make(
         self,
@@ -198,7 +200,9 @@ class ActivityCalls:
                 return returned
             case NotDone(error):
                 if spend is not None and isinstance(error, ActivityError):
-                    spend(failure_details(error).usage)
+                    details = failure_details(error)
+                    spend(details.usage)
+                    self.search_attributes = details.search_attributes if self.search_attributes is None else self.search_attributes
                 raise Interrupted
             case Failed(failure):
                 raise failure
@@ -295,6 +299,7 @@ class ActivityCalls:
     def learn(self, capabilities: WorkerCapabilities) -> None:
         """Note what the worker can do, and who judges this run where the thread leaves that open."""
         self.capabilities, run = capabilities, self._thread.run
+        self.search_attributes = capabilities.search_attributes
         self._thread.external_storage = capabilities.external_storage
         if run is not None:
             run.judge = run.judge or capabilities.grader
@@ -307,22 +312,6 @@ class ActivityCalls:
             ActivityError: It cannot serve the thread, or no worker answers.
         """
         return await self.make("admit", self.settings(), ADMIT, summary="admit", result=WorkerCapabilities)
-
-    async def ask_own_worker(self) -> WorkerCapabilities:
-        """Ask the worker that serves this workflow what it can do, within its task: nothing is left pending if it goes.
-
-        Raises:
-            ActivityError: It cannot serve the thread, or makes no calls.
-        """
-        offered: WorkerCapabilities = await workflow.execute_local_activity(
-            "admit",
-            self.settings(),
-            result_type=WorkerCapabilities,
-            schedule_to_close_timeout=timedelta(seconds=10),
-            retry_policy=RetryPolicy(maximum_attempts=1),
-            summary="admit",
-        )
-        return offered
 
     async def find_capabilities(self, *, for_tools: bool = False) -> WorkerCapabilities | None:
         """Return what the worker can do, and ask it where no call has said so; None where it refuses, since the calls themselves say why.

@@ -55,6 +55,8 @@ class GradingThreadWorkflow(GradingThread):
     async def run(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.contract.thread.GradingThread.run`."""
         thread = self._require_thread()
+        if thread.outcomes and not self._served:  # goes on from a checkpoint, listed as its last run was
+            self._visibility.republish()
         await self._calls.serve(self._serve(thread))
         if is_cancelled(thread):
             raise asyncio.CancelledError
@@ -82,8 +84,6 @@ class GradingThreadWorkflow(GradingThread):
                 await self._serve_turn(thread)
             elif thread_rules.is_due(thread):
                 thread_rules.proceed(thread)
-            elif self._visibility.unlisted:
-                await self._visibility.list()
             elif workflow.info().is_continue_as_new_suggested():
                 self._rolling = True
             elif not await self._more_to_do(thread):
