@@ -105,7 +105,7 @@ def _model_activities(
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
-    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording)
+    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout)
     judge = JudgeActivities(services, RunLoader())
     return [
         CapabilityActivities(services).admit,

@@ -19,8 +19,8 @@ EvaluationResult = Literal[VerdictResult, "grader_error"]
 RunStatus = Literal["running", "waiting", "interrupted", "satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"]
 
 
-InterruptReason = Literal["person", "budget", "failure"]
-"""Why a run was interrupted: a person stopped it, the budget is used up, or the generator failed."""
+InterruptReason = Literal["person", "budget", "failure", "outage"]
+"""Why a run was interrupted: a person stopped it, the budget is used up, the generator failed, or a provider was away for too long."""
 
 
 TERMINAL: frozenset[RunStatus] = frozenset({"satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"})
