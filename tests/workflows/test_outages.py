@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import count
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from aiohttp import web
@@ -66,7 +67,7 @@ class Provider:
         """Accept connections."""
         app = web.Application()
         app.router.add_post("/{tail:.*}", self._answer)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
 
@@ -359,14 +360,15 @@ async def test_workers_that_are_lost_count_for_no_failed_attempt(
         raise AssertionError("the call outlived its worker")
 
     provider.plan = iter([NOTHING, *[hangs] * 3, NOTHING])
-    queue, thread = "", None
-    for hanging in range(4):
+    queue, thread = "", f"thread-{uuid4()}"
+    for calls in range(2, 5):
         async with working(client, provider, task_queue=queue) as served:
             queue = served.task_queue
-            thread = thread or await served.start(asked(CHAT))
-            while provider.calls < 2 + hanging and hanging < 3:
+            if calls == 2:
+                await served.start(asked(CHAT), id=thread)
+            while provider.calls < calls:
                 await asyncio.sleep(0.01)
-            if hanging == 3:
-                result: RunResult = await thread.result()
+    async with working(client, provider, task_queue=queue):
+        result: RunResult = await client.get_workflow_handle(thread, result_type=RunResult).result()
 
     assert (result.output, result.usage.calls, result.usage.attempts) == ("a haiku", 3, 6)

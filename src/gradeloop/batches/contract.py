@@ -25,7 +25,7 @@ CaseStatus = Literal["queued", "waiting", "passed", "failed", "error"]
 
 
 RETRIES = 7
-"""Retries of a model call by default: with doubling pauses they outlast a server's restart. What outlasts them is an outage, or an error."""
+"""Retries of a model call by default: with doubling pauses they outlast a server's restart; what outlasts them is an error or an outage."""
 
 
 class Case(Strict):
