@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
 from activities.attempts import ATTEMPTS, CallLimits, FailedAttempts, failed_call, next_pause
 from activities.capabilities import WorkerServices
@@ -19,6 +19,9 @@ from gradeloop.contract.messages import MESSAGE_BYTES, Usage
 
 HEARTBEAT_SECONDS = 1.0
 """A cancellation comes back with a heartbeat alone, so this and the worker's throttle of 2 s decide how soon a call stops."""
+
+CANCELLED = "cancelled"
+"""The error type of a call that its workflow stopped after it was sent; it is not done, and its details say what it cost."""
 
 
 class Heartbeat:
@@ -32,6 +35,10 @@ class Heartbeat:
         """Send a heartbeat."""
         known = [self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json")]
         activity.heartbeat(*(known if self.spent.attempts or self.failed.counts else []))
+
+    def details(self) -> dict[str, JsonValue]:
+        """Return the details of a failure: what all attempts have cost."""
+        return FailureDetails(usage=self.spent).model_dump(mode="json")
 
     def spend(self, usage: Usage) -> None:
         """Add what this attempt cost, for the next one."""
@@ -85,11 +92,17 @@ async def paid_attempt(attempts: int = ATTEMPTS) -> AsyncIterator[Heartbeat]:
         attempts: How many attempts may end in an error that is none of the provider's.
 
     Raises:
-        ApplicationError: Its type is the error's class.
+        ApplicationError: Its type is the error's class, `cancelled` where the workflow stopped a call that was sent: a cancellation alone
+            could not say what that cost.
     """
     async with heartbeats() as heartbeat:
         try:
             yield heartbeat
+        except asyncio.CancelledError:
+            if heartbeat.spent.attempts and _stop_requested():
+                benign = ApplicationErrorCategory.BENIGN
+                raise ApplicationError("it was stopped", heartbeat.details(), type=CANCELLED, non_retryable=True, category=benign) from None
+            raise
         except FailureError:
             raise
         except Exception as error:
@@ -97,6 +110,12 @@ async def paid_attempt(attempts: int = ATTEMPTS) -> AsyncIterator[Heartbeat]:
             if heartbeat.failed.unexpected < attempts:
                 raise
             raise failure(error, model="", spent=heartbeat.spent, final=True) from error
+
+
+def _stop_requested() -> bool:
+    """Return whether the workflow has stopped the call, and not the worker that ends."""
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested and not details.worker_shutdown
 
 
 async def paid_call(services: WorkerServices, request: ModelRequest, heartbeat: Heartbeat, limits: CallLimits) -> ModelReply:
@@ -124,8 +143,7 @@ async def paid_call(services: WorkerServices, request: ModelRequest, heartbeat: 
     heartbeat.spent += reply.usage
     if (size := reply.message.size()) > MESSAGE_BYTES:
         text = f"{request.spec.id} answered with {size} bytes, {MESSAGE_BYTES} at most"
-        details = FailureDetails(usage=heartbeat.spent).model_dump(mode="json")
-        raise ApplicationError(text, details, type="ThreadTooLarge", non_retryable=True)
+        raise ApplicationError(text, heartbeat.details(), type="ThreadTooLarge", non_retryable=True)
     return replace(reply, usage=heartbeat.spent)
 
 

@@ -20,7 +20,7 @@ from activities.attempts import ATTEMPTS
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from gradeloop.contract.thread import RunResult
-from tests.rig.threads import Served, Thread, draft, request, serving
+from tests.rig.threads import Served, Thread, draft, request, serving, until
 from workflows import activity_calls as options
 
 CHAT = "openai_compatible:m"
@@ -347,6 +347,22 @@ async def test_a_call_that_is_given_up_at_the_end_of_the_grace_is_counted_as_an_
     assert result.output == "draft 0"
     assert (result.usage.attempts, result.usage.calls) == (2, 1)
     assert result.usage.seconds >= 0.2
+
+
+async def test_a_call_that_a_person_stops_is_counted_as_an_attempt(client: Client) -> None:
+    async with serving(client, draft()) as served:
+        gate = served.models.gate("generator")
+        thread = await served.start(request())
+        await gate.reached.wait()
+        await asyncio.sleep(0.2)
+        await thread.signal("interrupt")
+        stopped = await until(thread, "interrupted")
+        gate.opened.set()
+        resumed = await served.client.resume(thread.id)
+
+    assert (stopped["reason"], stopped["usage"]["attempts"], stopped["usage"]["calls"]) == ("person", 1, 0)
+    assert stopped["usage"]["seconds"] >= 0.2
+    assert (resumed.output, resumed.usage.attempts, resumed.usage.calls) == ("draft 0", 2, 1)
 
 
 async def test_workers_that_are_lost_count_for_no_failed_attempt(
