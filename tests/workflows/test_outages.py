@@ -195,12 +195,19 @@ AWAY = {
 }
 
 
+PROTOCOLS = ("openai_compatible", "anthropic", "openai")
+
+
 @pytest.mark.parametrize(
-    "protocols", [("openai_compatible",), pytest.param(("anthropic", "openai"), marks=pytest.mark.slow)], ids=lambda names: names[0]
+    "models",
+    [
+        ["openai_compatible:503", "openai_compatible:cut"],
+        pytest.param([f"{protocol}:{mode}" for protocol in PROTOCOLS for mode in AWAY], marks=pytest.mark.slow),
+    ],
+    ids=["some", "all"],
 )
-async def test_outages_of_more_than_eight_attempts_are_waited_for(client: Client, provider: Provider, protocols: tuple[str, ...]) -> None:
+async def test_outages_of_more_than_eight_attempts_are_waited_for(client: Client, provider: Provider, models: list[str]) -> None:
     provider.modes = AWAY
-    models = [f"{protocol}:{mode}" for protocol in protocols for mode in AWAY]
     async with working(client, provider) as served:
         results = await asyncio.gather(*(served.run(asked(model)) for model in models))
 
