@@ -54,6 +54,15 @@ async def test_a_case_whose_provider_stays_away_is_waited_for_and_then_an_error_
     assert results[1].usage.attempts > 1
 
 
+async def test_a_case_with_a_loop_whose_provider_stays_away_ends_too(client: Client, tmp_path: Path) -> None:
+    """Nobody resumes the thread of a case."""
+    async with batching(client, tmp_path, breaks(kind="connection", role="generator"), outage_timeout=0.3) as batches:
+        summary, results = await batches.run([drafted("a", loop=True)])
+
+    assert (summary.errors, results[0].status) == (1, "error")
+    assert str(results[0].error).startswith("outage: scripted:writer has answered no call for ")
+
+
 async def test_a_batch_without_retries_tries_once(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, breaks(kind="server")) as batches:
         _, results = await batches.run([case("a")], retries=0)

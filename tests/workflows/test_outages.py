@@ -315,6 +315,21 @@ async def test_past_its_bound_an_outage_ends_the_call_and_says_who_was_away(clie
     assert state["status"] == "interrupted"
 
 
+async def test_a_request_says_how_long_it_waits_and_is_resumed_with_the_same_wait(client: Client, provider: Provider) -> None:
+    provider.fails(10**6, status(503))
+    async with working(client, provider) as served:
+        thread = await served.start(request("- it is good", generator={"model": CHAT}, grader={"model": CHAT}, outage_timeout=0.5))
+        stopped = await until(thread, "interrupted")
+        again = await served.client.resume(thread.id)
+        provider.plan = iter(())
+        good = await served.client.resume(thread.id)
+
+    assert stopped["reason"] == "outage"
+    assert (again.status, again.reason, str(again.error).split(":")[0]) == ("interrupted", "outage", "outage")
+    assert good.reason is None
+    assert good.output == "a haiku"
+
+
 async def test_a_long_wait_that_the_provider_asks_for_does_not_outlast_the_bound(client: Client, provider: Provider) -> None:
     provider.fails(10**6, status(429, **{"retry-after": "300"}))
     failed, _ = await past_the_bound(client, provider, 0.5)
