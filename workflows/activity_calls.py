@@ -25,26 +25,20 @@ NEVER_RETRIED = [*PERMANENT, "PayloadsTooLarge", "PayloadSizeError", "InvalidReq
 """Types of errors that no retry cures: an oversized result would repeat its paid call for ever, an unknown activity its failure."""
 
 
-def model_call(retries: int) -> ActivityConfig:
-    """Return the options of a model call with that many retries.
+MODEL_CALL = ActivityConfig(
+    start_to_close_timeout=timedelta(hours=1),
+    schedule_to_close_timeout=timedelta(days=8),
+    heartbeat_timeout=timedelta(seconds=10),
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60), non_retryable_error_types=NEVER_RETRIED
+    ),
+    cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+)
+"""Options of a model call: which failure is its last one, the call itself decides (`activities/attempts.py`).
 
-    An hour is above the client's own deadline; a resumed call never overlaps the one it replaces.
-    """
-    return ActivityConfig(
-        start_to_close_timeout=timedelta(hours=1),
-        schedule_to_close_timeout=timedelta(hours=2),
-        heartbeat_timeout=timedelta(seconds=10),
-        retry_policy=RetryPolicy(
-            initial_interval=timedelta(seconds=1),
-            maximum_interval=timedelta(seconds=60),
-            maximum_attempts=retries + 1,
-            non_retryable_error_types=NEVER_RETRIED,
-        ),
-        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-    )
-
-
-MODEL_CALL = model_call(retries=7)
+An hour is above the client's own deadline, eight days above the longest wait for a provider; a resumed call never overlaps the one that
+it replaces.
+"""
 
 TOOL_CALL = ActivityConfig(
     start_to_close_timeout=timedelta(minutes=2),
@@ -332,7 +326,13 @@ class ActivityCalls:
         judge, budget = thread.run.judge if thread.run else None, thread.budget
         grader = (thread.grader or Grader()).model_copy(update={"model": judge}) if judge else thread.grader
         priced = budget is not None and budget.max_cost_usd is not None
-        settings = GradingSettings(generator=thread.generator, grader=grader, rubric=thread.rubric_in_force, priced=priced)
+        settings = GradingSettings(
+            generator=thread.generator,
+            grader=grader,
+            rubric=thread.rubric_in_force,
+            priced=priced,
+            outage_timeout=thread.outage_timeout,
+        )
         if self._settings is None or known != settings:
             self._settings = GradingSettingsRef(sha256=settings.sha256(), brief=settings)
         return self._settings

@@ -95,7 +95,8 @@ class GradingThreadWorkflow(GradingThread):
             if thread.status == "waiting":  # behind which nothing is served
                 self._drop_queue()
             return False
-        resumable = thread.status == "interrupted" and (thread.reason != "failure" or thread.idle_timeout > 0)
+        ends = thread.reason == "failure" or (thread.reason == "outage" and workflow.info().parent is not None)  # nobody resumes a case
+        resumable = thread.status == "interrupted" and (not ends or thread.idle_timeout > 0)
         seconds = thread.idle_timeout if self._served else max(thread.idle_timeout, FIRST_TURN_SECONDS)
         timeout = None if thread.status == "waiting" or resumable else seconds
         if timeout == 0:
