@@ -1,9 +1,9 @@
 """The calls that a workflow makes: options, references, budget, and stopping all of them at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from temporalio import exceptions, workflow
@@ -15,9 +15,11 @@ from activities.capabilities import WorkerCapabilities
 from activities.errors import PERMANENT, FailureDetails
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadRef
 from gradeloop.contract import thread as contract
+from gradeloop.contract.evaluation import InterruptReason
 from gradeloop.contract.messages import Log, Usage
 from gradeloop.contract.thread import Grader
-from workflows.thread_state import MESSAGES, Exchange, Thread
+from workflows.stop_rule import PATCH, Arrived, CallEnd, Failed, NotDone, ask_to_stop, end_without_result
+from workflows.thread_state import MESSAGES, Exchange, StopReason, Thread
 
 NEVER_RETRIED = [*PERMANENT, "PayloadsTooLarge", "PayloadSizeError", "InvalidRequest", "ThreadTooLarge", "NotFoundError"]
 """Types of errors that no retry cures: an oversized result would repeat its paid call for ever, an unknown activity its failure."""
@@ -126,9 +128,19 @@ Result = TypeVar("Result")
 class Interrupted(Exception):
     """Somebody asked to stop; whatever had finished is recorded."""
 
+    reason: InterruptReason = "person"
+
 
 class OverBudget(Interrupted):
     """The thread's budget is used up; the message says what of it."""
+
+    reason = "budget"
+
+
+class Outage(Interrupted):
+    """A provider, or every worker, was away for longer than the thread waits; the message says who."""
+
+    reason = "outage"
 
 
 class WaitingForPerson(Exception):
@@ -145,34 +157,65 @@ class ActivityCalls:
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
         self._in_flight: set[asyncio.Future[Any]] = set()
+        self._cancelling: asyncio.Task[None] | None = None
         self._carried: dict[str, int] = {}
         self._settings: GradingSettingsRef | None = None
         self._settings_sent: str | None = None  # the sha256 of the settings that a call carried last
-        self.stopping: Literal["person", "rubric"] | None = None
-        """Who wants the calls in flight to stop: a person, or a new rubric that takes over."""
         self.capabilities: WorkerCapabilities | None = None
         """What the worker can do; known from the first call's result."""
 
-    async def make(self, activity: str, argument: object, options: ActivityConfig, *, summary: str, result: type[Result]) -> Result:
+    async def make(
+        self,
+        activity: str,
+        argument: object,
+        options: ActivityConfig,
+        *,
+        summary: str,
+        result: type[Result],
+        spend: Callable[[Usage], None] | None = None,
+    ) -> Result:
         """Call an activity and return its result.
 
+        Args:
+            activity: The type of the activity.
+            argument: What it gets.
+            options: Its timeouts and retries.
+            summary: The line that Temporal shows for the call.
+            result: The type that is returned.
+            spend: Counts what a call cost that was not done because the thread is stopping.
+
         Raises:
-            Interrupted: The thread is stopping.
-            ActivityError: The call failed for good, or the workflow was cancelled.
+            Interrupted: The thread is stopping, and the call is not done.
+            ActivityError: The call failed for good.
         """
-        refuse_when_cancelled()
-        if self.stopping:
+        if self._thread.stopping is not None:
             raise Interrupted
         handle: ActivityHandle[Result] = workflow.start_activity(  # type: ignore[call-overload]  # no overload takes a config
             activity, argument, result_type=result, summary=summary, priority=temporal_priority(self._thread.priority), **options
         )
+        match await self.settle(handle):
+            case Arrived(returned):
+                return returned
+            case NotDone(error):
+                if spend is not None and isinstance(error, ActivityError):
+                    spend(failure_details(error).usage)
+                raise Interrupted
+            case Failed(failure):
+                raise failure
+
+    async def settle(self, handle: asyncio.Future[Result]) -> CallEnd[Result]:
+        """Wait for a call or a child workflow in flight, which `stop` cancels, and say how it ended: that is decided here alone."""
         self._in_flight.add(handle)
+        if self._thread.stopping is not None and workflow.patched(PATCH):  # asked for while a child workflow was starting
+            handle.cancel()
         try:
-            return await handle
-        except ActivityError as error:
-            if self.stopping and is_cancelled_exception(error):
-                raise Interrupted from None
-            raise
+            return Arrived(await handle)
+        except (ActivityError, ChildWorkflowError) as error:
+            return end_without_result(self._thread, error)
+        except asyncio.CancelledError:
+            if self._thread.stopping is None:  # the worker forgets the workflow
+                raise
+            return NotDone(None)  # stopped before it was sent
         finally:
             self._in_flight.discard(handle)
 
@@ -196,35 +239,50 @@ class ActivityCalls:
             result: The type that is returned.
 
         Raises:
+            Interrupted: The thread is stopping, and the call is not done.
             OverBudget: The thread's budget is used up.
+            Outage: The provider was away for longer than the thread waits.
             ActivityError: The call failed for good.
         """
 
         async def attempt(raised: bool) -> Result:
             exchange.raised = raised
-            if overrun := self._thread.overrun:
+            if self._thread.stopping is None and (overrun := self._thread.overrun):
                 raise OverBudget(f"the budget is used up: {overrun}; resume with a larger one")
-            return await self.make(activity, call(), MODEL_CALL, summary=summary, result=result)
+            return await self.make(activity, call(), MODEL_CALL, summary=summary, result=result, spend=spend)
 
-        return await repeat_cut_reply(attempt, spend, raised=exchange.raised)
-
-    async def wait_for_child(self, handle: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - the result of code that is not ours
-        """Wait for a child workflow, which `stop` cancels like the calls in flight."""
-        self._in_flight.add(handle)
         try:
-            return await handle
-        except (ChildWorkflowError, asyncio.CancelledError) as error:
-            if self.stopping and is_cancelled_exception(error):
-                raise Interrupted from None
+            return await repeat_cut_reply(attempt, spend, raised=exchange.raised)
+        except ActivityError as error:
+            if is_outage(error):
+                raise Outage(describe_error(error)) from None
             raise
-        finally:
-            self._in_flight.discard(handle)
 
-    def stop(self, who: Literal["person", "rubric"]) -> None:
-        """Cancel the calls in flight and refuse further ones; a person counts more than a rubric."""
-        self.stopping = who if self.stopping is None else "person" if who == "person" else self.stopping
-        for handle in self._in_flight:
+    def stop(self, reason: StopReason) -> None:
+        """Refuse further calls, and cancel those in flight whose results have not come in the same task."""
+        ask_to_stop(self._thread, reason)
+        self._cancelling = asyncio.create_task(self._cancel_calls())
+
+    async def _cancel_calls(self) -> None:
+        await workflow.wait_condition(lambda: True)  # checked once what the task brought has been taken in
+        for handle in tuple(self._in_flight):
             handle.cancel()
+
+    async def serve(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do the work of a workflow; where the workflow is cancelled, its calls stop, and what they still bring is kept.
+
+        Raises:
+            CancelledError: The worker forgets the workflow.
+        """
+        serving = asyncio.create_task(work)
+        while True:
+            try:
+                return await asyncio.shield(serving)
+            except asyncio.CancelledError:
+                if workflow.cancellation_reason() is None or self._thread.stopping == "cancel":
+                    serving.cancel()
+                    raise
+            self.stop("cancel")
 
     @property
     def unknown_judge(self) -> bool:
@@ -259,9 +317,8 @@ class ActivityCalls:
         if self.capabilities is None and (not for_tools or workflow.patched("tools-known-first")):
             try:
                 self.learn(await self.ask_capabilities())
-            except ActivityError as error:
-                if is_cancelled_exception(error):
-                    raise
+            except ActivityError:
+                return None
         return self.capabilities
 
     def settings(self) -> GradingSettingsRef:
@@ -335,12 +392,6 @@ def _first_detail(details: Sequence[object], model: type[Model]) -> Model | None
         return None
 
 
-def refuse_when_cancelled() -> None:
-    """Raise `CancelledError` where the workflow is being cancelled: a call that ended in spite of it swallows the cancellation."""
-    if workflow.cancellation_reason() is not None:
-        raise asyncio.CancelledError
-
-
 def temporal_priority(priority: contract.Priority | None) -> Priority:
     """Return a thread's or a batch's priority as Temporal's own."""
     if priority is None:
@@ -361,6 +412,11 @@ def describe_error(error: ActivityError | ChildWorkflowError) -> str:
     if isinstance(cause, exceptions.TimeoutError):
         return f"timeout: no answer in time ({cause.message})"
     return f"{type(cause or error).__name__}: {cause or error}"
+
+
+def is_outage(error: ActivityError) -> bool:
+    """Return whether a paid call failed since its provider, or every worker, was away for as long as a call waits."""
+    return kind_of(error) == "outage" or (isinstance(error.cause, exceptions.TimeoutError) and workflow.patched(PATCH))
 
 
 def kind_of(error: ActivityError) -> str | None:

@@ -16,7 +16,6 @@ from temporalio.exceptions import (
     ChildWorkflowError,
     FailureError,
     WorkflowAlreadyStartedError,
-    is_cancelled_exception,
 )
 from temporalio.workflow import ActivityConfig, ChildWorkflowHandle
 
@@ -57,6 +56,7 @@ from workflows.activity_calls import (
     temporal_priority,
 )
 from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
+from workflows.stop_rule import raise_when_cancelled
 from workflows.thread_state import draw_nonce
 
 Parsed = TypeVar("Parsed")
@@ -160,8 +160,7 @@ class GradingBatchWorkflow(GradingBatch):
                 await _hold(handle, self._pause_reason)
             ended = await handle
         except ChildWorkflowError as error:
-            if is_cancelled_exception(error):
-                raise
+            raise_when_cancelled(error)
             refused = isinstance(error.cause, ApplicationError) and error.cause.type == InvalidRequest.__name__
             self._reopen(stretch, _without_kind(error), refused=refused)
             return
@@ -368,8 +367,7 @@ class CaseCalls:
         try:
             return await repeat_cut_reply(attempt, spend, raised=call.raised)
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
+            raise_when_cancelled(error)
             if kind_of(error) == InvalidRequest.__name__:
                 raise ApplicationError(_without_kind(error), type=InvalidRequest.__name__, non_retryable=True) from None
             raise CaseFailed(describe_error(error), spent) from None
@@ -449,8 +447,7 @@ async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnsw
                 handle = await _start_when_free(workflow_id, request.type, request.argument, f"case {name}", calls.priority)
                 await handle
         except ChildWorkflowError as error:
-            if is_cancelled_exception(error):
-                raise
+            raise_when_cancelled(error)
             usage = usage_of_failure(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
             return await _record_failure(call, "case", CaseFailed(describe_error(error), usage), name, calls)
         ended = ChildEnded(call=call, type=request.type, workflow_id=workflow_id, run_id=handle.first_execution_run_id or "")
@@ -479,8 +476,7 @@ async def call_store(activity: str, argument: object, result: type[Result], prio
     try:
         return await _execute(activity, argument, result, STORE_CALL, priority, summary)
     except ActivityError as error:
-        if is_cancelled_exception(error):
-            raise
+        raise_when_cancelled(error)
         raise ApplicationError(_without_kind(error), type=kind_of(error) or "StoreUnavailable", non_retryable=True) from None
 
 

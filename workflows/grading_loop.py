@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from activities.generate import GenerateCall, GeneratorTurn
 from activities.providers.base import Step
@@ -12,9 +12,10 @@ from gradeloop.contract.model_spec import tool_names
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.prompts import feedback_message
 from workflows import thread_rules
-from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, describe_error, kind_of
+from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, Outage, OverBudget, describe_error, kind_of
 from workflows.grading_pass import GradingPass
 from workflows.remote import RemoteGeneratorFailed, remote_draft
+from workflows.stop_rule import PATCH, draft_is_due, forget_rubric_stop, must_end_turn
 from workflows.thread_state import MESSAGES, Exchange, GradingRun, PassState, Thread
 from workflows.tool_calls import ToolCalls
 
@@ -45,25 +46,36 @@ class GradingLoop:
             DraftFailed: There is no draft to be had.
             Rolling: An iteration is done and the history is long.
         """
+        thread = self._thread
         while True:
             try:
                 await self._under_one_rubric()
-            except OverBudget:
+            except (OverBudget, Outage):
                 raise
             except Interrupted:
-                if self._calls.stopping == "person":
+                if must_end_turn(thread) and not self._run_has_ended():
                     raise
-            if self._thread.supplied is None:
+            if thread.supplied is not None:
+                if must_end_turn(thread) and workflow.patched(PATCH):
+                    raise Interrupted
+                thread_rules.take_supplied(thread)
+                forget_rubric_stop(thread)
+                self._publish()
+            elif thread.stopping == "rubric" and not self._run_has_ended() and workflow.patched(PATCH):
+                forget_rubric_stop(thread)  # the rubric that was to take over was withdrawn
+            else:
                 return
-            thread_rules.take_supplied(self._thread)
-            self._calls.stopping = None if self._calls.stopping == "rubric" else self._calls.stopping
-            self._publish()
+
+    def _run_has_ended(self) -> bool:
+        run = self._thread.run
+        return run is not None and run.status != "running" and not draft_is_due(self._thread)
 
     async def _under_one_rubric(self) -> None:
         """Answer until the run ends, or another rubric takes over."""
         thread, run, rubric = self._thread, self._thread.run, self._thread.rubric_in_force
         if rubric is None or run is None:
-            if thread.drafting is not None or (thread.turn < len(thread.log) and thread.last_draft(thread.turn) is None):
+            begun = thread.drafting is not None or (thread.turn < len(thread.log) and thread.last_draft(thread.turn) is None)
+            if begun or (draft_is_due(thread) and workflow.patched(PATCH)):
                 await self._draft()
             return
         while run.status == "running" and thread.supplied is None:
@@ -74,12 +86,14 @@ class GradingLoop:
     async def _iterate(self, rubric: Rubric, run: GradingRun) -> None:
         thread = self._thread
         if run.grading is None:
-            run.grading = PassState(draft=await self._draft())
+            draft = await self._draft()
+            if thread.supplied is not None or run.status != "running":
+                self._publish()
+                return
+            run.grading = PassState(draft=draft)
             thread.record_event("rubric_evaluation_start", index=len(thread.evaluations))
             self._publish()
         grading = run.grading
-        if thread.supplied is not None or run.status != "running":
-            return
         judgement = await GradingPass(thread, run, grading, rubric, self._calls).judge()
         if run.status != "running":  # a person's override has ended it meanwhile
             return
@@ -88,7 +102,7 @@ class GradingLoop:
             self._append(feedback_message(rubric, evaluation))
             run.iteration += 1
             self._publish()
-            if workflow.info().is_continue_as_new_suggested():
+            if workflow.info().is_continue_as_new_suggested() and not (must_end_turn(thread) and workflow.patched(PATCH)):
                 raise Rolling
 
     async def _draft(self) -> int:
@@ -150,9 +164,7 @@ class GradingLoop:
             raise self._meaning_of(error) from None
 
     def _meaning_of(self, error: ActivityError) -> Exception:
-        """Return what a failed call means: a cancellation stays one, a refused first call fails the thread, all else stops the run."""
-        if is_cancelled_exception(error):
-            return error
+        """Return what a failed call means: a refused first call fails the thread, all else stops the run."""
         if kind_of(error) == "InvalidRequest" and self._calls.capabilities is None:
             return ApplicationError(getattr(error.cause, "message", ""), type="InvalidRequest", non_retryable=True)
         return DraftFailed(describe_error(error))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError
 
 from activities.grade import GradeCall, GraderTurn
 from activities.providers.base import Step
@@ -79,7 +79,7 @@ class GradingPass:
         due = [criterion for criterion in self._rubric.checked if criterion.id not in self._state.checks]
         await _finish_all(self._check(criterion) for criterion in due)
         if any(criterion.id not in self._state.checks for criterion in due):
-            if self._calls.stopping:
+            if self._thread.stopping is not None:
                 raise Interrupted
             raise WaitingForPerson
 
@@ -203,8 +203,6 @@ class GradingPass:
         try:
             return await self._calls.make_paid("grade", call, conversation, self._spend, _summary(step, group), GraderTurn)
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
             raise GraderFailed(describe_error(error)) from None
 
     def _judge(self, group: CallGroup, sample: int) -> GraderSpec | None:

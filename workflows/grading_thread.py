@@ -6,20 +6,21 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import ApplicationError
 
 from activities.state_cache import GradingSettings
 from gradeloop.contract import thread as contracts
 from gradeloop.contract.base import Page, page_of
-from gradeloop.contract.evaluation import Evaluation, Event
+from gradeloop.contract.evaluation import Evaluation, Event, InterruptReason
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import ApproveRequest, DenyRequest, GivenPrompt, GradingThread, RunResult, ThreadState, parse_request
 from gradeloop.errors import InvalidRequest
 from workflows import thread_rules
-from workflows.activity_calls import ActivityCalls, Interrupted, OverBudget, WaitingForPerson, refuse_when_cancelled
+from workflows.activity_calls import ActivityCalls, Interrupted, WaitingForPerson
 from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
 from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
-from workflows.thread_state import Thread, TurnOutcome, dropped_result, page_of_log, portable, result_of, waiting_for
+from workflows.stop_rule import PATCH, forget_stop, is_cancelled, must_end_turn, turns_dropped_by_stop
+from workflows.thread_state import Invocation, Thread, TurnOutcome, dropped_result, page_of_log, portable, result_of, waiting_for
 from workflows.visibility import ThreadVisibility, given_prompt
 
 FIRST_TURN_SECONDS = 10.0
@@ -55,31 +56,33 @@ class GradingThreadWorkflow(GradingThread):
         """See `gradeloop.contract.thread.GradingThread.run`."""
         self._guard = asyncio.create_task(RunAheadGuard().guard())
         thread = self._require_thread()
-        if thread.status == "running":
-            await self._serve_turn(thread)
-        while True:
-            await self._serve_turns(thread)
-            await workflow.wait_condition(workflow.all_handlers_finished)
-            if self._rolling:
-                workflow.continue_as_new(self._rolled())
-            if not thread.queue and thread.supplied is None:
-                break
+        await self._calls.serve(self._serve(thread))
+        if is_cancelled(thread):
+            raise asyncio.CancelledError
+        if self._rolling:
+            workflow.continue_as_new(self._rolled())
         if not thread.outcomes:
             raise ApplicationError(NOTHING_TO_DO, type="InvalidRequest", non_retryable=True)
         return result_of(thread, thread.outcomes[-1])
 
+    async def _serve(self, thread: Thread) -> None:
+        """Serve turns until the thread ends, is cancelled, or goes on in a new run of the workflow, and all callers have their answers."""
+        while not is_cancelled(thread):
+            await self._serve_turns(thread)
+            await workflow.wait_condition(lambda: workflow.all_handlers_finished() or is_cancelled(thread))
+            busy = thread.status == "running" or thread.queue or thread.supplied is not None
+            if not is_cancelled(thread) and (self._rolling or not busy):
+                return
+        if self._end_cancelled(thread):
+            await workflow.wait_condition(workflow.all_handlers_finished)
+
     async def _serve_turns(self, thread: Thread) -> None:
         """Serve turns until there is nothing left to do and nothing left to wait for."""
-        while not self._rolling:
-            refuse_when_cancelled()
-            if thread_rules.may_begin(thread):
-                thread_rules.begin_turn(thread, thread.queue.pop(0))
+        while not self._rolling and not is_cancelled(thread):
+            if thread.status == "running":
                 await self._serve_turn(thread)
-            elif thread.supplied is not None:
-                if thread.status == "waiting" and thread.drafting is not None:
-                    thread_rules.take_supplied(thread)
-                elif thread_rules.judge_anew(thread):
-                    await self._serve_turn(thread)
+            elif thread_rules.is_due(thread):
+                thread_rules.proceed(thread)
             elif workflow.info().is_continue_as_new_suggested():
                 self._rolling = True
             elif not await self._more_to_do(thread):
@@ -98,8 +101,7 @@ class GradingThreadWorkflow(GradingThread):
             return False
 
         def awaited() -> bool:
-            supplied = thread.supplied is not None and thread.status in {"idle", "waiting"}
-            return supplied or thread.closing or thread_rules.may_begin(thread)
+            return thread.status == "running" or thread_rules.is_due(thread) or thread.closing or is_cancelled(thread)
 
         try:
             await workflow.wait_condition(awaited, timeout=timeout)
@@ -113,45 +115,60 @@ class GradingThreadWorkflow(GradingThread):
         try:
             await self._loop.turn()
         except Interrupted as error:
-            thread.status, thread.error = "interrupted", str(error) or None
-            thread.reason = "budget" if isinstance(error, OverBudget) else "person"
-            thread.record_event("interrupted", reason=thread.reason)
-            if thread.supplied is not None:
-                thread_rules.take_supplied(thread)
-            self._drop_queue()
+            self._interrupted(thread, "person" if must_end_turn(thread) else error.reason, str(error) or None)
         except DraftFailed as error:
-            thread.status, thread.reason, thread.error = "interrupted", "failure", str(error)
-            thread.record_event("run_ended", status="interrupted", reason=thread.reason)
+            thread_rules.interrupt_turn(thread, "failure", str(error))
         except WaitingForPerson:
-            thread.status = "waiting"
-            thread.record_event("waiting")
+            if must_end_turn(thread) and workflow.patched(PATCH):
+                self._interrupted(thread, "person")
+            else:
+                thread.status = "waiting"
+                thread.record_event("waiting")
+                thread_rules.settle_turn(thread)
         except Rolling:
             self._rolling = True
             return
-        except (asyncio.CancelledError, FailureError) as error:
+        except ApplicationError as error:
             await self._fail(thread, error)
             raise
         else:
             thread.status = "idle"
             if thread.run is None or thread.run.status != "superseded":
                 thread.record_event("run_ended", status=thread.run.status if thread.run else None)
-        self._calls.stopping = None
-        thread_rules.settle_turn(thread)
-        self._visibility.publish()
+            thread_rules.settle_turn(thread)
+        forget_stop(thread)
+        if not is_cancelled(thread):
+            self._visibility.publish()
 
-    async def _fail(self, thread: Thread, error: BaseException) -> None:
-        """End a thread that was cancelled, or that the worker refused: its checkpoint says that the turn can be resumed.
+    def _interrupted(self, thread: Thread, reason: InterruptReason, error: str | None = None) -> None:
+        """Interrupt the turn; those that were waiting when somebody asked for it end with it, as all do without a budget."""
+        thread_rules.interrupt_turn(thread, reason, error)
+        if reason == "person":
+            self._drop(turns_dropped_by_stop(thread))
+        elif reason == "budget":
+            self._drop_queue()
 
-        Neither is the case where the worker merely forgets the workflow, which looks like a cancellation from within.
+    def _end_cancelled(self, thread: Thread) -> bool:
+        """End a thread that is cancelled, as its checkpoint has it: a turn in flight is interrupted, one that waits for a person waits on.
+
+        Returns False in a history from before callers of a waiting turn were answered.
         """
-        if workflow.cancellation_reason() is None and not isinstance(error, ApplicationError):
-            return
-        self._failure = error if isinstance(error, ApplicationError) else None
+        if thread.status == "waiting":
+            if not workflow.all_handlers_finished() and not workflow.patched(PATCH):
+                return False
+            thread.record_event("interrupted", reason="person")
+        elif thread.status == "running":
+            thread_rules.interrupt_turn(thread, "person")
+        self._drop_queue()
+        return True
+
+    async def _fail(self, thread: Thread, error: ApplicationError) -> None:
+        """End a thread that the worker refused."""
+        self._failure = error
         thread.status = "interrupted"
         thread_rules.settle_turn(thread)
         self._drop_queue()
         await workflow.wait_condition(workflow.all_handlers_finished)
-        refuse_when_cancelled()
 
     def _rolled(self) -> dict[str, Any]:
         """Return the request that goes on with this thread in a new run of the workflow."""
@@ -170,29 +187,44 @@ class GradingThreadWorkflow(GradingThread):
         Raises:
             ApplicationError: `ThreadRolling`, or the thread's own failure.
         """
+        thread = self._thread
 
         def ended() -> TurnOutcome | None:
-            outcome = thread_rules.outcome_of(self._thread, key)
-            return None if outcome and attached and outcome.status == "waiting" and not self._thread.closing else outcome
+            outcome = thread_rules.outcome_of(thread, key)
+            if outcome is None or not attached or outcome.status != "waiting" or thread.closing:
+                return outcome
+            left = is_cancelled(thread)  # nobody decides in this run of the workflow any more
+            return outcome.model_copy(update={"status": "interrupted", "reason": "person"}) if left else None
 
         self._dropped.discard(key)
         await workflow.wait_condition(lambda: ended() is not None or key in self._dropped or self._rolling)
         if self._failure is not None:
             raise ApplicationError(self._failure.message, type=self._failure.type, non_retryable=True)
         if outcome := ended():
-            return result_of(self._thread, outcome)
+            return result_of(thread, outcome)
         if key in self._dropped:
-            return dropped_result(self._thread)
+            return dropped_result(thread)
         raise ApplicationError(thread_rules.ROLLING, type="ThreadRolling")
 
+    def _drop(self, turns: list[Invocation]) -> None:
+        """End queued turns as interrupted ones of which nothing was recorded."""
+        self._dropped.update(key for turn in turns for key in turn.keys)
+
     def _drop_queue(self) -> None:
-        """End the queued turns as interrupted ones of which nothing was recorded."""
-        self._dropped.update(key for turn in self._thread.queue for key in turn.keys)
-        self._thread.queue.clear()
+        queued, self._thread.queue = self._thread.queue, []
+        self._drop(queued)
+
+    def _catch_up(self) -> None:
+        """Begin what the messages before this one in the same task ask for, so that it counts as if it had come alone."""
+        thread = self._require_thread()
+        while not self._rolling and not is_cancelled(thread) and thread_rules.is_due(thread) and workflow.patched(PATCH):
+            thread_rules.proceed(thread)
 
     @workflow.update
     async def invoke(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.invoke`."""
+        if self._thread.supplied is not None:
+            self._catch_up()
         turn = thread_rules.parse_turn(self._thread, request, self._update_id())
         attached = thread_rules.attaches(self._thread, turn.keys[0])
         thread_rules.enqueue(self._thread, turn)
@@ -206,7 +238,7 @@ class GradingThreadWorkflow(GradingThread):
     async def resume(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.resume`."""
         turn = thread_rules.parse_resumption(request, self._update_id())
-        thread_rules.enqueue(self._thread, turn)
+        thread_rules.resume(self._thread, turn)
         return await self._settled(turn.keys[0])
 
     @resume.validator
@@ -248,6 +280,7 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.update
     async def override(self, request: RawValue = NO_VALUE) -> Evaluation:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.override`."""
+        self._catch_up()
         index = thread_rules.override(self._thread, request)
         if thread_rules.end_overridden_run(self._thread, index):
             self._calls.stop("rubric")
@@ -260,10 +293,13 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.signal
     async def interrupt(self) -> None:
         """See `gradeloop.contract.thread.GradingThread.interrupt`."""
-        if self._refusal is None and self._thread.status == "running":
+        if self._refusal is not None:
+            return
+        self._catch_up()
+        if self._thread.status == "running":
             self._calls.stop("person")
-        elif self._refusal is None and self._thread.status == "waiting":
-            thread_rules.stop_waiting(self._thread)
+        elif self._thread.status == "waiting":
+            thread_rules.interrupt_turn(self._thread, "person")
             self._drop_queue()
 
     @workflow.signal
@@ -275,7 +311,10 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.signal
     async def supply_rubric(self, rubric: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, so that a malformed one is recorded
         """See `gradeloop.contract.thread.GradingThread.supply_rubric`."""
-        if self._refusal is None and thread_rules.supply_rubric(self._thread, rubric):
+        if self._refusal is not None:
+            return
+        self._catch_up()
+        if thread_rules.supply_rubric(self._thread, rubric):
             self._calls.stop("rubric")
 
     @workflow.query

@@ -6,7 +6,7 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from activities.judge import JudgeCall, JudgeTurn
 from activities.providers.base import Step
@@ -35,7 +35,16 @@ from gradeloop.judges.contract import (
 )
 from gradeloop.judges.prompt import is_cut, reflection_message, repair_message
 from gradeloop.text import shortened
-from workflows.activity_calls import ADMIT, TAIL_BYTES, WARMED_CHARACTERS, ActivityCalls, WaitingForPerson, describe_error
+from workflows.activity_calls import (
+    ADMIT,
+    TAIL_BYTES,
+    WARMED_CHARACTERS,
+    ActivityCalls,
+    Interrupted,
+    Outage,
+    WaitingForPerson,
+    describe_error,
+)
 from workflows.grading_pass import GradingPass
 from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
 from workflows.thread_state import Conversation, GradingRun, PassState, Thread, draw_nonce, page_of_log
@@ -90,12 +99,22 @@ class JudgingWorkflow(Judging):
         self._guard = asyncio.create_task(RunAheadGuard().guard())
         if self._refusal is not None:
             raise ApplicationError(str(self._refusal), type=type(self._refusal).__name__, non_retryable=True)
-        await self._refuse_large()
+        return await self._calls.serve(self._judge())
+
+    async def _judge(self) -> JudgeResult:
         try:
+            await self._refuse_large()
             return await (self._by_schema(self._rollouts) if self._rollouts else self._by_criteria())
+        except Outage as error:
+            raise self._unavailable(str(error)) from None
+        except Interrupted:  # the workflow is cancelled, which alone stops a judgement
+            raise asyncio.CancelledError from None
         except NoJudgeAvailable as error:
-            spent = self._thread.usage.model_dump(mode="json")
-            raise ApplicationError(str(error), {"usage": spent}, type=UNAVAILABLE, non_retryable=True) from None
+            raise self._unavailable(str(error)) from None
+
+    def _unavailable(self, why: str) -> ApplicationError:
+        spent = self._thread.usage.model_dump(mode="json")
+        return ApplicationError(why, {"usage": spent}, type=UNAVAILABLE, non_retryable=True)
 
     async def _refuse_large(self) -> None:
         """Refuse a run that came in one payload and fits into no other, unless the worker stores large payloads outside of Temporal."""
@@ -105,8 +124,6 @@ class JudgingWorkflow(Judging):
         try:
             capabilities = await self._calls.ask_capabilities()
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
             raise ApplicationError(describe_error(error), type=UNAVAILABLE, non_retryable=True) from None
         try:
             refuse_large(run, stored=capabilities.external_storage)
@@ -271,8 +288,6 @@ class Rollouts:
         try:
             return await self._calls.make("default_judge", self.judge.rubric_id, ADMIT, summary="who judges", result=ModelSpec)
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
             raise NoJudgeAvailable(describe_error(error)) from None
 
     async def _round(self, number: int, logs: list[Log]) -> list[Rollout]:
@@ -290,9 +305,9 @@ class Rollouts:
             repairs = conversation.repairs
             try:
                 turn = await self._call_judge(number, at, key, conversation)
+            except Outage as error:
+                return Rollout(index=at, unavailable=str(error), repairs=repairs)
             except ActivityError as error:
-                if is_cancelled_exception(error):
-                    raise
                 return Rollout(index=at, unavailable=describe_error(error), repairs=repairs)
             conversation.steps += 1
             log.append(turn.message)

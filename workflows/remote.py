@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter, ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, ChildWorkflowError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ChildWorkflowError
 from temporalio.workflow import ChildWorkflowCancellationType
 
 from activities.tool_call import ToolRequest
@@ -18,6 +18,7 @@ from gradeloop.grading.scoring import CallGroup
 from gradeloop.grading.verdicts import parse_remote_verdict
 from workflows.activity_calls import FIND_WORKER, REMOTE_CALL, REMOTE_SECONDS, ActivityCalls, GraderFailed, Interrupted, describe_error
 from workflows.raw_arguments import UnreadableResult, decode_result
+from workflows.stop_rule import Arrived, CallEnd, Failed, NotDone
 from workflows.thread_state import Thread
 from workflows.tool_calls import ToolCalls
 
@@ -49,20 +50,19 @@ async def remote_draft(thread: Thread, calls: ActivityCalls) -> list[Message]:
             options = REMOTE_CALL | {"task_queue": generator.task_queue}
             raw = await calls.make(generator.activity, argument, options, summary=f"generate #{iteration + 1}", result=RawValue)
         else:
-            raw = await _run_child(name, argument, generator.task_queue or "", f"{thread.thread_id}/{thread.seq}", calls)
+            raw = await _run_child(thread, name, argument, calls)
         value = decode_result(raw)
     except UnreadableResult as error:
         raise RemoteGeneratorFailed(f"the generator {name!r} on {generator.task_queue!r}: {error}") from None
     except (ActivityError, ChildWorkflowError) as error:
-        if is_cancelled_exception(error):
-            raise
         raise RemoteGeneratorFailed(f"the generator {name!r} on {generator.task_queue!r}: {describe_error(error)}") from None
     return _parse_draft(value, name)
 
 
-async def _run_child(name: str, argument: dict[str, Any], task_queue: str, workflow_id: str, calls: ActivityCalls) -> RawValue:
+async def _run_child(thread: Thread, name: str, argument: dict[str, Any], calls: ActivityCalls) -> RawValue:
+    task_queue, workflow_id = thread.generator.task_queue or "", f"{thread.thread_id}/{thread.seq}"
     await calls.make("find_worker", task_queue, FIND_WORKER, summary=f"find {task_queue}", result=type(None))
-    if calls.stopping:
+    if thread.stopping is not None:
         raise Interrupted
     handle = await workflow.start_child_workflow(
         name,
@@ -73,8 +73,14 @@ async def _run_child(name: str, argument: dict[str, Any], task_queue: str, workf
         execution_timeout=REMOTE_SECONDS,
         cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
     )
-    returned: RawValue = await calls.wait_for_child(handle)
-    return returned
+    end: CallEnd[RawValue] = await calls.settle(handle)
+    match end:
+        case Arrived(returned):
+            return returned
+        case NotDone():
+            raise Interrupted
+        case Failed(error):
+            raise error
 
 
 def _parse_draft(value: object, name: str) -> list[Message]:
@@ -124,8 +130,6 @@ async def remote_verdict(
     except UnreadableResult as error:
         raise GraderFailed(f"malformed_verdict: the grader {grader.id!r}: {error}") from None
     except ActivityError as error:
-        if is_cancelled_exception(error):
-            raise
         raise GraderFailed(f"the grader {grader.id!r}: {describe_error(error)}") from None
     verdict = parse_remote_verdict(value, group)
     if not isinstance(verdict, Verdict):

@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from gradeloop.contract.evaluation import Decision, Evaluation, Judgement, Override, RunStatus, build_evidence
+from gradeloop.contract.evaluation import Decision, Evaluation, InterruptReason, Judgement, Override, RunStatus, build_evidence
 from gradeloop.contract.messages import Log, unanswered
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
@@ -31,10 +31,14 @@ from gradeloop.grading.scoring import apply_override, best_evaluation, result_of
 from gradeloop.grading.templates import fill
 from gradeloop.text import shortened
 from workflows.raw_arguments import decode, parse_rubric
+from workflows.stop_rule import PATCH, draft_is_due, must_end_turn
 from workflows.thread_state import OUTCOMES_KEPT, GradingRun, Invocation, PassState, Thread, TurnOutcome, draw_nonce
 
 START_KEY = "start"
 """The key of the turn that a thread is started with."""
+
+RESUMED = "resume/"
+"""The beginning of the keys of those who had a turn resumed."""
 
 ROLLING = "the thread goes on in a new run of its workflow; send the update again with another update id"
 
@@ -85,7 +89,10 @@ def _restored(request: ThreadRequest, checkpoint: dict[str, Any]) -> Thread:
     if thread.status == "running":
         thread.status = "interrupted"
         settle_turn(thread)
+    elif thread.status == "waiting":
+        thread.record_event("waiting")
     thread.thread_id, thread.closing = workflow.info().workflow_id, False
+    thread.stopping, thread.dropping = None, 0
     thread.queue.clear()
     thread.generator, thread.grader = request.generator, request.grader or thread.grader
     thread.max_iterations, thread.idle_timeout = request.max_iterations, request.idle_timeout
@@ -118,7 +125,7 @@ def parse_turn(thread: Thread, raw: RawValue, update_id: str) -> Invocation:
 def parse_resumption(raw: RawValue, update_id: str) -> Invocation:
     """Return the turn that goes on with the interrupted one."""
     budget = parse_update(ResumeRequest, decode(raw, "the resumption")).budget
-    return Invocation(keys=[f"resume/{update_id}"], payload=payload_sha256({}), resumes=True, budget=budget)
+    return Invocation(keys=[f"{RESUMED}{update_id}"], payload=payload_sha256({}), resumes=True, budget=budget)
 
 
 def refuse_turn(thread: Thread, raw: RawValue, update_id: str, *, rolling: bool) -> None:
@@ -163,7 +170,7 @@ def refuse_resumption(thread: Thread, raw: RawValue, update_id: str) -> None:
         turn = parse_resumption(raw, update_id)
         if _unfinished(thread, turn.keys[0]) or _outcome(thread, turn.keys[0]):
             return
-        if thread.status != "interrupted" or thread.queue:
+        if not _can_resume(thread):
             raise ApplicationError("nothing is interrupted in this thread", type="NothingToResume", non_retryable=True)
         _refuse_used_up(thread, turn.budget)
     except InvalidRequest as error:
@@ -177,14 +184,46 @@ def _refuse_used_up(thread: Thread, budget: Budget | None) -> None:
         raise InvalidRequest(f"budget: {overrun}; give a larger one")
 
 
+def _can_resume(thread: Thread) -> bool:
+    """True where a run is interrupted, is about to be, or goes on since another caller had it resumed."""
+    if _resuming(thread) is not None or must_end_turn(thread):
+        return True
+    return thread.status == "interrupted" and not thread.queue
+
+
+def _resuming(thread: Thread) -> Invocation | None:
+    """Return the turn that goes on with the interrupted run already, whose end another `resume` waits for too."""
+    waiting = thread.queue[thread.dropping :]
+    if waiting and (thread.status == "interrupted" or must_end_turn(thread)):
+        first = waiting[0]
+        same = first.rubric is None or same_rubric(first.rubric, thread.rubric)
+        return first if first.resumes or (same and not first.messages) else None
+    active = thread.active if thread.status == "running" and not must_end_turn(thread) else None
+    return active if active and any(key.startswith(RESUMED) for key in active.keys) else None
+
+
+def resume(thread: Thread, turn: Invocation) -> None:
+    """Queue a turn that goes on with the interrupted run, or attach to the one that does so already."""
+    if _unfinished(thread, turn.keys[0]) or _outcome(thread, turn.keys[0]):
+        return
+    if (other := _resuming(thread)) is None:
+        thread.queue.append(turn)
+        return
+    other.join(turn)
+    other.budget = turn.budget or other.budget
+    thread.budget = turn.budget or thread.budget
+
+
 def enqueue(thread: Thread, turn: Invocation) -> None:
     """Queue a turn, or attach to the one of its key; an interrupted one goes on."""
     key = turn.keys[0]
-    if _unfinished(thread, key) or attaches(thread, key):
+    unfinished = _unfinished(thread, key)
+    stops = unfinished is not None and unfinished is thread.active and must_end_turn(thread)
+    if (unfinished and not (stops and workflow.patched(PATCH))) or attaches(thread, key):
         return
-    if _outcome(thread, key) is None:
+    if not stops and _outcome(thread, key) is None:
         thread.queue.append(turn)
-    elif thread.status == "interrupted" and thread.active is not None and key in thread.active.keys:
+    elif stops or (thread.status == "interrupted" and thread.active is not None and key in thread.active.keys):
         thread.queue.append(Invocation(keys=[key], payload=turn.payload, resumes=True, budget=turn.budget))
 
 
@@ -212,6 +251,25 @@ def may_begin(thread: Thread) -> bool:
     return bool(thread.queue) and (thread.status != "waiting" or thread.queue[0].resumes)
 
 
+def is_due(thread: Thread) -> bool:
+    """True where a turn can begin, or a rubric that came is not in force yet, and nothing runs."""
+    return thread.status != "running" and (may_begin(thread) or thread.supplied is not None)
+
+
+def proceed(thread: Thread) -> None:
+    """Begin what is due: the next turn, or what a rubric asks for that came while nothing was running."""
+    if may_begin(thread):
+        begin_turn(thread, thread.queue.pop(0))
+    elif thread.status == "waiting":
+        take_supplied(thread)
+        if thread.drafting is None:
+            _go_on(thread)
+    elif thread.status == "interrupted" and workflow.patched(PATCH):
+        take_supplied(thread)
+    else:
+        judge_anew(thread)
+
+
 def begin_turn(thread: Thread, turn: Invocation) -> None:
     """Take a turn in: go on with the interrupted run, or append its messages and open a run where a rubric is in force."""
     same = turn.rubric is None or same_rubric(turn.rubric, thread.rubric)
@@ -219,6 +277,14 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
     thread.vars = turn.vars if turn.vars is not None else thread.vars
     thread.template = (turn.template or thread.template) if thread.vars is not None else None
     if thread.status in {"interrupted", "waiting"} and (turn.resumes or (same and not turn.messages)):
+        _go_on(thread, turn)
+        return
+    if turn.resumes and thread.active is not None and workflow.patched(PATCH):  # what it was to resume has ended meanwhile
+        thread.active.join(turn)
+        settle_turn(thread)
+        return
+    if thread.status == "interrupted" and not turn.messages and draft_is_due(thread) and workflow.patched(PATCH):
+        _take_over(thread, turn.rubric, turn.max_iterations)
         _go_on(thread, turn)
         return
     interrupted = thread.status == "interrupted" and same
@@ -239,12 +305,12 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
         _grade_again(thread)
 
 
-def _go_on(thread: Thread, turn: Invocation) -> None:
-    active = thread.active
-    if active is None:
+def _go_on(thread: Thread, turn: Invocation | None = None) -> None:
+    """Have the turn go on that was interrupted or waited; the callers of `turn` wait for it too."""
+    if thread.active is None:
         thread.active = turn
-    else:
-        active.join(turn)
+    elif turn is not None:
+        thread.active.join(turn)
     thread.status, thread.error = "running", None
     thread.record_event("resumed")
 
@@ -305,29 +371,30 @@ def supply_rubric(thread: Thread, raw: RawValue) -> bool:
 def take_supplied(thread: Thread) -> None:
     """Put the supplied rubric in force: a new run, which judges the draft at hand, or the one that is being drafted."""
     supplied, thread.supplied = thread.supplied, None
+    _take_over(thread, supplied)
+
+
+def _take_over(thread: Thread, rubric: Rubric | None, max_iterations: int | None = None) -> None:
+    """Put a rubric in force in the middle of a turn: by the draft rule, a draft that is due is the new run's first."""
     if thread.run and thread.run.status not in ("running", "superseded"):
         thread.record_event("run_ended", status=thread.run.status)
     supersede(thread)
-    thread.replace_rubric(supplied)
-    ended, drafting = thread.run, thread.drafting is not None
-    open_run(thread, ended.max_iterations if ended else None)
+    thread.replace_rubric(rubric)
+    ended, due = thread.run, thread.drafting is not None or (draft_is_due(thread) and workflow.patched(PATCH))
+    open_run(thread, max_iterations or (ended.max_iterations if ended else None))
     if thread.run is None:
         thread.run = ended
-    elif not drafting:
+    elif not due:
         _grade_again(thread)
 
 
-def judge_anew(thread: Thread) -> bool:
-    """Begin to judge the last draft by the rubric that came while the thread was idle; False where there is no draft yet."""
+def judge_anew(thread: Thread) -> None:
+    """Begin to judge the last draft by the rubric that came while the thread was idle; without a draft it waits for the first one."""
     rubric, thread.supplied = thread.supplied, None
     if thread.last_draft() is None:
         thread.replace_rubric(rubric)
-        return False
-    turn = Invocation(keys=[f"rubric/{thread.seq}"], payload="", rubric=rubric)
-    if thread.status == "waiting" and thread.active is not None:
-        turn.join(thread.active)
-    begin_turn(thread, turn)
-    return True
+    else:
+        begin_turn(thread, Invocation(keys=[f"rubric/{thread.seq}"], payload="", rubric=rubric))
 
 
 def same_rubric(one: Rubric | None, other: Rubric | None) -> bool:
@@ -399,11 +466,17 @@ def refuse_decision(thread: Thread, raw: RawValue) -> None:
     """Raise where no such criterion waits; nothing of the decision is recorded then."""
     request, run = _parse_person(DecideRequest, raw, "the decision"), thread.run
     place = (request.grading_run_id, request.iteration)
-    if run is None or thread.status != "waiting" or place != (run.grading_run_id, run.iteration):
+    if run is None or not _waits(thread) or place != (run.grading_run_id, run.iteration):
         raise _stale("that run does not wait for a person, or not at that iteration; ask the query `state` what waits")
     waiting = [criterion.id for criterion in thread.waiting_criteria]
     if request.criterion not in waiting:
         raise _stale(f"the criterion {request.criterion!r} does not wait; those that do are: {', '.join(waiting)}")
+
+
+def _waits(thread: Thread, call: str | None = None) -> bool:
+    """True where a person is waited for: not for what a rubric asked that is about to be replaced, unless it is a call of the generator."""
+    asked = thread.pending.get(call or "")
+    return thread.status == "waiting" and (thread.supplied is None or (asked is not None and asked.role == "generator"))
 
 
 def decide(thread: Thread, raw: RawValue) -> None:
@@ -421,8 +494,8 @@ def decide(thread: Thread, raw: RawValue) -> None:
 def refuse_approval(thread: Thread, model: type[CallRequest], raw: RawValue) -> None:
     """Raise where no such tool call waits; nothing of the approval or denial is recorded then."""
     request, waiting = _parse_person(model, raw, "the word on a call"), thread.pending
-    if thread.status != "waiting" or request.call not in waiting:
-        others = f"those that do are: {', '.join(waiting)}" if thread.status == "waiting" and waiting else "none does"
+    if not _waits(thread, request.call) or request.call not in waiting:
+        others = f"those that do are: {', '.join(waiting)}" if _waits(thread) and waiting else "none does"
         raise _stale(f"the call {request.call!r} does not wait for a person; {others}")
 
 
@@ -510,8 +583,13 @@ def _stale(why: str) -> ApplicationError:
     return ApplicationError(why, type="StaleDecision", non_retryable=True)
 
 
-def stop_waiting(thread: Thread) -> None:
-    """Interrupt a run that waits for a person."""
-    thread.status, thread.reason = "interrupted", "person"
-    thread.record_event("interrupted", reason="person")
+def interrupt_turn(thread: Thread, reason: InterruptReason, error: str | None = None) -> None:
+    """Interrupt the turn in flight, or the one that waits for a person; a rubric that came before is in force when it goes on."""
+    thread.status, thread.reason, thread.error = "interrupted", reason, error
+    if reason == "failure":
+        thread.record_event("run_ended", status="interrupted", reason=reason)
+    else:
+        thread.record_event("interrupted", reason=reason)
+    if thread.supplied is not None and (reason != "failure" or workflow.patched(PATCH)):
+        take_supplied(thread)
     settle_turn(thread)

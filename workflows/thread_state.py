@@ -30,6 +30,9 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import RESULT_MESSAGES_BYTES, STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority, RunResult
 from gradeloop.grading.verdicts import GraderConversation
 
+StopReason = Literal["rubric", "person", "cancel"]
+"""Why calls in flight are to stop: another rubric takes over, somebody interrupts the turn, or the workflow is cancelled."""
+
 NONCE_BITS = 128
 """The length of the code that marks the fence around what is judged, which must not be guessed by a text inside of it."""
 
@@ -250,6 +253,10 @@ class Thread(State):
     outcomes: Annotated[list[TurnOutcome], FirstMistakes()] = Field(default_factory=list)
     supplied: Rubric | None = None
     """A rubric that came while a turn was in flight and is not in force yet."""
+    stopping: StopReason | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Who asked the turn in flight to stop; None once it has stopped."""
+    dropping: int = Field(default=0, exclude_if=lambda value: not value)
+    """How many turns were waiting when somebody interrupted the one in flight; they end with it."""
     closing: bool = False
     external_storage: bool = False
     """Whether the worker stores large payloads outside of Temporal, by the first call's result."""

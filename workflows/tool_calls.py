@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from temporalio import exceptions
 from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.workflow import ActivityConfig
 
 from activities.capabilities import ToolFacts
@@ -60,7 +60,7 @@ class ToolCalls:
             if isinstance(ended, BaseException):
                 raise ended
         if any(str(at) not in exchange.results for at, _ in enumerate(wanted)):
-            if self._calls.stopping:
+            if self._thread.stopping is not None:
                 raise Interrupted
             raise WaitingForPerson
         messages = [exchange.results[str(at)].message(call.name) for at, call in enumerate(wanted)]
@@ -111,8 +111,6 @@ class ToolCalls:
         try:
             return await self._calls.make(READ_TRANSCRIPT, request, TOOL_CALL, summary=f"evidence record {record}", result=Evidence)
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
             return build_evidence(call.id, describe_error(error), failed=True)
 
     async def permitted(self, tool: str, request: ToolRequest, ledger: ToolCallRecord) -> Evidence | None:
@@ -146,7 +144,7 @@ class ToolCalls:
         single = self._runs_once(tool)
         if single and request.operation_id in ledger.begun:
             raise ToolFailed(describe_uncertain_call(tool, request.operation_id))
-        if self._calls.stopping:
+        if self._thread.stopping is not None:
             raise Interrupted
         if single:
             ledger.begun = (*ledger.begun, request.operation_id)
@@ -155,8 +153,6 @@ class ToolCalls:
         try:
             return await (self._call_remote(remote, request) if remote else self.call_own(tool, request, approved=approved))
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
             unsure = single and _may_have_run(error, own=remote is None)
             raise ToolFailed(describe_uncertain_call(tool, request.operation_id) if unsure else describe_error(error)) from None
 

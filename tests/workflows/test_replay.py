@@ -166,6 +166,26 @@ async def graded_again(served: Served, thread: Thread) -> None:
     await thread.signal("close")
 
 
+async def dismissed(served: Served, thread: Thread) -> None:
+    """Cancel while the first draft is written and another turn waits."""
+    await served.models.gate("generator", 0).reached.wait()
+    another = {"messages": [{"role": "user", "content": "Now one about autumn."}]}
+    queued = asyncio.create_task(thread.execute_update("invoke", another, result_type=RunResult))
+    while (await thread.query("state"))["queued"] == 0:
+        await asyncio.sleep(0.02)
+    await thread.cancel()
+    assert (await queued).status == "interrupted"
+
+
+async def supplied_while_idle(served: Served, thread: Thread) -> None:
+    """Have the last draft judged by another rubric, and close."""
+    await until(thread, "idle")
+    await thread.signal("supply_rubric", "- it greets")
+    while (await page(thread, "evaluations"))["total"] < 2:
+        await asyncio.sleep(0.02)
+    await thread.signal("close")
+
+
 @dataclass(frozen=True)
 class Story:
     """A thread that is recorded."""
@@ -180,6 +200,9 @@ def with_tools(argument: dict[str, Any], *tools: str) -> dict[str, Any]:
     """Return the request with the same tools for both models."""
     return argument | {role: argument[role] | {"tools": list(tools)} for role in ("generator", "grader")}
 
+
+CANCELLED = "cancelled"
+"""The ending of a story whose workflow is cancelled."""
 
 CONTINUED = "continued_as_new"
 """The ending of a story that only a server tells which suggests a new run after few events."""
@@ -299,6 +322,10 @@ STORIES = {
     # Recorded before the worker was asked about its tools first.
     "resumed_in_the_checks_before": Story(left_in_the_checks(), (grade(0, row("c2")),), "satisfied", resumed),
     "resumed_in_the_checks": Story(left_in_the_checks(), (grade(0, row("c2")),), "satisfied", resumed),
+    "dismissed": Story(request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH)), CANCELLED, dismissed),
+    "supplied_while_idle": Story(
+        request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH), grade(0, row("c1")) | {"run": 1}), "satisfied", supplied_while_idle
+    ),
     "checker_error": Story(request({"criteria": [{"description": "t", "check": "broken_suite"}]}), (draft(),), "grader_error"),
 }
 
@@ -338,6 +365,8 @@ def ending(history: WorkflowHistory) -> str | None:
         return last.workflow_execution_failed_event_attributes.failure.application_failure_info.type
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
         return CONTINUED
+    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
+        return CANCELLED
     result = json.loads(last.workflow_execution_completed_event_attributes.result.payloads[0].data)
     return RunResult.model_validate(result).status
 

@@ -19,7 +19,7 @@ EvaluationResult = Literal[VerdictResult, "grader_error"]
 RunStatus = Literal["running", "waiting", "interrupted", "satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"]
 
 
-InterruptReason = Literal["person", "budget", "failure"]
+InterruptReason = Literal["person", "budget", "failure", "outage"]
 """Why a run was interrupted: a person stopped it, the budget is used up, or the generator failed."""
 
 

@@ -1,0 +1,107 @@
+"""The two rules of a thread that hold whatever comes at once: how calls end once it is asked to stop, and whose rubric a draft is for."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ChildWorkflowError, is_cancelled_exception
+
+from workflows.thread_state import Invocation, StopReason, Thread
+
+PATCH = "stop-rule"
+"""The change since which both rules hold; a history from before it replays as it was decided then."""
+
+_WEIGHT: dict[StopReason, int] = {"rubric": 1, "person": 2, "cancel": 3}
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Arrived(Generic[Result]):
+    """A call's result, which is recorded and counted, also where the thread is stopping."""
+
+    result: Result
+
+
+@dataclass(frozen=True)
+class NotDone:
+    """A call that was in flight when the thread was asked to stop, and has no result: it is made again when the run goes on."""
+
+    error: ActivityError | ChildWorkflowError | None
+    """How it ended, whatever that was; what it cost is counted."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A call that nobody asked to stop, and that failed for good."""
+
+    error: ActivityError | ChildWorkflowError
+
+
+CallEnd = Arrived[Result] | NotDone | Failed
+
+
+def end_without_result(thread: Thread, error: ActivityError | ChildWorkflowError) -> NotDone | Failed:
+    """Return how a call ended that has no result: a thread that is stopping learns nothing from it but what it cost."""
+    if thread.stopping is not None and (is_cancelled_exception(error) or workflow.patched(PATCH)):
+        return NotDone(error)
+    return Failed(error)
+
+
+def raise_when_cancelled(error: ActivityError | ChildWorkflowError) -> None:
+    """Raise where a call of a workflow without a thread is not done, since it or its workflow was cancelled, whatever it ended with.
+
+    Raises:
+        CancelledError: The workflow is being cancelled.
+        ActivityError: The call was.
+        ChildWorkflowError: The child was.
+    """
+    if is_cancelled_exception(error):
+        raise error
+    if workflow.cancellation_reason() is not None and workflow.patched(PATCH):
+        raise asyncio.CancelledError from None
+
+
+def ask_to_stop(thread: Thread, reason: StopReason) -> None:
+    """Have the turn in flight stop; of several reasons the weightiest counts, and turns that wait now are not served."""
+    if thread.stopping is None or _WEIGHT[reason] > _WEIGHT[thread.stopping]:
+        thread.stopping = reason
+    if reason == "person":
+        thread.dropping = len(thread.queue)
+
+
+def is_cancelled(thread: Thread) -> bool:
+    """Return whether the workflow is cancelled."""
+    return thread.stopping == "cancel"
+
+
+def must_end_turn(thread: Thread) -> bool:
+    """Return whether the turn in flight is to end, rather than to go on under another rubric."""
+    return thread.stopping in {"person", "cancel"}
+
+
+def turns_dropped_by_stop(thread: Thread) -> list[Invocation]:
+    """Take the turns out of the queue that had been waiting when the stop was asked for, and return them; later ones are served."""
+    dropping = thread.dropping
+    if len(thread.queue) > dropping and not workflow.patched(PATCH):
+        dropping = len(thread.queue)
+    dropped, thread.queue = thread.queue[:dropping], thread.queue[dropping:]
+    return dropped
+
+
+def forget_stop(thread: Thread) -> None:
+    """End a stop whose turn has ended, by it or before it; a cancellation stays."""
+    thread.stopping = "cancel" if thread.stopping == "cancel" else None
+    thread.dropping = 0
+
+
+def forget_rubric_stop(thread: Thread) -> None:
+    """End a stop that another rubric asked for: it is in force now, or was withdrawn."""
+    if thread.stopping == "rubric":
+        thread.stopping = None
+
+
+def draft_is_due(thread: Thread) -> bool:
+    """Return whether a draft is to come: one is being written, or the user's current message has no answer yet."""
+    return thread.drafting is not None or thread.last_draft(thread.request) is None
