@@ -129,7 +129,8 @@ class Model:
         self.unknowable = False
         """Whether the worker would not say so."""
         self.closing = False
-        self.closed: Literal["completed", "cancelled"] | None = None
+        self.closed: Literal["completed", "cancelled", "failed"] | None = None
+        """How the workflow ended; one that was never given anything to do fails."""
         self.long = False
         """Whether the history is so long that the thread goes on in a new run of its workflow when it can."""
         self.rolled = False
@@ -385,8 +386,8 @@ class Model:
         if self.status == "running":
             self._stop("cancel")
             return
-        if self.status == "waiting":
-            self._interrupted()
+        if self.status == "waiting":  # and so it does when it is started again
+            self._answer_waiters(lambda waiter: waiter.turn is self.turn, self._outcome("interrupted", "person"))
         self._drop(list(self.queue))
         self.closed = "cancelled"
 
@@ -471,14 +472,19 @@ class Model:
         if turn is None:
             return
         status = self.status if self.status in ("interrupted", "waiting") else run.status if run else None
-        judged = [judged for judged in self.evaluations if run and judged.run == run.number]
-        best = self._best(judged) if self.rubric != "cleared" else None
-        drafts = [line.text for line in self.log[turn.start :] if line.role == "assistant" and line.text.startswith("draft")]
-        output = draft_text(best.draft) if best else drafts[-1] if drafts else None
-        outcome = Outcome(status, run.number if run else None, len(judged), output, self.reason)
+        outcome = self._outcome(status, self.reason)
         for key in turn.keys:
             self._outcomes[key] = outcome
         self._answer_waiters(lambda waiter: waiter.turn is turn and (not waiter.patient or status != "waiting"), outcome)
+
+    def _outcome(self, status: str | None, reason: str | None) -> Outcome:
+        """Return what the turn has come to; its output is the best draft, or the last one where none was judged."""
+        run, start = self.run, self.turn.start if self.turn else 0
+        judged = [judged for judged in self.evaluations if run and judged.run == run.number]
+        best = self._best(judged) if self.rubric != "cleared" else None
+        last = self._last_draft(start)
+        output = best.draft if best else last
+        return Outcome(status, run.number if run else None, len(judged), None if output is None else draft_text(output), reason)
 
     def _best(self, judged: list[Judged]) -> Judged | None:
         """Return the evaluation of the best draft: a satisfied one, then one with a grade, then the latest."""
@@ -501,7 +507,7 @@ class Model:
                 outcome = self._outcomes[self.turn.keys[0]] if self.turn.keys else Outcome("waiting")
                 self._answer_waiters(lambda waiter: waiter.turn is self.turn, outcome)
             self._drop(list(self.queue))
-            self.closed = "completed"
+            self.closed = "completed" if self.turn else "failed"
         else:
             self._roll()
 

@@ -135,7 +135,7 @@ class Race:
             "the conversation": [line_of(message) for message in messages],
             "the evaluations": [self._judged(item) for item in schedule.query("evaluations", 0, 1000)["items"]],
             "the status": state["status"],
-            "how it closed": schedule.closed,
+            "how it closed": schedule.closed and schedule.closed.partition(":")[0],
             "the rubric": self._shas[state["rubric_sha256"]] if state["rubric_sha256"] else "cleared",
             "how the runs ended": ["running" if status == "interrupted" else status for status in runs],
             "calls and attempts paid for": (state["usage"]["calls"], state["usage"]["attempts"]),
