@@ -1,7 +1,7 @@
 """What a thread is meant to do, as a serial machine without a line of the workflow: one message after the other, then one end after the other."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from tests.races.events import Answer, Cancel, Close, Decide, End, Event, Interrupt, Invoke, Override, Resume, Supply, Update
@@ -135,32 +135,45 @@ class Model:
         """Whether the history is so long that the thread goes on in a new run of its workflow when it can."""
         self.rolled = False
         """Whether it has just done so."""
+        self.fresh = True
+        """Whether a run of the workflow has yet to see its first task."""
+        self.waited = False
+        """Whether a person was waited for when the task began."""
         self.calls = 0
         self.attempts = 0
         self.rejected = 0
         self.answers: dict[str, Outcome | str] = {}
         self._waiters: list[Waiter] = []
         self._outcomes: dict[str, Outcome] = {}
-        self._opened: dict[str, Turn] = {}
 
     # -- What the schedule gives it
 
-    def task(self, *events: Event, long: bool = False) -> list[str]:
+    def task(self, *events: Event, long: bool = False, rolled: bool = False) -> list[str]:
         """Take the events of one workflow task and return the calls that are made at its end.
 
-        Messages count in their order, then the ends of calls, then a cancel.
+        Messages count in their order, then results, then a cancel, then the ends of calls without a result: somebody wants those to stop.
+
+        Args:
+            events: What came, in any order of messages and ends.
+            long: Whether the history is so long that the thread goes on in a new run of its workflow when it can.
+            rolled: Whether it did so in this task, which nobody but an operator sees.
         """
-        self.long = self.long or long
+        self.long, self.waited = self.long or long, self.status == "waiting"
         for event in events:
             if not isinstance(event, End | Cancel):
                 self._take(event)
-        self._rest()
-        for event in events:
-            if isinstance(event, End):
-                self._end(event)
+        if not self.fresh:  # in a run's first task, handlers see the thread before the run itself does
+            self._rest()
+        for end in [event for event in events if isinstance(event, End) and event.how == "arrived"]:
+            self._end(end)
         if any(isinstance(event, Cancel) for event in events):
             self._cancel()
+        for end in [event for event in events if isinstance(event, End) and event.how != "arrived"]:
+            self._end(end)
         self._rest()
+        if rolled and self.long and not self.closed and self.status != "running":
+            self._roll()
+        self.fresh = self.rolled
         if self.rolled:  # the calls that are due now are made by the next run of the workflow, in a task of its own
             self.rolled = False
             return []
@@ -168,8 +181,8 @@ class Model:
         self.flight = dict.fromkeys(self.flight, True)
         return sorted(made)
 
-    def start_again(self) -> list[str]:
-        """Start the closed thread again from its checkpoint, and return the calls that are made at once."""
+    def start_again(self) -> None:
+        """Start the closed thread again from its checkpoint."""
         if self.status == "running":  # it was lost in the middle of a turn
             self.stopping, self.flight, self.reason = None, {}, None
             self._put_pending_in_force()
@@ -178,7 +191,7 @@ class Model:
         self.closing, self.closed, self.long = False, None, False
         self.queue.clear()
         self._forget_worker()
-        return []
+        self.fresh = True
 
     @property
     def waiting_calls(self) -> list[str]:
@@ -221,6 +234,8 @@ class Model:
         current = turn if turn is not None and key in turn.keys else None
         if queued is not None:
             self._wait(event.update, queued)
+        elif current is not None and self.waited and self.status in ("running", "waiting"):
+            self._wait(event.update, current, patient=True)
         elif current is not None and self.status == "running":
             if self.stopping in ("person", "cancel"):
                 self._submit(event.update, Turn([key], resumes=True))
@@ -297,7 +312,6 @@ class Model:
         if run is None or not newest or run.status != "running":
             return None
         run.status, run.grading, self.exchange = "satisfied", None, False
-        self.asked.clear()
         if self.status == "running":
             return self._stop("override")
         self.status, self.reason = "idle", None
@@ -334,7 +348,6 @@ class Model:
         drafting = self.exchange
         self._put_pending_in_force()
         if not drafting:
-            self.asked.clear()
             self._go_on_from_waiting()
 
     def _interrupt(self) -> None:
@@ -413,15 +426,13 @@ class Model:
             self._continue(turn, turn.rubric if not same else None)
             return
         goes_on = self.status == "interrupted" and same and self.run is not None and self.run.status == "running"
-        if call := self._open_call():
+        if self._open_call():
             self.log.append(Line("tool", "not run: the turn was interrupted"))
-            self.asked.discard(call)
         if turn.rubric is not None and not same:
             self._supersede()
             self._replace_rubric(turn.rubric)
         turn.start, self.turn, self.exchange = len(self.log), turn, False
         self.status, self.reason = "running", None
-        self._remember(turn)
         if turn.text:
             self.request = len(self.log)
             self.log.append(Line("user", turn.text))
@@ -442,7 +453,7 @@ class Model:
         if self.status != "interrupted":  # what was to go on has ended by itself
             self._settle()
             return
-        active.resumed = True
+        active.resumed, self.unknowable = True, False
         if rubric is not None:
             self.pending = rubric
             self._put_pending_in_force()
@@ -451,14 +462,7 @@ class Model:
 
     def _join(self, turn: Turn, active: Turn) -> None:
         active.keys += [key for key in turn.keys if key not in active.keys]
-        self._waiters = [
-            Waiter(waiter.update, active, waiter.patient) if waiter.turn is turn else waiter for waiter in self._waiters
-        ]
-        self._remember(active)
-
-    def _remember(self, turn: Turn) -> None:
-        for key in turn.keys:
-            self._opened[key] = turn
+        self._waiters = [replace(waiter, turn=active) if waiter.turn is turn else waiter for waiter in self._waiters]
 
     def _end_turn(self, *, serve: bool = True) -> None:
         self.status, self.reason, self.exchange = "idle", None, False
@@ -508,14 +512,14 @@ class Model:
                 self._answer_waiters(lambda waiter: waiter.turn is self.turn, outcome)
             self._drop(list(self.queue))
             self.closed = "completed" if self.turn else "failed"
-        else:
-            self._roll()
 
     def _roll(self) -> None:
         """Go on in a new run of the workflow where the history is long."""
         if self.long:
             self._forget_worker()
             self.long, self.rolled = False, True
+            if self.status == "running":  # callers come again, and find a turn that runs
+                self._waiters = [replace(waiter, patient=False) for waiter in self._waiters]
 
     def _forget_worker(self) -> None:
         self.known = self.unknowable = False
@@ -565,6 +569,7 @@ class Model:
     def _drive(self) -> None:
         """Find the calls that are due; where there are none, the turn ends, waits for a person, or begins its next iteration."""
         while self.status == "running" and not self.stopping:
+            self.asked.clear()
             if self._is_over():
                 self._end_turn()
                 return
@@ -597,7 +602,7 @@ class Model:
     def _calls_of_pass(self) -> tuple[list[str], bool]:
         """Return the calls that judge the draft, and whether anything waits for a person."""
         run, grading = self._grading()
-        if not self.known and not self.unknowable and not self.flight and not self._begun(grading):
+        if not self.known and not self.unknowable:
             return ["admit"], False
         if grading.broken:
             return [], False
@@ -608,10 +613,6 @@ class Model:
             return ([call], False) if allowed else ([], allowed is None)
         found_due = list(self._calls_of_graders(run, grading))
         return [call for call in found_due if call], None in found_due
-
-    def _begun(self, grading: Pass) -> bool:
-        """Whether this run of the workflow is past the question what its worker can do."""
-        return self.known or self.unknowable
 
     def _calls_of_graders(self, run: Run, grading: Pass) -> Iterator[str | None]:
         """Yield the next call of every grader that has not ended; None where it waits for a person."""
@@ -675,7 +676,7 @@ class Model:
         run.grading = None
         if run.status == "running" and self.pending is None:
             self.log.append(Line("feedback", run.rubric))
-            run.iteration += 1
+            run.iteration, self.exchange = run.iteration + 1, True
             self._roll()
 
     # -- Ends of calls

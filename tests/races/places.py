@@ -1,12 +1,14 @@
 """The places of the story at which events meet, and the events."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-from tests.races.events import Answer, Cancel, Close, Decide, End, Event, Interrupt, Invoke, Override, Resume, Supply
-from tests.races.race import FIRST_TURN, PATIENCE, Race
+from tests.races.events import Answer, Cancel, Close, Decide, End, Event, How, Interrupt, Invoke, Override, Resume, Supply
+from tests.races.race import FIRST_TURN, PATIENCE, Differs, Race
+from tests.races.schedule import TaskFailed
 from tests.races.story import Story
+from tests.races.worker import WrongCall
 
 PLAIN = Story("plain")
 TWO = Story("two graders", groups=2)
@@ -97,42 +99,47 @@ def _empty(race: Race) -> None:
     race.task()
 
 
-def calls_of(story: Story) -> list[str]:
-    """Return the calls of an undisturbed story, in order."""
-    race = Race(story)
-    _idle(race)
-    race.schedule.evict()
-    return race.schedule.made
+CALLS = (
+    "generate 1",
+    "look-1",
+    "generate 3",
+    "count 3 at 0.0",
+    "grade first 0 of 3 at 0.0 step 0",
+    "search-3-0-0",
+    "grade first 0 of 3 at 0.0 step 1",
+    "generate 5",
+    "look-5",
+    "generate 7",
+    "count 7 at 0.1",
+    "grade first 0 of 7 at 0.1 step 0",
+    "search-7-0-0",
+    "grade first 0 of 7 at 0.1 step 1",
+)
+"""The calls of the plain story where nothing disturbs it."""
 
-
-def places() -> Iterator[Place]:
-    """Yield every place: all calls of the story, and every phase in which no call is in flight."""
-    for call in calls_of(PLAIN):
-        yield Place(call, PLAIN, _at(call))
-    for call in ("grade first 0 of 3 at 0.0 step 0", "search-3-0-1", "grade first 1 of 3 at 0.0 step 1"):
-        yield Place(f"two graders: {call}", TWO, _at(call))
-    yield Place("before the first task", PLAIN, _nothing)
-    yield Place("before the first turn", PLAIN, _empty)
-    yield Place("idle with a draft", PLAIN, _idle)
-    yield Place("waiting for a decision", PERSON, _waiting)
-    for tool, story in APPROVED.items():
-        yield Place(f"waiting for the approval of {tool}", story, _waiting)
-    for call in ("generate 1", "look-1", "grade first 0 of 3 at 0.0 step 1", "generate 5", "count 7 at 0.1"):
-        yield Place(f"interrupted at {call}", PLAIN, _stopped_at(call))
-    yield Place("interrupted by a failure", PLAIN, _failed)
-    for call in ("generate 1", "count 3 at 0.0"):
-        yield Place(f"closing at {call}", PLAIN, _closing_at(call))
-    yield Place("before the first task of the next run", PLAIN, _rolled)
-
+PLACES = (
+    *(Place(call, PLAIN, _at(call)) for call in CALLS),
+    *(Place(f"two graders: {call}", TWO, _at(call)) for call in (CALLS[4], "search-3-0-1", "grade first 1 of 3 at 0.0 step 1")),
+    Place("before the first task", PLAIN, _nothing),
+    Place("before the first turn", PLAIN, _empty),
+    Place("idle with a draft", PLAIN, _idle),
+    Place("waiting for a decision", PERSON, _waiting),
+    *(Place(f"waiting for the approval of {tool}", story, _waiting) for tool, story in APPROVED.items()),
+    *(Place(f"interrupted at {CALLS[at]}", PLAIN, _stopped_at(CALLS[at])) for at in (0, 1, 6, 7, 10)),
+    Place("interrupted by a failure", PLAIN, _failed),
+    *(Place(f"closing at {CALLS[at]}", PLAIN, _closing_at(CALLS[at])) for at in (0, 3)),
+    Place("before the first task of the next run", PLAIN, _rolled),
+)
+"""Every call of the story, and every phase in which no call is in flight."""
 
 Events = Callable[[Race], list[Event]]
 
 
-def _end(race: Race, how: str, *, last: bool = False) -> list[Event]:
+def _end(race: Race, how: How, *, last: bool = False) -> list[Event]:
     calls = [name for name in race.model.flight if name in race.schedule.flight]
     if not calls:
         return []
-    return [End(max(calls) if last else min(calls), how)]  # type: ignore[arg-type]  # a literal of it
+    return [End(max(calls) if last else min(calls), how)]
 
 
 def _decision(race: Race, *, passed: bool) -> list[Event]:
@@ -170,7 +177,7 @@ KINDS: dict[str, Events] = {
 }
 """What comes in one workflow task."""
 
-LATER = {"death": "silent", "late result": "arrived", "late failure": "failed"}
+LATER: dict[str, How] = {"death": "silent", "late result": "arrived", "late failure": "failed"}
 """How a call ends, some tasks later, that was asked to stop; without a stop another worker makes it again, and nobody knows."""
 
 ROLL = "roll-over"
@@ -178,27 +185,23 @@ ROLL = "roll-over"
 ALL = (*KINDS, *LATER, ROLL)
 
 
-def pairs() -> Iterator[tuple[str, str]]:
-    """Yield every ordered pair; what comes later is always the second of a pair."""
-    for one, other in product(ALL, repeat=2):
-        if one not in LATER and one != ROLL:
-            yield one, other
+PAIRS = tuple(product(KINDS, ALL))
+"""Every ordered pair; what comes later, or lasts, is always the second of a pair."""
 
 
-def run(place: Place, one: str, other: str) -> None:
-    """Have two events meet at a place, drive the thread to its end, and compare it with the model.
-
-    Raises:
-        Differs: They disagree.
-    """
+def difference(place: Place, one: str, other: str) -> str | None:
+    """Have two events meet at a place, drive the thread to its end, and return what differs from the model; None where nothing does."""
     race = place.reached()
     try:
         events = [event for kind in (one, other) if kind in KINDS for event in KINDS[kind](race)]
         ends = [event.call for event in events if isinstance(event, End)]
-        if len(ends) != len(set(ends)):
-            return
-        race.asked_end = LATER.get(other, "cancelled")  # type: ignore[assignment]  # a literal of it
+        if len(ends) != len(set(ends)):  # one call ends once
+            return None
+        race.asked_end = LATER.get(other, "cancelled")
         race.task(*events, long=other == ROLL)
         race.finish()
+    except (Differs, TaskFailed, WrongCall) as error:
+        return f"{place.name}: {one} + {other}: {error}"
     finally:
         race.schedule.evict()
+    return None

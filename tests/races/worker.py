@@ -164,4 +164,3 @@ class RaceWorker:
         else:
             return
         self._logs[key] = [*self._logs[key][:count], result.message]
-
