@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import Worker
 
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
 from activities.cases import batch_activities
@@ -40,6 +40,7 @@ from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, write_read
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
+from workflows.run_ahead import RecordedTasksRunner
 
 GRACE = timedelta(seconds=30)
 """The time that a graceful stop leaves to the calls in flight; other workers repeat the rest, which is paid for again."""
@@ -83,7 +84,7 @@ def build(
             *((tool_activity(tool) for tool in tools) if settings.role in {"all", "evidence"} else ()),
         ],
         # The sandbox would load workflows/ anew for every thread, a third of a short run's CPU; ruff's bans and a test guard them instead.
-        workflow_runner=UnsandboxedWorkflowRunner(),
+        workflow_runner=RecordedTasksRunner(),
         max_concurrent_activities=settings.max_concurrent_activities,
         max_task_queue_activities_per_second=settings.max_calls_per_second,
         # An eager call bypasses the queue, and with it the rate limit and the turns of other tenants.

@@ -54,7 +54,7 @@ from gradeloop.grading.cache_key import reuse_key
 from gradeloop.grading.prompts import JudgedDraft, build_generator_system
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup
-from gradeloop.grading.verdicts import parse_verdict
+from gradeloop.grading.verdicts import earlier_answers, parse_verdict
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.store.engine import STORE_CURE, Store
 
@@ -324,8 +324,9 @@ class BatchActivities:
             )
         )
         reply = await self._paid_call(call, lookup, request, heartbeat)
-        reading = parse_verdict(reply.message.content, group, conversation.pending or None, tag=request.tag)
-        reading = verify_quotes(reading, log) if group.quoted and isinstance(reading, Verdict) else reading
+        earlier = earlier_answers(conversation.scratch)
+        reading = parse_verdict(reply.message.content, group, conversation.pending or None, earlier=earlier, tag=request.tag)
+        reading = verify_quotes(reading, log) if group.quoted else reading
         spent = call.carried + reply.usage
         conversation.judge, conversation.usage = question.model.id, conversation.usage + spent
         conversation.note(reply.message, reading, group, sum(len(asked.ids) for asked, _ in units_of(stored.case)))

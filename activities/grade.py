@@ -24,7 +24,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, is_elided, last_turn_message, sent_sha256
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup, call_groups
-from gradeloop.grading.verdicts import parse_verdict
+from gradeloop.grading.verdicts import earlier_answers, parse_verdict
 from gradeloop.settings.catalog import capability_of
 
 
@@ -96,7 +96,8 @@ class GraderActivities:
             if call.admit:
                 self._services.refuse_unservable(settings)
             messages = call.shown(await self._services.threads.messages(call.thread.messages))
-            request, group = await self._request(call, settings, messages)
+            scratch = await self._services.threads.messages(call.scratch)
+            request, group = await self._request(call, settings, messages, scratch)
             reply = await paid_call(self._services, request, heartbeat)
         message = reply.message
         self._services.threads.append(call.scratch, message)
@@ -110,12 +111,13 @@ class GraderActivities:
         )
         if message.tool_calls and not call.last:
             return turn
-        reading = parse_verdict(message.content, group, call.pending or None, tag=request.tag)
-        if isinstance(reading, Verdict):
-            return turn.model_copy(update={"verdict": verify_quotes(reading, messages) if group.quoted else reading})
-        return turn.model_copy(update={"malformed": reading})
+        reading = parse_verdict(message.content, group, call.pending or None, earlier=earlier_answers(scratch), tag=request.tag)
+        reading = verify_quotes(reading, messages) if group.quoted else reading
+        return turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
 
-    async def _request(self, call: GradeCall, settings: GradingSettings, messages: list[Message]) -> tuple[ModelRequest, CallGroup]:
+    async def _request(
+        self, call: GradeCall, settings: GradingSettings, messages: list[Message], scratch: list[Message]
+    ) -> tuple[ModelRequest, CallGroup]:
         rubric = settings.rubric
         if rubric is None:
             raise LookupError("the thread's settings name no rubric")
@@ -130,7 +132,7 @@ class GraderActivities:
             grader=grader,
             model=model,
             judged=judged,
-            scratch=await self._services.threads.messages(call.scratch),
+            scratch=scratch,
             step=call.step,
             tools=self._tools(grader, group, judged) if takes_both or not (call.last or call.forced) else (),
             tag=answer_tag(call.nonce, call.scratch.key) if answer_form(model) == "tagged" else None,

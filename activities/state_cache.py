@@ -11,6 +11,7 @@ from temporalio import activity
 
 from gradeloop.contract.base import Page, Sparse, Strict
 from gradeloop.contract.messages import Log, Message
+from gradeloop.contract.queries import recorded
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.contract.transcript import AgentRun
@@ -278,7 +279,7 @@ async def _query(name: str, arguments: list[object]) -> object:
     """Ask the calling activity's workflow."""
     info = activity.info()
     handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
-    return await handle.query(name, args=arguments)
+    return await recorded(lambda: handle.query(name, args=arguments))
 
 
 class CaseLoader:

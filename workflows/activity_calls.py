@@ -137,7 +137,7 @@ class OverBudget(Interrupted):
     reason = "budget"
 
 
-class Outage(Interrupted):
+class ProviderAway(Interrupted):
     """A provider, or every worker, was away for longer than the thread waits; the message says who."""
 
     reason = "outage"
@@ -241,7 +241,7 @@ class ActivityCalls:
         Raises:
             Interrupted: The thread is stopping, and the call is not done.
             OverBudget: The thread's budget is used up.
-            Outage: The provider was away for longer than the thread waits.
+            ProviderAway: The provider was away for longer than the thread waits.
             ActivityError: The call failed for good.
         """
 
@@ -255,7 +255,7 @@ class ActivityCalls:
             return await repeat_cut_reply(attempt, spend, raised=exchange.raised)
         except ActivityError as error:
             if is_outage(error):
-                raise Outage(describe_error(error)) from None
+                raise ProviderAway(describe_error(error)) from None
             raise
 
     def stop(self, reason: StopReason) -> None:
@@ -307,6 +307,22 @@ class ActivityCalls:
             ActivityError: It cannot serve the thread, or no worker answers.
         """
         return await self.make("admit", self.settings(), ADMIT, summary="admit", result=WorkerCapabilities)
+
+    async def ask_own_worker(self) -> WorkerCapabilities:
+        """Ask the worker that serves this workflow what it can do, within its task: nothing is left pending if it goes.
+
+        Raises:
+            ActivityError: It cannot serve the thread, or makes no calls.
+        """
+        offered: WorkerCapabilities = await workflow.execute_local_activity(
+            "admit",
+            self.settings(),
+            result_type=WorkerCapabilities,
+            schedule_to_close_timeout=timedelta(seconds=10),
+            retry_policy=RetryPolicy(maximum_attempts=1),
+            summary="admit",
+        )
+        return offered
 
     async def find_capabilities(self, *, for_tools: bool = False) -> WorkerCapabilities | None:
         """Return what the worker can do, and ask it where no call has said so; None where it refuses, since the calls themselves say why.

@@ -55,7 +55,7 @@ from workflows.activity_calls import (
     repeat_cut_reply,
     temporal_priority,
 )
-from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
+from workflows.raw_arguments import NO_VALUE, decode
 from workflows.stop_rule import raise_when_cancelled
 from workflows.thread_state import draw_nonce
 
@@ -109,7 +109,6 @@ class GradingBatchWorkflow(GradingBatch):
     async def run(self, request: RawValue = NO_VALUE) -> BatchSummary:  # type: ignore[override]  # as above
         """See `gradeloop.batches.contract.GradingBatch.run`."""
         batch = _parse(lambda: parse_batch(decode(request, "the request")))
-        self._guard = asyncio.create_task(RunAheadGuard().guard())
         self._priority = temporal_priority(batch.priority)
         opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
         self._due.extend(opened.stretches)
@@ -272,7 +271,6 @@ class BatchShard:
     @workflow.run
     async def run(self, request: ShardRequest) -> ShardEnded:
         """Run the shard's cases until all have ended, or no further one may be begun."""
-        self._guard = asyncio.create_task(RunAheadGuard().guard())
         stretch = CaseRange(batch_id=request.batch_id, first=request.first, last=request.last)
         opened = await call_store("open_shard", stretch, ShardOpened, self._priority, "open shard")
         due = deque(opened.due)

@@ -12,7 +12,7 @@ from gradeloop.contract.model_spec import tool_names
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.prompts import feedback_message
 from workflows import thread_rules
-from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, Outage, OverBudget, describe_error, kind_of
+from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, ProviderAway, describe_error, kind_of
 from workflows.grading_pass import GradingPass
 from workflows.remote import RemoteGeneratorFailed, remote_draft
 from workflows.stop_rule import PATCH, draft_is_due, forget_rubric_stop, must_end_turn
@@ -50,7 +50,7 @@ class GradingLoop:
         while True:
             try:
                 await self._under_one_rubric()
-            except (OverBudget, Outage):
+            except (OverBudget, ProviderAway):
                 raise
             except Interrupted:
                 if must_end_turn(thread) and not self._run_has_ended():
@@ -99,7 +99,7 @@ class GradingLoop:
             return
         evaluation = thread_rules.record_evaluation(thread, rubric, run, grading, judgement)
         if evaluation.status == "running" and thread.supplied is None:
-            self._append(feedback_message(rubric, evaluation))
+            self._append(feedback_message(rubric, evaluation, judgement.remarks if workflow.patched("feedback-with-remarks") else ()))
             run.iteration += 1
             self._publish()
             if workflow.info().is_continue_as_new_suggested() and not (must_end_turn(thread) and workflow.patched(PATCH)):

@@ -18,7 +18,7 @@ from gradeloop.errors import InvalidRequest
 from workflows import thread_rules
 from workflows.activity_calls import ActivityCalls, Interrupted, WaitingForPerson
 from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
-from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
+from workflows.raw_arguments import NO_VALUE, decode
 from workflows.stop_rule import PATCH, forget_stop, is_cancelled, must_end_turn, turns_dropped_by_stop
 from workflows.thread_state import Invocation, Thread, TurnOutcome, dropped_result, page_of_log, portable, result_of, waiting_for
 from workflows.visibility import ThreadVisibility, given_prompt
@@ -54,7 +54,6 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.contract.thread.GradingThread.run`."""
-        self._guard = asyncio.create_task(RunAheadGuard().guard())
         thread = self._require_thread()
         await self._calls.serve(self._serve(thread))
         if is_cancelled(thread):
@@ -83,6 +82,8 @@ class GradingThreadWorkflow(GradingThread):
                 await self._serve_turn(thread)
             elif thread_rules.is_due(thread):
                 thread_rules.proceed(thread)
+            elif self._visibility.unlisted:
+                await self._visibility.list()
             elif workflow.info().is_continue_as_new_suggested():
                 self._rolling = True
             elif not await self._more_to_do(thread):
@@ -284,6 +285,7 @@ class GradingThreadWorkflow(GradingThread):
         index = thread_rules.override(self._thread, request)
         if thread_rules.end_overridden_run(self._thread, index):
             self._calls.stop("rubric")
+        self._visibility.republish()
         return self._thread.evaluations[index]
 
     @override.validator
@@ -301,6 +303,7 @@ class GradingThreadWorkflow(GradingThread):
         elif self._thread.status == "waiting":
             thread_rules.interrupt_turn(self._thread, "person")
             self._drop_queue()
+            self._visibility.republish()
 
     @workflow.signal
     async def close(self) -> None:
@@ -316,6 +319,8 @@ class GradingThreadWorkflow(GradingThread):
         self._catch_up()
         if thread_rules.supply_rubric(self._thread, rubric):
             self._calls.stop("rubric")
+        elif self._thread.status == "interrupted":
+            self._visibility.republish()
 
     @workflow.query
     def state(self) -> ThreadState:

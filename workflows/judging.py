@@ -41,12 +41,12 @@ from workflows.activity_calls import (
     WARMED_CHARACTERS,
     ActivityCalls,
     Interrupted,
-    Outage,
+    ProviderAway,
     WaitingForPerson,
     describe_error,
 )
 from workflows.grading_pass import GradingPass
-from workflows.raw_arguments import NO_VALUE, RunAheadGuard, decode
+from workflows.raw_arguments import NO_VALUE, decode
 from workflows.thread_state import Conversation, GradingRun, PassState, Thread, draw_nonce, page_of_log
 
 INLINE_BYTES = 8 * 1024
@@ -96,7 +96,6 @@ class JudgingWorkflow(Judging):
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> JudgeResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.judges.contract.Judging.run`."""
-        self._guard = asyncio.create_task(RunAheadGuard().guard())
         if self._refusal is not None:
             raise ApplicationError(str(self._refusal), type=type(self._refusal).__name__, non_retryable=True)
         return await self._calls.serve(self._judge())
@@ -105,7 +104,7 @@ class JudgingWorkflow(Judging):
         try:
             await self._refuse_large()
             return await (self._by_schema(self._rollouts) if self._rollouts else self._by_criteria())
-        except Outage as error:
+        except ProviderAway as error:
             raise self._unavailable(str(error)) from None
         except Interrupted:  # the workflow is cancelled, which alone stops a judgement
             raise asyncio.CancelledError from None
@@ -305,7 +304,7 @@ class Rollouts:
             repairs = conversation.repairs
             try:
                 turn = await self._call_judge(number, at, key, conversation)
-            except Outage as error:
+            except ProviderAway as error:
                 return Rollout(index=at, unavailable=str(error), repairs=repairs)
             except ActivityError as error:
                 return Rollout(index=at, unavailable=describe_error(error), repairs=repairs)

@@ -1,4 +1,4 @@
-"""Undecoded arguments and results, and the guard against queries that run ahead of their history."""
+"""Undecoded arguments and results."""
 
 from pydantic import ValidationError
 from temporalio import workflow
@@ -51,32 +51,3 @@ def parse_rubric(raw: RawValue) -> Rubric:
         return Rubric.model_validate(decode(raw, "the rubric"))
     except ValidationError as error:
         raise InvalidRequest(explain(error)) from None
-
-
-class RanAheadError(Exception):
-    """Fails the workflow task, not the workflow: its next attempt starts from the history, and nothing is lost."""
-
-
-class RunAheadGuard:
-    """Compares each activation with the one before, by the time of its workflow task and the length of its history."""
-
-    def __init__(self) -> None:
-        self._time = 0.0
-        self._length = 0
-        self._ahead = False
-
-    async def guard(self) -> None:
-        """Look at every activation, for as long as the workflow lives."""
-        await workflow.wait_condition(self._look)
-
-    def _look(self) -> bool:
-        """Fail a task that follows events which were applied without one: the history grew, and the task's time stayed the same."""
-        now, length = workflow.time(), workflow.info().get_current_history_length()
-        if now != self._time:
-            if self._ahead and not workflow.unsafe.is_replaying():
-                raise RanAheadError("events of this workflow task were applied for a query before; it starts again from the history")
-            self._ahead = False
-        elif length != self._length and not workflow.unsafe.is_replaying():
-            self._ahead = True
-        self._time, self._length = now, length
-        return False

@@ -1,7 +1,10 @@
 """What an operator sees of a thread in Temporal: details, search attributes, and a grader's prompt for an audit."""
 
+from contextlib import suppress
+
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
+from temporalio.exceptions import ActivityError
 
 from gradeloop.contract.evaluation import CheckOutcome, Evaluation
 from gradeloop.contract.messages import FEEDBACK_SOURCE
@@ -15,8 +18,14 @@ from workflows.thread_state import Thread
 DETAILS_CHARACTERS = 8_000
 """The longest details; the Temporal UI takes 20,000 bytes."""
 
+LISTED = "listed-as-it-stands"
+"""The change since which a thread is listed as it stands also where it has made no call, or makes none for what has changed."""
+
 ROWS = 20
 """The number of evaluations in the details, the newest ones."""
+
+
+_KEYS = tuple(SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
 
 
 class ThreadVisibility:
@@ -26,20 +35,46 @@ class ThreadVisibility:
         self._thread = thread
         self._calls = calls
         self._written: tuple[str, str, str] | None = None
+        self._missed = False
 
     def publish(self) -> None:
         """Write the details, and the search attributes once the first call has said that they exist."""
-        thread = self._thread
-        run, rubric = thread.run, thread.rubric_in_force
-        status = thread.status if thread.status in {"interrupted", "waiting"} else run.status if run else "ungraded"
-        rows = [line for evaluation in thread.evaluations[-ROWS:] for line in _details(evaluation)]
-        workflow.set_current_details("\n".join([f"Status: **{status}**", "", *rows])[:DETAILS_CHARACTERS])
-        wanted = (status, run.grading_run_id if run else "", rubric.sha256() if rubric else "")
+        rows = [line for evaluation in self._thread.evaluations[-ROWS:] for line in _details(evaluation)]
+        wanted = self._wanted()
+        workflow.set_current_details("\n".join([f"Status: **{wanted[0]}**", "", *rows])[:DETAILS_CHARACTERS])
         capabilities = self._calls.capabilities
+        self._missed = capabilities is None
         if capabilities and capabilities.search_attributes and wanted != self._written:
-            keys = [SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES]
-            workflow.upsert_search_attributes([key.value_set(value) for key, value in zip(keys, wanted, strict=True) if value])
+            workflow.upsert_search_attributes([key.value_set(value) for key, value in zip(_KEYS, wanted, strict=True) if value])
             self._written = wanted
+
+    def republish(self) -> None:
+        """Publish what a message has changed while no call was being made."""
+        if workflow.patched(LISTED):
+            self.publish()
+
+    @property
+    def unlisted(self) -> bool:
+        """Whether something was to be published before any call had said whether the search attributes exist, and they say otherwise."""
+        return self._missed and self._calls.capabilities is None and self._wanted() != self._listed()
+
+    async def list(self) -> None:
+        """Ask the worker whether search attributes exist, and write them."""
+        self._missed = False
+        if workflow.patched(LISTED):
+            with suppress(ActivityError):  # nobody answers: the thread is listed by how its workflow stands
+                self._calls.learn(await self._calls.ask_own_worker())
+                self.publish()
+
+    @staticmethod
+    def _listed() -> tuple[str, ...]:
+        known = workflow.info().typed_search_attributes
+        return tuple(known.get(key, "") for key in _KEYS)
+
+    def _wanted(self) -> tuple[str, str, str]:
+        thread, run, rubric = self._thread, self._thread.run, self._thread.rubric_in_force
+        status = thread.status if thread.status in {"interrupted", "waiting"} else run.status if run else "ungraded"
+        return status, run.grading_run_id if run else "", rubric.sha256() if rubric else ""
 
 
 def _details(evaluation: Evaluation) -> list[str]:

@@ -82,6 +82,26 @@ async def test_an_answer_that_is_no_verdict_is_mended_in_a_call_of_its_own(clien
     assert [len(request.messages) for request in asked] == [2, 4]
 
 
+async def test_a_whole_verdict_after_subsets_counts_as_it_stands(client: Client, tmp_path: Path) -> None:
+    rubric = "- it is good\n- it is short\n- it rhymes"
+    part = [{"role": "grader", "step": at, "verdict": verdict(row("c1", "it is not"))} for at in range(3)]
+    whole = {"role": "grader", "step": 3, "verdict": verdict(row("c1"), row("c2"), row("c3"), row("c4"))}
+    async with batching(client, tmp_path, *part, whole) as batches:
+        summary, results = await batches.run([case("a", rubric=rubric)])
+
+    assert (summary.passed, results[0].usage.calls) == (1, 4)
+    assert [criterion.passed for criterion in results[0].criteria] == [True, True, True]
+    assert results[0].explanation == "so it is (Rows that nobody asked for were dropped: 'c4'.)"
+
+
+async def test_a_verdict_that_comes_in_parts_is_done_with_its_last_row(client: Client, tmp_path: Path) -> None:
+    parts = [{"role": "grader", "step": at, "verdict": verdict(row(name))} for at, name in enumerate(("c2", "c1"))]
+    async with batching(client, tmp_path, *parts) as batches:
+        summary, results = await batches.run([case("a", rubric="- it is good\n- it is short")])
+
+    assert (summary.passed, results[0].usage.calls) == (1, 2)
+
+
 async def test_one_that_is_never_mended_is_an_error(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *({"role": "grader", "step": at, "text": "Good!"} for at in range(3))) as batches:
         summary, results = await batches.run([case("a")])

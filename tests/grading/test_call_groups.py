@@ -322,6 +322,19 @@ async def test_a_function_of_the_workers_tools_judges_one_criterion(client: Clie
     assert rows["short"].grader == "function:by_length"
 
 
+async def test_a_function_may_answer_for_more_than_it_is_asked(client: Client) -> None:
+    def judge(question: dict[str, Any]) -> dict[str, Any]:
+        """Judge by a checklist of its own."""
+        return {"criteria": [{"id": "c1", "passed": True}, {"id": "house style", "passed": False, "metadata": {"x": "y" * 20_000}}]}
+
+    async with serving(client, draft(), tools=[judge]) as served:
+        result = await served.run(request("- x", grader={"function": "judge"}))
+
+    (evaluation,) = result.evaluations
+    assert (result.status, [criterion.id for criterion in evaluation.criteria]) == ("satisfied", ["c1"])
+    assert evaluation.explanation == "(Rows that nobody asked for were dropped: 'house style'.)"
+
+
 @pytest.mark.parametrize(
     ("returned", "why"),
     [
@@ -330,7 +343,7 @@ async def test_a_function_of_the_workers_tools_judges_one_criterion(client: Clie
         ({}, "criteria[0].passed: Field required"),
         (None, "Input should be a valid dictionary"),
         ({"criteria": []}, "no row for c1"),
-        ({"criteria": [{"id": "c9", "passed": True}]}, "'c9' is not asked"),
+        ({"criteria": [{"id": "c9", "passed": True}]}, "no row for c1; nobody asked for 'c9'; the ids are c1"),
         ({"passed": True, "metadata": {"x": "y" * 20_000}}, "the metadata of c1 has 20008 bytes as JSON, 16384 at most"),
         ({"passed": True, "quote": "x"}, "unknown key 'quote'"),
     ],

@@ -78,6 +78,26 @@ def test_the_answer_to_the_missing_criteria_completes_the_rows_that_came_before(
     assert found.explanation == "The first holds."
 
 
+def test_a_whole_verdict_counts_instead_of_the_rows_that_came_before() -> None:
+    conversation = exhausted(incomplete())
+    conversation.take(incomplete(), ASKED)
+
+    assert conversation.take(verdict("c2", "c1"), ASKED) == verdict("c1", "c2")
+
+
+def test_a_row_that_comes_again_counts_where_others_stay_open() -> None:
+    three = Malformed(problems=("c2, c3 are missing",), missing=("c2", "c3"), rows=(row("c1"),))
+    conversation = exhausted(three)
+    conversation.take(three, (*ASKED, "c3"))
+    again = row("c1").model_copy(update={"reason": "It really holds."})
+
+    found = conversation.take(Malformed(problems=("c3 is missing",), missing=("c3",), rows=(again, row("c2"))), (*ASKED, "c3"))
+
+    assert isinstance(found, Verdict)
+    assert found.criteria == (again, row("c2"))
+    assert conversation.missing == ("c3",)
+
+
 def test_criteria_that_are_missing_even_then_stay_open_beside_the_error() -> None:
     conversation = exhausted(incomplete())
     conversation.take(incomplete(), ASKED)

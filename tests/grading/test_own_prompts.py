@@ -121,6 +121,7 @@ async def test_a_german_rubric_gives_no_english_sentence(client: Client) -> None
     assert first.explanation == "0 von 3 Kriterien erfüllt. Nicht erfüllt: c1, c2, c3."
     assert [word for word in ENGLISH if f" {word} " in f" {shown_text} "] == []
     assert "Das sind Vorschläge, keine Anforderungen:\n- [c2] Kurz: zu lang" in feedback
+    assert "\n\nDie Bewertung sagt außerdem:\n- So ist es.\n\n" in feedback
     assert "die Prüfung ergab: nicht erfüllt" in feedback
     assert all("Write every reason, gap and explanation in German." in request.system for request in served.models.requests_of("grader"))
 
@@ -135,12 +136,12 @@ def test_every_language_says_everything_and_fills_its_sentences() -> None:
 
 
 async def test_sentences_of_ones_own_stand_in_the_feedback(client: Client) -> None:
-    rubric = {"feedback": {"opening": "Noch nicht.", "closing": "Bitte noch einmal."}, "criteria": ["a"]}
+    rubric = {"feedback": {"opening": "Noch nicht.", "remarks": "Und sonst:", "closing": "Bitte noch einmal."}, "criteria": ["a"]}
     async with serving(client, draft(), grade(0, row("c1", "no")), draft(1), grade(1)) as served:
         await served.run(request(rubric))
 
     answer = served.models.requests_of("generator")[1].messages[-1].content
-    assert answer == "Noch nicht.\n\nThese criteria are not met:\n- [c1] a: no\n\nBitte noch einmal."
+    assert answer == "Noch nicht.\n\nThese criteria are not met:\n- [c1] a: no\n\nUnd sonst:\n- so it is\n\nBitte noch einmal."
 
 
 REPORT = "The pump moved 1,250 litres a minute at 3.5 bar, which is more than any other pump that we have tested so far this year."
@@ -169,7 +170,9 @@ def test_a_quote_is_found_word_for_word_or_nearly_so_where_it_is_long(quote: str
     said = {"id": "c1", "reason": "r", "passed": True, "gap": None, "quotes": ({"record": record, "quote": quote},)}
     verdict = Verdict.model_validate({"criteria": (said,), "explanation": "e", "result": "satisfied"})
 
-    (answer,) = verify_quotes(verdict, [Message(role="user", content=REPORT), Message(role="assistant", content="A pump.")]).criteria
+    checked = verify_quotes(verdict, [Message(role="user", content=REPORT), Message(role="assistant", content="A pump.")])
+    assert isinstance(checked, Verdict)
+    (answer,) = checked.criteria
 
     assert [quote.quote_verified for quote in answer.quotes or ()] == [found]
 
@@ -192,6 +195,18 @@ async def test_a_pass_without_a_quote_that_was_found_is_none(client: Client, quo
     assert criterion.gap == (None if status == "satisfied" else "no quote that supports it was found in the conversation")
     (asked,) = served.models.requests_of("grader")
     assert json.dumps(asked.schema).count('"quotes"') == 2
+
+
+async def test_quotes_are_looked_up_whichever_answer_they_came_with(client: Client) -> None:
+    rubric = {"criteria": [{"description": text, "require_quotes": True} for text in ("a", "b", "c")]}
+    quoted, bare = row("c1", quotes=[{"record": 0, "quote": "1,250 litres"}]), row("c2", "no source", quotes=[])
+    replies = [grade(0, quoted, result="needs_revision"), *(grade(0, bare, step=step) for step in (1, 2, 3))]
+    async with serving(client, draft(), *replies) as served:
+        result = await served.run(request(rubric, {"role": "user", "content": REPORT}, max_iterations=1))
+
+    first, second, third = result.evaluations[0].criteria
+    assert (first.passed, [quote.quote_verified for quote in first.quotes]) == (True, [True])
+    assert (second.passed, second.unverified, third.unverified) == (False, False, True)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,9 @@ class Script:
         reply = self._replies[self.calls % len(self._replies)] if self._replies else "nothing"
         text = reply if isinstance(reply, str) else self._well_formed(call, reply)
         self.calls += 1
-        self.said.setdefault((call.step.group, call.step.sample), []).append(text)
-        reading = parse_verdict(text, call_groups(self.rubric)[call.step.group], call.pending or None)
+        earlier = self.said.setdefault((call.step.group, call.step.sample), [])
+        reading = parse_verdict(text, call_groups(self.rubric)[call.step.group], call.pending or None, earlier=earlier)
+        earlier.append(text)
         good = reading if isinstance(reading, Verdict) else None
         bad = None if isinstance(reading, Verdict) else reading
         message = Message(role="assistant", content=text or "nothing")
@@ -117,14 +118,14 @@ def passes(rubric: Rubric, name: str, script: Script, checks: bool, people: bool
     if judged.human:
         return people
     group = next(group for group in call_groups(rubric) if name in group.ids)
-    votes = [_last_word(script.said.get((group.index, at), []), name, wanted=not judged.negate) for at in range(len(group.judges))]
+    votes = [_was_said(script.said.get((group.index, at), []), name, wanted=not judged.negate) for at in range(len(group.judges))]
     return 2 * sum(votes) > len(votes)
 
 
-def _last_word(said: list[str], name: str, *, wanted: bool) -> bool:
-    """Return whether one of the last two replies of a conversation, which are all that counts, has such a row."""
+def _was_said(said: list[str], name: str, *, wanted: bool) -> bool:
+    """Return whether one of the replies of a conversation has such a row."""
     rows: list[dict[str, Any]] = []
-    for text in said[-2:]:
+    for text in said:
         read_back = json.loads(text) if text.startswith('{"criteria"') else {}
         rows += read_back.get("criteria", [])
     return any(row["id"] == name and row["passed"] is wanted for row in rows)

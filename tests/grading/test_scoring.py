@@ -243,6 +243,49 @@ def test_a_required_criterion_that_cannot_be_judged_fails_the_run(required: bool
     assert judgement.explanation == ("about nothing that is here" if required else "1 of 2 criteria pass.")
 
 
+def remarks_of(rubric: Rubric, *explained: tuple[dict[str, Row], str], **more: Any) -> tuple[str, ...]:
+    """Return the remarks of a pass in which each call group has one grader, with its explanation."""
+    verdicts = [verdict_of(rows, explanation=explanation) for rows, explanation in explained]
+    answers = {(at, 0): GraderAnswer(judge="j", verdict=verdict) for at, verdict in enumerate(verdicts)}
+    return aggregate(rubric, PassFindings(answers=answers, **more)).remarks
+
+
+def test_the_remarks_are_those_of_the_graders_that_object() -> None:
+    rubric = Rubric.model_validate({"mode": "per_criterion", "criteria": [A, B | {"negate": True}, "c", "d"]})
+
+    remarks = remarks_of(rubric, ({"a": False}, "no a"), ({"b": True}, "it has b"), ({"c3": True}, "c is there"), ({"c4": False}, " "))
+
+    assert remarks == ("no a", "it has b")
+
+
+def test_the_only_grader_is_heard_even_where_it_does_not_object() -> None:
+    rubric = Rubric.model_validate({"criteria": [A, {"description": "t", "check": "t"}]})
+
+    assert remarks_of(rubric, ({"a": True}, "well said"), checks={"c2": CheckOutcome(passed=False, gap="no")}) == ("well said",)
+
+
+def test_what_a_voter_in_the_minority_says_is_no_remark() -> None:
+    answers = {
+        (0, at): GraderAnswer(judge="j", verdict=verdict_of({"a": (passed, 9)}, explanation=f"vote {at}"))
+        for at, passed in enumerate((True, False, False))
+    }
+
+    assert aggregate(VOTED, PassFindings(answers=answers)).remarks == ("vote 1", "vote 2")
+
+
+def test_a_summary_that_code_wrote_is_no_remark_and_names_the_dropped_rows() -> None:
+    rubric = Rubric.model_validate({"mode": "per_criterion", "criteria": [A, B]})
+    answers = {
+        (0, 0): GraderAnswer(judge="j", verdict=verdict_of({"a": False}, explanation="", dropped=["'b'"])),
+        (1, 0): GraderAnswer(judge="j", verdict=verdict_of({"b": True}, dropped=["'a'", "'b'"])),
+    }
+
+    judgement = aggregate(rubric, PassFindings(answers=answers))
+
+    assert judgement.remarks == ()
+    assert judgement.explanation == "1 of 2 criteria pass. Not passed: a. (Rows that nobody asked for were dropped: 'b', 'a'.)"
+
+
 def test_rows_come_in_the_order_of_the_rubric_whoever_decided() -> None:
     rubric = Rubric.model_validate({"criteria": [A | {"human": True}, {"description": "c", "check": "t"}, B, "d"], "mode": "per_criterion"})
     answers = {(at, 0): GraderAnswer(judge="j", verdict=verdict_of({name: True}), cached=at == 0) for at, name in enumerate(("b", "c4"))}

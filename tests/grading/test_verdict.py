@@ -129,12 +129,108 @@ def test_a_fail_without_a_gap_is_malformed(gap: str | None) -> None:
     assert "'c2' fails without a gap; say what is missing" in problems(verdict(PASS, FAIL | {"gap": gap}))
 
 
-def test_a_row_that_nobody_asked_for_is_malformed() -> None:
-    assert problems(verdict(PASS, FAIL, row("c9"))) == "'c9' is not asked; the ids are c1, c2"
+@pytest.mark.parametrize("stranger", [row("c9"), row("c9", "a gap"), row("c9") | {"passed": False, "score": 7}])
+def test_a_row_that_nobody_asked_for_is_dropped_whatever_it_says(stranger: dict[str, Any]) -> None:
+    read_back = reading(verdict(PASS, stranger, FAIL, result="needs_revision"))
+
+    assert isinstance(read_back, Verdict)
+    assert [row.id for row in read_back.criteria] == ["c1", "c2"]
+    assert (read_back.result, read_back.dropped) == ("needs_revision", ("'c9'",))
 
 
-def test_two_rows_for_one_criterion_are_malformed_even_where_they_agree() -> None:
-    assert "c1 is answered twice" in problems(verdict(PASS, PASS, FAIL))
+def test_rows_that_nobody_asked_for_stand_for_none_that_is_missing() -> None:
+    assert problems(verdict(PASS, row("c9"), row("C2"))) == "no row for c2; nobody asked for 'c9', 'C2'; the ids are c1, c2"
+
+
+@pytest.mark.parametrize("note", [["c9"], [], None])
+def test_a_grader_cannot_write_the_note_on_dropped_rows(note: object) -> None:
+    assert "dropped" in problems(verdict(PASS, FAIL) | {"dropped": note})
+
+
+def test_a_row_that_is_repeated_letter_by_letter_counts_once() -> None:
+    read_back = reading(verdict(PASS, PASS, FAIL))
+
+    assert isinstance(read_back, Verdict)
+    assert [row.id for row in read_back.criteria] == ["c1", "c2"]
+
+
+@pytest.mark.parametrize("other", [row("c1", "it has two"), row("c1", reason="There are three.")])
+def test_two_different_rows_for_one_criterion_are_malformed(other: dict[str, Any]) -> None:
+    assert "c1 is answered twice, and not alike" in problems(verdict(PASS, other, FAIL))
+
+
+def later(*answers: object, rubric: Rubric = RUBRIC) -> Verdict | Malformed:
+    """Read the last of several answers of one conversation."""
+    *earlier, last = [answer if isinstance(answer, str) else json.dumps(answer) for answer in answers]
+    return parse_verdict(last, group_of(rubric), earlier=earlier)
+
+
+def gaps(read_back: Verdict | Malformed) -> dict[str, str | None]:
+    """Return the gaps of a verdict by criterion."""
+    assert isinstance(read_back, Verdict), read_back
+    return {row.id: row.gap for row in read_back.criteria}
+
+
+def test_rows_come_together_from_several_answers() -> None:
+    read_back = later(verdict(PASS, explanation="Three lines."), verdict(FAIL, explanation="It is winter."))
+
+    assert gaps(read_back) == {"c1": None, "c2": "line 2 is about winter"}
+    assert isinstance(read_back, Verdict)
+    assert (read_back.explanation, read_back.result) == ("Three lines. It is winter.", "needs_revision")
+
+
+def test_the_newest_row_of_a_criterion_counts() -> None:
+    read_back = later(verdict(row("c1", "it has two"), explanation="Too short."), verdict(PASS, row("c2"), explanation="I miscounted."))
+
+    assert gaps(read_back) == {"c1": None, "c2": None}
+    assert isinstance(read_back, Verdict)
+    assert (read_back.explanation, read_back.result) == ("I miscounted.", "satisfied")
+
+
+@pytest.mark.parametrize("between", ["prose", verdict(row("c1", "")), verdict(row("c1", "one"), row("c1", "two"))])
+def test_a_malformed_answer_gives_no_rows_and_takes_none_away(between: object) -> None:
+    assert gaps(later(verdict(PASS), between, verdict(FAIL))) == {"c1": None, "c2": "line 2 is about winter"}
+
+
+def test_what_is_still_missing_after_several_answers_is_said_with_all_rows() -> None:
+    three = Rubric.model_validate("- a\n- b\n- c")
+
+    malformed = later(verdict(row("c1"), row("c8")), verdict(row("c3", "no"), row("c9")), rubric=three)
+
+    assert isinstance(malformed, Malformed)
+    assert malformed.missing == ("c2",)
+    assert [row.id for row in malformed.rows] == ["c1", "c3"]
+    assert malformed.dropped == ("'c8'", "'c9'")
+
+
+@pytest.mark.parametrize("result", ["satisfied", "needs_revision"])
+def test_the_result_of_an_answer_about_some_rows_may_sum_up_these_or_all(result: str) -> None:
+    read_back = later(verdict(row("c1", "two")), verdict(row("c2"), result=result))
+
+    assert isinstance(read_back, Verdict)
+    assert read_back.result == "needs_revision"
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ([verdict(PASS), verdict(row("c2"), result="needs_revision")], "the result is 'needs_revision', but the rows say 'satisfied'"),
+        ([verdict(PASS), verdict(FAIL, result="satisfied")], "the result is 'satisfied', but the rows say 'needs_revision'"),
+        ([verdict(row("c1", "two"), result="satisfied")], "the result is 'satisfied', but the rows say 'needs_revision'; no row for c2"),
+    ],
+)
+def test_a_result_that_agrees_with_neither_is_malformed(answers: list[object], why: str) -> None:
+    malformed = later(*answers)
+
+    assert isinstance(malformed, Malformed)
+    assert ("; ".join(malformed.problems), malformed.missing) == (why, ())
+
+
+def test_failed_counts_whatever_came_before_it() -> None:
+    read_back = later(verdict(PASS, explanation="Three lines."), verdict(result="failed", explanation="It is about nothing."))
+
+    assert isinstance(read_back, Verdict)
+    assert (read_back.result, read_back.explanation) == ("failed", "It is about nothing.")
 
 
 @pytest.mark.parametrize(
@@ -221,6 +317,32 @@ def test_nothing_is_satisfied_unless_every_required_criterion_passed(
     passed = {criterion["id"] for criterion in answer["criteria"] if criterion["passed"] is True}
     assert (result_of(rubric, judgement) == "satisfied") == (rubric.gating <= passed and answer["result"] != "failed")
     assert before.strip() == after.strip() == ""
+
+
+THREE = Rubric.model_validate("- a\n- b\n- c")
+SAID = st.lists(st.builds(row, st.sampled_from(["c1", "c2", "c3", "c4"]), st.sampled_from([None, "a gap", "another", ""])), max_size=4)
+
+
+@given(st.lists(SAID.map(lambda rows: verdict(*rows)), min_size=1, max_size=5))
+def test_the_newest_well_formed_row_counts_whatever_answers_came(answers: list[dict[str, Any]]) -> None:
+    newest: dict[str, dict[str, Any]] = {}
+    for answer in answers:
+        asked = [row for row in answer["criteria"] if row["id"] != "c4"]
+        alike = all(one == other for one in asked for other in asked if one["id"] == other["id"])
+        well_formed = alike and all(row["gap"] != "" for row in asked)
+        agrees = answer["result"] == "needs_revision" or all(row["passed"] for row in asked)
+        rows = newest | {row["id"]: row for row in asked}
+        if agrees and len(rows) == len(THREE.criteria) and answer["result"] == "needs_revision":
+            agrees = not all(row["passed"] for row in rows.values())
+        newest = rows if well_formed and agrees else newest
+
+    read_back = later(*answers, rubric=THREE)
+
+    if isinstance(read_back, Verdict):
+        assert {row.id: row.gap for row in read_back.criteria} == {name: row["gap"] for name, row in newest.items()}
+    elif read_back.missing:
+        assert {row.id for row in read_back.rows} == set(newest)
+        assert {*read_back.missing, *newest} == {"c1", "c2", "c3"}
 
 
 @given(st.text(max_size=60))

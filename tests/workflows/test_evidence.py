@@ -275,18 +275,22 @@ async def test_checks_run_first_and_their_ids_are_not_asked_of_the_model(client:
     ]
 
 
-async def test_a_model_that_answers_for_a_check_is_malformed_and_cannot_overrule_it(client: Client) -> None:
+async def test_a_model_that_answers_for_a_check_cannot_overrule_it(client: Client) -> None:
     def fails(draft: str) -> bool:
         """Fail."""
         return False
 
     rubric = {"criteria": [{"description": "tests pass", "check": "fails"}, "readable"]}
-    both = [grade(0, row("c1"), row("c2"), step=step) for step in range(3)]
-    async with serving(client, draft(), *both, tools=[fails]) as served:
+    async with serving(client, draft(), grade(0, row("c1"), row("c2")), tools=[fails]) as served:
         result = await served.run(request(rubric, max_iterations=1))
 
-    assert result.evaluations[0].result == "grader_error"
-    assert "'c1' is not asked; the ids are c2" in result.evaluations[0].explanation
+    (evaluation,) = result.evaluations
+    assert evaluation.result == "needs_revision"
+    assert [(criterion.id, criterion.passed, criterion.by) for criterion in evaluation.criteria] == [
+        ("c1", False, "tool"),
+        ("c2", True, "model"),
+    ]
+    assert evaluation.explanation == "so it is (Rows that nobody asked for were dropped: 'c1'.)"
 
 
 async def test_run_python_answers_a_grader_from_the_sandbox(client: Client) -> None:

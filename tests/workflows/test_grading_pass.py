@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from activities.capabilities import WorkerCapabilities
 from activities.grade import GradeCall, GraderTurn
-from gradeloop.contract.evaluation import Evaluation, Verdict
+from gradeloop.contract.evaluation import Evaluation, Malformed, Verdict
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
@@ -134,6 +134,47 @@ async def test_the_rows_of_an_unfinished_verdict_count_only_when_it_is_completed
     evaluation = await judged(client, *part, grade(0, PASS, step=3))
 
     assert (evaluation.result, evaluation.explanation) == ("satisfied", "so it is")
+
+
+WHOLE = grade(0, row("c1", "it has four"), PASS, explanation="The form is wrong.")
+
+
+@pytest.mark.parametrize("subsets", [1, 2, 3])
+async def test_a_whole_verdict_after_any_number_of_subsets_counts_as_it_stands(client: Client, subsets: int) -> None:
+    part = [grade(0, FAIL, step=step) for step in range(subsets)]
+    evaluation = await judged(client, *part, WHOLE | {"step": subsets})
+
+    assert evaluation.result == "needs_revision"
+    assert [(criterion.id, criterion.gap) for criterion in evaluation.criteria] == [("c1", "it has four"), ("c2", None)]
+    assert (evaluation.explanation, evaluation.usage.calls) == ("The form is wrong.", subsets + 1)
+
+
+async def test_a_verdict_that_comes_in_parts_is_done_with_its_last_row(client: Client) -> None:
+    evaluation = await judged(client, grade(0, FAIL), grade(0, PASS, step=1))
+
+    assert [(criterion.id, criterion.passed) for criterion in evaluation.criteria] == [("c1", False), ("c2", True)]
+    assert (evaluation.result, evaluation.usage.calls) == ("needs_revision", 2)
+
+
+async def test_rows_that_nobody_asked_for_are_a_note_and_no_error(client: Client) -> None:
+    evaluation = await judged(client, grade(0, row("c1"), PASS, row("c3", "not a rhyme"), result="satisfied", explanation="Good."))
+
+    assert (evaluation.result, [criterion.id for criterion in evaluation.criteria]) == ("satisfied", ["c1", "c2"])
+    assert evaluation.explanation == "Good. (Rows that nobody asked for were dropped: 'c3'.)"
+
+
+async def test_the_graders_own_words_reach_the_generator_where_no_row_says_them(client: Client) -> None:
+    answers = [
+        grade(0, FAIL, PASS, explanation="It has two. Read the second line aloud."),
+        grade(1, FAIL, PASS, explanation="looked at c1: it has two."),
+        grade(2, row("c1"), PASS),
+    ]
+    async with serving(client, *(draft(at) for at in range(3)), *answers) as served:
+        await served.run(request(HAIKU))
+
+    first, second = (request.messages[-1].content for request in served.models.requests_of("generator")[1:])
+    assert "- [c1] three lines: it has two\n\nThe grader also says:\n- It has two. Read the second line aloud.\n\n" in first
+    assert "The grader also says" not in second
 
 
 async def test_failed_needs_a_reason(client: Client) -> None:
@@ -327,12 +368,14 @@ class Script:
     def __init__(self, replies: list[str], rubric: Rubric) -> None:
         self._replies = iter(replies)
         self._rubric = rubric
+        self._earlier: list[str] = []
         self.capabilities = WorkerCapabilities(search_attributes=False, external_storage=False)
 
     async def make_paid(self, _activity: str, call: Callable[[], GradeCall], *_more: object) -> GraderTurn:
         """Read the next reply as `grade` does."""
         text, asked = next(self._replies, "nothing more"), call()
-        reading = parse_verdict(text, call_groups(self._rubric)[asked.step.group], asked.pending or None)
+        reading = parse_verdict(text, call_groups(self._rubric)[asked.step.group], asked.pending or None, earlier=self._earlier)
+        self._earlier.append(text)
         verdict = reading if isinstance(reading, Verdict) else None
         malformed = None if isinstance(reading, Verdict) else reading
         said = Message(role="assistant", content=text)
@@ -380,12 +423,12 @@ async def test_no_sequence_of_replies_is_satisfied_unless_each_criterion_passed_
     judgement = await GradingPass(thread, run, state, rubric, cast(ActivityCalls, Script(texts, rubric))).judge()
 
     asked = state.usage.calls
-    passes = [
-        {criterion["id"] for criterion in reply["criteria"] if criterion["passed"]} for reply in replies[:asked] if isinstance(reply, dict)
-    ]
+    newest: dict[str, bool] = {}
+    for reply in replies[:asked]:
+        if isinstance(reply, dict) and not isinstance(parse_verdict(json.dumps(reply), call_groups(rubric)[0], ()), Malformed):
+            newest |= {criterion["id"]: criterion["passed"] for criterion in reply["criteria"]}
     assert asked <= 4
     if result_of(rubric, judgement) == "satisfied":
-        assert {"c1", "c2"} <= set().union(*passes[-2:])
-        assert passes[-1]
+        assert newest == {"c1": True, "c2": True}
         assert all(row.passed for row in judgement.rows)
     assert judgement.error is None or not any(row.unverified for row in judgement.rows)

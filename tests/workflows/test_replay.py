@@ -261,6 +261,11 @@ STORIES = {
     "failed": Story(request(HAIKU), (draft(), grade(result="failed", explanation="it contradicts itself")), "failed"),
     "grader_error": Story(request(HAIKU), (draft(), *(says("{}", step=step) for step in range(3))), "grader_error"),
     "unverified": Story(request(HAIKU), (draft(), *MISSING, says(NOTHING, step=3), draft(1), grade(1, *BOTH)), "satisfied"),
+    "verdict_in_parts": Story(
+        request(HAIKU),
+        (draft(), *MISSING, grade(0, *TWO_LINES, row("c3"), step=3), draft(1), grade(1, *BOTH)),
+        "satisfied",
+    ),
     "interrupted_and_resumed": Story(request(HAIKU), REVISED, "satisfied", interrupted_twice),
     "superseded": Story(request(HAIKU), (draft(), grade(0, *BOTH), grade(0, row("c1")) | {"run": 1}), "satisfied", superseded),
     "foreign_generator": Story(

@@ -5,13 +5,14 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowQueryFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.batches.contract import UPLOAD_BYTES, UPLOAD_CASES, BatchRequest, BatchSummary, Case, GradingBatch, StoreCases, Upload
 from gradeloop.client.thread import quoted, ride_out
+from gradeloop.contract.queries import recorded
 from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.worker import keep_worker_alive
@@ -136,12 +137,17 @@ class BatchClient:
         """Return how many cases are being judged now; None where the batch does not answer."""
         try:
             async with asyncio.timeout(QUERY_SECONDS):
-                progress = await self._client.get_workflow_handle(batch_id).query(GradingBatch.progress)
-                shards = [self._client.get_workflow_handle(name) for name in progress.shards]
-                counts = await asyncio.gather(*(shard.query("in_flight", result_type=int) for shard in shards), return_exceptions=True)
-        except (TimeoutError, RPCError):
+                batch = self._client.get_workflow_handle(batch_id)
+                progress = await recorded(lambda: batch.query(GradingBatch.progress))
+                counts = await asyncio.gather(*map(self._cases_of, progress.shards), return_exceptions=True)
+        except (TimeoutError, RPCError, WorkflowQueryFailedError):
             return None
         return sum(count for count in counts if isinstance(count, int))
+
+    async def _cases_of(self, shard: str) -> int:
+        """Return how many cases a shard has in flight."""
+        handle = self._client.get_workflow_handle(shard)
+        return await recorded(lambda: handle.query("in_flight", result_type=int))
 
     async def waiting(self, batch_id: str) -> list[str]:
         """Return the ids of the threads of a batch's cases that wait for a person."""

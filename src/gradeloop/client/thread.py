@@ -31,6 +31,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.contract.evaluation import Evaluation
+from gradeloop.contract.queries import recorded
 from gradeloop.contract.thread import (
     WORKFLOW,
     ApproveRequest,
@@ -58,9 +59,6 @@ QUERY_TRY_SECONDS = 5.0
 POLL_SECONDS = 0.2
 
 SILENT = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
-
-OUT_OF_STEP = "TMPRL1100"
-"""The code of a worker whose copy of the workflow differs from the history: seen after a worker's death, and gone with the next task."""
 
 EARLIER_RUNS = 20
 """How many runs before the last one are searched for a checkpoint, because a start that was refused leaves none."""
@@ -230,24 +228,20 @@ class ThreadHandle:
         return self.client.get_workflow_handle_for(GradingThread.run, self.thread_id, run_id=run_id)
 
     async def _answer(self, name: str, arguments: tuple[object, ...], run_id: str | None) -> dict[str, JsonValue]:
-        """Return a query's answer, asking a silent worker again, and one that is out of step with the history, which then replays it."""
+        """Return a query's answer, asking a silent worker again, and one whose copy of the thread is not what the history holds."""
         deadline = time.monotonic() + FIRST_POLL_SECONDS
         while True:
             try:
-                answer: dict[str, JsonValue] = await self._workflow(run_id).query(
-                    name, args=list(arguments), result_type=dict[str, JsonValue], rpc_timeout=timedelta(seconds=QUERY_TRY_SECONDS)
+                return await recorded(
+                    lambda: self._workflow(run_id).query(
+                        name, args=list(arguments), result_type=dict[str, JsonValue], rpc_timeout=timedelta(seconds=QUERY_TRY_SECONDS)
+                    )
                 )
             except RPCError as error:
                 if error.status == RPCStatusCode.FAILED_PRECONDITION and time.monotonic() < deadline:  # nobody polls the queue yet
                     await asyncio.sleep(POLL_SECONDS)
                 elif error.status not in SILENT:
                     raise
-            except WorkflowQueryFailedError as error:
-                if OUT_OF_STEP not in str(error):
-                    raise
-                await asyncio.sleep(POLL_SECONDS)
-            else:
-                return answer
 
     async def _send_turn(self, request: InvokeRequest, start: ThreadRequest | None, update_id: str) -> RunResult:
         if start is None:

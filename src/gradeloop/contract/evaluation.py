@@ -72,6 +72,8 @@ class Verdict(Strict):
     criteria: tuple[VerdictRow, ...]
     explanation: str
     result: VerdictResult
+    dropped: Sparse[tuple[str, ...]] = ()
+    """Ids of rows that nobody asked for, in quotes and shortened; a grader may not set it."""
 
 
 class Malformed(Strict):
@@ -81,8 +83,11 @@ class Malformed(Strict):
     missing: tuple[str, ...] = ()
     """Ids without a row, where nothing else is wrong."""
     rows: tuple[VerdictRow, ...] = ()
-    """The well-formed rows, where nothing but missing ids is wrong."""
+    """The well-formed rows, those of earlier answers included, where nothing but missing ids is wrong."""
     explanation: str = ""
+    """The explanation that came with those rows."""
+    dropped: Sparse[tuple[str, ...]] = ()
+    """Ids of rows that nobody asked for, in quotes and shortened, where nothing but missing ids is wrong."""
 
 
 def verdict_schema(*, scored: bool = False, quoted: bool = False) -> dict[str, Any]:
@@ -216,6 +221,8 @@ class Judgement(Strict):
     """Whether the grader answered that the rubric cannot be judged."""
     error: str | None = None
     """Why the pass has no verdict; None where it has one."""
+    remarks: tuple[str, ...] = ()
+    """The explanations of the graders that object to something; of all graders where none does."""
 
 
 class WaitingCriterion(Strict):

@@ -46,6 +46,7 @@ class Phrases(Strict):
     failing: str = _Sentence
     unverified: str = _Sentence
     suggested: str = _Sentence
+    remarks: str = _Sentence
     passing: str = _Sentence
     closing: str = _Sentence
     no_verdict: str = _Sentence
@@ -56,6 +57,7 @@ class Phrases(Strict):
     counted: str = _Sentence
     not_passed: str = _Sentence
     not_verified: str = _Sentence
+    dropped: str = _Sentence
     unquoted: str = _Sentence
     not_asked: str = _Sentence
     decided: str = _Sentence
@@ -68,6 +70,7 @@ class Feedback(Strict):
     failing: Sparse[str | None] = None
     unverified: Sparse[str | None] = None
     suggested: Sparse[str | None] = None
+    remarks: Sparse[str | None] = None
     passing: Sparse[str | None] = None
     closing: Sparse[str | None] = None
 

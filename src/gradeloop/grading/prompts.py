@@ -17,6 +17,7 @@ from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import CallGroup
+from gradeloop.text import ROW_CHARACTERS, shortened
 
 PROMPT_VERSION = "3"
 """The version of the prompts, recorded with everything that depends on their wording; every change of a text in `texts/` raises it."""
@@ -35,6 +36,20 @@ _INVISIBLE = re.compile(
     "\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 """Control, zero-width, direction, variation and tag characters, which a person reading the same text would not see."""
+
+
+REMARKS = 10
+"""The most graders whose explanations are looked at for the feedback."""
+
+
+SENTENCES = 50
+"""The most sentences of an explanation that are compared with the rows; a longer one is no repetition."""
+
+
+_WORD = re.compile(r"\w+")
+
+
+_SENTENCE_END = re.compile(r"[.!?;:,\n。！？；：，、]+")
 
 
 def read_prompt_text(name: str) -> str:
@@ -258,25 +273,53 @@ def _criterion_line(criterion: Criterion, pressing: AbstractSet[str]) -> str:
     return f"- [{criterion.id}]{suffix} {json.dumps(text, ensure_ascii=False) if len(text.splitlines()) > 1 else text}"
 
 
-def feedback_message(rubric: Rubric, evaluation: Evaluation) -> Message:
-    """Return the message that asks for a revision: what fails and why, what is unverified, and what must stay."""
+def feedback_message(rubric: Rubric, evaluation: Evaluation, remarks: Sequence[str] = ()) -> Message:
+    """Return the message that asks for a revision: what fails and why, what is unverified, what graders say beside, and what must stay.
+
+    Args:
+        rubric: The rubric in force.
+        evaluation: The pass that the draft failed.
+        remarks: Explanations of its graders; those that only repeat its rows are left out.
+    """
     rows, phrases = [row for row in evaluation.criteria if not (row.unverified and row.by == "human")], rubric.phrases
     failing = [row for row in rows if not row.passed and not row.unverified]
     lines = [
         phrases.opening,
-        *_section(phrases.failing, (row for row in failing if row.id in rubric.pressing), gaps=True),
-        *_section(phrases.unverified, (row for row in rows if row.unverified)),
-        *_section(phrases.suggested, (row for row in failing if row.id not in rubric.pressing), gaps=True),
-        *_section(phrases.passing, (row for row in rows if row.passed)),
+        *_section(phrases.failing, (_row_line(row, gap=True) for row in failing if row.id in rubric.pressing)),
+        *_section(phrases.unverified, (_row_line(row) for row in rows if row.unverified)),
+        *_section(phrases.suggested, (_row_line(row, gap=True) for row in failing if row.id not in rubric.pressing)),
+        *_section(phrases.remarks, _new_remarks(remarks[:REMARKS], evaluation.criteria)),
+        *_section(phrases.passing, (_row_line(row) for row in rows if row.passed)),
         "",
         phrases.closing,
     ]
     return Message(role="user", content="\n".join(lines), name=FEEDBACK_SOURCE, source=FEEDBACK_SOURCE)
 
 
-def _section(heading: str, rows: Iterable[CriterionRow], *, gaps: bool = False) -> list[str]:
-    lines = [f"- [{row.id}] {_one_line(row.name)}" + (f": {_one_line(row.gap)}" if gaps and row.gap else "") for row in rows]
+def _section(heading: str, texts: Iterable[str]) -> list[str]:
+    lines = [f"- {text}" for text in texts]
     return ["", heading, *lines] if lines else []
+
+
+def _row_line(row: CriterionRow, *, gap: bool = False) -> str:
+    return f"[{row.id}] {_one_line(row.name)}" + (f": {_one_line(row.gap)}" if gap and row.gap else "")
+
+
+def _new_remarks(remarks: Iterable[str], rows: Sequence[CriterionRow]) -> Iterator[str]:
+    """Yield the remarks that say what no row and no remark before them says, as lines of about `ROW_CHARACTERS` characters in all."""
+    said = "\n".join(f" {_words(text)} " for row in rows for text in (row.id, row.name, row.reason, row.gap or ""))
+    left = ROW_CHARACTERS
+    for remark in remarks:
+        parts = [f" {words} " for part in _SENTENCE_END.split(remark) if (words := _words(part))]
+        if left > 0 and parts and (len(parts) > SENTENCES or any(part not in said for part in parts)):
+            line = shortened(_one_line(remark), left)
+            left -= len(line)
+            said += f"\n {_words(remark)} "
+            yield line
+
+
+def _words(text: str) -> str:
+    return " ".join(_WORD.findall(text.casefold()))
 
 
 def _one_line(text: str) -> str:

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from gradeloop.contract.evaluation import Quote, Verdict
+from gradeloop.contract.evaluation import Malformed, Quote, Verdict, VerdictRow
 from gradeloop.contract.messages import Message
 from gradeloop.grading.prompts import escape_invisible, records
 
@@ -24,14 +24,19 @@ SIMILARITY = 95.0
 _DIGITS = re.compile(r"\d+")
 
 
-def verify_quotes(verdict: Verdict, messages: Sequence[Message]) -> Verdict:
-    """Return the verdict with every quote marked as found or not in the record that it names."""
+def verify_quotes(reading: Verdict | Malformed, messages: Sequence[Message]) -> Verdict | Malformed:
+    """Return the answer as it was read, with every quote of its rows marked as found or not in the record that it names."""
     texts = [fold(str(record["text"])) for record in records(messages)]
-    rows = []
-    for row in verdict.criteria:
-        quotes = [quote.model_copy(update={"quote_verified": _is_found(quote, texts)}) for quote in row.quotes or ()]
-        rows.append(row.model_copy(update={"quotes": tuple(quotes)}) if row.quotes is not None else row)
-    return verdict.model_copy(update={"criteria": tuple(rows)})
+    if isinstance(reading, Verdict):
+        return reading.model_copy(update={"criteria": tuple(_verified(row, texts) for row in reading.criteria)})
+    return reading.model_copy(update={"rows": tuple(_verified(row, texts) for row in reading.rows)})
+
+
+def _verified(row: VerdictRow, texts: Sequence[str]) -> VerdictRow:
+    if row.quotes is None:
+        return row
+    quotes = tuple(quote.model_copy(update={"quote_verified": _is_found(quote, texts)}) for quote in row.quotes)
+    return row.model_copy(update={"quotes": quotes})
 
 
 def _is_found(quote: Quote, texts: Sequence[str]) -> bool:

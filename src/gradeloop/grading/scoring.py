@@ -138,7 +138,8 @@ def aggregate(rubric: Rubric, findings: PassFindings) -> Judgement:
         return Judgement(rows=rows, explanation=explanation, impossible=True)
     if error := _lost(rubric, groups, rows, findings):
         return Judgement(rows=tuple(row for row in rows if not row.unverified), explanation=error, error=error)
-    return Judgement(rows=rows, explanation=_explanation(rubric, groups, rows, findings))
+    remarks = _remarks(rubric, groups, rows, findings)
+    return Judgement(rows=rows, explanation=_explanation(rubric, groups, rows, findings), remarks=remarks)
 
 
 def _impossible(rubric: Rubric, group: CallGroup, findings: PassFindings) -> str | None:
@@ -273,7 +274,14 @@ def _unverified(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAn
 
 
 def _explanation(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionRow], findings: PassFindings) -> str:
-    """Return the explanation of the only grader, else a summary of the rows."""
+    """Return the explanation of the only grader, else a summary of the rows; with a note where rows that nobody asked for were dropped."""
+    verdicts = [answer.verdict for answer in findings.answers.values() if answer.verdict]
+    dropped = list(dict.fromkeys(name for verdict in verdicts for name in verdict.dropped))
+    note = [rubric.phrases.dropped.format(ids=", ".join(dropped))] if dropped else []
+    return " ".join([*filter(None, [_summary(rubric, groups, rows, findings)]), *note])
+
+
+def _summary(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionRow], findings: PassFindings) -> str:
     phrases = rubric.phrases
     if len(findings.answers) == 1 and groups[0].alone and not rubric.asked_of_people:
         verdict = next(iter(findings.answers.values())).verdict
@@ -285,6 +293,18 @@ def _explanation(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[Cri
     unverified = ", ".join(row.id for row in rows if row.unverified)
     sentences = [counted, *([phrases.not_passed.format(ids=failing)] if failing else ())]
     return " ".join([*sentences, *([phrases.not_verified.format(ids=unverified)] if unverified else ())])
+
+
+def _remarks(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionRow], findings: PassFindings) -> tuple[str, ...]:
+    """Return the explanations of the graders that object to a criterion which does not pass; of all graders where none does."""
+    failing = {row.id: rubric.criterion(row.id) for row in rows if not row.passed and not row.unverified}
+    verdicts = [sample.verdict for group in groups for sample in _samples(group, findings) if sample.verdict]
+    objecting = [
+        verdict
+        for verdict in verdicts
+        if any(row.id in failing and not _vote(rubric, failing[row.id], row).passed for row in verdict.criteria)
+    ]
+    return tuple(dict.fromkeys(verdict.explanation for verdict in objecting or verdicts if verdict.explanation.strip()))
 
 
 @dataclass(frozen=True)

@@ -27,19 +27,47 @@ METADATA_BYTES = 16 * 1024
 """The largest metadata of a row, as JSON."""
 
 
-def parse_verdict(text: str, group: CallGroup, asked: Sequence[str] | None = None, *, tag: str | None = None) -> Verdict | Malformed:
-    """Parse a grader's answer about the criteria `asked`.
+DROPPED = 5
+"""The most ids that the note on rows which nobody asked for names."""
 
-    Nothing is coerced, searched for or repaired: the whole text is one JSON object that keeps the schema, answers every
-    asked id once, gives a gap with every fail and agrees with itself; `docs/contract.md`, "Verdicts", has the rules.
+
+NOTHING = Verdict(criteria=(), explanation="", result="needs_revision")
+"""What is known before a grader's first answer."""
+
+
+def earlier_answers(scratch: Iterable[Message]) -> list[str]:
+    """Return the answers that a grader gave in its conversation so far, tool calls aside."""
+    return [message.content for message in scratch if message.role == "assistant" and not message.tool_calls]
+
+
+def parse_verdict(
+    text: str, group: CallGroup, asked: Sequence[str] | None = None, *, earlier: Iterable[str] = (), tag: str | None = None
+) -> Verdict | Malformed:
+    """Parse a grader's answer, together with the well-formed rows of its earlier ones.
+
+    Nothing is coerced, searched for or repaired: the whole text is one JSON object that keeps the schema, gives a gap with
+    every fail and agrees with itself; with the earlier rows it answers every asked id. `docs/contract.md`, "Verdicts", has the rules.
 
     Args:
         text: The answer.
         group: The criteria that are answered together, and the form of the answer.
-        asked: The ids of the group that this answer is about; all by default.
+        asked: The ids of the group that must have a row; all by default.
+        earlier: The answers before it in the same conversation; those that lacked nothing but ids give their rows.
         tag: The name of the tags that enclose the object, each present once; without it, the object is the whole text.
     """
-    asked = group.ids if asked is None else tuple(asked)
+    known = NOTHING
+    for answer in earlier:
+        reading = _parse_answer(answer, group, group.ids, known, tag)
+        known = reading if isinstance(reading, Verdict) else _as_verdict(reading) if reading.missing else known
+    return _parse_answer(text, group, group.ids if asked is None else tuple(asked), known, tag)
+
+
+def _as_verdict(unfinished: Malformed) -> Verdict:
+    """Return an answer that lacks nothing but ids as the verdict that it would be."""
+    return Verdict(criteria=unfinished.rows, explanation=unfinished.explanation, result="needs_revision", dropped=unfinished.dropped)
+
+
+def _parse_answer(text: str, group: CallGroup, asked: tuple[str, ...], known: Verdict, tag: str | None) -> Verdict | Malformed:
     try:
         raw = _parse_object(text if tag is None else text_between_tags(text, tag))
         if group.pass_score:
@@ -53,7 +81,7 @@ def parse_verdict(text: str, group: CallGroup, asked: Sequence[str] | None = Non
     if problems:
         return Malformed(problems=problems)
     rows = tuple(row.model_copy(update={"gap": None}) if row.passed else row for row in verdict.criteria)
-    return check_verdict(verdict.model_copy(update={"criteria": rows}), group, asked)
+    return check_verdict(verdict.model_copy(update={"criteria": rows}), group, asked, known)
 
 
 def text_between_tags(text: str, tag: str) -> str:
@@ -91,8 +119,12 @@ def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
 
 
 def _key_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
-    """Yield the keys that a row lacks, or has though this rubric does not ask for them."""
+    """Yield the keys that an asked row lacks, and those that the answer has though this rubric does not ask for them."""
+    if "dropped" in raw:
+        yield "unknown key 'dropped'"
     for row in raw["criteria"]:
+        if row["id"] not in group.ids:
+            continue
         for key, due in (("score", group.scored), ("quotes", group.quoted)):
             if due and key not in row:
                 yield f"{clip(row['id'])} has no {key}"
@@ -150,7 +182,7 @@ def parse_remote_verdict(value: Any, group: CallGroup) -> Verdict | Malformed:  
     problems = tuple(
         f"the metadata of {row.id} has {size} bytes as JSON, {METADATA_BYTES} at most"
         for row in answer.criteria
-        if row.metadata is not None and (size := len(to_json(row.metadata))) > METADATA_BYTES
+        if row.id in group.ids and row.metadata is not None and (size := len(to_json(row.metadata))) > METADATA_BYTES
     )
     if problems:
         return Malformed(problems=problems)
@@ -165,38 +197,69 @@ def parse_remote_verdict(value: Any, group: CallGroup) -> Verdict | Malformed:  
         )
         for row in answer.criteria
     )
-    due: VerdictResult = "satisfied" if all(row.passed for row in rows) else "needs_revision"
-    result: VerdictResult = "failed" if answer.result == "failed" else due
+    result: VerdictResult = "failed" if answer.result == "failed" else _due(row for row in rows if row.id in group.ids)
     return check_verdict(Verdict(criteria=rows, explanation=answer.explanation, result=result), group, group.ids)
 
 
-def check_verdict(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Verdict | Malformed:
-    """Return the verdict if it answers every asked id and agrees with itself, else what is wrong with it."""
-    problems = list(islice(chain(_row_problems(verdict.criteria, group, asked), _summary_problems(verdict, group, asked)), MISTAKES))
-    answered = {row.id for row in verdict.criteria}
+def check_verdict(verdict: Verdict, group: CallGroup, asked: tuple[str, ...], known: Verdict = NOTHING) -> Verdict | Malformed:
+    """Return the verdict with the earlier rows if every asked id has one and it agrees with itself, else what is wrong with it.
+
+    A row counts instead of an earlier one for its criterion; rows that nobody asked for are dropped, whatever they say.
+
+    Args:
+        verdict: What the answer says.
+        group: The criteria that are answered together.
+        asked: The ids of the group that must have a row.
+        known: The rows of earlier answers.
+    """
+    strangers = dict.fromkeys(row.id for row in verdict.criteria if row.id not in group.ids)
+    own = tuple(row for row in verdict.criteria if row.id in group.ids)
+    merged = _merged(known, own, verdict)
+    problems = list(islice(chain(_row_problems(own, group), _summary_problems(verdict, own, merged, group)), MISTAKES))
+    answered = {row.id for row in merged.criteria}
     missing = tuple(name for name in asked if name not in answered) if verdict.result != "failed" else ()
+    absent = [f"no row for {', '.join(missing)}"] if missing else []
+    if strangers and (missing or problems):
+        absent.append(f"nobody asked for {', '.join(_clipped(strangers))}; the ids are {', '.join(asked)}")
     if problems:
-        absent = [f"no row for {', '.join(missing)}"] if missing else []
         return Malformed(problems=(*problems, *absent))
+    dropped = tuple(dict.fromkeys((*known.dropped, *_clipped(strangers))))[:DROPPED]
     if missing:
-        problem = f"no row for {', '.join(missing)}"
-        return Malformed(problems=(problem,), missing=missing, rows=verdict.criteria, explanation=verdict.explanation)
-    return verdict
+        rows, explanation = merged.criteria, merged.explanation
+        return Malformed(problems=tuple(absent), missing=missing, rows=rows, explanation=explanation, dropped=dropped)
+    result = _due(merged.criteria) if group.plain and verdict.result != "failed" else verdict.result
+    return merged.model_copy(update={"result": result, "dropped": dropped})
 
 
-def _row_problems(rows: Iterable[VerdictRow], group: CallGroup, asked: tuple[str, ...]) -> Iterator[str]:
+def _clipped(strangers: Iterable[str]) -> list[str]:
+    return [clip(name, 40) for name in islice(strangers, DROPPED)]
+
+
+def _merged(known: Verdict, own: Sequence[VerdictRow], verdict: Verdict) -> Verdict:
+    """Return the verdict with the known rows that it does not give anew; its explanation comes after theirs, where some of them stay."""
+    rows = {row.id: row for row in (*known.criteria, *own)}
+    explanation = verdict.explanation
+    if verdict.result != "failed" and known.explanation.strip() and not {row.id for row in known.criteria} <= {row.id for row in own}:
+        repeated = explanation.strip() in known.explanation
+        explanation = known.explanation if repeated else f"{known.explanation} {explanation}"
+    return verdict.model_copy(update={"criteria": tuple(rows.values()), "explanation": explanation})
+
+
+def _due(rows: Iterable[VerdictRow]) -> VerdictResult:
+    """Return the result that rows have where all must pass and nothing else counts."""
+    return "satisfied" if all(row.passed for row in rows) else "needs_revision"
+
+
+def _row_problems(rows: Iterable[VerdictRow], group: CallGroup) -> Iterator[str]:
     criteria = {criterion.id: criterion for criterion in group.criteria}
-    seen: set[str] = set()
+    seen: dict[str, VerdictRow] = {}
     for row in rows:
-        if row.id not in asked:
-            yield f"{clip(row.id)} is not asked; the ids are {', '.join(asked)}"
-        elif row.id in seen:
-            yield f"{row.id} is answered twice"
-        seen.add(row.id)
-        criterion = criteria.get(row.id)
-        if not row.passed and not (row.gap or "").strip() and not (criterion and criterion.negate):
+        if seen.setdefault(row.id, row) != row:
+            yield f"{row.id} is answered twice, and not alike"
+        criterion = criteria[row.id]
+        if not row.passed and not (row.gap or "").strip() and not criterion.negate:
             yield f"{clip(row.id)} fails without a gap; say what is missing"
-        if criterion and criterion.score:
+        if criterion.score:
             yield from score_problems(row, criterion.score)
 
 
@@ -208,16 +271,21 @@ def score_problems(row: VerdictRow, scale: Scale) -> Iterator[str]:
         yield f"the score {row.score:g} of {row.id} is outside of {scale.min:g} to {scale.max:g}"
 
 
-def _summary_problems(verdict: Verdict, group: CallGroup, asked: tuple[str, ...]) -> Iterator[str]:
+def _summary_problems(verdict: Verdict, own: Sequence[VerdictRow], merged: Verdict, group: CallGroup) -> Iterator[str]:
+    """Yield what is wrong with the result.
+
+    In a plain rubric it must agree with the rows. An answer that gives some of the rows alone may sum up these, or all that are known.
+    """
     if verdict.result == "failed":
         if not verdict.explanation.strip():
             yield "the result is 'failed' and the explanation is blank; say why the rubric cannot be judged"
         return
-    whole = {row.id for row in verdict.criteria} == set(asked) == set(group.ids)
-    if group.plain and whole:
-        due = "satisfied" if all(row.passed for row in verdict.criteria) else "needs_revision"
-        if verdict.result != due:
-            yield f"the result is {verdict.result!r}, but the rows say {due!r}"
+    if not group.plain:
+        return
+    whole = {row.id for row in merged.criteria} == set(group.ids)
+    due = _due(merged.criteria)
+    if verdict.result not in {_due(own), due if whole else "needs_revision"}:
+        yield f"the result is {verdict.result!r}, but the rows say {due!r}"
 
 
 @dataclass(frozen=True)
@@ -295,11 +363,15 @@ class GraderConversation(BaseModel):
         return missing_message(reading.missing)
 
     def _completed(self, verdict: Verdict) -> Verdict:
-        """Return the verdict with the earlier rows, where it answers for the missing criteria alone."""
-        if not self.pending:
-            return verdict
-        explanation = verdict.explanation if verdict.result == "failed" else self.explanation or verdict.explanation
-        return verdict.model_copy(update={"criteria": (*self.rows, *verdict.criteria), "explanation": explanation})
+        """Return the verdict with the rows that were there before, where it answers for the missing criteria alone."""
+        rows, explanation = self._with_rows(verdict.criteria, verdict.explanation)
+        explanation = verdict.explanation if verdict.result == "failed" else explanation
+        return verdict.model_copy(update={"criteria": rows, "explanation": explanation})
+
+    def _with_rows(self, rows: tuple[VerdictRow, ...], explanation: str) -> tuple[tuple[VerdictRow, ...], str]:
+        """Return an answer's rows and explanation, with those of before where the answer does not include them."""
+        merged = {row.id: row for row in (*self.rows, *rows)}
+        return tuple(merged.values()), explanation if len(merged) == len(rows) else self.explanation or explanation
 
     def _left_open(self, malformed: Malformed, problems: str) -> Verdict | GraderFailure:
         """End with the rows that are there, where nothing but missing ids is wrong with the last answer."""
@@ -307,7 +379,8 @@ class GraderConversation(BaseModel):
         if not malformed.missing:
             return failure
         self.missing = malformed.missing
-        self.verdict = Verdict(criteria=(*self.rows, *malformed.rows), explanation=self.explanation, result="needs_revision")
+        rows, explanation = self._with_rows(malformed.rows, malformed.explanation)
+        self.verdict = Verdict(criteria=rows, explanation=explanation, result="needs_revision", dropped=malformed.dropped)
         return self.verdict
 
     def _failed(self, why: str) -> GraderFailure:
