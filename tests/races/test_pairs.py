@@ -1,0 +1,59 @@
+"""Whatever two things come in one workflow task, wherever the thread is: the outcome is that of the model, and nothing is lost or done twice."""
+
+import logging
+import random
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from tests.races.places import CALLS, PAIRS, PLACES, PLAIN, Place, difference
+from tests.races.race import FIRST_TURN, Race
+
+SAMPLE = 150
+"""The pairs that every test run looks at, spread over all places by a fixed seed."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet() -> Iterator[None]:
+    """Have nobody log the refusals that are meant."""
+    logging.disable(logging.ERROR)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[dict[str, tuple[int, int]]]:
+    """Collect how many pairs were right at each place, and print them at the end."""
+    counts: dict[str, tuple[int, int]] = {}
+    yield counts
+    right, total = (sum(column) for column in zip(*counts.values(), strict=True))
+    rows = [f"{place:50} {right:4} of {total}" for place, (right, total) in counts.items()]
+    print("", *rows, f"{'all places':50} {right:4} of {total}", sep="\n")
+
+
+def test_the_places_are_all_the_calls_of_the_story() -> None:
+    race = Race(PLAIN)
+    race.task(FIRST_TURN)
+    race.finish()
+    made = race.schedule.made
+    race.schedule.evict()
+
+    assert made[: len(CALLS)] == list(CALLS)
+
+
+def test_a_sample_of_pairs_ends_as_the_model_says() -> None:
+    chosen = random.Random(17).sample(list(product(PLACES, PAIRS)), SAMPLE)
+
+    differences = [difference(place, *pair) for place, pair in chosen]
+
+    assert [found for found in differences if found] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES, ids=[place.name for place in PLACES])
+def test_every_pair_ends_as_the_model_says(place: Place, table: dict[str, tuple[int, int]]) -> None:
+    differences = [found for pair in PAIRS if (found := difference(place, *pair))]
+    table[place.name] = len(PAIRS) - len(differences), len(PAIRS)
+
+    assert differences == []
