@@ -36,7 +36,7 @@ from gradeloop.settings.worker import WorkerSettings, load_settings, read_flag
 from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
 from gradeloop.temporal.connect import Connection, connect, find, is_embedded
 from gradeloop.temporal.namespace import register_search_attributes
-from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, write_readiness
+from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ReadyFile, report_failure
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
@@ -106,7 +106,7 @@ def _model_activities(
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
-    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording)
+    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout)
     judge = JudgeActivities(services, RunLoader())
     return [
         CapabilityActivities(services).admit,
@@ -121,17 +121,18 @@ def _model_activities(
 
 
 async def serve(settings: WorkerSettings) -> None:
-    """Run a worker until a signal stops it, or it has been idle for as long as its settings say."""
+    """Run a worker until a signal stops it, or it has been idle for as long as its settings say; its ready file goes with it."""
+    ready = ReadyFile(settings.ready_file)
     script = Script.read(settings.scripted) if settings.scripted else None
     providers = Providers(Environment.read({} if settings.role == "evidence" else os.environ), script)
     if settings.role == "evidence":
         withhold_keys()
     if settings.role == "loop":  # it runs workflows alone, and no tools
-        await _serve(settings, providers, ToolRegistry())
+        await _serve(settings, providers, ToolRegistry(), ready)
     else:
         choice = await asyncio.to_thread(find_sandboxes, settings)
         async with McpServers(settings.mcp) as servers:
-            await _serve(settings, providers, ToolRegistry.load(settings.tools, ToolContext(settings, choice), servers))
+            await _serve(settings, providers, ToolRegistry.load(settings.tools, ToolContext(settings, choice), servers), ready)
 
 
 def find_sandboxes(settings: WorkerSettings, *, all_of_them: bool = False) -> SandboxChoice:
@@ -146,23 +147,26 @@ def withhold_keys() -> None:
         del os.environ[name]
 
 
-async def _serve(settings: WorkerSettings, providers: Providers, tools: ToolRegistry) -> None:
+async def _serve(settings: WorkerSettings, providers: Providers, tools: ToolRegistry, ready: ReadyFile) -> None:
     connection = await find()
     client = await connect(connection)
     store = own_store(connection)
     if settings.search_attributes == "on":
         await register_search_attributes(client)
     worker = build(client, providers, tools, settings, search_attributes=settings.search_attributes == "on", store=store)
-    watch, stopped = QueueWatch(client, settings.task_queue, settings.ready_file), asyncio.Event()
+    watch, stopped = QueueWatch(client, settings.task_queue, ready), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with worker:
-        write_readiness(settings.ready_file)
-        logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
-        watching = asyncio.create_task(watch.until_idle(settings.until_idle, stopped)) if settings.until_idle is not None else None
-        await stopped.wait()
-        if watching is not None:
-            watching.cancel()
+        try:
+            ready.announce()
+            logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
+            watching = asyncio.create_task(watch.until_idle(settings.until_idle, stopped)) if settings.until_idle is not None else None
+            await stopped.wait()
+            if watching is not None:
+                watching.cancel()
+        finally:
+            ready.withdraw()
     await providers.aclose()
 
 
@@ -192,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GradeloopError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the process's last words
         ready_file = read_flag(given, "--ready-file")  # also where the settings themselves are wrong
-        write_readiness(Path(ready_file) if ready_file else None, error)
+        report_failure(Path(ready_file) if ready_file else None, error)
         return 4 if isinstance(error, ServerUnreachable) else 3 if isinstance(error, WorkerFailed) else 2
     return 0
 

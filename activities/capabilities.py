@@ -6,6 +6,7 @@ from pydantic import Field
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.attempts import ATTEMPTS, CallLimits
 from activities.errors import ModelFault
 from activities.providers import Providers
 from activities.providers.scripted import Recording
@@ -15,7 +16,7 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader, remote_tools, worker_tools
-from gradeloop.contract.thread import Grader
+from gradeloop.contract.thread import OUTAGE_SECONDS, Grader
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import call_groups
 
@@ -60,6 +61,12 @@ class WorkerServices:
     """What the worker offers to every thread."""
     recording: Recording | None = None
     """Where every exchange with a model is written down, if anywhere."""
+    outage_timeout: float = OUTAGE_SECONDS
+    """Seconds for which a call waits for a provider that is away, where its thread does not say."""
+
+    def limits(self, outage_timeout: float | None = None, attempts: int = ATTEMPTS) -> CallLimits:
+        """Return the limits of a call: the thread's own wait for a provider that is away, or this worker's."""
+        return CallLimits(attempts=attempts, outage_seconds=outage_timeout or self.outage_timeout)
 
     def refuse_unservable(self, settings: GradingSettings) -> None:
         """Refuse what this worker cannot serve, for generator and grader both, before anybody is called.

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerServices
 from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
-from activities.model_call import Heartbeat, heartbeats, paid_call
+from activities.model_call import Heartbeat, heartbeats, paid_attempt, paid_call
 from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.state_cache import CaseLoader, GradingSettings
 from gradeloop.batches.cases import (
@@ -173,7 +173,7 @@ class BatchActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with heartbeats() as heartbeat:
+        async with paid_attempt(call.attempts) as heartbeat:
             stored = await self._reload(call)
             if is_over(stored, call):
                 return case_answer(stored.status)
@@ -195,7 +195,7 @@ class BatchActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with heartbeats() as heartbeat:
+        async with paid_attempt(call.attempts) as heartbeat:
             stored = await self._cases.load(call.batch_id, call.position, call.attempt)
             if is_over(stored, call):
                 return case_answer(stored.status)
@@ -337,7 +337,7 @@ class BatchActivities:
         try:
             if _limits_cost(lookup.request):
                 self._services.refuse_without_price(request.spec)
-            return await paid_call(self._services, request, heartbeat)
+            return await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts))
         except InvalidRequest as error:
             raise _invalid(str(error)) from None
         except ApplicationError as error:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
-from gradeloop.contract.base import Recorded
+from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 
 FailureKind = Literal[
@@ -35,9 +35,6 @@ RETRYABLE: frozenset[FailureKind] = frozenset({"rate_limited", "overloaded", "se
 
 PERMANENT: tuple[str, ...] = tuple(kind for kind in get_args(FailureKind) if kind not in RETRYABLE)
 """The kinds that no retry cures, for a retry policy's `non_retryable_error_types`."""
-
-MALFORMED_ATTEMPTS = 3
-"""Attempts after which a malformed reply is final: each one was paid for, and a model that fails thrice fails again."""
 
 RETRY_AFTER_CAP = 300.0
 """Seconds: providers ask for an hour and more, which outlives the activity's own time."""
@@ -86,12 +83,13 @@ _BY_MESSAGE: tuple[tuple[FailureKind, re.Pattern[str], frozenset[int | None]], .
 )
 """Kinds that have no code of their own with every provider, with the statuses under which the message counts."""
 
-_BY_CLASS: dict[FailureKind, frozenset[str]] = {
-    "config": frozenset({"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "UnicodeEncodeError"}),
-    "malformed_response": frozenset({"JSONDecodeError", "UnknownApiResponseError", "DecodingError", "BodyTooLarge"}),
-    "timeout": frozenset({"TimeoutError", "TimeoutException", "APITimeoutError"}),
-    "connection": frozenset({"TransportError", "APIConnectionError", "ConnectionError"}),
-}
+_BY_CLASS: tuple[tuple[FailureKind, frozenset[str]], ...] = (
+    ("config", frozenset({"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "UnicodeEncodeError"})),
+    ("malformed_response", frozenset({"JSONDecodeError", "UnknownApiResponseError", "DecodingError", "BodyTooLarge"})),
+    ("connection", frozenset({"ConnectTimeout"})),
+    ("timeout", frozenset({"TimeoutError", "TimeoutException", "APITimeoutError"})),
+    ("connection", frozenset({"TransportError", "APIConnectionError", "ConnectionError", "gaierror"})),
+)
 """Exceptions without an HTTP status, by the names of their classes; the first kind that fits counts."""
 
 
@@ -102,6 +100,8 @@ class FailureDetails(Recorded):
     """What all attempts have cost."""
     raisable: bool = False
     """Whether the same call with a larger completion may succeed."""
+    search_attributes: Sparse[bool | None] = None
+    """Whether the namespace has our search attributes, as a call says that was stopped before it could return what the worker offers."""
 
 
 class ModelFault(Exception):
@@ -154,14 +154,14 @@ class ModelFault(Exception):
         return f"{', '.join(part for part in (self.error, status, self.model) if part)}: {self.message}".removeprefix(": ")
 
 
-def failure(error: BaseException, *, model: str, attempt: int = 1, spent: Usage | None = None) -> ApplicationError:
+def failure(error: BaseException, *, model: str, spent: Usage | None = None, final: bool = False) -> ApplicationError:
     """Turn what a call raised into a failure for Temporal; raise the result `from None`, since SDK errors do not pickle.
 
     Args:
         error: What was raised. An `ApplicationError` is returned as it is.
         model: The model's id, for the message.
-        attempt: The activity's attempt, from 1; the third malformed reply is final.
         spent: What all attempts have cost, which the thread counts where none gave a reply.
+        final: Whether there is no further attempt, also where a retry could help.
 
     Raises:
         BaseException: `error` itself, where it is a cancellation or no `Exception`.
@@ -171,12 +171,13 @@ def failure(error: BaseException, *, model: str, attempt: int = 1, spent: Usage 
     if isinstance(error, ApplicationError):
         return error
     fault = model_fault(error, model=model)
+    raisable = fault is not None and fault.raisable
+    facts = [FailureDetails(usage=spent, raisable=raisable).model_dump(mode="json")] if spent and spent.attempts else []
     if fault is None:
-        return ApplicationError(conceal(str(error)) or repr(error), type=type(error).__name__, non_retryable=True)
-    final = fault.kind not in RETRYABLE or (fault.kind == "malformed_response" and attempt >= MALFORMED_ATTEMPTS)
+        return ApplicationError(conceal(str(error)) or repr(error), *facts, type=type(error).__name__, non_retryable=True)
+    final = final or fault.kind not in RETRYABLE
     delay = timedelta(seconds=fault.retry_after) if fault.retry_after and not final else None
-    facts = FailureDetails(usage=spent, raisable=fault.raisable).model_dump(mode="json") if spent and spent.attempts else None
-    return ApplicationError(str(fault), *([facts] if facts else []), type=fault.kind, non_retryable=final, next_retry_delay=delay)
+    return ApplicationError(str(fault), *facts, type=fault.kind, non_retryable=final, next_retry_delay=delay)
 
 
 def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) -> ModelFault | None:
@@ -187,7 +188,7 @@ def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) 
     if facts.status or facts.codes:
         kind: FailureKind | None = error_kind(facts.status, facts.codes, facts.message)
     else:
-        kind = next((kind for kind, names in _BY_CLASS.items() if names & facts.classes), None)
+        kind = next((kind for kind, names in _BY_CLASS if names & facts.classes), None)
     if kind is None:
         return None
     wait = _wait(kind, facts.retry_after)

@@ -3,7 +3,7 @@
 from temporalio import activity
 
 from activities.capabilities import WorkerCapabilities, WorkerServices
-from activities.model_call import heartbeats, paid_call
+from activities.model_call import paid_attempt, paid_call
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Sparse, Strict
@@ -45,14 +45,15 @@ class GeneratorActivities:
         Raises:
             ApplicationError: Its type is the kind of failure; `InvalidRequest` where the worker refuses the thread.
         """
-        async with heartbeats() as heartbeat:
+        async with paid_attempt() as heartbeat:
             settings = await self._services.threads.settings(call.thread.brief)
             if call.admit:
                 self._services.refuse_unservable(settings)
             messages = await self._services.threads.messages(call.thread.messages)
-            reply = await paid_call(self._services, self._request(call, settings, messages), heartbeat)
-        self._services.threads.append(call.thread.messages, reply.message)
-        return GeneratorTurn(message=reply.message, usage=reply.usage, offer=self._services.capabilities_for(settings))
+            limits = self._services.limits(settings.outage_timeout)
+            reply = await paid_call(self._services, self._request(call, settings, messages), heartbeat, limits)
+            self._services.threads.append(call.thread.messages, reply.message)
+            return GeneratorTurn(message=reply.message, usage=reply.usage, offer=self._services.capabilities_for(settings))
 
     def _request(self, call: GenerateCall, settings: GradingSettings, messages: list[Message]) -> ModelRequest:
         generator = settings.generator

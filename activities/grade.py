@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerCapabilities, WorkerServices
-from activities.model_call import heartbeats, paid_call
+from activities.model_call import paid_attempt, paid_call
 from activities.providers.base import ModelRequest, Step, ToolSpec
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
@@ -91,29 +91,29 @@ class GraderActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with heartbeats() as heartbeat:
+        async with paid_attempt() as heartbeat:
             settings = await self._services.threads.settings(call.thread.brief)
             if call.admit:
                 self._services.refuse_unservable(settings)
             messages = call.shown(await self._services.threads.messages(call.thread.messages))
             scratch = await self._services.threads.messages(call.scratch)
             request, group = await self._request(call, settings, messages, scratch)
-            reply = await paid_call(self._services, request, heartbeat)
-        message = reply.message
-        self._services.threads.append(call.scratch, message)
-        turn = GraderTurn(
-            message=message,
-            usage=reply.usage,
-            tools=tuple(tool.name for tool in request.tools),
-            loose=answer_form(request.spec) == "schema" and request.schema is None,
-            offer=self._services.capabilities_for(settings),
-            prompt_sha256=sent_sha256(request.system, request.messages, call.nonce, request.tag) if call.whole else None,
-        )
-        if message.tool_calls and not call.last:
-            return turn
-        reading = parse_verdict(message.content, group, call.pending or None, earlier=earlier_answers(scratch), tag=request.tag)
-        reading = verify_quotes(reading, messages) if group.quoted else reading
-        return turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
+            reply = await paid_call(self._services, request, heartbeat, self._services.limits(settings.outage_timeout))
+            message = reply.message
+            self._services.threads.append(call.scratch, message)
+            turn = GraderTurn(
+                message=message,
+                usage=reply.usage,
+                tools=tuple(tool.name for tool in request.tools),
+                loose=answer_form(request.spec) == "schema" and request.schema is None,
+                offer=self._services.capabilities_for(settings),
+                prompt_sha256=sent_sha256(request.system, request.messages, call.nonce, request.tag) if call.whole else None,
+            )
+            if message.tool_calls and not call.last:
+                return turn
+            reading = parse_verdict(message.content, group, call.pending or None, earlier=earlier_answers(scratch), tag=request.tag)
+            reading = verify_quotes(reading, messages) if group.quoted else reading
+            return turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
 
     async def _request(
         self, call: GradeCall, settings: GradingSettings, messages: list[Message], scratch: list[Message]

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from activities.capabilities import WorkerServices
 from activities.errors import failure
 from activities.grade import answer_form, seeded
-from activities.model_call import heartbeats, paid_call
+from activities.model_call import paid_attempt, paid_call
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import LogRef, RunLoader, Subject, SubjectRef
 from gradeloop.contract.base import Recorded, Sparse, Strict
@@ -64,18 +64,18 @@ class JudgeActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with heartbeats() as heartbeat:
+        async with paid_attempt() as heartbeat:
             subject = await self._runs.subject(call.subject)
             scratch = await self._services.threads.messages(call.scratch)
             is_large = call.subject.bytes > LARGE_BYTES
             request, sha256 = await asyncio.to_thread(_request, call, subject, scratch) if is_large else _request(call, subject, scratch)
-            reply = await paid_call(self._services, request, heartbeat)
-        self._services.threads.append(call.scratch, reply.message)
-        answer = await asyncio.to_thread(parse_answer, reply.message.content, subject.judge, subject.run)
-        turn = JudgeTurn(message=reply.message, usage=reply.usage, prompt_sha256=sha256)
-        if isinstance(answer, ValidAnswer):
-            return turn.model_copy(update={"output": answer.output, "citations": answer.citations})
-        return turn.model_copy(update={"problems": answer.problems})
+            reply = await paid_call(self._services, request, heartbeat, self._services.limits())
+            self._services.threads.append(call.scratch, reply.message)
+            answer = await asyncio.to_thread(parse_answer, reply.message.content, subject.judge, subject.run)
+            turn = JudgeTurn(message=reply.message, usage=reply.usage, prompt_sha256=sha256)
+            if isinstance(answer, ValidAnswer):
+                return turn.model_copy(update={"output": answer.output, "citations": answer.citations})
+            return turn.model_copy(update={"problems": answer.problems})
 
     @activity.defn(name="default_judge")
     async def default_judge(self, _rubric_id: str) -> ModelSpec:

@@ -1,45 +1,65 @@
-"""One paid call, with heartbeats that carry what its attempts have cost."""
+"""One paid call, with heartbeats that carry what its attempts have cost and how they failed."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
+from activities.attempts import ATTEMPTS, CallLimits, FailedAttempts, failed_call, next_pause
 from activities.capabilities import WorkerServices
-from activities.errors import ModelFault, failure
+from activities.errors import FailureDetails, ModelFault, failure, model_fault
 from activities.providers.base import ModelReply, ModelRequest
 from gradeloop.contract.messages import MESSAGE_BYTES, Usage
 
 HEARTBEAT_SECONDS = 1.0
 """A cancellation comes back with a heartbeat alone, so this and the worker's throttle of 2 s decide how soon a call stops."""
 
+CANCELLED = "cancelled"
+"""The error type of a call that its workflow stopped after it was sent; it is not done, and its details say what it cost."""
+
 
 class Heartbeat:
-    """The heartbeats of one attempt; they carry what the attempts so far have cost to the next one."""
+    """The heartbeats of one attempt; they carry what the attempts so far have cost, and how they failed, to the next one."""
 
     def __init__(self) -> None:
-        self.spent = _earlier_usage()
+        self.spent = _earlier(0, Usage)
+        self.failed = _earlier(1, FailedAttempts)
 
     def beat(self) -> None:
         """Send a heartbeat."""
-        activity.heartbeat(*([self.spent.model_dump(mode="json")] if self.spent.attempts else []))
+        known = [self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json")]
+        activity.heartbeat(*(known if self.spent.attempts or self.failed.counts else []))
+
+    def details(self) -> dict[str, JsonValue]:
+        """Return the details of a failure: what all attempts have cost."""
+        return FailureDetails(usage=self.spent).model_dump(mode="json")
 
     def spend(self, usage: Usage) -> None:
         """Add what this attempt cost, for the next one."""
         self.spent += usage
         self.beat()
 
+    def fail(self, failed: FailedAttempts) -> None:
+        """Keep how the attempts so far failed, for the next one."""
+        self.failed = failed
+        self.beat()
 
-def _earlier_usage() -> Usage:
-    """Read what earlier attempts cost; details of another version count for nothing."""
+
+Carried = TypeVar("Carried", bound=BaseModel)
+
+
+def _earlier(place: int, model: type[Carried]) -> Carried:
+    """Read what earlier attempts left; details of another version count for nothing."""
     details = activity.info().heartbeat_details
     with suppress(ValidationError):
-        return Usage.model_validate(details[0]) if details else Usage()
-    return Usage()
+        return model.model_validate(details[place]) if len(details) > place else model()
+    return model()
 
 
 @asynccontextmanager
@@ -64,25 +84,80 @@ async def _beat(heartbeat: Heartbeat, seconds: float) -> None:
         heartbeat.beat()
 
 
-async def paid_call(services: WorkerServices, request: ModelRequest, heartbeat: Heartbeat) -> ModelReply:
+@asynccontextmanager
+async def paid_attempt(attempts: int = ATTEMPTS) -> AsyncIterator[Heartbeat]:
+    """Send heartbeats while an activity that pays runs; an error of our own is final at its last attempt.
+
+    Args:
+        attempts: How many attempts may end in an error that is none of the provider's.
+
+    Raises:
+        ApplicationError: Its type is the error's class, `cancelled` where the workflow stopped a call that was sent: a cancellation alone
+            could not say what that cost.
+    """
+    async with heartbeats() as heartbeat:
+        try:
+            yield heartbeat
+        except asyncio.CancelledError:
+            if heartbeat.spent.attempts and _stop_requested():
+                benign = ApplicationErrorCategory.BENIGN
+                raise ApplicationError("it was stopped", heartbeat.details(), type=CANCELLED, non_retryable=True, category=benign) from None
+            raise
+        except FailureError:
+            raise
+        except Exception as error:
+            heartbeat.fail(heartbeat.failed.after_unexpected(time.time()))
+            if heartbeat.failed.unexpected < attempts:
+                raise
+            raise failure(error, model="", spent=heartbeat.spent, final=True) from error
+
+
+def _stop_requested() -> bool:
+    """Return whether the workflow has stopped the call, and not the worker that ends."""
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested and not details.worker_shutdown
+
+
+async def paid_call(services: WorkerServices, request: ModelRequest, heartbeat: Heartbeat, limits: CallLimits) -> ModelReply:
     """Call a model once, and record the exchange where the worker has a recording.
 
     Raises:
-        ApplicationError: Its type is the kind of failure, its details what all attempts have cost; `ThreadTooLarge` where the reply has
-            more than 1 MiB, since a larger payload would wedge the workflow.
+        ApplicationError: Its type is the kind of failure, `outage` where the provider was away for as long as the limits say; its details
+            are what all attempts have cost. `ThreadTooLarge` where the reply has more than 1 MiB, since a larger payload would wedge the
+            workflow.
     """
+    clock = asyncio.get_running_loop().time
+    began = clock()
     try:
         reply = await services.providers.complete(request)
+    except asyncio.CancelledError:  # it was sent, and so may be paid for
+        heartbeat.spend(Usage(attempts=1, seconds=round(clock() - began, 3)))
+        raise
     except Exception as error:  # noqa: BLE001 - the one classifier decides
-        if isinstance(error, ModelFault):
-            if error.usage is not None:
-                heartbeat.spend(error.usage)
-            if services.recording:
-                services.recording.fault(request, error)
-        raise failure(error, model=request.spec.id, attempt=activity.info().attempt, spent=heartbeat.spent) from None
+        if isinstance(error, ModelFault) and services.recording:
+            services.recording.fault(request, error)
+        raise _failed(services, request, error, heartbeat, limits) from None
+    services.providers.note_answer(request.spec)
     if services.recording:
         services.recording.reply(request, reply)
+    heartbeat.spent += reply.usage
     if (size := reply.message.size()) > MESSAGE_BYTES:
         text = f"{request.spec.id} answered with {size} bytes, {MESSAGE_BYTES} at most"
-        raise ApplicationError(text, type="ThreadTooLarge", non_retryable=True)
-    return replace(reply, usage=heartbeat.spent + reply.usage)
+        raise ApplicationError(text, heartbeat.details(), type="ThreadTooLarge", non_retryable=True)
+    return replace(reply, usage=heartbeat.spent)
+
+
+def _failed(
+    services: WorkerServices, request: ModelRequest, error: Exception, heartbeat: Heartbeat, limits: CallLimits
+) -> ApplicationError:
+    """Count a failed attempt, and return its failure for Temporal."""
+    fault = model_fault(error, model=request.spec.id)
+    if fault is None:
+        return failure(error, model=request.spec.id, spent=heartbeat.spent)
+    providers, info, now = services.providers, activity.info(), time.time()
+    if fault.usage is not None:
+        heartbeat.spent += fault.usage
+    heartbeat.fail(heartbeat.failed.after(fault, now))
+    ruling = heartbeat.failed.judge(fault, limits, now, lambda moment: providers.answered_since(request.spec, moment))
+    pause = next_pause(info.retry_policy, info.attempt)
+    return failed_call(fault, ruling, heartbeat.spent, endpoint=providers.address_of(request.spec), pause=pause)

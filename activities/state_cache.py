@@ -13,7 +13,7 @@ from gradeloop.contract.base import Page, Sparse, Strict
 from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.queries import recorded
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import Generator, Grader
+from gradeloop.contract.thread import Generator, Grader, OutageTimeout
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.contract import SchemaJudge
 
@@ -47,6 +47,8 @@ class GradingSettings(Strict):
     rubric: Rubric | None
     priced: Sparse[bool] = False
     """Whether the thread's budget counts money, so that every model needs a price."""
+    outage_timeout: Sparse[OutageTimeout | None] = None
+    """Seconds for which a call waits for a provider that is away; the worker's own by default."""
 
     def sha256(self) -> str:
         """Return the sha256 of the settings as JSON."""

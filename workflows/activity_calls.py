@@ -25,26 +25,20 @@ NEVER_RETRIED = [*PERMANENT, "PayloadsTooLarge", "PayloadSizeError", "InvalidReq
 """Types of errors that no retry cures: an oversized result would repeat its paid call for ever, an unknown activity its failure."""
 
 
-def model_call(retries: int) -> ActivityConfig:
-    """Return the options of a model call with that many retries.
+MODEL_CALL = ActivityConfig(
+    start_to_close_timeout=timedelta(hours=1),
+    schedule_to_close_timeout=timedelta(days=8),
+    heartbeat_timeout=timedelta(seconds=10),
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60), non_retryable_error_types=NEVER_RETRIED
+    ),
+    cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+)
+"""Options of a model call: which failure is its last one, the call itself decides (`activities/attempts.py`).
 
-    An hour is above the client's own deadline; a resumed call never overlaps the one it replaces.
-    """
-    return ActivityConfig(
-        start_to_close_timeout=timedelta(hours=1),
-        schedule_to_close_timeout=timedelta(hours=2),
-        heartbeat_timeout=timedelta(seconds=10),
-        retry_policy=RetryPolicy(
-            initial_interval=timedelta(seconds=1),
-            maximum_interval=timedelta(seconds=60),
-            maximum_attempts=retries + 1,
-            non_retryable_error_types=NEVER_RETRIED,
-        ),
-        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-    )
-
-
-MODEL_CALL = model_call(retries=7)
+An hour is above the client's own deadline, eight days above the longest wait for a provider; a resumed call never overlaps the one that
+it replaces.
+"""
 
 TOOL_CALL = ActivityConfig(
     start_to_close_timeout=timedelta(minutes=2),
@@ -163,6 +157,8 @@ class ActivityCalls:
         self._settings_sent: str | None = None  # the sha256 of the settings that a call carried last
         self.capabilities: WorkerCapabilities | None = None
         """What the worker can do; known from the first call's result."""
+        self.search_attributes: bool | None = None
+        """Whether the namespace has our search attributes; None where no call has said so."""
 
     async def make(
         self,
@@ -198,7 +194,9 @@ class ActivityCalls:
                 return returned
             case NotDone(error):
                 if spend is not None and isinstance(error, ActivityError):
-                    spend(failure_details(error).usage)
+                    details = failure_details(error)
+                    spend(details.usage)
+                    self.search_attributes = details.search_attributes if self.search_attributes is None else self.search_attributes
                 raise Interrupted
             case Failed(failure):
                 raise failure
@@ -295,6 +293,7 @@ class ActivityCalls:
     def learn(self, capabilities: WorkerCapabilities) -> None:
         """Note what the worker can do, and who judges this run where the thread leaves that open."""
         self.capabilities, run = capabilities, self._thread.run
+        self.search_attributes = capabilities.search_attributes
         self._thread.external_storage = capabilities.external_storage
         if run is not None:
             run.judge = run.judge or capabilities.grader
@@ -307,22 +306,6 @@ class ActivityCalls:
             ActivityError: It cannot serve the thread, or no worker answers.
         """
         return await self.make("admit", self.settings(), ADMIT, summary="admit", result=WorkerCapabilities)
-
-    async def ask_own_worker(self) -> WorkerCapabilities:
-        """Ask the worker that serves this workflow what it can do, within its task: nothing is left pending if it goes.
-
-        Raises:
-            ActivityError: It cannot serve the thread, or makes no calls.
-        """
-        offered: WorkerCapabilities = await workflow.execute_local_activity(
-            "admit",
-            self.settings(),
-            result_type=WorkerCapabilities,
-            schedule_to_close_timeout=timedelta(seconds=10),
-            retry_policy=RetryPolicy(maximum_attempts=1),
-            summary="admit",
-        )
-        return offered
 
     async def find_capabilities(self, *, for_tools: bool = False) -> WorkerCapabilities | None:
         """Return what the worker can do, and ask it where no call has said so; None where it refuses, since the calls themselves say why.
@@ -343,7 +326,13 @@ class ActivityCalls:
         judge, budget = thread.run.judge if thread.run else None, thread.budget
         grader = (thread.grader or Grader()).model_copy(update={"model": judge}) if judge else thread.grader
         priced = budget is not None and budget.max_cost_usd is not None
-        settings = GradingSettings(generator=thread.generator, grader=grader, rubric=thread.rubric_in_force, priced=priced)
+        settings = GradingSettings(
+            generator=thread.generator,
+            grader=grader,
+            rubric=thread.rubric_in_force,
+            priced=priced,
+            outage_timeout=thread.outage_timeout,
+        )
         if self._settings is None or known != settings:
             self._settings = GradingSettingsRef(sha256=settings.sha256(), brief=settings)
         return self._settings

@@ -47,11 +47,11 @@ from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import usage_of_failure
 from workflows.activity_calls import (
+    MODEL_CALL,
     STORE_CALL,
     Result,
     describe_error,
     kind_of,
-    model_call,
     repeat_cut_reply,
     temporal_priority,
 )
@@ -263,7 +263,7 @@ class BatchShard:
     def __init__(self, request: ShardRequest) -> None:
         self._request = request
         self._priority = temporal_priority(request.priority)
-        self._calls = CaseCalls(request.lanes, request.retries, self._priority)
+        self._calls = CaseCalls(request.lanes, self._priority)
         self._nonce = draw_nonce()
         self._ended: dict[int, str] = {}
         self._pause_reason: str | None = None
@@ -302,7 +302,9 @@ class BatchShard:
     def _call(self, due: DueCase) -> CaseCall:
         """Return the argument of the case's calls, with a random code of its own that nobody can guess without the shard's."""
         nonce = hashlib.sha256(f"{self._nonce}/{due.position}".encode()).hexdigest()[:32]
-        return CaseCall(batch_id=self._request.batch_id, position=due.position, attempt=due.attempt, nonce=nonce, cache=self._request.cache)
+        own = {"position": due.position, "attempt": due.attempt, "nonce": nonce}
+        shared = {"batch_id": self._request.batch_id, "cache": self._request.cache, "retries": self._request.retries}
+        return CaseCall.model_validate(own | shared)
 
     @staticmethod
     def _is_long() -> bool:
@@ -334,11 +336,10 @@ class CaseFailed(Exception):
 
 
 class CaseCalls:
-    """The calls of a shard: so many at a time, retried so often."""
+    """The calls of a shard: so many at a time."""
 
-    def __init__(self, lanes: int, retries: int, priority: Priority) -> None:
+    def __init__(self, lanes: int, priority: Priority) -> None:
         self._slots = asyncio.Semaphore(lanes)
-        self._options = model_call(retries)
         self.priority = priority
         self.children = asyncio.Semaphore(CHILDREN)
         self.in_flight = 0
@@ -360,7 +361,7 @@ class CaseCalls:
             argument = call.model_copy(update={"raised": raised, "carried": spent})
             async with self._slots:
                 with self.under_way():
-                    return await _execute(activity, argument, CaseAnswer, self._options, self.priority, summary)
+                    return await _execute(activity, argument, CaseAnswer, MODEL_CALL, self.priority, summary)
 
         try:
             return await repeat_cut_reply(attempt, spend, raised=call.raised)

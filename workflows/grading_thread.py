@@ -55,6 +55,8 @@ class GradingThreadWorkflow(GradingThread):
     async def run(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.contract.thread.GradingThread.run`."""
         thread = self._require_thread()
+        if thread.outcomes and not self._served:  # goes on from a checkpoint, listed as its last run was
+            self._visibility.republish()
         await self._calls.serve(self._serve(thread))
         if is_cancelled(thread):
             raise asyncio.CancelledError
@@ -82,8 +84,6 @@ class GradingThreadWorkflow(GradingThread):
                 await self._serve_turn(thread)
             elif thread_rules.is_due(thread):
                 thread_rules.proceed(thread)
-            elif self._visibility.unlisted:
-                await self._visibility.list()
             elif workflow.info().is_continue_as_new_suggested():
                 self._rolling = True
             elif not await self._more_to_do(thread):
@@ -95,7 +95,8 @@ class GradingThreadWorkflow(GradingThread):
             if thread.status == "waiting":  # behind which nothing is served
                 self._drop_queue()
             return False
-        resumable = thread.status == "interrupted" and (thread.reason != "failure" or thread.idle_timeout > 0)
+        ends = thread.reason == "failure" or (thread.reason == "outage" and workflow.info().parent is not None)  # nobody resumes a case
+        resumable = thread.status == "interrupted" and (not ends or thread.idle_timeout > 0)
         seconds = thread.idle_timeout if self._served else max(thread.idle_timeout, FIRST_TURN_SECONDS)
         timeout = None if thread.status == "waiting" or resumable else seconds
         if timeout == 0:

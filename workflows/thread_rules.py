@@ -72,6 +72,7 @@ def _new(request: ThreadRequest) -> Thread:
         vars=request.vars,
         max_iterations=request.max_iterations,
         idle_timeout=request.idle_timeout,
+        outage_timeout=request.outage_timeout,
         budget=request.budget,
         priority=request.priority,
         log=Log(),
@@ -96,6 +97,7 @@ def _restored(request: ThreadRequest, checkpoint: dict[str, Any]) -> Thread:
     thread.queue.clear()
     thread.generator, thread.grader = request.generator, request.grader or thread.grader
     thread.max_iterations, thread.idle_timeout = request.max_iterations, request.idle_timeout
+    thread.outage_timeout = request.outage_timeout or thread.outage_timeout
     thread.budget, thread.priority = request.budget or thread.budget, request.priority or thread.priority
     thread.vars, thread.template = request.vars or thread.vars, request.rubric or thread.template
     return thread

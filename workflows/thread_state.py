@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import to_json
 from temporalio import workflow
 
-from gradeloop.contract.base import BoundedDict, FirstMistakes, Items, Page, page_of, without_nulls
+from gradeloop.contract.base import BoundedDict, FirstMistakes, Items, Page, Sparse, page_of, without_nulls
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import (
     CheckOutcome,
@@ -227,6 +227,8 @@ class Thread(State):
     """Index of the draft that the verdicts are about."""
     max_iterations: int
     idle_timeout: float = 0
+    outage_timeout: Sparse[float | None] = None
+    """Seconds for which a call waits for a provider that is away; the worker's own by default."""
     log: Log
     turn: int = 0
     """Index of the first message of the current turn."""

@@ -1,10 +1,7 @@
 """What an operator sees of a thread in Temporal: details, search attributes, and a grader's prompt for an audit."""
 
-from contextlib import suppress
-
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
-from temporalio.exceptions import ActivityError
 
 from gradeloop.contract.evaluation import CheckOutcome, Evaluation
 from gradeloop.contract.messages import FEEDBACK_SOURCE
@@ -35,16 +32,13 @@ class ThreadVisibility:
         self._thread = thread
         self._calls = calls
         self._written: tuple[str, str, str] | None = None
-        self._missed = False
 
     def publish(self) -> None:
-        """Write the details, and the search attributes once the first call has said that they exist."""
+        """Write the details, and the search attributes once it is known that they exist."""
         rows = [line for evaluation in self._thread.evaluations[-ROWS:] for line in _details(evaluation)]
         wanted = self._wanted()
         workflow.set_current_details("\n".join([f"Status: **{wanted[0]}**", "", *rows])[:DETAILS_CHARACTERS])
-        capabilities = self._calls.capabilities
-        self._missed = capabilities is None
-        if capabilities and capabilities.search_attributes and wanted != self._written:
+        if wanted != self._written and self._exist():
             workflow.upsert_search_attributes([key.value_set(value) for key, value in zip(_KEYS, wanted, strict=True) if value])
             self._written = wanted
 
@@ -53,23 +47,12 @@ class ThreadVisibility:
         if workflow.patched(LISTED):
             self.publish()
 
-    @property
-    def unlisted(self) -> bool:
-        """Whether something was to be published before any call had said whether the search attributes exist, and they say otherwise."""
-        return self._missed and self._calls.capabilities is None and self._wanted() != self._listed()
-
-    async def list(self) -> None:
-        """Ask the worker whether search attributes exist, and write them."""
-        self._missed = False
-        if workflow.patched(LISTED):
-            with suppress(ActivityError):  # nobody answers: the thread is listed by how its workflow stands
-                self._calls.learn(await self._calls.ask_own_worker())
-                self.publish()
-
-    @staticmethod
-    def _listed() -> tuple[str, ...]:
+    def _exist(self) -> bool:
+        """Return whether the namespace has the search attributes: a call has said so, or this run of the workflow began with them."""
+        if self._calls.search_attributes is not None:
+            return self._calls.search_attributes
         known = workflow.info().typed_search_attributes
-        return tuple(known.get(key, "") for key in _KEYS)
+        return any(known.get(key) for key in _KEYS) and workflow.patched(LISTED)
 
     def _wanted(self) -> tuple[str, str, str]:
         thread, run, rubric = self._thread, self._thread.run, self._thread.rubric_in_force

@@ -1,7 +1,9 @@
 """The models that a worker can call, all through one pool of connections."""
 
 import asyncio
+import math
 import re
+import time
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
@@ -45,6 +47,7 @@ class Providers:
         self._prices = load_prices(environment.prices)
         self._adapters: dict[tuple[str, str], Provider] = {}
         self._loaded: set[str] = set()
+        self._answered: dict[tuple[str, str], float] = {}  # seconds since 1970, by provider and base URL
 
     @cached_property
     def _clients(self) -> "SdkClients":
@@ -94,6 +97,18 @@ class Providers:
     def cost(self, spec: ModelSpec, usage: Usage) -> float | None:
         """Return what one call cost in US dollars; None where the model's price is not known."""
         return self._prices.cost(spec, usage)
+
+    def address_of(self, spec: ModelSpec) -> str:
+        """Return the base URL at which a model is called; empty for the scripted provider."""
+        return self._environment.endpoint(spec).base_url
+
+    def note_answer(self, spec: ModelSpec) -> None:
+        """Note that a model's endpoint has just answered a call of this worker."""
+        self._answered[spec.provider, self.address_of(spec)] = time.time()
+
+    def answered_since(self, spec: ModelSpec, moment: float) -> bool:
+        """Return whether a model's endpoint has answered a call of this worker since a moment, in seconds since 1970."""
+        return self._answered.get((spec.provider, self.address_of(spec)), -math.inf) >= moment
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one paid call, within its deadline; its usage says what it cost, also where it failed.

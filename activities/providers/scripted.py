@@ -21,6 +21,10 @@ _CODES = re.compile(r"\b(verdict-)?[0-9a-f]{16,32}\b")
 """The random codes of fences and tags, which may contain any short text."""
 
 
+_REPLIES: frozenset[FailureKind] = frozenset({"malformed_response", "refused", "truncated"})
+"""Failures that are replies, and so are paid for."""
+
+
 class ScriptedCall(Strict):
     """A tool call that the scripted model makes."""
 
@@ -143,12 +147,13 @@ class Scripted:
         if row is None:
             raise ModelFault("config", f"the scripted file has no reply for {_describe_step(request.step)}; add a row for it", model=model)
         await asyncio.sleep(row.delay)
+        usage = Usage(**dict(row.usage), calls=1)
         if row.error is not None:
-            error = row.error
-            raise ModelFault(error.kind, error.message, model=model, status=error.status, retry_after=error.retry_after)
+            error, paid = row.error, usage if row.error.kind in _REPLIES else None
+            raise ModelFault(error.kind, error.message, model=model, status=error.status, retry_after=error.retry_after, usage=paid)
         if row.text is not None and not row.text.strip() and not row.tool_calls:
-            raise ModelFault("malformed_response", "the reply is empty", model=model)
-        return ModelReply(row.message(), Usage(**dict(row.usage), calls=1))
+            raise ModelFault("malformed_response", "the reply is empty", model=model, usage=usage)
+        return ModelReply(row.message(), usage)
 
 
 def _contains(request: ModelRequest, text: str) -> bool:

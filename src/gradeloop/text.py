@@ -50,6 +50,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def duration(seconds: float) -> str:
+    """Return a time in its two largest units: `45 s`, `12 min`, `2 h 5 min`, `1 d 3 h`."""
+    whole = round(seconds)
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    largest = next((at for at, (_, size) in enumerate(units) if whole >= size), len(units) - 1)
+    (name, size), smaller = units[largest], units[largest + 1 : largest + 2]
+    rest = [(whole % size // below, unit) for unit, below in smaller if unit != "s"]
+    return " ".join([f"{whole // size} {name}", *(f"{count} {unit}" for count, unit in rest if count)])
+
+
 def percent(share: float | None) -> str:
     """Return a share as a whole percentage, but never as 100% or 0% unless it is exactly all or nothing."""
     if share is None:

@@ -210,7 +210,8 @@ def raising(error: Exception) -> Respond:
         (httpx2.ConnectError("refused"), "connection"),
         (httpx2.RemoteProtocolError("dropped"), "connection"),
         (httpx2.ReadTimeout("late"), "timeout"),
-        (httpx2.ConnectTimeout("late"), "timeout"),
+        (httpx2.ConnectTimeout("late"), "connection"),
+        (httpx2.ConnectError("[Errno -2] Name or service not known"), "connection"),
         (httpx2.LocalProtocolError("Illegal header value"), "config"),
         (httpx2.UnsupportedProtocol("no http"), "config"),
         (UnicodeEncodeError("ascii", "é", 0, 1, "ordinal not in range"), "config"),
@@ -269,19 +270,6 @@ def test_a_raw_error_without_a_request_still_tells_its_cause() -> None:
     error.__cause__ = OSError("reset by peer")
 
     assert failure(error, model=MODEL).message == "ReadError, openai:m: gone (OSError: reset by peer)"
-
-
-@pytest.mark.parametrize(("attempt", "final"), [(1, False), (2, False), (3, True), (4, True)])
-def test_the_third_malformed_reply_is_final(attempt: int, final: bool) -> None:
-    error = failure(ModelFault("malformed_response", "empty", retry_after=5), model=MODEL, attempt=attempt)
-
-    assert error.non_retryable == final
-    assert error.next_retry_delay == (None if final else timedelta(seconds=5))
-
-
-@pytest.mark.parametrize("attempt", [3, 30])
-def test_any_other_transient_failure_is_retried_at_every_attempt(attempt: int) -> None:
-    assert not failure(ModelFault("overloaded", "busy"), model=MODEL, attempt=attempt).non_retryable
 
 
 def test_a_fault_of_our_own_finding_keeps_its_facts() -> None:

@@ -1,6 +1,7 @@
 """The cache of what calls refer to: bounded by bytes and by number, the least used dropped first."""
 
-from activities.state_cache import ByteBoundedCache
+from activities.state_cache import ByteBoundedCache, GradingSettings
+from gradeloop.contract.thread import Generator
 
 
 def test_the_least_used_is_dropped_where_all_are_too_large() -> None:
@@ -50,3 +51,10 @@ def test_a_value_that_is_put_again_counts_once_and_a_dropped_one_not_at_all() ->
     cache.put("c", "C", 5)
 
     assert [cache.get(key) for key in "abc"] == ["A", None, "C"]
+
+
+def test_settings_that_say_nothing_of_an_outage_keep_their_sha256() -> None:
+    plain = GradingSettings(generator=Generator(activity="a", task_queue="q"), grader=None, rubric=None)
+
+    assert "outage_timeout" not in plain.model_dump_json()
+    assert plain.model_copy(update={"outage_timeout": 60.0}).sha256() != plain.sha256()

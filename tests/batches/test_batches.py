@@ -44,6 +44,33 @@ async def test_what_cannot_be_judged_is_an_error_and_no_failure(client: Client, 
     assert results[1].score is None
 
 
+async def test_a_case_whose_provider_stays_away_is_waited_for_and_then_an_error_of_that_kind(client: Client, tmp_path: Path) -> None:
+    """Retries are for other errors: without any, the provider is waited for all the same."""
+    async with batching(client, tmp_path, passes(), breaks("of b.", kind="overloaded"), outage_timeout=0.3) as batches:
+        summary, results = await batches.run([case("a"), case("b")], retries=0)
+
+    assert (summary.passed, summary.failed, summary.errors) == (1, 0, 1)
+    assert str(results[1].error).startswith("outage: scripted:judge has answered no call for ")
+    assert results[1].usage.attempts > 1
+
+
+async def test_a_case_with_a_loop_whose_provider_stays_away_ends_too(client: Client, tmp_path: Path) -> None:
+    """Nobody resumes the thread of a case."""
+    async with batching(client, tmp_path, breaks(kind="connection", role="generator"), outage_timeout=0.3) as batches:
+        summary, results = await batches.run([drafted("a", loop=True)])
+
+    assert (summary.errors, results[0].status) == (1, "error")
+    assert str(results[0].error).startswith("outage: scripted:writer has answered no call for ")
+
+
+async def test_a_batch_without_retries_tries_once(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, breaks(kind="server")) as batches:
+        _, results = await batches.run([case("a")], retries=0)
+
+    assert results[0].error == "server: scripted:judge: as it was told to"
+    assert results[0].usage.attempts == 1
+
+
 async def test_a_case_without_an_output_is_drafted_first(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, {"role": "generator", "text": "a fine text"}, passes("a fine text")) as batches:
         summary, results = await batches.run([drafted("a")])

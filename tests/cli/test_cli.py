@@ -1,6 +1,7 @@
 """The command line from a user's chair: a run watched, stopped, resumed, left alone, met again."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -162,6 +163,20 @@ def test_a_run_whose_grader_fails_ends_with_3_and_the_reason(gradeloop: CommandL
     assert done.code == 3
     assert "grader_error" in done.out
     assert "no such key" in done.out
+
+
+def test_a_run_whose_provider_stays_away_ends_with_3_and_says_who_was_away_and_how_to_resume(gradeloop: CommandLine) -> None:
+    away = {"role": "generator", "error": {"kind": "connection", "message": "no route to the model"}}
+    task = gradeloop.task("away", [away])
+
+    done = gradeloop("run", task, "--thread", "away-1", GRADELOOP_OUTAGE_TIMEOUT="0.3")
+    listed = gradeloop("show", "away-1")
+
+    assert done.code == 3
+    assert "interrupted after 0 iterations" in done.out
+    for out in (done.out, listed.out):
+        assert re.search(r"outage: scripted:\S+ has answered no call for \d+ s; the last failure: .*no route to the model", out)
+    assert done.err.strip() == "interrupted; resume it with: gradeloop resume away-1"
 
 
 def test_ctrl_c_interrupts_and_the_line_it_prints_goes_on_without_repeating_a_finished_call(gradeloop: CommandLine) -> None:

@@ -17,14 +17,15 @@ from gradeloop.cli.render.run import (
     print_line,
     row_lines,
     rubric_lines,
+    state_lines,
     summary,
 )
 from gradeloop.cli.render.table import Line, criterion_line
 from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import RunResult
-from gradeloop.text import one_line, printable
+from gradeloop.contract.thread import RunResult, ThreadState
+from gradeloop.text import duration, one_line, printable
 
 WHEN = "2026-01-02T03:04:05.000+00:00"
 
@@ -93,6 +94,26 @@ def test_a_line_tells_of_a_draft_a_tool_and_a_grade() -> None:
         "iteration 1: the check suite",
         "iteration 1: needs_revision, 1 of 2 pass  Read.",
     ]
+
+
+def test_an_interruption_says_why() -> None:
+    lines = {reason: event_line(event("interrupted", reason=reason), None, None) for reason in ("person", "budget", "outage")}
+
+    assert {reason: line.plain if line else None for reason, line in lines.items()} == {
+        "person": "interrupted",
+        "budget": "interrupted: the budget is used up; resume with a larger one",
+        "outage": "interrupted: a provider is away; resume once it answers",
+    }
+
+
+@pytest.mark.parametrize(("reason", "shown_so"), [("outage", True), ("person", False)])
+def test_the_state_of_a_thread_in_an_outage_says_so(reason: str, shown_so: bool) -> None:
+    nothing = dict.fromkeys(("grading_run_id", "phase", "iteration", "rubric", "rubric_sha256", "waiting_for"))
+    state = ThreadState.model_validate(nothing | {"status": "interrupted", "reason": reason, "usage": {}, "queued": 0})
+
+    said = [line.plain for line in state_lines("t", state)]
+
+    assert ("  stopped by an outage: a provider is away; resume once it answers" in said) is shown_so
 
 
 def test_a_users_message_and_a_call_for_tools_are_no_lines_of_their_own() -> None:
@@ -222,3 +243,14 @@ def test_a_json_line_is_ascii_where_the_stream_is_not_utf_8() -> None:
 def test_text_is_made_harmless_for_a_terminal() -> None:
     assert printable("a\x1b[31mb\x07\u202ec\td\ne") == "a[31mbc\td\ne"
     assert one_line("a\nb\t c\r\nd") == "a b c d"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"), (59.4, "59 s"), (60, "1 min"), (119, "1 min"), (7200, "2 h"), (7260, "2 h 1 min"),
+        (86_400, "1 d"), (100_000, "1 d 3 h"), (604_800, "7 d"),
+    ],
+)  # fmt: skip
+def test_a_time_is_told_in_its_two_largest_units_above_seconds(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -462,6 +462,7 @@ def test_the_limits_are_the_codes() -> None:
         "keys remembered": f"{thread_state.OUTCOMES_KEPT}",
         "a `key`": f"{most(InvokeRequest, 'key')} characters",
         "`idle_timeout`": f"{most(ThreadRequest, 'idle_timeout') // 86_400} days",
+        "`outage_timeout`": f"{most(ThreadRequest, 'outage_timeout') // 86_400} days",
         "tool calls of one conversation": f"{options.TOOL_CALLS}",
         "turns of one conversation": f"{options.TURNS}",
         "turns to repair a verdict": f"{REPAIRS}",

@@ -116,7 +116,7 @@ async def test_a_fault_has_its_name_and_ends_in_time(faults: Faults, provider: s
         await providers.complete(asked(provider, mode))
     await providers.aclose()
 
-    error = failure(caught.value, model="m", attempt=1)
+    error = failure(caught.value, model="m")
     asks = 34.07 if wait and provider == "google_genai" else wait
     assert error.type == (kind or IN_STREAM[provider])
     assert error.non_retryable == (error.type not in RETRYABLE)

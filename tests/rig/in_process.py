@@ -24,7 +24,7 @@ from gradeloop.errors import GradeloopError
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings, load_settings
 from gradeloop.temporal.process import Resident
-from gradeloop.temporal.worker import write_readiness
+from gradeloop.temporal.worker import report_failure
 
 NO_PID = itertools.count(2**22 + 1)
 """Numbers above every process id: what sends a signal to a worker of ours finds nobody."""
@@ -89,7 +89,7 @@ class WorkerThread:
             try:
                 runner.run(worker.serve(load_settings(self._arguments)))
             except GradeloopError as error:
-                write_readiness(Path(self._arguments[self._arguments.index("--ready-file") + 1]), error)
+                report_failure(Path(self._arguments[self._arguments.index("--ready-file") + 1]), error)
 
 
 def lend(server_folder: Path, state: Path) -> None:

@@ -37,6 +37,21 @@ def test_flags_come_before_variables_before_the_file(tmp_path: Path, monkeypatch
     assert settings.config == tmp_path / "gradeloop.toml"
 
 
+def test_the_wait_for_a_provider_that_is_away_is_a_setting_of_two_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = written(tmp_path, "outage_timeout = 60\n")
+
+    assert load_settings([]).outage_timeout == 7200
+    assert load_settings(flags).outage_timeout == 60
+
+    monkeypatch.setenv("GRADELOOP_OUTAGE_TIMEOUT", "70")
+
+    assert load_settings(flags).outage_timeout == 70
+    assert load_settings([*flags, "--outage-timeout", "80"]).outage_timeout == 80
+    for wrong in ("0", "604801", "nan"):
+        with pytest.raises(InvalidRequest, match="outage_timeout: "):
+            load_settings(["--outage-timeout", wrong])
+
+
 def test_relative_paths_are_counted_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     flags = written(tmp_path, 'tools = ["tools.py", "/abs/tools.py"]\n[files.roots]\ndocs = "docs"\n[pytest.suites]\ns = "."\n')

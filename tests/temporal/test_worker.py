@@ -7,6 +7,8 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -68,6 +70,36 @@ async def test_sigterm_ends_a_worker_with_0(temporal_server: ServerInfo, tmp_pat
 
     assert process.returncode == 0, log.decode()
     assert "Traceback" not in log.decode()
+    assert not ready.exists()
+
+
+@pytest.mark.parametrize("written_since", [False, True])
+async def test_the_ready_file_goes_with_its_worker_but_one_of_a_later_worker_stays(
+    temporal_server: ServerInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written_since: bool
+) -> None:
+    """The file that a killed worker left goes at once."""
+    ready, later = tmp_path / "ready", json.dumps({"ok": True, "worker": "another"})
+    ready.write_text('{"ok": true}')
+    seen: list[bool] = []
+
+    async def looks(_: object) -> None:
+        seen.append(ready.exists())
+
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
+    monkeypatch.setattr("worker.register_search_attributes", looks)
+    monkeypatch.setattr("worker.GRACE", timedelta(0))
+    serving = asyncio.create_task(worker.serve(WorkerSettings(task_queue=f"ready-{uuid4()}", ready_file=ready, role="loop")))
+    while not seen:
+        await asyncio.sleep(0.01)
+    assert (await until_ready(ready))["ok"] is True
+    if written_since:
+        ready.write_text(later)
+    serving.cancel()
+    with suppress(asyncio.CancelledError):
+        await serving
+
+    assert seen == [False]
+    assert (ready.read_text() if ready.exists() else None) == (later if written_since else None)
 
 
 @pytest.fixture

@@ -134,6 +134,10 @@ def test_a_queue_is_named_from_the_endpoints_values(monkeypatch: pytest.MonkeyPa
     assert queue_with(monkeypatch, name, "http://127.0.0.1:1") != queue_with(monkeypatch, name, "http://127.0.0.1:2")
 
 
+def test_a_queue_is_named_from_the_wait_for_a_provider_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert queue_with(monkeypatch, "GRADELOOP_OUTAGE_TIMEOUT", "60") != queue_with(monkeypatch, "GRADELOOP_OUTAGE_TIMEOUT", "70")
+
+
 def test_a_queue_is_named_from_the_server_and_the_namespace() -> None:
     elsewhere = Connection("127.0.0.1:7234", "default", embedded=False, ui=None)
     other = Connection("127.0.0.1:7233", "other", embedded=False, ui=None)

@@ -24,6 +24,10 @@ CaseStatus = Literal["queued", "waiting", "passed", "failed", "error"]
 """`queued`: no verdict yet, or not run; `waiting`: the case waits for a person."""
 
 
+RETRIES = 7
+"""Retries of a model call by default: with doubling pauses they outlast a server's restart; what outlasts them is an error or an outage."""
+
+
 class Case(Strict):
     """A case of a batch: what is judged, or who drafts it, and by which rubric."""
 
@@ -104,7 +108,7 @@ class BatchRequest(Strict):
     """The batch pauses when more than this share of the ended cases are errors, from the 20th case on; 1 never pauses it."""
     pass_rate: Annotated[float, Field(ge=0, le=1)] = 1.0
     """The least share of passed cases, which reports and exit codes use; the workflow does not."""
-    retries: Annotated[int, Field(ge=0, le=20)] = 7
+    retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
     """Retries of a call after a transient error."""
     cache: bool = True
     """Whether verdicts of earlier batches are reused from the cache."""
@@ -286,6 +290,13 @@ class CaseCall(Strict):
     """Whether an earlier reply was cut off, so that this one gets a larger completion."""
     carried: Usage = Field(default=Usage(), exclude_if=lambda value: not value.attempts)
     """The usage of the reply that was cut off."""
+    retries: int = Field(default=RETRIES, ge=0, exclude_if=lambda value: value == RETRIES)
+    """Retries after a transient error of one kind; an outage and a rate limit are limited by time alone."""
+
+    @property
+    def attempts(self) -> int:
+        """The attempts of one kind of failure after which it is final."""
+        return self.retries + 1
 
 
 class CaseAnswer(Recorded):

@@ -50,7 +50,7 @@ CONCURRENCY_HELP = "Run at most this many model and tool calls at the same time;
 MAX_ERROR_RATE_HELP = "Pause when more than this share of cases are errors; 0.5 by default."
 RATE_HELP = "Exit 1 when a smaller share of the judged cases passes; 1.0 by default."
 ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of cases are errors."
-RETRIES_HELP = "Retries per call after a transient error; 7 by default."
+RETRIES_HELP = "Retries per call after a transient error of one kind; 7 by default. A provider that is away is waited for."
 
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or `latest` for the newest.")]
 CaseId = Annotated[str | None, typer.Argument(metavar="CASE", help="Show this case of the batch, by its id.")]

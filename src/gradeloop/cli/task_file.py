@@ -54,6 +54,7 @@ class TaskFile(Strict):
     grader: dict[str, JsonValue] | None = None
     max_iterations: JsonValue = None
     idle_timeout: JsonValue = None
+    outage_timeout: JsonValue = None
     budget: dict[str, JsonValue] | None = None
     priority: dict[str, JsonValue] | None = None
     vars: dict[str, JsonValue] | None = None
@@ -97,6 +98,7 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
         "grader": _with_model(task.grader or {}, flags.grader, "grader", notes) if judged or task.grader or flags.grader else None,
         "max_iterations": flags.max_iterations if flags.max_iterations is not None else task.max_iterations,
         "idle_timeout": task.idle_timeout,
+        "outage_timeout": task.outage_timeout,
         "budget": flags.budget.model_dump(mode="json") if flags.budget else task.budget,
         "priority": task.priority,
         "vars": task.vars,

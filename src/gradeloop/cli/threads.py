@@ -185,8 +185,9 @@ def code_of(ending: "RunEnding") -> int:
 
 
 def reattach_message(ending: "RunEnding") -> str | None:
-    """Return the message with the command that resumes or follows the run; None if it ended."""
-    if ending.how in {"interrupted", "stopped"}:
+    """Return the message with the command that resumes or follows the run; None if it ended for good."""
+    resumable = ending.result is not None and ending.result.status == "interrupted"
+    if resumable or ending.how in {"interrupted", "stopped"}:
         return f"interrupted; resume it with: gradeloop resume {ending.thread_id}"
     return None if ending.how == "ended" else f"still running; follow it with: gradeloop watch {ending.thread_id}"
 
@@ -199,13 +200,14 @@ PAID = {"message", "tool_called", "rubric_evaluation_end"}
 
 
 async def follow(client: GradingClient, thread_id: str, screen: Screen, *, after: int = 0) -> RunResult | None:
-    """Show the thread's events; return its result, or None if it was interrupted."""
+    """Show the thread's events; return its result, which says who was away in an outage, or None if it was interrupted otherwise."""
     async for event in client.watch(thread_id, after=after):
         screen.show_event(event, *await _details(client, thread_id, event))
         if isinstance(screen, LiveScreen) and event.type in PAID:
             screen.show_tokens((await client.state(thread_id)).usage)
         if event.type in ENDS and _is_current(event.type, (await client.state(thread_id)).status):
-            return None if event.type == "interrupted" else await client.last_result(thread_id)
+            shown = event.type != "interrupted" or event.reason == "outage"
+            return await client.last_result(thread_id) if shown else None
     return await client.result(thread_id)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from pydantic import JsonValue
-from temporalio.api.common.v1 import Payloads, WorkflowType
+from temporalio.api.common.v1 import Payloads, SearchAttributes, WorkflowType
 from temporalio.api.enums.v1 import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
@@ -33,6 +33,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from gradeloop.contract.evaluation import Evaluation
 from gradeloop.contract.queries import recorded
 from gradeloop.contract.thread import (
+    SEARCH_ATTRIBUTES,
     WORKFLOW,
     ApproveRequest,
     DecideRequest,
@@ -369,6 +370,7 @@ class ThreadHandle:
     async def _restart_request(self, last: WorkflowExecutionDescription, checkpoint: dict[str, Any]) -> StartWorkflowExecutionRequest:
         thread = checkpoint["thread"]
         kept = {name: thread[name] for name in ("generator", "grader", "max_iterations", "idle_timeout")}
+        listed = last.raw_description.workflow_execution_info.search_attributes.indexed_fields
         payloads = await self.client.data_converter.encode([kept | {"checkpoint": checkpoint}])
         return StartWorkflowExecutionRequest(
             namespace=self.client.namespace,
@@ -378,6 +380,7 @@ class ThreadHandle:
             input=Payloads(payloads=payloads),
             identity=self.client.identity,
             request_id=f"after/{last.run_id}",
+            search_attributes=SearchAttributes(indexed_fields={name: value for name, value in listed.items() if name in SEARCH_ATTRIBUTES}),
             workflow_id_reuse_policy=WorkflowIdReusePolicy.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
             workflow_id_conflict_policy=WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
         )

@@ -20,7 +20,7 @@ RunStatus = Literal["running", "waiting", "interrupted", "satisfied", "max_itera
 
 
 InterruptReason = Literal["person", "budget", "failure", "outage"]
-"""Why a run was interrupted: a person stopped it, the budget is used up, or the generator failed."""
+"""Why a run was interrupted: a person stopped it, the budget is used up, the generator failed, or a provider was away for too long."""
 
 
 TERMINAL: frozenset[RunStatus] = frozenset({"satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"})

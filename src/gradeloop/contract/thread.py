@@ -36,6 +36,14 @@ STORED_STATE_BYTES = 32 * 1024 * 1024
 """The largest state where the worker has external storage, which takes payloads of any size."""
 
 
+OUTAGE_SECONDS = 7200.0
+"""Seconds for which a provider that is away is waited for, unless request or worker say otherwise: most outages are shorter."""
+
+
+OutageTimeout = Annotated[float, Field(gt=0, le=604_800)]
+"""Seconds for which a provider that is away is waited for; a week at most."""
+
+
 RESULT_MESSAGES_BYTES = 128 * 1024
 """The bytes above which a result omits `messages`, as it does in a thread that is nearly full; the query pages them."""
 
@@ -131,6 +139,8 @@ class ThreadRequest(Strict):
     """Seconds that the thread stays open for further turns once its work is done."""
     budget: Budget | None = None
     """The thread's budget; a run that reaches it is interrupted until it is resumed with a larger one."""
+    outage_timeout: Sparse[OutageTimeout | None] = None
+    """Seconds for which a model call waits for a provider that is away, before the run is interrupted; the worker's own by default."""
     priority: Priority | None = None
     """The priority of the thread's model and tool calls."""
     vars: Sparse[dict[str, JsonValue] | None] = None

@@ -15,7 +15,7 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import ToolName
-from gradeloop.contract.thread import TASK_QUEUE
+from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.text import did_you_mean
 
@@ -245,6 +245,8 @@ class WorkerSettings(BaseSettings):
     """Start at most this many model and tool calls per second, counted over all workers of the queue; no limit by default."""
     max_cached_workflows: int = 2000
     """Keep at most this many threads in memory; with fewer than are in flight, throughput falls to a third."""
+    outage_timeout: OutageTimeout = OUTAGE_SECONDS
+    """Wait for a provider that is away for this many seconds, before a run is interrupted; a request may say otherwise."""
     until_idle: float | None = None
     """Stop after this many seconds without an open workflow; never by default."""
     ready_file: Path | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, JsonValue, Tag, WithJsonSchema, model_validator
 
-from gradeloop.batches.contract import CaseId
+from gradeloop.batches.contract import RETRIES, CaseId
 from gradeloop.contract.base import OrText, Strict
 from gradeloop.contract.criterion import Threshold
 from gradeloop.contract.messages import MESSAGE_BYTES, ToolCall
@@ -128,9 +128,6 @@ class SuiteTest(Defaults):
     output: str | None = None
     """A finished output to judge; without it a generator drafts one."""
 
-
-RETRIES = 7
-"""Retries of a model call by default: with doubling pauses they outlast a provider outage of two minutes."""
 
 FORMER_CONCURRENCY = "at_once"
 """The former name of `concurrency`, which suites of earlier versions use."""

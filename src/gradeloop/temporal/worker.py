@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from temporalio.client import Client
@@ -241,7 +242,8 @@ def _provider_environment() -> Mapping[str, str | None]:
     names = sorted(name for name, value in os.environ.items() if value and name.startswith(PROVIDER_VARIABLES))
     shown = {name: os.environ[name] if name.endswith("_BASE_URL") else None for name in names}
     of_tools = tuple(f"GRADELOOP_{name}" for name in TOOL_VARIABLES)
-    ours = {name: os.environ[name] for name in ("GRADELOOP_BASE_URLS", "GRADELOOP_PRICES", "GRADELOOP_STORE") if os.environ.get(name)}
+    named = ("GRADELOOP_BASE_URLS", "GRADELOOP_PRICES", "GRADELOOP_STORE", "GRADELOOP_OUTAGE_TIMEOUT")
+    ours = {name: os.environ[name] for name in named if os.environ.get(name)}
     ours |= {name: value for name, value in sorted(os.environ.items()) if name.startswith(of_tools)}
     return {**shown, **ours}
 
@@ -293,7 +295,7 @@ class QueueWatch:
 
     client: Client
     task_queue: str
-    ready_file: Path | None
+    ready: "ReadyFile"
 
     async def until_idle(self, seconds: float, stopped: asyncio.Event) -> None:
         """Set `stopped` once the queue has been idle for so many seconds."""
@@ -309,11 +311,10 @@ class QueueWatch:
 
     async def _still_idle(self) -> bool:
         """Withdraw the ready file, so that no caller relies on this worker, and check the queue once more."""
-        if self.ready_file is not None:
-            self.ready_file.unlink(missing_ok=True)
+        self.ready.withdraw()
         idle = await self._open_workflows() == 0
         if not idle:
-            write_readiness(self.ready_file)
+            self.ready.announce()
         return idle
 
     async def _open_workflows(self) -> int | None:
@@ -323,10 +324,36 @@ class QueueWatch:
             return None
 
 
-def write_readiness(file: Path | None, error: Exception | None = None) -> None:
-    """Write to the ready file that this worker serves, or why it cannot."""
+class ReadyFile:
+    """A worker's ready file, which is there while the worker takes calls."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._worker = uuid4().hex
+        if file is not None:  # of a worker that was killed
+            file.unlink(missing_ok=True)
+
+    def announce(self) -> None:
+        """Write that this worker serves."""
+        _write(self._file, {"ok": True, "worker": self._worker})
+
+    def withdraw(self) -> None:
+        """Remove the file, unless another worker has written it since."""
+        if self._file is None:
+            return
+        with suppress(OSError, ValueError):
+            written = json.loads(self._file.read_bytes())
+            if isinstance(written, dict) and written.get("worker") == self._worker:
+                self._file.unlink()
+
+
+def report_failure(file: Path | None, error: Exception) -> None:
+    """Write to the ready file why a worker cannot serve."""
+    _write(file, {"ok": False, "error": str(error), "kind": type(error).__name__})
+
+
+def _write(file: Path | None, readiness: Mapping[str, JsonValue]) -> None:
     if file is not None:
-        readiness = {"ok": True} if error is None else {"ok": False, "error": str(error), "kind": type(error).__name__}
         partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(readiness))
+        partial.write_text(json.dumps(dict(readiness)))
         partial.replace(file)

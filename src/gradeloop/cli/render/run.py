@@ -27,6 +27,7 @@ STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "i
 WHY_INTERRUPTED: dict[InterruptReason | None, str] = {
     "budget": ": the budget is used up; resume with a larger one",
     "failure": ": the generator failed",
+    "outage": ": a provider is away; resume once it answers",
 }
 
 COLUMNS = 10
@@ -240,6 +241,8 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text]:
     yield Text(f"  {usage_line(state.usage)}; {state.queued} queued", "dim")
     if state.reason == "budget" and state.budget:
         yield Text(f"  stopped by its budget: {state.budget.overrun(state.usage)}; resume with a larger one", "bold yellow")
+    if state.reason == "outage":
+        yield Text("  stopped by an outage: a provider is away; resume once it answers", "bold yellow")
     if state.waiting_for:
         yield from decision_commands(thread_id, state.waiting_for)
 
