@@ -1,4 +1,8 @@
-"""What a thread is meant to do: a serial machine that takes one message after the other, then one end of a call after the other."""
+"""What a thread is meant to do: a serial machine that takes one message after the other, then one end of a call after the other.
+
+Whatever a message begins has begun before the next one is taken. What follows from it, a call or a verdict or a turn's end, takes time: the
+messages of one workflow task come before it.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -84,6 +88,7 @@ class Model:
         self.thread = Thread(self.story)
         self._waiters: list[Waiter] = []
         self._outcomes: dict[str, Outcome] = {}
+        self._taking = False
 
     # -- What the schedule gives it
 
@@ -98,9 +103,7 @@ class Model:
             rolled: Whether it did so in this task, which nobody but an operator sees.
         """
         self.long, self.waited = self.long or long, self.status == "waiting"
-        for event in events:
-            if not isinstance(event, End | Cancel):
-                self._take(event)
+        self._take_messages([event for event in events if not isinstance(event, End | Cancel)])
         if not self.fresh:  # in a run's first task, handlers see the thread before the run itself does
             self._rest()
         ends = [event for event in events if isinstance(event, End)]
@@ -148,6 +151,16 @@ class Model:
         return self.status == "waiting" and not self.thread.asked
 
     # -- Messages
+
+    def _take_messages(self, messages: list[Sent]) -> None:
+        """Take messages in their order: each begins at once what it asks for, and what has begun is driven after the last one."""
+        self._taking = True
+        for message in messages:
+            self._take(message)
+        self._taking = False
+        if self.stopping and not self.flight:
+            self._stopped()
+        self._drive()
 
     def _take(self, event: Sent) -> None:
         match event:
@@ -222,8 +235,7 @@ class Model:
         if event.call not in self.waiting_calls:
             self.answers[event.update] = "StaleDecision"
             return
-        self.thread.words[event.call] = event.approved
-        self.thread.asked.discard(event.call)
+        self.thread.take_word(event.call, approved=event.approved)
         self.answers[event.update] = "done"
         if not self.thread.asked:
             self._go_on_from_waiting()
@@ -292,7 +304,7 @@ class Model:
             for turn in self.queue:
                 turn.doomed = True
         self.flight = {call: made for call, made in self.flight.items() if made}
-        if not self.flight:
+        if not self.flight and not self._taking:
             self._stopped()
 
     def _stopped(self) -> None:
@@ -420,10 +432,13 @@ class Model:
 
     def _drive(self) -> None:
         """Find the calls that are due; where there are none, the turn ends, waits for a person, or begins its next iteration."""
-        while self.status == "running" and not self.stopping:
-            if self.thread.is_turn_over:
+        while self.status == "running" and not self.stopping and not self._taking:
+            if self.thread.is_turn_over and self.thread.pending is None:
                 self._end_turn()
                 return
+            if self.thread.is_turn_over:
+                self.thread.take_pending()
+                continue
             due, waits = self.thread.due_calls()
             for call in due:
                 self.flight.setdefault(call, False)
