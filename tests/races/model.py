@@ -95,7 +95,7 @@ class Model:
     def task(self, *events: Event, long: bool = False, rolled: bool = False) -> list[str]:
         """Take the events of one workflow task and return the calls that are made at its end.
 
-        Messages count in their order, then results, then a cancel, then the ends of calls without a result: somebody wants those to stop.
+        Messages count in their order, then a cancel, which asks the calls in flight to stop, then the ends of calls.
 
         Args:
             events: What came, messages and ends in any order.
@@ -106,15 +106,11 @@ class Model:
         self._take_messages([event for event in events if not isinstance(event, End | Cancel)])
         if not self.fresh:  # in a run's first task, handlers see the thread before the run itself does
             self._rest()
-        ends = [event for event in events if isinstance(event, End)]
-        for end in ends:
-            if end.how == "arrived":
-                self._end(end)
         if any(isinstance(event, Cancel) for event in events):
             self._cancel()
-        for end in ends:
-            if end.how != "arrived":
-                self._end(end)
+        for event in events:
+            if isinstance(event, End):
+                self._end(event)
         self._rest()
         if rolled and not self.closed and self.status != "running":
             self._roll()
@@ -310,7 +306,8 @@ class Model:
     def _stopped(self) -> None:
         """Come to rest once no call is in flight: what arrived counts, and may have ended the turn."""
         who, self.stopping = self.stopping, None
-        self._evaluate()
+        if self.thread.known or self.thread.unknowable:  # else the worker has to be asked first
+            self._evaluate()
         replaced = self.thread.pending is not None
         self.thread.take_pending()
         if who in ("rubric", "override"):
