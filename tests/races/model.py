@@ -263,8 +263,9 @@ class Model:
         thread = self.thread
         if rubric is None:
             self.rejected += 1
-        elif self.status == "idle" and thread.last_draft() is None:
+        elif self.status == "idle" and (rubric == "cleared" or thread.last_draft() is None):
             thread.replace_rubric(rubric)
+            thread.run = None
         elif self.status == "idle":
             self._begin(Turn([], rubric=rubric))
         elif rubric == thread.rubric:

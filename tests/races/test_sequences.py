@@ -1,6 +1,5 @@
 """However many things come, in whatever order and however many at once: a thread keeps to its model."""
 
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
