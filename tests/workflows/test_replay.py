@@ -23,7 +23,7 @@ from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from temporalio.workflow import NondeterminismError
 
 from activities.tools.registry import ToolRegistry
@@ -34,7 +34,7 @@ from gradeloop.temporal import server as embedded
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import Gate, Models, Reply, Served, Thread, draft, grade, page, request, row, says, serving, until, wants
 from worker import build
-from workflows import RUNNER
+from workflows import RUNNER, thread_rules
 from workflows.grading_thread import GradingThreadWorkflow
 
 FOLDER = Path(__file__).parents[1] / "histories"
@@ -461,6 +461,28 @@ async def test_another_order_of_calls_is_found_out() -> None:
 
     with pytest.raises(NondeterminismError):
         await replayer().replay_workflow(WorkflowHistory.from_json("changed", text))
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "function"),
+    [("dismissed", GradingThreadWorkflow, "_end_cancelled"), ("supplied_while_idle", thread_rules, "judge_anew")],
+)
+async def test_a_timer_that_is_added_where_a_stop_or_a_rubric_is_taken_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, name: str, owner: object, function: str
+) -> None:
+    as_it_is = getattr(owner, function)
+
+    def with_a_timer(*arguments: Any) -> Any:
+        timers.append(asyncio.create_task(asyncio.sleep(60)))
+        return as_it_is(*arguments)
+
+    timers = list[asyncio.Task[None]]()
+    here = Replayer(workflows=[GradingThreadWorkflow], workflow_runner=UnsandboxedWorkflowRunner(), data_converter=pydantic_data_converter)
+    await here.replay_workflow(recorded(name))
+    monkeypatch.setattr(owner, function, with_a_timer)
+
+    with pytest.raises(NondeterminismError):
+        await here.replay_workflow(recorded(name))
 
 
 @pytest.mark.parametrize("name", sorted(STORIES))
