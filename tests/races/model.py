@@ -17,9 +17,6 @@ Stop = Literal["override", "rubric", "person", "cancel"]
 
 STRENGTH: dict[Stop | None, int] = {None: 0, "override": 1, "rubric": 1, "person": 2, "cancel": 3}
 
-BROKEN_OFF = Line("tool", "not run: the turn was interrupted")
-"""What a generator is told of its tool call where the user says more in the meantime."""
-
 QUEUED = 8
 """The most turns that wait behind the one in flight."""
 
@@ -264,6 +261,7 @@ class Model:
         if rubric is None:
             self.rejected += 1
         elif self.status == "idle" and (rubric == "cleared" or thread.last_draft() is None):
+            thread.close_call()
             thread.replace_rubric(rubric)
             thread.run = None
         elif self.status == "idle":
@@ -369,8 +367,7 @@ class Model:
             self._continue(turn, None if same else turn.rubric)
             return
         goes_on = self.status == "interrupted" and same and thread.run is not None and thread.run.status == "running"
-        if thread.open_call():
-            thread.log.append(BROKEN_OFF)
+        thread.close_call()
         if turn.rubric is not None and not same:
             thread.supersede()
             thread.replace_rubric(turn.rubric)

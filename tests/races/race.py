@@ -46,6 +46,9 @@ class Race:
             raise Differs(f"calls that were answered are made again: {', '.join(again)}")
         if made != expected:
             raise Differs(f"after {_text(events)} it calls {_list(made)}, and is to call {_list(expected)}")
+        asked, stopping = [name for name, call in self.schedule.flight.items() if call.asked], bool(self.model.stopping)
+        if sorted(asked) != sorted(self.model.flight if stopping else ()):
+            raise Differs(f"after {_text(events)} it has asked {_list(asked)} to stop of {_list(sorted(self.model.flight))}")
         if at_once := [name for name in self.schedule.end_at_once() if name in self.schedule.flight]:
             self.task(*(End(name, "cancelled") for name in at_once))
 
@@ -135,7 +138,7 @@ class Race:
         schedule = self.schedule
         state, events = schedule.query("state"), schedule.query("events", 0, 1000)["items"]
         messages = [Message.model_validate(message) for message in schedule.query("messages", 0, 1000)["items"]]
-        ended = {event["grading_run_id"]: event["status"] for event in events if event["type"] == "run_ended" and event["grading_run_id"]}
+        ended = {event["grading_run_id"]: event["status"] for event in events if event["type"] == "run_ended" and _ends(event)}
         started = [event["grading_run_id"] for event in events if event["type"] == "run_started"]
         runs = [ended.get(run, "running") for run in started]
         return {
@@ -145,7 +148,7 @@ class Race:
             "the status": state["status"],
             "how it closed": schedule.closed,
             "the rubric": self._shas[state["rubric_sha256"]] if state["rubric_sha256"] else "cleared",
-            "how the runs ended": ["running" if status == "interrupted" else status for status in runs],
+            "how the runs ended": runs,
             "calls and attempts paid for": (state["usage"]["calls"], state["usage"]["attempts"]),
             "the rubrics refused": sum(event["type"] == "rubric_rejected" for event in events),
         }
@@ -171,3 +174,8 @@ def _list(calls: list[str]) -> str:
 
 def _text(events: tuple[Event, ...]) -> str:
     return " and ".join(str(event) for event in events) or "a task without news"
+
+
+def _ends(event: dict[str, Any]) -> bool:
+    """Return whether an event of type `run_ended` is about a grading run that has ended for good."""
+    return event["grading_run_id"] is not None and event["status"] != "interrupted"

@@ -98,8 +98,9 @@ class Thread:
     # -- Rubrics and runs
 
     def replace_rubric(self, rubric: Rubric) -> None:
-        """Put another rubric in force."""
-        self.rubric, self.former = rubric, self.rubric
+        """Put a rubric in force; the one before is remembered."""
+        if rubric != self.rubric:
+            self.rubric, self.former = rubric, self.rubric
 
     def supersede(self) -> None:
         """End a run that is still open."""
@@ -165,6 +166,11 @@ class Thread:
         """Return the tool call of the generator that has no result yet."""
         last = self.log[-1] if self.log else None
         return last.text.removeprefix("calls ") if last and last.text.startswith("calls ") else None
+
+    def close_call(self) -> None:
+        """Answer the tool call that an interruption left open."""
+        if self.open_call():
+            self.log.append(Line("tool", "not run: the turn was interrupted"))
 
     def _calls_of_draft(self) -> tuple[list[str], bool]:
         self.exchange = True
