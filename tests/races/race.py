@@ -1,15 +1,10 @@
 """A race: workflow and model get the same events, task by task, and have to agree on every call, every answer and all that is kept."""
 
-from typing import Any
-
-from gradeloop.contract.messages import Message
-from gradeloop.contract.rubric import Rubric
 from tests.races.events import Answer, Decide, End, Event, How, Invoke, Resume
 from tests.races.model import Model
 from tests.races.schedule import Schedule
-from tests.races.story import Rubric as RubricName
-from tests.races.story import Story, line_of, rubric
-from tests.races.thread import Judged, Outcome
+from tests.races.story import Story
+from tests.races.view import View
 
 PATIENCE = 150
 """The most tasks that a thread may take to come to rest."""
@@ -32,8 +27,6 @@ class Race:
         self._events: list[str] = []
         self._arrived: set[str] = set()
         self._names = 0
-        names: tuple[RubricName, ...] = ("first", "other", "cleared")
-        self._shas = {Rubric.model_validate(rubric(name, story)).sha256(): name for name in names}
 
     def task(self, *events: Event, long: bool = False) -> None:
         """Deliver events in one workflow task to both, and compare the calls that are made then."""
@@ -106,66 +99,24 @@ class Race:
         self._names += 1
         return f"{what} {self._names}"
 
-    # -- What is compared
-
     def compare(self) -> None:
         """Compare all that the thread keeps and all that callers got.
 
         Raises:
             Differs: They disagree; the message says in what.
         """
-        self.schedule.worker.learn_runs()
-        seen, due = self._seen(), self._due()
-        wrong = [f"{name} is {seen[name]}, and is to be {due[name]}" for name in due if seen[name] != due[name]]
-        if wrong:
-            raise Differs("; ".join(wrong))
-
-    def _due(self) -> dict[str, object]:
-        model = self.model
-        return {
-            "the answers": {name: model.answers.get(name) for name in self.schedule.sent},
-            "the conversation": model.thread.log,
-            "the evaluations": model.thread.evaluations,
-            "the status": model.status,
-            "how it closed": model.closed,
-            "the rubric": model.thread.rubric,
-            "how the runs ended": [run.status for run in model.thread.runs],
-            "calls and attempts paid for": (model.calls, model.attempts),
-            "the rubrics refused": model.rejected,
-        }
-
-    def _seen(self) -> dict[str, object]:
         schedule = self.schedule
-        state, events = schedule.query("state"), schedule.query("events", 0, 1000)["items"]
-        messages = [Message.model_validate(message) for message in schedule.query("messages", 0, 1000)["items"]]
-        ended = {event["grading_run_id"]: event["status"] for event in events if event["type"] == "run_ended" and _ends(event)}
-        started = [event["grading_run_id"] for event in events if event["type"] == "run_started"]
-        runs = [ended.get(run, "running") for run in started]
-        return {
-            "the answers": {name: self._answer(sent.answer) for name, sent in schedule.sent.items()},
-            "the conversation": [line_of(message) for message in messages],
-            "the evaluations": [self._judged(item) for item in schedule.query("evaluations", 0, 1000)["items"]],
-            "the status": state["status"],
-            "how it closed": schedule.closed,
-            "the rubric": self._shas[state["rubric_sha256"]] if state["rubric_sha256"] else "cleared",
-            "how the runs ended": runs,
-            "calls and attempts paid for": (state["usage"]["calls"], state["usage"]["attempts"]),
-            "the rubrics refused": sum(event["type"] == "rubric_rejected" for event in events),
-        }
-
-    def _answer(self, answer: dict[str, Any] | str | None) -> Outcome | str | None:
-        if not isinstance(answer, dict):
-            return answer
-        if "thread_id" not in answer:
-            return "done"
-        run = answer["grading_run_id"]
-        number = None if run is None else self.schedule.worker.number_of(run)
-        return Outcome(answer["status"], number, answer["iterations"], answer["output"], answer["reason"])
-
-    def _judged(self, item: dict[str, Any]) -> Judged:
-        number = self.schedule.worker.number_of(item["grading_run_id"])
-        name = self._shas[item["rubric_sha256"]]
-        return Judged(number, item["iteration"], item["result"], item["status"], item["draft"], name)
+        view = View(
+            story=self.model.story,
+            state=schedule.query("state"),
+            events=schedule.query("events", 0, 1000)["items"],
+            messages=schedule.query("messages", 0, 1000)["items"],
+            evaluations=schedule.query("evaluations", 0, 1000)["items"],
+            answers={name: sent.answer for name, sent in schedule.sent.items()},
+            closed=schedule.closed,
+        )
+        if found := view.differences(self.model):
+            raise Differs("; ".join(found))
 
 
 def _list(calls: list[str]) -> str:
@@ -174,8 +125,3 @@ def _list(calls: list[str]) -> str:
 
 def _text(events: tuple[Event, ...]) -> str:
     return " and ".join(str(event) for event in events) or "a task without news"
-
-
-def _ends(event: dict[str, Any]) -> bool:
-    """Return whether an event of type `run_ended` is about a grading run that has ended for good."""
-    return event["grading_run_id"] is not None and event["status"] != "interrupted"

@@ -1,11 +1,13 @@
 """The fixed story that every race disturbs: its rubrics, who takes part in it, and the texts by which every message is recognised."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 
 Rubric = Literal["first", "other", "cleared"]
 """The name of a rubric; a cleared one has no criteria, and nothing is graded by it."""
+
+RUBRICS: tuple[Rubric, ...] = get_args(Rubric)
 
 Tool = Literal["look", "count", "search"]
 """The generator's tool, the check's and the grader's."""
