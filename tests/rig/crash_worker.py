@@ -150,6 +150,11 @@ class WorkerProcess:
         if self.process is not None:
             self.process.wait()
 
+    async def drain(self) -> None:
+        """Tell the process to stop, and return once it has given its calls in flight their time and is gone."""
+        self.signal(signal.SIGTERM)
+        await self.ended()
+
     async def ended(self) -> int:
         """Wait for the process to end and return its exit code."""
         async with asyncio.timeout(SECONDS):
