@@ -173,7 +173,7 @@ class BatchActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with paid_attempt(call.attempts) as heartbeat:
+        async with paid_attempt(self._services, call.attempts) as heartbeat:
             stored = await self._reload(call)
             if is_over(stored, call):
                 return case_answer(stored.status)
@@ -195,7 +195,7 @@ class BatchActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with paid_attempt(call.attempts) as heartbeat:
+        async with paid_attempt(self._services, call.attempts) as heartbeat:
             stored = await self._cases.load(call.batch_id, call.position, call.attempt)
             if is_over(stored, call):
                 return case_answer(stored.status)

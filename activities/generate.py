@@ -45,7 +45,7 @@ class GeneratorActivities:
         Raises:
             ApplicationError: Its type is the kind of failure; `InvalidRequest` where the worker refuses the thread.
         """
-        async with paid_attempt() as heartbeat:
+        async with paid_attempt(self._services) as heartbeat:
             settings = await self._services.threads.settings(call.thread.brief)
             if call.admit:
                 self._services.refuse_unservable(settings)

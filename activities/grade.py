@@ -91,7 +91,7 @@ class GraderActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with paid_attempt() as heartbeat:
+        async with paid_attempt(self._services) as heartbeat:
             settings = await self._services.threads.settings(call.thread.brief)
             if call.admit:
                 self._services.refuse_unservable(settings)

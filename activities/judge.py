@@ -64,7 +64,7 @@ class JudgeActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with paid_attempt() as heartbeat:
+        async with paid_attempt(self._services) as heartbeat:
             subject = await self._runs.subject(call.subject)
             scratch = await self._services.threads.messages(call.scratch)
             is_large = call.subject.bytes > LARGE_BYTES

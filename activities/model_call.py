@@ -21,7 +21,7 @@ HEARTBEAT_SECONDS = 1.0
 """A cancellation comes back with a heartbeat alone, so this and the worker's throttle of 2 s decide how soon a call stops."""
 
 CANCELLED = "cancelled"
-"""The error type of a call that its workflow stopped after it was sent; it is not done, and its details say what it cost."""
+"""The error type of a call that its workflow stopped; it is not done, and its details say what it cost."""
 
 
 class Heartbeat:
@@ -85,24 +85,31 @@ async def _beat(heartbeat: Heartbeat, seconds: float) -> None:
 
 
 @asynccontextmanager
-async def paid_attempt(attempts: int = ATTEMPTS) -> AsyncIterator[Heartbeat]:
+async def paid_attempt(services: WorkerServices, attempts: int = ATTEMPTS) -> AsyncIterator[Heartbeat]:
     """Send heartbeats while an activity that pays runs; an error of our own is final at its last attempt.
 
     Args:
+        services: What the worker has.
         attempts: How many attempts may end in an error that is none of the provider's.
 
     Raises:
-        ApplicationError: Its type is the error's class, `cancelled` where the workflow stopped a call that was sent: a cancellation alone
-            could not say what that cost.
+        ApplicationError: Its type is the error's class, `cancelled` where the workflow stopped the call: a cancellation alone could not say
+            what it cost.
     """
     async with heartbeats() as heartbeat:
         try:
             yield heartbeat
         except asyncio.CancelledError:
-            if heartbeat.spent.attempts and _stop_requested():
-                benign = ApplicationErrorCategory.BENIGN
-                raise ApplicationError("it was stopped", heartbeat.details(), type=CANCELLED, non_retryable=True, category=benign) from None
-            raise
+            if not _stop_requested():
+                raise
+            details = FailureDetails(usage=heartbeat.spent, search_attributes=services.capabilities.search_attributes)
+            raise ApplicationError(
+                "it was stopped",
+                details.model_dump(mode="json"),
+                type=CANCELLED,
+                non_retryable=True,
+                category=ApplicationErrorCategory.BENIGN,
+            ) from None
         except FailureError:
             raise
         except Exception as error:

@@ -410,6 +410,8 @@ def describe_error(error: ActivityError | ChildWorkflowError) -> str:
     cause = error.cause
     while isinstance(cause, ActivityError | ChildWorkflowError) and cause.cause is not None:
         cause = cause.cause
+    if isinstance(cause, exceptions.TimeoutError) and isinstance(cause.cause, ApplicationError):  # the last attempt's, of several
+        cause = cause.cause
     if isinstance(cause, ApplicationError):
         return f"{cause.type}: {cause.message}" if cause.type else cause.message
     if isinstance(cause, exceptions.TimeoutError) and cause.type == exceptions.TimeoutType.SCHEDULE_TO_START:

@@ -143,7 +143,7 @@ def _end(race: Race, how: How, *, last: bool = False) -> list[Event]:
 
 
 def _decision(race: Race, *, passed: bool) -> list[Event]:
-    run = race.model.run
+    run = race.model.thread.run
     place = (run.number, run.iteration) if run else (-1, 0)
     return [Decide(race.name("decide"), *place, passed=passed)]
 
@@ -160,14 +160,14 @@ KINDS: dict[str, Events] = {
     "invoke, no messages, another rubric": lambda race: [Invoke(race.name("invoke"), race.name("key"), rubric="other")],
     "invoke, the same key": lambda race: [Invoke(race.name("invoke"), FIRST_TURN.key, FIRST_TURN.text)],
     "another rubric": lambda _: [Supply("other")],
-    "the rubric in force": lambda race: [Supply(race.model.rubric)],
+    "the rubric in force": lambda race: [Supply(race.model.thread.rubric)],
     "a cleared rubric": lambda _: [Supply("cleared")],
     "a malformed rubric": lambda _: [Supply(None)],
     "interrupt": lambda _: [Interrupt()],
     "resume": lambda race: [Resume(race.name("resume"))],
     "decide": lambda race: _decision(race, passed=True),
     "decide against": lambda race: _decision(race, passed=False),
-    "override": lambda race: [Override(race.name("override"), max(len(race.model.evaluations) - 1, 0))],
+    "override": lambda race: [Override(race.name("override"), max(len(race.model.thread.evaluations) - 1, 0))],
     "approve": lambda race: _word(race, approved=True),
     "deny": lambda race: _word(race, approved=False),
     "close": lambda _: [Close()],

@@ -5,9 +5,11 @@ from typing import Any
 from gradeloop.contract.messages import Message
 from gradeloop.contract.rubric import Rubric
 from tests.races.events import Answer, Decide, End, Event, How, Invoke, Resume
-from tests.races.model import Judged, Model, Outcome
+from tests.races.model import Model
 from tests.races.schedule import Schedule
+from tests.races.story import Rubric as RubricName
 from tests.races.story import Story, line_of, rubric
+from tests.races.thread import Judged, Outcome
 
 PATIENCE = 150
 """The most tasks that a thread may take to come to rest."""
@@ -30,13 +32,15 @@ class Race:
         self._events: list[str] = []
         self._arrived: set[str] = set()
         self._names = 0
-        self._shas = {Rubric.model_validate(rubric(name, story)).sha256(): name for name in ("first", "other", "cleared")}
+        names: tuple[RubricName, ...] = ("first", "other", "cleared")
+        self._shas = {Rubric.model_validate(rubric(name, story)).sha256(): name for name in names}
 
     def task(self, *events: Event, long: bool = False) -> None:
         """Deliver events in one workflow task to both, and compare the calls that are made then."""
         runs = self.schedule.runs
         made = self.schedule.task(*events, long=long)
         expected = self.model.task(*events, long=long, rolled=self.schedule.runs > runs)
+        self.model.thread.known |= self.schedule.asked_own_worker == self.schedule.runs
         self._arrived |= {event.call for event in events if isinstance(event, End) and event.how == "arrived" and event.call != "admit"}
         if again := self._arrived.intersection(made):
             raise Differs(f"calls that were answered are made again: {', '.join(again)}")
@@ -59,8 +63,8 @@ class Race:
             return False
         elif model.waiting_calls:
             self.task(*(Answer(self.name("approve"), call, approved=True) for call in model.waiting_calls))
-        elif model.waits_for_decision and model.run is not None:
-            self.task(Decide(self.name("decide"), model.run.number, model.run.iteration))
+        elif model.waits_for_decision and (run := model.thread.run):
+            self.task(Decide(self.name("decide"), run.number, run.iteration))
         elif model.status == "interrupted":
             self.task(Resume(self.name("resume")))
         else:
@@ -115,12 +119,12 @@ class Race:
         model = self.model
         return {
             "the answers": {name: model.answers.get(name) for name in self.schedule.sent},
-            "the conversation": model.log,
-            "the evaluations": model.evaluations,
+            "the conversation": model.thread.log,
+            "the evaluations": model.thread.evaluations,
             "the status": model.status,
             "how it closed": model.closed,
-            "the rubric": model.rubric,
-            "how the runs ended": [run.status for run in model.runs],
+            "the rubric": model.thread.rubric,
+            "how the runs ended": [run.status for run in model.thread.runs],
             "calls and attempts paid for": (model.calls, model.attempts),
             "the rubrics refused": model.rejected,
         }
@@ -137,7 +141,7 @@ class Race:
             "the conversation": [line_of(message) for message in messages],
             "the evaluations": [self._judged(item) for item in schedule.query("evaluations", 0, 1000)["items"]],
             "the status": state["status"],
-            "how it closed": schedule.closed and schedule.closed.partition(":")[0],
+            "how it closed": schedule.closed,
             "the rubric": self._shas[state["rubric_sha256"]] if state["rubric_sha256"] else "cleared",
             "how the runs ended": ["running" if status == "interrupted" else status for status in runs],
             "calls and attempts paid for": (state["usage"]["calls"], state["usage"]["attempts"]),

@@ -1,7 +1,7 @@
-"""A thread's workflow without a server: it is given what a worker is given, one workflow task after the other, as a test wants it to come.
+"""A thread's workflow without a server: it is given what a worker is given, one workflow task after the other, as a test orders it.
 
-The workflow is the SDK's own instance of the product's class. What the server and the SDK's core do between two tasks is done here: calls end,
-updates are numbered, a cancel of a call that has not left the workflow ends it at once, and a continue-as-new starts the next run.
+The workflow is the SDK's own instance of the product's class, as the worker's runner makes it. What server and SDK do besides is done here:
+calls end, a cancel of a call that has not left the workflow ends it within the task, and a continue-as-new starts the next run.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import RetryState, TimeoutType
@@ -33,7 +33,6 @@ from temporalio.common import Priority, TypedSearchAttributes
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DefaultFailureConverter
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import UnsandboxedWorkflowRunner
 from temporalio.worker._workflow_instance import WorkflowInstance, WorkflowInstanceDetails
 from temporalio.workflow import Info
 
@@ -43,8 +42,16 @@ from tests.races.events import Answer, Cancel, Close, Decide, End, Event, How, I
 from tests.races.story import Story, request, rubric
 from tests.races.worker import LOST, Called, RaceWorker
 from workflows.grading_thread import GradingThreadWorkflow
+from workflows.run_ahead import RecordedTasksRunner
 
 THREAD_ID, NAMESPACE, TASK_QUEUE = "raced", "default", "races"
+CLOSING = {
+    "complete_workflow_execution": "completed",
+    "cancel_workflow_execution": "cancelled",
+    "fail_workflow_execution": "failed",
+}
+"""The commands that close a workflow, and what it is then."""
+
 EVENTS_A_TASK = 5
 """By how many events the history grows with a task, about: a guard of the workflow looks whether it does."""
 
@@ -92,10 +99,12 @@ class Schedule:
         """Every call that left the workflow, in order."""
         self.sent: dict[str, Sent] = {}
         self.closed: str | None = None
-        self.result: dict[str, Any] | None = None
         self.runs = 0
         """How many runs of the workflow were started."""
+        self.asked_own_worker = 0
+        """The last of them that asked its worker within a task what it can do."""
         self.worker = RaceWorker(story, self.query)
+        self._long = False
         self._tasks = 0
         self._updates = 0
         self._again: list[Update] = []
@@ -173,8 +182,12 @@ class Schedule:
         return activation
 
     def _activate(self, jobs: Sequence[WorkflowActivationJob]) -> None:
-        """Run a workflow task, and at once the one that follows where the SDK's core gives the workflow more to do."""
+        """Run a workflow task."""
         self._tasks += 1
+        self._activate_once(jobs)
+
+    def _activate_once(self, jobs: Sequence[WorkflowActivationJob]) -> None:
+        """Give the workflow a part of its task, and the next one where calls ended that the SDK's core makes or ends by itself."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of handlers that a closed workflow leaves unfinished: their updates are seen to be lost
             completion = self._instance.activate(self._activation(jobs))
@@ -190,7 +203,7 @@ class Schedule:
         if self.closed:
             self._lose_updates()
         if dead and not self.closed:
-            self._activate(dead)
+            self._activate_once(dead)
 
     def _obey(self, command: WorkflowCommand, born: dict[int, Flying], dead: list[WorkflowActivationJob]) -> None:
         """Do what one command says; a call that is cancelled in the task that made it never leaves the workflow."""
@@ -198,26 +211,26 @@ class Schedule:
             case "schedule_activity":
                 call = command.schedule_activity
                 born[call.seq] = Flying(call.seq, call, self.worker.read(call.activity_type, call.arguments[0]))
+            case "schedule_local_activity":
+                own = command.schedule_local_activity
+                self.asked_own_worker = self.runs
+                dead.append(_resolution(own.seq, _completed(self.worker.read(own.activity_type, own.arguments[0]).result), own=True))
             case "request_cancel_activity":
                 seq = command.request_cancel_activity.seq
                 if stillborn := born.pop(seq, None):
-                    dead.append(_resolution(stillborn, _cancelled(stillborn)))
-                for call in self.flight.values():
-                    call.asked = call.asked or call.seq == seq
+                    dead.append(_resolution(seq, _cancelled(stillborn)))
+                for flying in self.flight.values():
+                    flying.asked = flying.asked or flying.seq == seq
             case "update_response":
                 self._hear(command.update_response)
-            case "complete_workflow_execution":
-                self.closed, self.result = "completed", CONVERTER.from_payload(command.complete_workflow_execution.result)
-            case "cancel_workflow_execution":
-                self.closed = "cancelled"
-            case "fail_workflow_execution":
-                self.closed = f"failed: {command.fail_workflow_execution.failure.message}"
             case "continue_as_new_workflow_execution":
                 argument = CONVERTER.from_payload(command.continue_as_new_workflow_execution.arguments[0])
                 self._lose_updates()
                 self._look()
                 self.evict()
                 self._begin(argument)
+            case str(variant) if variant in CLOSING:
+                self.closed = CLOSING[variant]
 
     # -- Updates
 
@@ -272,13 +285,13 @@ class Schedule:
         )
         return WorkflowActivationJob(do_update=job)
 
-    def _written(self, update: Update) -> tuple[str, dict[str, JsonValue]]:
+    def _written(self, update: Update) -> tuple[str, dict[str, object]]:
         """Return an update's name and argument as a service writes it."""
         match update:
             case Invoke():
-                messages: JsonValue = [{"role": "user", "content": update.text}] if update.text else []
-                given = {} if update.rubric is None else {"rubric": rubric(update.rubric, self.story)}
-                return "invoke", {"key": update.key, "messages": messages} | given
+                messages = [{"role": "user", "content": update.text}] if update.text else []
+                given: dict[str, object] = {} if update.rubric is None else {"rubric": rubric(update.rubric, self.story)}
+                return "invoke", given | {"key": update.key, "messages": messages}
             case Resume():
                 return "resume", {}
             case Decide():
@@ -308,14 +321,11 @@ class Schedule:
 
     def _ended(self, call: Flying, how: How) -> WorkflowActivationJob:
         if how == "arrived":
-            payload = CONVERTER.to_payload(call.called.result)
             self.worker.note_result(call.command.activity_type, call.command.arguments[0], call.called.result)
-            resolution = ActivityResolution()
-            resolution.completed.result.CopyFrom(payload)
-            return _resolution(call, resolution)
+            return _resolution(call.seq, _completed(call.called.result))
         if how == "cancelled":
-            return _resolution(call, _cancelled(call))
-        return _resolution(call, _failed(call, how))
+            return _resolution(call.seq, _cancelled(call))
+        return _resolution(call.seq, _failed(call, how))
 
 
 async def _create_instance(run_id: str, seed: int) -> WorkflowInstance:
@@ -352,14 +362,14 @@ async def _create_instance(run_id: str, seed: int) -> WorkflowInstance:
         defn=DEFINITION,
         info=info,
         randomness_seed=seed,
-        extern_functions={},
+        extern_functions={"__temporal_assert_local_activity_valid": lambda _: None},
         disable_eager_activity_execution=False,
         worker_level_failure_exception_types=[],
         patch_activation_callback=None,
         last_completion_result=Payloads(),
         last_failure=None,
     )
-    return UnsandboxedWorkflowRunner().create_instance(details)
+    return RecordedTasksRunner().create_instance(details)
 
 
 def _no_attributes() -> TypedSearchAttributes:
@@ -371,8 +381,14 @@ def _signal(name: str, *arguments: object) -> WorkflowActivationJob:
     return WorkflowActivationJob(signal_workflow=signal)
 
 
-def _resolution(call: Flying, result: ActivityResolution) -> WorkflowActivationJob:
-    return WorkflowActivationJob(resolve_activity=ResolveActivity(seq=call.seq, result=result))
+def _resolution(seq: int, result: ActivityResolution, *, own: bool = False) -> WorkflowActivationJob:
+    return WorkflowActivationJob(resolve_activity=ResolveActivity(seq=seq, result=result, is_local=own))
+
+
+def _completed(result: BaseModel) -> ActivityResolution:
+    resolution = ActivityResolution()
+    resolution.completed.result.CopyFrom(CONVERTER.to_payload(result))
+    return resolution
 
 
 def _failure(call: Flying, retry_state: RetryState.ValueType) -> Failure:

@@ -1,4 +1,4 @@
-"""Whatever two things come in one workflow task, wherever the thread is: the outcome is that of the model, and nothing is lost or done twice."""
+"""Whatever two things come in one workflow task, wherever the thread is: its end is the model's, and nothing is lost or done twice."""
 
 import logging
 import random

@@ -42,7 +42,7 @@ class RaceWorker:
             query: Asks the thread's workflow, as a worker does that lacks what earlier calls carried.
         """
         facts = {tool: ToolFacts(sha256=tool, needs_approval=tool in story.approved) for tool in ("look", "count", "search")}
-        self._offer = WorkerCapabilities(search_attributes=False, external_storage=False, tools="these", facts=facts)
+        self._offer = WorkerCapabilities(search_attributes=True, external_storage=False, tools="these", facts=facts)
         self._settings: dict[str, str] = {}
         self._logs: dict[str, list[Message]] = {}
         self._query = query
