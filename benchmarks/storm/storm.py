@@ -138,8 +138,7 @@ class Storm:
         self._kills.append(kill)
         match kind:
             case "server killed":
-                self._engine.kill()
-                await self._engine.start()
+                await self._engine.restart()
             case "provider away":
                 self._provider.away = True
                 await asyncio.sleep(self._plan.away)

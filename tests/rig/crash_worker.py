@@ -55,6 +55,15 @@ class Engine:
         if self.server is not None:
             os.killpg(self.server.pid, signal.SIGKILL)
 
+    async def restart(self) -> None:
+        """End the server at once, without a word, and start it again as soon as it is gone."""
+        self.kill()
+        with self._here():
+            async with asyncio.timeout(SECONDS):
+                while embedded.running_server() is not None:
+                    await asyncio.sleep(0.02)
+        await self.start()
+
     async def stop(self) -> None:
         """End the server if it runs."""
         with self._here() as patch:
