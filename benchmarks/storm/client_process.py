@@ -65,15 +65,14 @@ class ClientProcess:
         )
         self._listening = asyncio.create_task(self._listen(self._process))
 
-    async def kill(self) -> int:
-        """End the process at once, and return how many callers waited for it."""
-        waiting = len(self._asked)
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(signal.SIGKILL)
-            await self._process.wait()
+    async def kill(self) -> None:
+        """End the process at once; whoever waits for an answer gets none."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
         if self._listening is not None:
             await self._listening
-        return waiting
 
     async def ask(self, method: str, thread: str, **fields: object) -> RunResult:
         """Have the process call its client, and return the result.
@@ -83,7 +82,7 @@ class ClientProcess:
             GradeloopError: The call failed.
         """
         process, number = self._process, next(self._numbers)
-        if process is None or process.stdin is None or process.returncode is not None:
+        if process is None or process.stdin is None or self._listening is None or self._listening.done():
             raise ClientDied
         self._asked[number] = asyncio.get_running_loop().create_future()
         try:
