@@ -68,7 +68,14 @@ class Caller:
         await self._turn()
         await self._ask_again()
         await self._client.close_thread(self._thread)
+        self._compare_with_end(await self._client.result(self._thread))
         self._diary.finished = True
+
+    def _compare_with_end(self, end: RunResult) -> None:
+        """Compare the last turn's result with what the closed thread ends with."""
+        last = self._diary.turns[-1].result
+        if last is None or _gist(last) != _gist(end):
+            self._diary.faults.append(f"it ended with {_gist(end)}, and its last turn with {last and _gist(last)}")
 
     async def _pause(self, calls: float) -> None:
         """Wait up to as long as so many model calls take."""

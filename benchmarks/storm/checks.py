@@ -57,6 +57,8 @@ async def _all(query: Callable[..., Any], thread: str) -> list[Any]:
 
 def faults_of(diary: Diary, record: ThreadRecord) -> list[str]:
     """Return whatever is not as it has to be, as sentences."""
+    if any(evaluation.draft >= len(record.messages) for evaluation in record.evaluations):
+        return [f"{diary.thread}: an evaluation is of a message that the thread does not have"]
     found = [
         *diary.faults,
         *_not_finished(diary, record),
@@ -97,10 +99,20 @@ def _wrong_messages(diary: Diary, record: ThreadRecord) -> Iterator[str]:
     for at, message in enumerate(record.messages):
         if message.role == "assistant" and message.content != script.draft_after(spoken[:at]):
             yield f"message {at} is {message.content!r} in place of {script.draft_after(spoken[:at])!r}"
-        elif message.role == "user" and message.source is None and script.turn_number(message.content) is None:
+        elif message.source is not None:
+            yield from _wrong_feedback(at, diary, record)
+        elif message.role == "user" and script.turn_number(message.content) is None:
             yield f"message {at} came from nobody: {message.content!r}"
         elif message.role == "tool":
             yield f"message {at} is a tool's: {message.content!r}"
+
+
+def _wrong_feedback(at: int, diary: Diary, record: ThreadRecord) -> Iterator[str]:
+    """See that feedback follows the draft that it is about, and is the newest rubric's that judged this draft."""
+    about = [evaluation for evaluation in record.evaluations if evaluation.draft == at - 1]
+    asked = [rubric.text.removeprefix("- ") for rubric in diary.rubrics if about and rubric.sha256 == about[-1].rubric_sha256]
+    if not asked or about[-1].result != "needs_revision" or asked[0] not in record.messages[at].content:
+        yield f"message {at} is feedback that no evaluation gave: {record.messages[at].content!r}"
 
 
 def _wrong_evaluations(diary: Diary, record: ThreadRecord) -> Iterator[str]:

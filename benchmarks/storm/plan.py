@@ -29,6 +29,8 @@ class Plan:
     """Seconds for which the provider refuses every call when it is away."""
     fault_share: float = 0.12
     """The part of the calls that the provider answers with a fault."""
+    end_seconds: float = 120.0
+    """How long the last turns may take once nothing is killed any more."""
     events_at_most: int = 2
     """How often, at most, somebody meddles with a thread in one turn."""
 

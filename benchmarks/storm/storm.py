@@ -26,8 +26,6 @@ from workflows import RUNNER
 from workflows.grading_thread import GradingThreadWorkflow
 
 QUEUE = "storm"
-END_SECONDS = 120.0
-"""How long the last turns may take once nobody kills any more."""
 
 
 @dataclass
@@ -100,7 +98,7 @@ class Storm:
         try:
             await self._blow()
             calm = time.monotonic()
-            await asyncio.wait(callers, timeout=END_SECONDS)
+            await asyncio.wait(callers, timeout=self._plan.end_seconds)
             ended = time.monotonic()
             for caller in callers:
                 caller.cancel()

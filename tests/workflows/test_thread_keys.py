@@ -238,7 +238,7 @@ async def test_a_key_whose_turn_went_on_under_another_rubric_returns_its_end(ser
     result = await served.client.invoke(thread, "more", key="k")
 
     assert (stopped.status, other.status, [evaluation.draft for evaluation in other.evaluations]) == ("interrupted", "satisfied", [3])
-    assert [message.content for message in other.messages or ()][0] == "more"
+    assert next(message.content for message in other.messages or ()) == "more"
     assert result == other
 
 
