@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-_TURN = re.compile(r"turn (\d+) of (\S+)")
+_TURN = re.compile(r"^turn (\d+) of (\S+)$", re.MULTILINE)
 _DRAFT = re.compile(r"draft \d+ of (\S+): revision (\d+) for turn (\d+)")
 _LEVEL = re.compile(r"revision (\d+) or later")
 _RECORD = re.compile(r"The draft to be judged is record (\d+)")
@@ -26,8 +26,11 @@ def turn_number(content: str) -> int | None:
 
 
 def draft_after(messages: Sequence[Spoken]) -> str:
-    """Return the generator's answer to a conversation: it names the thread, the turn, and which of the turn's drafts it is."""
-    start, turn = next((at, found) for at in range(len(messages) - 1, -1, -1) if (found := _TURN.fullmatch(messages[at][1])))
+    """Return the generator's answer to a conversation: it names the thread, the turn, and which of the turn's drafts it is.
+
+    Neighbouring messages of the user's may be merged to one, of which the last turn counts.
+    """
+    start, turn = next((at, found[-1]) for at in range(len(messages) - 1, -1, -1) if (found := [*_TURN.finditer(messages[at][1])]))
     number = sum(role == "assistant" for role, _ in messages)
     revision = sum(role == "assistant" for role, _ in messages[start:]) + 1
     return f"draft {number} of {turn.group(2)}: revision {revision} for turn {turn.group(1)}"
