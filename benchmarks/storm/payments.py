@@ -29,7 +29,7 @@ class Payments:
     repeated: Counter[str] = field(default_factory=Counter)
     """Answered calls that were made again, by what had happened to them."""
     recovery: float = 0.0
-    """The longest time, in seconds, from a kill until a call that was lost in it had its answer."""
+    """The longest time, in seconds, from a kill until a call that was lost in it had its answer, where nobody stopped its thread."""
     unexplained: list[str] = field(default_factory=list)
     """Answered calls that were made again though nothing had happened to them."""
 
@@ -47,9 +47,16 @@ def look_at(calls: list[ModelCall], kills: list[Kill], diaries: Iterable[Diary])
             if call.answered:
                 _explain(call, attempts[at + 1], kills, stops[call.thread], payments)
             elif (kill := _kill_of(call, kills)) is not None and call.outcome == "hung up":
-                answer = next((later for later in attempts[at + 1 :] if later.answered), None)
-                payments.recovery = max(payments.recovery, answer.ended - kill.began if answer and answer.ended else 0.0)
+                payments.recovery = max(payments.recovery, _recovery(kill, attempts[at + 1 :], stops[call.thread]))
     return payments
+
+
+def _recovery(kill: Kill, later: list[ModelCall], stops: list[float]) -> float:
+    """Return the seconds from a kill until a lost call had its answer; 0 where it had none, or its thread was stopped meanwhile."""
+    answered = next((call.ended for call in later if call.answered and call.ended is not None), None)
+    if answered is None or any(kill.began <= when <= answered for when in stops):
+        return 0.0
+    return answered - kill.began
 
 
 def _explain(call: ModelCall, again: ModelCall, kills: list[Kill], stops: list[float], payments: Payments) -> None:
