@@ -138,9 +138,14 @@ class GradingThreadWorkflow(GradingThread):
             if thread.run is None or thread.run.status != "superseded":
                 thread.record_event("run_ended", status=thread.run.status if thread.run else None)
             thread_rules.settle_turn(thread)
+        await self._after_turn(thread)
+
+    async def _after_turn(self, thread: Thread) -> None:
         forget_stop(thread)
         if not is_cancelled(thread):
             self._visibility.publish()
+        if thread.status == "interrupted" and thread_rules.is_due(thread) and workflow.patched(PATCH):
+            await workflow.wait_condition(lambda: True)  # its callers learn of it before it goes on
 
     def _interrupted(self, thread: Thread, reason: InterruptReason, error: str | None = None) -> None:
         """Interrupt the turn; those that were waiting when somebody asked for it end with it, as all do without a budget."""
@@ -225,7 +230,7 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.update
     async def invoke(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.invoke`."""
-        if self._thread.supplied is not None:
+        if self._thread.supplied is not None or (self._thread.status == "interrupted" and self._thread.queue):
             self._catch_up()
         turn = thread_rules.parse_turn(self._thread, request, self._update_id())
         attached = thread_rules.attaches(self._thread, turn.keys[0])

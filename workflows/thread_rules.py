@@ -161,8 +161,9 @@ def _refuse_new_turn(thread: Thread, request: InvokeRequest, *, rolling: bool) -
     queued = sum(message.size() for turn in thread.queue for message in turn.messages)
     refuse_oversize(request.messages, thread.bytes() + queued, thread.limit)
     _refuse_used_up(thread, request.budget)
+    rubric = request.rubric or (thread.rubric if thread.supplied is None else thread.supplied)
     idle = not request.messages and not thread.queue and thread.status == "idle"
-    if idle and (thread.last_draft() is None or not (request.rubric.criteria if request.rubric else thread.rubric_in_force)):
+    if idle and (thread.last_draft() is None or rubric is None or not rubric.criteria):
         raise InvalidRequest("messages is empty, nothing is interrupted and there is no draft to grade by a rubric; give a message")
 
 

@@ -17,7 +17,7 @@ from gradeloop.batches.contract import CaseAnswer, GradingBatch
 from gradeloop.client.client import GradingClient
 from gradeloop.errors import GradeloopError, InvalidRequest
 from tests.rig.batches import JUDGE, Batches, batching, breaks, case, drafted, fails, passes
-from tests.rig.threads import row, serving, verdict
+from tests.rig.threads import fall_silent, row, serving, verdict
 from workflows import grading_batch
 from workflows import grading_batch as batch_shard
 
@@ -381,6 +381,26 @@ async def test_a_batch_that_is_stopped_goes_on_when_it_is_started_again(client: 
 
     assert how == "terminate" or stopped.status == "stopped"
     assert (finished.status, finished.passed, finished.errors) == ("finished", 10, 0)
+
+
+async def test_a_batch_that_is_cancelled_while_a_worker_is_gone_has_no_case_that_failed_by_it(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fall_silent(monkeypatch)
+    async with batching(client, tmp_path, passes()) as batches:
+        gate = batches.served.models.gate("grader")
+        await batches.upload("gone", many(3))
+        handle = await batches.start("gone", 3, at_once=3)
+        await asyncio.wait_for(gate.reached.wait(), 10)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        stopped = await batches.reader.summary("gone")
+        gate.opened.set()
+        finished = await (await batches.start("gone", 3)).result()
+
+    assert (stopped.status, stopped.errors) == ("stopped", 0)
+    assert (finished.status, finished.passed, finished.errors) == ("finished", 3, 0)
 
 
 async def test_a_long_batch_goes_on_in_new_runs_and_a_long_shard_in_new_shards(

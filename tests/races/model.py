@@ -1,4 +1,8 @@
-"""What a thread is meant to do: a serial machine that takes one message after the other, then one end of a call after the other."""
+"""What a thread is meant to do: a serial machine that takes one message after the other, then one end of a call after the other.
+
+Whatever a message begins has begun before the next one is taken. What follows from it, a call or a verdict or a turn's end, takes time: the
+messages of one workflow task come before it.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -84,13 +88,14 @@ class Model:
         self.thread = Thread(self.story)
         self._waiters: list[Waiter] = []
         self._outcomes: dict[str, Outcome] = {}
+        self._taking = False
 
     # -- What the schedule gives it
 
     def task(self, *events: Event, long: bool = False, rolled: bool = False) -> list[str]:
         """Take the events of one workflow task and return the calls that are made at its end.
 
-        Messages count in their order, then results, then a cancel, then the ends of calls without a result: somebody wants those to stop.
+        Messages count in their order, then a cancel, which asks the calls in flight to stop, then the ends of calls.
 
         Args:
             events: What came, messages and ends in any order.
@@ -98,20 +103,14 @@ class Model:
             rolled: Whether it did so in this task, which nobody but an operator sees.
         """
         self.long, self.waited = self.long or long, self.status == "waiting"
-        for event in events:
-            if not isinstance(event, End | Cancel):
-                self._take(event)
+        self._take_messages([event for event in events if not isinstance(event, End | Cancel)])
         if not self.fresh:  # in a run's first task, handlers see the thread before the run itself does
             self._rest()
-        ends = [event for event in events if isinstance(event, End)]
-        for end in ends:
-            if end.how == "arrived":
-                self._end(end)
         if any(isinstance(event, Cancel) for event in events):
             self._cancel()
-        for end in ends:
-            if end.how != "arrived":
-                self._end(end)
+        for event in events:
+            if isinstance(event, End):
+                self._end(event)
         self._rest()
         if rolled and not self.closed and self.status != "running":
             self._roll()
@@ -148,6 +147,16 @@ class Model:
         return self.status == "waiting" and not self.thread.asked
 
     # -- Messages
+
+    def _take_messages(self, messages: list[Sent]) -> None:
+        """Take messages in their order: each begins at once what it asks for, and what has begun is driven after the last one."""
+        self._taking = True
+        for message in messages:
+            self._take(message)
+        self._taking = False
+        if self.stopping and not self.flight:
+            self._stopped()
+        self._drive()
 
     def _take(self, event: Sent) -> None:
         match event:
@@ -222,8 +231,7 @@ class Model:
         if event.call not in self.waiting_calls:
             self.answers[event.update] = "StaleDecision"
             return
-        self.thread.words[event.call] = event.approved
-        self.thread.asked.discard(event.call)
+        self.thread.take_word(event.call, approved=event.approved)
         self.answers[event.update] = "done"
         if not self.thread.asked:
             self._go_on_from_waiting()
@@ -255,8 +263,9 @@ class Model:
         thread = self.thread
         if rubric is None:
             self.rejected += 1
-        elif self.status == "idle" and thread.last_draft() is None:
+        elif self.status == "idle" and (rubric == "cleared" or thread.last_draft() is None):
             thread.replace_rubric(rubric)
+            thread.run = None
         elif self.status == "idle":
             self._begin(Turn([], rubric=rubric))
         elif rubric == thread.rubric:
@@ -292,13 +301,14 @@ class Model:
             for turn in self.queue:
                 turn.doomed = True
         self.flight = {call: made for call, made in self.flight.items() if made}
-        if not self.flight:
+        if not self.flight and not self._taking:
             self._stopped()
 
     def _stopped(self) -> None:
         """Come to rest once no call is in flight: what arrived counts, and may have ended the turn."""
         who, self.stopping = self.stopping, None
-        self._evaluate()
+        if self.thread.known or self.thread.unknowable:  # else the worker has to be asked first
+            self._evaluate()
         replaced = self.thread.pending is not None
         self.thread.take_pending()
         if who in ("rubric", "override"):
@@ -420,10 +430,13 @@ class Model:
 
     def _drive(self) -> None:
         """Find the calls that are due; where there are none, the turn ends, waits for a person, or begins its next iteration."""
-        while self.status == "running" and not self.stopping:
-            if self.thread.is_turn_over:
+        while self.status == "running" and not self.stopping and not self._taking:
+            if self.thread.is_turn_over and self.thread.pending is None:
                 self._end_turn()
                 return
+            if self.thread.is_turn_over:
+                self.thread.take_pending()
+                continue
             due, waits = self.thread.due_calls()
             for call in due:
                 self.flight.setdefault(call, False)

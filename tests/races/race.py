@@ -73,6 +73,8 @@ class Race:
 
     def start_again(self) -> None:
         """Start the closed thread again from its checkpoint; whoever asked for its last turn asks again."""
+        if self.schedule.owes_a_task:  # it closes in the run that has yet to begin
+            self.task()
         self.schedule.start_again()
         self.model.start_again()
         asked = self.model.turn and next((FIRST_TURN for key in self.model.turn.keys if key == FIRST_TURN.key), None)

@@ -99,6 +99,9 @@ class Schedule:
         """Every call that left the workflow, in order."""
         self.sent: dict[str, Sent] = {}
         self.closed: str | None = None
+        """How the last run of the workflow ended."""
+        self.cancelled = False
+        """Whether it was asked to end."""
         self.runs = 0
         """How many runs of the workflow were started."""
         self.asked_own_worker = 0
@@ -164,7 +167,7 @@ class Schedule:
     def _begin(self, argument: object) -> None:
         """Begin a run of the workflow; its first task comes with the first events."""
         self.runs += 1
-        self.closed, self.flight, self._long = None, {}, False
+        self.closed, self.flight, self._long, self.cancelled = None, {}, False, False
         start = InitializeWorkflow(
             workflow_type="GradingThread", workflow_id=THREAD_ID, randomness_seed=self.runs, arguments=CONVERTER.to_payloads([argument])
         )
@@ -265,6 +268,7 @@ class Schedule:
             case Close():
                 return _signal("close")
             case Cancel():
+                self.cancelled = True
                 return WorkflowActivationJob(cancel_workflow=CancelWorkflow(reason="enough"))
             case End():
                 return self._ended(self.flight.pop(event.call), event.how)

@@ -186,9 +186,7 @@ class Thread:
         if not grading.checked and not grading.broken:
             call = f"count {grading.draft} at {run.number}.{run.iteration}"
             allowed = self._allowed("count", call)
-            grading.broken = allowed is False
-            if not grading.broken:
-                return ([call], False) if allowed else ([], True)
+            return ([call], False) if allowed else ([], True)
         due = [] if grading.broken else list(self._calls_of_graders(run, grading))
         return [call for call in due if call is not None], None in due
 
@@ -213,6 +211,13 @@ class Thread:
         return self.words.get(call)
 
     # -- What calls come to
+
+    def take_word(self, call: str, *, approved: bool) -> None:
+        """Note what a person said of a tool call; a check that is denied cannot decide."""
+        self.words[call] = approved
+        self.asked.discard(call)
+        if self.run and self.run.grading and call.startswith("count") and not approved:
+            self.run.grading.broken = True
 
     def take_result(self, call: str) -> None:
         """Record the result of a call."""

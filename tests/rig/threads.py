@@ -16,6 +16,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
+from temporalio.workflow import ActivityConfig
 
 from activities.errors import FailureKind, ModelFault
 from activities.providers import Providers
@@ -32,7 +33,7 @@ from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.store.engine import Store
 from worker import build
-from workflows import RUNNER
+from workflows import RUNNER, activity_calls, grading_batch, tool_calls
 from workflows.grading_thread import GradingThreadWorkflow
 
 WRITER, JUDGE = "scripted:writer", "scripted:judge"
@@ -328,6 +329,23 @@ def _quick(only: str, *arguments: Any, **options: Any) -> Worker:
     left_out = {"workflows", "activities"} - {only} if only else set()
     options |= {"max_heartbeat_throttle_interval": timedelta(seconds=CANCEL_SECONDS)} | dict.fromkeys(left_out, ())
     return Worker(*arguments, **options)
+
+
+def gone(options: ActivityConfig) -> ActivityConfig:
+    """Return the options of a call whose worker is given up after a second without a heartbeat."""
+    return ActivityConfig(**{**options, "heartbeat_timeout": timedelta(seconds=1)})
+
+
+def fall_silent(patch: pytest.MonkeyPatch) -> None:
+    """Have calls send no heartbeats, as those of a worker that is gone: no cancellation reaches them, and the server gives them up."""
+    for module in (activity_calls, grading_batch):
+        patch.setattr(module, "MODEL_CALL", gone(activity_calls.MODEL_CALL))
+    patch.setattr(tool_calls, "TOOL_CALL", gone(activity_calls.TOOL_CALL))
+
+    async def never(_heartbeat: object, _seconds: float) -> None:
+        await asyncio.sleep(3600)
+
+    patch.setattr("activities.model_call._beat", never)
 
 
 @asynccontextmanager

@@ -3,10 +3,11 @@
 import asyncio
 import json
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, CancelledError
 
 from gradeloop.contract.transcript import RUN_BYTES, AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest, RunTooLarge
@@ -14,7 +15,7 @@ from gradeloop.judges.client import Judge, build_judge
 from gradeloop.judges.contract import JudgeResult, judging_id, parse_judging
 from gradeloop.judges.prompt import render_run
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, bench, fails, fresh, judged, spoiled
-from tests.rig.threads import row, story, verdict
+from tests.rig.threads import fall_silent, row, story, verdict
 
 CRITERIA: dict[str, Any] = {"rubric": "- names the capital\n- is brief", "grader": {"model": "scripted:judge"}}
 BOTH = verdict(row("c1"), row("c2"))
@@ -415,6 +416,24 @@ async def test_a_cancelled_judgement_is_a_failure_that_can_be_run_again(client: 
 
     assert (cancelled.failed, cancelled.result_metadata["again"]) == (True, True)
     assert again.output == MATCH
+
+
+@pytest.mark.parametrize("judge", [FRANCE, CRITERIA], ids=["schema", "criteria"])
+async def test_a_judgement_that_is_cancelled_while_a_worker_is_gone_is_cancelled(
+    client: Client, judge: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fall_silent(monkeypatch)
+    async with bench(client, judge, answers(MATCH)) as (_, served):
+        gate = served.models.gate("grader")
+        argument = {"judge": judge, "run": fresh("silent")}
+        handle = await client.start_workflow("Judging", argument, id=f"judging-silent-{uuid4()}", task_queue=served.task_queue)
+        await gate.reached.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as caught:
+            await handle.result()
+        gate.opened.set()
+
+    assert isinstance(caught.value.cause, CancelledError)
 
 
 async def test_services_in_other_languages_start_it_as_plain_json(client: Client) -> None:

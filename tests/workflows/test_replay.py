@@ -23,7 +23,7 @@ from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from temporalio.workflow import NondeterminismError
 
 from activities.tools.registry import ToolRegistry
@@ -34,12 +34,13 @@ from gradeloop.temporal import server as embedded
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import Gate, Models, Reply, Served, Thread, draft, grade, page, request, row, says, serving, until, wants
 from worker import build
-from workflows import RUNNER
+from workflows import RUNNER, thread_rules
 from workflows.grading_thread import GradingThreadWorkflow
 
 FOLDER = Path(__file__).parents[1] / "histories"
 RECORDING = bool(os.environ.get("GRADELOOP_RECORD_HISTORIES"))
 
+HAIKU_MESSAGES = [{"role": "user", "content": "Write a haiku about spring."}]
 HAIKU = "# Form\n- three lines\n- spring"
 TWO_LINES = (row("c1", "it has two"), row("c2"))
 BOTH = (row("c1"), row("c2"))
@@ -186,6 +187,26 @@ async def supplied_while_idle(served: Served, thread: Thread) -> None:
     await thread.signal("close")
 
 
+async def left_while_waiting(served: Served, thread: Thread) -> None:
+    """Interrupt what waits for a person, resume it, and cancel it while another turn waits behind it."""
+    await until(thread, "waiting")
+    await thread.signal("interrupt")
+    await until(thread, "interrupted")
+    await thread.execute_update("resume", result_type=RunResult)
+    queued = asyncio.create_task(thread.execute_update("invoke", {"messages": HAIKU_MESSAGES}, result_type=RunResult))
+    while (await thread.query("state"))["queued"] == 0:
+        await asyncio.sleep(0.02)
+    await thread.cancel()
+    assert (await queued).status == "interrupted"
+
+
+async def judged_otherwise(served: Served, thread: Thread) -> None:
+    """Stop the first draft, and go on under another rubric."""
+    gate = served.models.gate("generator", 0)
+    await _stopped(thread, gate)
+    await thread.execute_update("invoke", {"rubric": "- it greets"}, result_type=RunResult)
+
+
 @dataclass(frozen=True)
 class Story:
     """A thread that is recorded."""
@@ -194,6 +215,8 @@ class Story:
     replies: tuple[Reply, ...]
     status: str | None
     meanwhile: Callable[[Served, Thread], Awaitable[None]] | None = None
+    signalled: object = None
+    """A rubric that is supplied with the start."""
 
 
 def with_tools(argument: dict[str, Any], *tools: str) -> dict[str, Any]:
@@ -331,6 +354,14 @@ STORIES = {
     "supplied_while_idle": Story(
         request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH), grade(0, row("c1")) | {"run": 1}), "satisfied", supplied_while_idle
     ),
+    "stopped_and_resumed": Story(request(HAIKU), REVISED, "satisfied", interrupted_twice),
+    "rubric_with_the_start": Story(
+        request(HAIKU), (draft() | {"run": 1}, grade(0, row("c1")) | {"run": 1}), "satisfied", signalled="- it greets"
+    ),
+    "left_while_waiting": Story(
+        request({"criteria": ["three lines", {"description": "kind", "human": True}]}), (draft(), grade()), CANCELLED, left_while_waiting
+    ),
+    "judged_otherwise": Story(request(HAIKU), (draft() | {"run": 1}, grade(0, row("c1")) | {"run": 1}), "satisfied", judged_otherwise),
     "checker_error": Story(request({"criteria": [{"description": "t", "check": "broken_suite"}]}), (draft(),), "grader_error"),
 }
 
@@ -339,7 +370,8 @@ async def history_of(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
     story = STORIES[name]
     async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite, judge, booked]) as served:
-        thread = await served.start(story.argument, id=f"recorded-{name}")
+        signal = {"start_signal": "supply_rubric", "start_signal_args": [story.signalled]} if story.signalled else {}
+        thread = await served.start(story.argument, id=f"recorded-{name}", **signal)
         if story.meanwhile:
             await story.meanwhile(served, thread)
         await asyncio.wait([asyncio.create_task(thread.result())], timeout=30)
@@ -461,6 +493,28 @@ async def test_another_order_of_calls_is_found_out() -> None:
 
     with pytest.raises(NondeterminismError):
         await replayer().replay_workflow(WorkflowHistory.from_json("changed", text))
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "function"),
+    [("dismissed", GradingThreadWorkflow, "_end_cancelled"), ("supplied_while_idle", thread_rules, "judge_anew")],
+)
+async def test_a_timer_that_is_added_where_a_stop_or_a_rubric_is_taken_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, name: str, owner: object, function: str
+) -> None:
+    as_it_is = getattr(owner, function)
+
+    def with_a_timer(*arguments: Any) -> Any:
+        timers.append(asyncio.create_task(asyncio.sleep(60)))
+        return as_it_is(*arguments)
+
+    timers = list[asyncio.Task[None]]()
+    here = Replayer(workflows=[GradingThreadWorkflow], workflow_runner=UnsandboxedWorkflowRunner(), data_converter=pydantic_data_converter)
+    await here.replay_workflow(recorded(name))
+    monkeypatch.setattr(owner, function, with_a_timer)
+
+    with pytest.raises(NondeterminismError):
+        await here.replay_workflow(recorded(name))
 
 
 @pytest.mark.parametrize("name", sorted(STORIES))

@@ -3,12 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowHandle
-from temporalio.workflow import ActivityConfig
 
 from activities.errors import FailureKind
 from gradeloop.contract.messages import ToolCall, Usage
@@ -23,11 +21,11 @@ from tests.rig.threads import (
     at_once,
     ended,
     failing_until,
+    fall_silent,
     replay,
     serving,
     start,
 )
-from workflows import activity_calls, tool_calls
 
 GOOD, BETTER = "- it is good", "- it is better"
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
@@ -104,21 +102,10 @@ async def test_a_turn_that_comes_with_a_rubric_ends_with_a_draft_of_its_own(clie
     await replay(client, stage.thread)
 
 
-def gone(options: ActivityConfig) -> ActivityConfig:
-    """Return the options of a call whose worker is given up after a second without a heartbeat."""
-    return ActivityConfig(**{**options, "heartbeat_timeout": timedelta(seconds=1)})
-
-
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have calls send no heartbeats, as those of a worker that is gone: no cancellation reaches them, and the server gives them up."""
-    for module, name in ((activity_calls, "MODEL_CALL"), (tool_calls, "TOOL_CALL")):
-        monkeypatch.setattr(module, name, gone(getattr(module, name)))
-
-    async def never(_heartbeat: object, _seconds: float) -> None:
-        await asyncio.sleep(3600)
-
-    monkeypatch.setattr("activities.model_call._beat", never)
+    """Have calls be those of a worker that is gone."""
+    fall_silent(monkeypatch)
 
 
 async def slow_look(_at: str) -> str:
