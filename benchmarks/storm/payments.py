@@ -28,6 +28,8 @@ class Payments:
     faults: Counter[str]
     repeated: Counter[str] = field(default_factory=Counter)
     """Answered calls that were made again, by what had happened to them."""
+    unrecorded: float = 0.0
+    """The longest time, in seconds, between such an answer and the kill that came before it was recorded; 0 where the kill came first."""
     recovery: float = 0.0
     """The longest time, in seconds, from a kill until a call that was lost in it had its answer, where nobody stopped its thread."""
     unexplained: list[str] = field(default_factory=list)
@@ -63,6 +65,7 @@ def _explain(call: ModelCall, again: ModelCall, kills: list[Kill], stops: list[f
     """Note why an answered call was made again."""
     if (kill := _kill_of(call, kills)) is not None:
         payments.repeated[kill.kind] += 1
+        payments.unrecorded = max(payments.unrecorded, kill.began - (call.ended or call.began))
     elif _was_stopped(call, stops):
         payments.repeated["as its thread was stopped"] += 1
     else:

@@ -60,7 +60,7 @@ class Report:
                 f"kills: {_listed(Counter(kill.kind for kill in self.kills))}",
                 f"events: {_listed(self.events)}; {sum(turn.overtaken for turn in turns)} turns overtaken by a later one",
                 f"calls: {paid.made}, answered {paid.answered}, given up {paid.faults['hung up']}; faults: {_listed(Counter(refused))}",
-                f"answered calls made again: {paid.repeated.total()} ({_listed(paid.repeated)})",
+                f"answered calls made again: {paid.repeated.total()} ({_listed(paid.repeated)}), the kill {paid.unrecorded:.1f} s later at most",
                 f"longest recovery of a call: {paid.recovery:.1f} s; {self.histories} histories replayed; {len(self.faults)} faults",
             )
         )
