@@ -286,7 +286,7 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
         thread.active.join(turn)
         settle_turn(thread)
         return
-    if thread.status == "interrupted" and not turn.messages and draft_is_due(thread) and workflow.patched(PATCH):
+    if thread.status == "interrupted" and not turn.messages and workflow.patched(PATCH):
         _take_over(thread, turn.rubric, turn.max_iterations)
         _go_on(thread, turn)
         return

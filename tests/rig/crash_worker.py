@@ -55,6 +55,15 @@ class Engine:
         if self.server is not None:
             os.killpg(self.server.pid, signal.SIGKILL)
 
+    async def restart(self) -> None:
+        """End the server at once, without a word, and start it again as soon as it is gone."""
+        self.kill()
+        with self._here():
+            async with asyncio.timeout(SECONDS):
+                while embedded.running_server() is not None:
+                    await asyncio.sleep(0.02)
+        await self.start()
+
     async def stop(self) -> None:
         """End the server if it runs."""
         with self._here() as patch:
@@ -149,6 +158,11 @@ class WorkerProcess:
         self.signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait()
+
+    async def drain(self) -> None:
+        """Tell the process to stop, and return once it has given its calls in flight their time and is gone."""
+        self.signal(signal.SIGTERM)
+        await self.ended()
 
     async def ended(self) -> int:
         """Wait for the process to end and return its exit code."""

@@ -226,6 +226,23 @@ async def test_a_key_of_a_closed_thread_is_answered_from_its_checkpoint(served: 
 
 
 @pytest.mark.parametrize("role", ["generator", "grader"])
+async def test_a_key_whose_turn_went_on_under_another_rubric_returns_its_end(served: Served, role: Role) -> None:
+    thread = a_thread()
+    await served.client.invoke(thread, "hello", start=start())
+    turn = await served.begun(thread, role, "more", key="k")
+    await served.client.interrupt(thread)
+    stopped = await turn
+    served.models.release()
+    other = await served.client.invoke(thread, rubric="- it is better")
+
+    result = await served.client.invoke(thread, "more", key="k")
+
+    assert (stopped.status, other.status, [evaluation.draft for evaluation in other.evaluations]) == ("interrupted", "satisfied", [3])
+    assert next(message.content for message in other.messages or ()) == "more"
+    assert result == other
+
+
+@pytest.mark.parametrize("role", ["generator", "grader"])
 async def test_a_key_whose_turn_somebody_else_resumed_returns_its_end(served: Served, role: Role) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "hello", start=start())
