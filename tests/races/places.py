@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
+from typing import Protocol
 
+from tests.races.calls import WrongCall
 from tests.races.events import Answer, Cancel, Close, Decide, End, Event, How, Interrupt, Invoke, Override, Resume, Supply
+from tests.races.model import Model
 from tests.races.race import FIRST_TURN, PATIENCE, Differs, Race
 from tests.races.schedule import TaskFailed
 from tests.races.story import Story
-from tests.races.worker import WrongCall
 
 PLAIN = Story("plain")
 TWO = Story("two graders", groups=2)
@@ -132,23 +134,33 @@ PLACES = (
 )
 """Every call of the story, and every phase in which no call is in flight."""
 
-Events = Callable[[Race], list[Event]]
+
+class Happening(Protocol):
+    """Where something happens: a thread's model, and names that nothing else has."""
+
+    model: Model
+
+    def name(self, what: str) -> str:
+        """Return a new name."""
 
 
-def _end(race: Race, how: How, *, last: bool = False) -> list[Event]:
-    calls = [name for name in race.model.flight if name in race.schedule.flight]
+Events = Callable[[Happening], list[Event]]
+
+
+def _end(race: Happening, how: How, *, last: bool = False) -> list[Event]:
+    calls = [name for name, made in race.model.flight.items() if made]
     if not calls:
         return []
     return [End(max(calls) if last else min(calls), how)]
 
 
-def _decision(race: Race, *, passed: bool) -> list[Event]:
+def _decision(race: Happening, *, passed: bool) -> list[Event]:
     run = race.model.thread.run
     place = (run.number, run.iteration) if run else (-1, 0)
     return [Decide(race.name("decide"), *place, passed=passed)]
 
 
-def _word(race: Race, *, approved: bool) -> list[Event]:
+def _word(race: Happening, *, approved: bool) -> list[Event]:
     call = next(iter(race.model.waiting_calls), "none")
     return [Answer(race.name("approve" if approved else "deny"), call, approved)]
 

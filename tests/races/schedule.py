@@ -38,9 +38,9 @@ from temporalio.workflow import Info
 
 from activities.errors import FailureDetails
 from activities.tool_call import CHECKER_ERROR
+from tests.races.calls import LOST, Called, RaceWorker
 from tests.races.events import Answer, Cancel, Close, Decide, End, Event, How, Interrupt, Invoke, Override, Resume, Supply, Update
 from tests.races.story import Story, request, rubric
-from tests.races.worker import LOST, Called, RaceWorker
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.run_ahead import RecordedTasksRunner
 
