@@ -58,7 +58,7 @@ class Caller:
         while not self._around.over.is_set():
             asked = [asyncio.create_task(self._turn()) for _ in range(2 if self._dice.random() < 0.25 else 1)]
             for _ in range(self._dice.randint(0, self._around.plan.events_at_most)):
-                await self._pause(2)
+                await self._pause(4)
                 await self._meddle()
             await asyncio.gather(*asked)
             if self._dice.random() < 0.25:

@@ -60,7 +60,8 @@ class Report:
                 f"kills: {_listed(Counter(kill.kind for kill in self.kills))}",
                 f"events: {_listed(self.events)}; {sum(turn.overtaken for turn in turns)} turns overtaken by a later one",
                 f"calls: {paid.made}, answered {paid.answered}, given up {paid.faults['hung up']}; faults: {_listed(Counter(refused))}",
-                f"answered calls made again: {paid.repeated.total()} ({_listed(paid.repeated)}), the kill {paid.unrecorded:.1f} s later at most",
+                f"answered calls made again: {paid.repeated.total()} ({_listed(paid.repeated)})",
+                f"longest time from such an answer to the kill: {paid.unrecorded:.1f} s",
                 f"longest recovery of a call: {paid.recovery:.1f} s; {self.histories} histories replayed; {len(self.faults)} faults",
             )
         )
@@ -119,10 +120,10 @@ class Storm:
         return self._provider.request(diary.thread, rubric=diary.rubrics[0].text, idle_timeout=3600)
 
     async def _blow(self) -> None:
-        """Kill something now and then; whatever was killed is started again at once."""
+        """Kill something now and then, of every kind at least once; whatever was killed is started again at once."""
         end = time.monotonic() + self._plan.seconds
         deck: list[KillKind] = []
-        while (calm := self._dice.uniform(*self._plan.calm)) < end - time.monotonic():
+        while (calm := self._dice.uniform(*self._plan.calm)) < end - time.monotonic() or len(self._kills) < len(KILLS):
             await asyncio.sleep(calm)
             deck = deck or self._dice.sample(KILLS, len(KILLS))
             await self._kill(deck.pop())
