@@ -49,11 +49,11 @@ class Waiter:
     """Whether the caller waits on while a person is waited for."""
 
 
-@dataclass
 def _waits_for(turn: Turn, waiter: Waiter) -> bool:
     return waiter.turn is turn
 
 
+@dataclass
 class Model:
     """A thread between two events: everything in it has come to rest but the calls in flight."""
 

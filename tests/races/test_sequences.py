@@ -54,4 +54,4 @@ class ThreadBesideItsModel(RuleBasedStateMachine):
 
 
 TestThreadBesideItsModel = ThreadBesideItsModel.TestCase
-TestThreadBesideItsModel.settings = settings(stateful_step_count=12, max_examples=settings.default.max_examples // 3, derandomize=True)
+TestThreadBesideItsModel.settings = settings(stateful_step_count=12, max_examples=settings().max_examples // 3, derandomize=True)
