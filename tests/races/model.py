@@ -130,6 +130,7 @@ class Model:
             self._interrupted("")
         self.closing, self.closed, self.long, self.fresh = False, None, False, True
         self.queue.clear()
+        self.answers |= {waiter.update: "lost" for waiter in self._waiters}
         self._waiters.clear()
         self._forget_worker()
 
