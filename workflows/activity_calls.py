@@ -277,7 +277,7 @@ class ActivityCalls:
             try:
                 return await asyncio.shield(serving)
             except asyncio.CancelledError:
-                if workflow.cancellation_reason() is None or self._thread.stopping == "cancel":
+                if workflow.cancellation_reason() is None or serving.done():
                     serving.cancel()
                     raise
             self.stop("cancel")

@@ -40,6 +40,7 @@ class GradingThreadWorkflow(GradingThread):
         self._rolling = False  # the thread is about to go on in a new run of the workflow: callers have to come again
         self._failure: ApplicationError | None = None  # why the thread fails: the worker refused it
         self._dropped: set[str] = set()  # keys of queued turns that an interrupt dropped
+        self._interruptions = 0  # turns that were interrupted, in this run of the workflow
         try:
             self._request = parse_request(decode(request, "the request"))
             self._thread = thread_rules.begin_thread(self._request)
@@ -138,6 +139,7 @@ class GradingThreadWorkflow(GradingThread):
             if thread.run is None or thread.run.status != "superseded":
                 thread.record_event("run_ended", status=thread.run.status if thread.run else None)
             thread_rules.settle_turn(thread)
+        self._interruptions += thread.status == "interrupted"
         await self._after_turn(thread)
 
     async def _after_turn(self, thread: Thread) -> None:
@@ -195,9 +197,11 @@ class GradingThreadWorkflow(GradingThread):
             ApplicationError: `ThreadRolling`, or the thread's own failure.
         """
         thread = self._thread
+        known = self._interruptions + (thread.status == "running" and must_end_turn(thread))
 
         def ended() -> TurnOutcome | None:
-            outcome = thread_rules.outcome_of(thread, key)
+            again = self._interruptions <= known  # where another caller had it go on since, this one learns of the interruption
+            outcome = thread_rules.outcome_of(thread, key) if again else thread_rules.last_outcome_of(thread, key)
             if outcome is None or not attached or outcome.status != "waiting" or thread.closing:
                 return outcome
             left = is_cancelled(thread)  # nobody decides in this run of the workflow any more

@@ -144,7 +144,7 @@ def refuse_turn(thread: Thread, raw: RawValue, update_id: str, *, rolling: bool)
 def _is_known(thread: Thread, turn: Invocation) -> bool:
     """True where the key is known with this payload; another payload is refused."""
     key = turn.keys[0]
-    unfinished, outcome = _unfinished(thread, key), _outcome(thread, key)
+    unfinished, outcome = _unfinished(thread, key), last_outcome_of(thread, key)
     payload = unfinished.payload_of(key) if unfinished else outcome.payload if outcome else None
     if payload is not None and payload != turn.payload:
         raise InvalidRequest(f"key {key!r} was used for another turn; give this one a key of its own")
@@ -171,7 +171,7 @@ def refuse_resumption(thread: Thread, raw: RawValue, update_id: str) -> None:
     """Raise where nothing is interrupted, unless this very update had it resumed before the thread rolled over."""
     try:
         turn = parse_resumption(raw, update_id)
-        if _unfinished(thread, turn.keys[0]) or _outcome(thread, turn.keys[0]):
+        if _unfinished(thread, turn.keys[0]) or last_outcome_of(thread, turn.keys[0]):
             return
         if not _can_resume(thread):
             raise ApplicationError("nothing is interrupted in this thread", type="NothingToResume", non_retryable=True)
@@ -202,12 +202,12 @@ def _resuming(thread: Thread) -> Invocation | None:
         same = first.rubric is None or same_rubric(first.rubric, thread.rubric)
         return first if first.resumes or (same and not first.messages) else None
     active = thread.active if thread.status == "running" and not must_end_turn(thread) else None
-    return active if active and any(key.startswith(RESUMED) for key in active.keys) else None
+    return active if active and (active.joined or any(key.startswith(RESUMED) for key in active.keys)) else None
 
 
 def resume(thread: Thread, turn: Invocation) -> None:
     """Queue a turn that goes on with the interrupted run, or attach to the one that does so already."""
-    if _unfinished(thread, turn.keys[0]) or _outcome(thread, turn.keys[0]):
+    if _unfinished(thread, turn.keys[0]) or last_outcome_of(thread, turn.keys[0]):
         return
     if (other := _resuming(thread)) is None:
         thread.queue.append(turn)
@@ -222,9 +222,11 @@ def enqueue(thread: Thread, turn: Invocation) -> None:
     key = turn.keys[0]
     unfinished = _unfinished(thread, key)
     stops = unfinished is not None and unfinished is thread.active and must_end_turn(thread)
+    if stops and any(queued.messages for queued in thread.queue[thread.dropping :]):
+        return  # another turn goes on with the run
     if (unfinished and not (stops and workflow.patched(PATCH))) or attaches(thread, key):
         return
-    if not stops and _outcome(thread, key) is None:
+    if not stops and last_outcome_of(thread, key) is None:
         thread.queue.append(turn)
     elif stops or (thread.status == "interrupted" and thread.active is not None and key in thread.active.keys):
         thread.queue.append(Invocation(keys=[key], payload=turn.payload, resumes=True, budget=turn.budget))
@@ -237,7 +239,7 @@ def attaches(thread: Thread, key: str) -> bool:
 
 def outcome_of(thread: Thread, key: str) -> TurnOutcome | None:
     """Return how a key's turn ended; None while it is queued or runs."""
-    return None if _unfinished(thread, key) else _outcome(thread, key)
+    return None if _unfinished(thread, key) else last_outcome_of(thread, key)
 
 
 def _unfinished(thread: Thread, key: str) -> Invocation | None:
@@ -245,7 +247,8 @@ def _unfinished(thread: Thread, key: str) -> Invocation | None:
     return next((turn for turn in (*thread.queue, *running) if key in turn.keys), None)
 
 
-def _outcome(thread: Thread, key: str) -> TurnOutcome | None:
+def last_outcome_of(thread: Thread, key: str) -> TurnOutcome | None:
+    """Return how a key's turn ended last, also where it goes on."""
     return next((outcome for outcome in thread.outcomes if outcome.key == key), None)
 
 
@@ -438,7 +441,8 @@ def settle_turn(thread: Thread) -> None:
     first = next((at for at, evaluation in enumerate(thread.evaluations) if run and evaluation.grading_run_id == run.grading_run_id), None)
     stop = len(thread.evaluations)
     rubric, evaluations = thread.rubric_in_force, thread.evaluations[first:stop] if first is not None else []
-    best = best_evaluation(rubric, evaluations) if rubric else None
+    own = [evaluation for evaluation in evaluations if evaluation.draft >= thread.request]  # the run may have begun with an earlier turn
+    best = best_evaluation(rubric, own) if rubric else None
     status: RunStatus | None = run.status if run else None
     if thread.status in ("interrupted", "waiting"):
         status = thread.status

@@ -6,6 +6,7 @@ messages of one workflow task come before it.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from tests.races.events import Answer, Cancel, Close, Decide, End, Event, Interrupt, Invoke, Override, Resume, Sent, Supply
@@ -49,6 +50,10 @@ class Waiter:
 
 
 @dataclass
+def _waits_for(turn: Turn, waiter: Waiter) -> bool:
+    return waiter.turn is turn
+
+
 class Model:
     """A thread between two events: everything in it has come to rest but the calls in flight."""
 
@@ -192,7 +197,7 @@ class Model:
 
     def _invoke_again(self, update: str, key: str, turn: Turn) -> None:
         """Attach to the turn in flight, or have it go on where it is interrupted or about to be."""
-        stops = self.stopping in ("person", "cancel")
+        stops = self.stopping in ("person", "cancel") and not any(one.text for one in self.queue if not one.doomed)
         if self.status == "interrupted" or (stops and not self.waited):
             self._submit(update, Turn([key], resumes=True))
         else:
@@ -346,7 +351,9 @@ class Model:
     def _drop(self, turns: list[Turn]) -> None:
         """End turns of which nothing is recorded."""
         self.queue = [turn for turn in self.queue if turn not in turns]
-        self._answer(lambda waiter: waiter.turn in turns, Outcome("interrupted"))
+        for turn in turns:
+            known = next((self._outcomes[key] for key in turn.keys if key in self._outcomes), Outcome("interrupted"))
+            self._answer(partial(_waits_for, turn), known)
 
     # -- Turns
 
@@ -443,6 +450,8 @@ class Model:
             if waits or not self._evaluate():
                 self.status = "waiting"
                 self._settle()
+                if self.thread.pending is not None:
+                    self._hurry_pending()
 
     def _evaluate(self) -> bool:
         """Record an evaluation where one is due; between two iterations the thread may go on in a new run of its workflow."""

@@ -69,5 +69,9 @@ class ThreadBesideItsModel(RuleBasedStateMachine):
 
 
 TestThreadBesideItsModel = ThreadBesideItsModel.TestCase
-TestThreadBesideItsModel.settings = settings(stateful_step_count=12, derandomize=settings.get_current_profile_name() == "quick")
-"""A quick run looks at the same sequences every time, a thorough one at new ones."""
+QUICK = settings.get_current_profile_name() == "quick"
+
+TestThreadBesideItsModel.settings = settings(
+    stateful_step_count=12, max_examples=8 if QUICK else settings.default.max_examples, derandomize=QUICK
+)
+"""A quick run looks at the same few sequences every time, a thorough one at new ones."""
