@@ -72,6 +72,6 @@ TestThreadBesideItsModel = ThreadBesideItsModel.TestCase
 QUICK = settings.get_current_profile_name() == "quick"
 
 TestThreadBesideItsModel.settings = settings(
-    stateful_step_count=12, max_examples=8 if QUICK else settings.default.max_examples, derandomize=QUICK
+    stateful_step_count=12, max_examples=8 if QUICK else settings.get_profile("thorough").max_examples, derandomize=QUICK
 )
 """A quick run looks at the same few sequences every time, a thorough one at new ones."""
