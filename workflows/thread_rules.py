@@ -199,8 +199,7 @@ def _resuming(thread: Thread) -> Invocation | None:
     waiting = thread.queue[thread.dropping :]
     if waiting and (thread.status == "interrupted" or must_end_turn(thread)):
         first = waiting[0]
-        same = first.rubric is None or same_rubric(first.rubric, thread.rubric)
-        return first if first.resumes or (same and not first.messages) else None
+        return first if first.resumes or not first.messages else None
     active = thread.active if thread.status == "running" and not must_end_turn(thread) else None
     return active if active and (active.joined or any(key.startswith(RESUMED) for key in active.keys)) else None
 

@@ -49,10 +49,6 @@ class Waiter:
     """Whether the caller waits on while a person is waited for."""
 
 
-def _waits_for(turn: Turn, waiter: Waiter) -> bool:
-    return waiter.turn is turn
-
-
 @dataclass
 class Model:
     """A thread between two events: everything in it has come to rest but the calls in flight."""
@@ -129,13 +125,14 @@ class Model:
 
     def start_again(self) -> None:
         """Start the closed thread again from its checkpoint."""
+        self.answers |= {waiter.update: "lost" for waiter in self._waiters}
+        self._waiters.clear()
         if self.status == "running":  # it was lost in the middle of a turn
             self.stopping, self.flight = None, {}
             self.thread.take_pending()
             self._interrupted("")
         self.closing, self.closed, self.long, self.fresh = False, None, False, True
         self.queue.clear()
-        self._waiters.clear()
         self._forget_worker()
 
     @property
@@ -497,3 +494,7 @@ class Model:
             self._drive()
         elif not self.flight:
             self._stopped()
+
+
+def _waits_for(turn: Turn, waiter: Waiter) -> bool:
+    return waiter.turn is turn

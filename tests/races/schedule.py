@@ -138,8 +138,9 @@ class Schedule:
         return bool(self._first or self._again)
 
     def start_again(self) -> None:
-        """Start the closed thread again from its checkpoint, as a client does."""
+        """Start the thread again from its checkpoint, as a client does once its workflow has ended, in whatever way."""
         self._look()
+        self._lose_updates()
         checkpoint = self.query("checkpoint")
         thread = checkpoint["thread"]
         kept = {name: thread[name] for name in ("generator", "grader", "max_iterations", "idle_timeout")}
