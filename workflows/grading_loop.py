@@ -15,7 +15,7 @@ from workflows import thread_rules
 from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, ProviderAway, describe_error, kind_of
 from workflows.grading_pass import GradingPass
 from workflows.remote import RemoteGeneratorFailed, remote_draft
-from workflows.stop_rule import PATCH, draft_is_due, forget_rubric_stop, must_end_turn
+from workflows.stop_rule import PATCH, draft_is_due, forget_rubric_stop, has_own_draft, must_end_turn
 from workflows.thread_state import MESSAGES, Exchange, GradingRun, PassState, Thread
 from workflows.tool_calls import ToolCalls
 
@@ -68,7 +68,7 @@ class GradingLoop:
 
     def _run_has_ended(self) -> bool:
         run = self._thread.run
-        return run is not None and run.status != "running" and not draft_is_due(self._thread)
+        return run is not None and run.status != "running" and has_own_draft(self._thread)
 
     async def _under_one_rubric(self) -> None:
         """Answer until the run ends, or another rubric takes over."""

@@ -103,5 +103,10 @@ def forget_rubric_stop(thread: Thread) -> None:
 
 
 def draft_is_due(thread: Thread) -> bool:
-    """Return whether a draft is to come: one is being written, or the user's current message has no answer yet."""
-    return thread.drafting is not None or thread.last_draft(thread.request) is None
+    """Return whether a draft is to come: one is being written, or the newest message is no answer to the user's current one."""
+    return thread.drafting is not None or thread.last_draft(thread.request) != len(thread.log) - 1
+
+
+def has_own_draft(thread: Thread) -> bool:
+    """Return whether the user's current message has an answer, and none is being written."""
+    return thread.drafting is None and thread.last_draft(thread.request) is not None
