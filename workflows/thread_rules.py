@@ -201,7 +201,7 @@ def _resuming(thread: Thread) -> Invocation | None:
         first = waiting[0]
         return first if first.resumes or not first.messages else None
     active = thread.active if thread.status == "running" and not must_end_turn(thread) else None
-    return active if active and (active.joined or any(key.startswith(RESUMED) for key in active.keys)) else None
+    return active if active and active.resumed else None
 
 
 def resume(thread: Thread, turn: Invocation) -> None:
@@ -316,6 +316,8 @@ def _go_on(thread: Thread, turn: Invocation | None = None) -> None:
         thread.active = turn
     elif turn is not None:
         thread.active.join(turn)
+    if thread.active is not None:
+        thread.active.resumed = thread.active.resumed or thread.status == "interrupted"
     thread.status, thread.error = "running", None
     thread.record_event("resumed")
 

@@ -174,6 +174,8 @@ class Invocation(State):
     vars: dict[str, JsonValue] | None = None
     resumes: bool = False
     """True for the update `resume`: it goes on with the interrupted turn, whatever its rubric."""
+    resumed: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where it was interrupted and goes on."""
     joined: dict[str, str] = Field(default_factory=dict)
     """The payloads of the callers that had it resumed, by their keys."""
 
