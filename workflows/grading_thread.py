@@ -234,7 +234,7 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.update
     async def invoke(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.invoke`."""
-        if self._thread.supplied is not None or (self._thread.status == "interrupted" and self._thread.queue):
+        if self._thread.supplied is not None or (self._thread.status != "idle" and self._thread.queue):
             self._catch_up()
         turn = thread_rules.parse_turn(self._thread, request, self._update_id())
         attached = thread_rules.attaches(self._thread, turn.keys[0])

@@ -103,8 +103,11 @@ def forget_rubric_stop(thread: Thread) -> None:
 
 
 def draft_is_due(thread: Thread) -> bool:
-    """Return whether a draft is to come: one is being written, or the newest message is no answer to the user's current one."""
-    return thread.drafting is not None or thread.last_draft(thread.request) != len(thread.log) - 1
+    """Return whether a draft is to come: one is being written, or the newest message is no answer, and the run is not over without it."""
+    draft, run = thread.last_draft(thread.request), thread.run
+    if thread.drafting is not None or draft is None:
+        return True
+    return draft != len(thread.log) - 1 and (run is None or run.status in ("running", "superseded"))
 
 
 def has_own_draft(thread: Thread) -> bool:

@@ -1,5 +1,6 @@
 """What happens to a thread: messages, ends of calls, and a cancel, in words that model and schedule share."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -88,3 +89,9 @@ Update = Invoke | Resume | Decide | Answer | Override
 Sent = Update | Supply | Interrupt | Close
 """A message: an update or a signal."""
 Event = Sent | End | Cancel
+
+
+def in_servers_order(events: Iterable[Event]) -> list[Event]:
+    """Return what comes in one workflow task in a server's order: signals, then updates, then ends of calls and a cancel."""
+    order = (Supply | Interrupt | Close, Update, End, Cancel)
+    return [event for kind in order for event in events if isinstance(event, kind)]

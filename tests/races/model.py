@@ -71,8 +71,6 @@ class Model:
     """Whether it has just done so."""
     fresh: bool = True
     """Whether a run of the workflow has yet to see its first task."""
-    waited: bool = False
-    """Whether a person was waited for when the task began."""
     calls: int = 0
     """How many paid calls returned."""
     attempts: int = 0
@@ -100,7 +98,7 @@ class Model:
             long: Whether the history is so long that the thread goes on in a new run of its workflow when it can.
             rolled: Whether it did so in this task, which nobody but an operator sees.
         """
-        self.long, self.waited = self.long or long, self.status == "waiting"
+        self.long = self.long or long
         self._take_messages([event for event in events if not isinstance(event, End | Cancel)])
         if not self.fresh:  # in a run's first task, handlers see the thread before the run itself does
             self._rest()
@@ -194,10 +192,10 @@ class Model:
     def _invoke_again(self, update: str, key: str, turn: Turn) -> None:
         """Attach to the turn in flight, or have it go on where it is interrupted or about to be."""
         stops = self.stopping in ("person", "cancel") and not any(one.text for one in self.queue if not one.doomed)
-        if self.status == "interrupted" or (stops and not self.waited):
+        if self.status == "interrupted" or stops:
             self._submit(update, Turn([key], resumes=True))
         else:
-            self._waiters.append(Waiter(update, turn, patient=self.waited))
+            self._waiters.append(Waiter(update, turn, patient=self.status == "waiting"))
 
     def _refusal(self, event: Invoke) -> str | None:
         if self.closing:

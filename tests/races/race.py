@@ -1,6 +1,6 @@
 """A race: workflow and model get the same events, task by task, and have to agree on every call, every answer and all that is kept."""
 
-from tests.races.events import Answer, Decide, End, Event, How, Invoke, Resume
+from tests.races.events import Answer, Decide, End, Event, How, Invoke, Resume, in_servers_order
 from tests.races.model import Model
 from tests.races.schedule import Schedule
 from tests.races.story import Story
@@ -29,8 +29,8 @@ class Race:
         self._names = 0
 
     def task(self, *events: Event, long: bool = False) -> None:
-        """Deliver events in one workflow task to both, and compare the calls that are made then."""
-        runs = self.schedule.runs
+        """Deliver events in one workflow task to both, as a server does, and compare the calls that are made then."""
+        events, runs = in_servers_order(events), self.schedule.runs
         made = self.schedule.task(*events, long=long)
         expected = self.model.task(*events, long=long, rolled=self.schedule.runs > runs)
         self.model.thread.known |= self.schedule.asked_own_worker == self.schedule.runs

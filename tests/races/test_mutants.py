@@ -68,7 +68,7 @@ Mutant = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[Mutant, str] = {
     every_error_is_a_failure: CALLS[0],
     the_last_reason_counts: CALLS[4],
-    the_last_draft_will_do: f"interrupted at {CALLS[0]}",
+    the_last_draft_will_do: "before the first task of the next run",
     all_turns_are_dropped: CALLS[1],
     a_stop_is_remembered: CALLS[3],
     nothing_is_cancelled: CALLS[0],

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from activities.errors import ModelFault
 from activities.providers.base import ModelReply, ModelRequest
 from gradeloop.contract.messages import Message, ToolCall, Usage
-from tests.races.events import Cancel, Decide, End, Event, Interrupt, Invoke, Resume, Supply
+from tests.races.events import Cancel, Decide, End, Event, Interrupt, Invoke, Resume, Supply, in_servers_order
 from tests.races.model import Model
 from tests.races.places import CALLS, KINDS, PERSON, PLAIN
 from tests.races.race import FIRST_TURN, LAST_TURN, PATIENCE
@@ -149,8 +149,7 @@ class ServedRace:
     async def meet(self) -> None:
         """Have the events come while no worker is there; Temporal gives signals first, then updates."""
         events = [event for kind in self.kinds for event in KINDS[kind](self)]
-        order = (Supply | Interrupt, Invoke | Resume | Decide, End, Cancel)
-        events = [event for kind in order for event in events if isinstance(event, kind)]
+        events = in_servers_order(events)
         for event in events:
             await self._deliver(event)
             await asyncio.sleep(PAUSE)
