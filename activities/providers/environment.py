@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+from activities.providers.addresses import is_public
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.catalog import Capability, capability_of, load_catalogue
@@ -153,7 +154,7 @@ def _is_public(url: str) -> bool:
     if parts is None or parts.scheme != "https" or not parts.hostname:
         return False
     try:
-        return ip_address(parts.hostname).is_global
+        return is_public(ip_address(parts.hostname))
     except ValueError:
         return "." in parts.hostname and not parts.hostname.endswith((".localhost", ".local", ".internal"))
 

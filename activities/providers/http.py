@@ -4,12 +4,13 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNetworkBackend, AsyncNetworkStream, ConnectError
 
+from activities.providers.addresses import is_public, reached_address
 from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, LONGEST_CALL
 from activities.providers.environment import Endpoint
 
@@ -31,8 +32,6 @@ ERROR_BYTES = 1024 * 1024
 Network = IPv4Network | IPv6Network
 
 LIST_SERVER = "list the server in GRADELOOP_BASE_URLS"
-
-_NAT64 = ip_network("64:ff9b::/96")
 
 
 class SdkClients:
@@ -213,16 +212,8 @@ async def public_address(host: str, port: int, cure: str, networks: Sequence[Net
         raise ConnectError(f"{host} has no address: {error}") from None
     addresses = [ip_address(str(info[4][0]).partition("%")[0]) for info in found]
     for address in addresses:
-        plain = _plain(address)
-        allowed = any(plain.version == network.version and plain in network for network in networks)
-        if not allowed and (not plain.is_global or plain.is_multicast):
+        reached = reached_address(address)
+        allowed = any(reached.version == network.version and reached in network for network in networks)
+        if not allowed and not is_public(address):
             raise PrivateAddress(f"{host} leads to {address}, which is no public address; {cure}")
     return str(addresses[0])
-
-
-def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address that an IPv6 address stands for, if it does: what a gateway makes of it counts."""
-    if isinstance(address, IPv4Address):
-        return address
-    inner = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
-    return address.ipv4_mapped or address.sixtofour or inner or address

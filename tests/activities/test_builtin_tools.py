@@ -377,9 +377,12 @@ class TestFetchPage:
         with pytest.raises(ValueError, match=expected):
             await called("fetch_page", {"url": url}, **self.settings(site))
 
-    async def test_an_allowed_name_that_leads_into_a_private_network_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("address", ["169.254.169.254", "192.0.0.192", "::169.254.169.254", "64:ff9b:1::a9fe:a9fe", "fec0::1"])
+    async def test_an_allowed_name_that_leads_into_a_private_network_is_refused(
+        self, address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def resolve(*_: object, **__: object) -> list[Any]:
-            return [(2, 1, 6, "", ("169.254.169.254", 80))]
+            return [(2, 1, 6, "", (address, 80))]
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve, raising=False)
         with pytest.raises(ValueError, match=r"no public address; name its network in fetch\.networks if it is meant"):

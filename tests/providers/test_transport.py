@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -145,18 +146,58 @@ def resolving(*addresses: str) -> Callable[..., Awaitable[list[Any]]]:
     [
         ["127.0.0.1"],
         ["10.0.0.1"],
+        ["172.31.255.255"],
         ["192.168.1.1"],
         ["169.254.169.254"],
         ["100.64.0.1"],
+        ["100.127.255.255"],
         ["0.0.0.0"],
+        ["192.0.0.1"],
+        ["192.0.0.8"],
+        ["192.0.0.170"],
+        ["192.0.0.192"],
+        ["192.0.2.1"],
+        ["198.19.255.255"],
+        ["198.51.100.1"],
+        ["203.0.113.1"],
         ["224.0.0.1"],
+        ["240.0.0.1"],
+        ["255.255.255.255"],
+        ["168.63.129.16"],
+        ["::"],
         ["::1"],
         ["fe80::1%eth0"],
         ["fd00::1"],
+        ["fc00::1"],
+        ["fec0::1"],
+        ["ff02::1"],
+        ["ff0e::1"],
+        ["100::1"],
+        ["2001:2::1"],
+        ["2001:db8::1"],
+        ["3fff::1"],
+        ["3fff:fff:ffff::1"],
+        ["5f00::1"],
+        ["64:ff9b:1::1"],
+        ["64:ff9b:1::808:808"],
+        # IPv4 in IPv6: mapped, translated, `::a.b.c.d`, NAT64, 6to4, Teredo by its server and by its client.
         ["::ffff:10.0.0.1"],
+        ["::ffff:169.254.169.254"],
+        ["::ffff:192.0.0.8"],
+        ["::ffff:0:127.0.0.1"],
+        ["::ffff:0:8.8.8.8"],
+        ["::127.0.0.1"],
+        ["::169.254.169.254"],
+        ["::8.8.8.8"],
         ["64:ff9b::a9fe:a9fe"],
+        ["64:ff9b::127.0.0.1"],
         ["2002:a00:1::"],
+        ["2002:808:808::1"],
+        ["2001:0:a00:1:0:fff:f7f7:f7f7"],
+        ["2001:0:808:808:0:fff:f5ff:fffe"],
+        ["2001:0:808:808:0:fff:f7f7:f7f7"],
         ["8.8.8.8", "10.0.0.1"],
+        ["2606:4700::1111", "::ffff:10.0.0.1"],
     ],
 )
 async def test_a_public_name_that_leads_into_a_private_network_is_refused(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +205,58 @@ async def test_a_public_name_that_leads_into_a_private_network_is_refused(addres
 
     with pytest.raises(public_network.PrivateAddress, match="which is no public address; list the server in GRADELOOP_BASE_URLS"):
         await public_network.public_address("llm.example.com", 443, public_network.LIST_SERVER)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("8.8.8.8", "1.1.1.1", "100.63.255.255", "172.32.0.1", "192.0.0.9", "192.0.0.10", "192.0.1.1", "198.20.0.1"),
+        *("2606:4700::1111", "2001:4860:4860::8888", "2a00:1450::1", "2001:1::1", "2001:20::1", "3fff:1000::1"),
+        *("::ffff:8.8.8.8", "64:ff9b::808:808"),
+    ],
+)
+async def test_a_public_address_is_called(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(address), raising=False)
+
+    found = await public_network.public_address("llm.example.com", 443, public_network.LIST_SERVER)
+
+    assert found == str(ip_address(address))
+
+
+@pytest.mark.parametrize(
+    ("address", "network", "allowed"),
+    [
+        ("10.1.2.3", "10.1.0.0/16", True),
+        ("10.2.2.3", "10.1.0.0/16", False),
+        ("::ffff:10.1.2.3", "10.1.0.0/16", True),
+        ("64:ff9b::a01:203", "10.1.0.0/16", True),
+        ("64:ff9b::a9fe:a9fe", "64:ff9b::/96", False),
+        ("::10.1.2.3", "10.1.0.0/16", False),
+        ("2002:a01:203::1", "10.1.0.0/16", False),
+        ("fd12::1", "fd12::/16", True),
+        ("fd13::1", "fd12::/16", False),
+    ],
+)
+async def test_a_private_network_that_is_listed_is_allowed_by_what_the_address_stands_for(
+    address: str, network: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(address), raising=False)
+
+    if allowed:
+        assert await public_network.public_address("a.example.com", 80, "cure", [ip_network(network)]) == str(ip_address(address))
+    else:
+        with pytest.raises(public_network.PrivateAddress, match="cure"):
+            await public_network.public_address("a.example.com", 80, "cure", [ip_network(network)])
+
+
+@pytest.mark.parametrize(
+    "host", ["[::8.8.8.8]", "[fec0::1]", "[5f00::1]", "[3fff::1]", "[64:ff9b:1::1]", "192.0.0.8", "192.0.0.192", "224.0.0.1"]
+)
+def test_the_wildcard_allows_no_server_by_an_address_that_is_not_public(host: str) -> None:
+    environment = Environment.read({"GRADELOOP_BASE_URLS": "https://*"})
+
+    assert not environment.allows(f"https://{host}/v1")
+    assert environment.allows("https://[2606:4700::1111]/v1")
 
 
 async def test_the_address_that_was_looked_at_is_the_one_that_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
