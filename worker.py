@@ -32,7 +32,8 @@ from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
-from gradeloop.settings.worker import WorkerSettings, load_settings, read_flag
+from gradeloop.settings.trust import read_flag
+from gradeloop.settings.worker import WorkerSettings, load_settings
 from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
 from gradeloop.temporal.connect import Connection, connect, find, is_embedded
 from gradeloop.temporal.namespace import register_search_attributes

@@ -5,12 +5,10 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 from activities.tools.base import ToolContext, ToolUnavailable
+from gradeloop.files.roots import Roots
 from gradeloop.grading.checks import compile_pattern
 
 STRETCH_BYTES = 32 * 1024
@@ -23,48 +21,6 @@ SEARCHED_BYTES = 2 * 1024 * 1024
 """A larger file is left out of a search."""
 
 SEARCH_SECONDS = 20.0
-
-
-@dataclass(frozen=True)
-class Roots:
-    """Folders by name. Every path is walked from its root, part by part, and no link is followed."""
-
-    folders: dict[str, Path]
-
-    def split(self, path: str) -> tuple[Path, tuple[str, ...]]:
-        """Return the root of a path, and its further parts.
-
-        Raises:
-            ValueError: It leads out of the roots.
-        """
-        parts = PurePosixPath(path).parts
-        if not parts or parts[0] not in self.folders:
-            raise ValueError(f"{path!r} is under no root; paths begin with one of: {', '.join(sorted(self.folders))}")
-        if ".." in parts or "\0" in path:
-            raise ValueError(f"{path!r} leads out of its root; give it without '..'")
-        return self.folders[parts[0]], parts[1:]
-
-    @contextmanager
-    def open(self, path: str) -> Iterator[int]:
-        """Open what a path names, a file or a folder."""
-        root, parts = self.split(path)
-        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-        for part in parts:
-            descriptor = _open_part(descriptor, part, path)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-
-def _open_part(folder: int, part: str, path: str) -> int:
-    """Open a part of a folder, which is closed in any case."""
-    try:
-        return os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except OSError as error:
-        raise ValueError(f"{path!r} cannot be read: {'it is or goes through a link' if error.errno == 40 else error.strerror}") from None  # noqa: PLR2004 - ELOOP
-    finally:
-        os.close(folder)
 
 
 def build_file_tools(context: ToolContext) -> list[Callable[..., Any]]:

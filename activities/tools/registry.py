@@ -94,6 +94,8 @@ class ToolRegistry:
         for tool in (*map(tool_of, offered), *map(tool_of, functions), *(mcp.tools if mcp else ())):
             self._add(tool)
         for name in context.settings.needs_approval:
+            if context.settings.uncounted and name not in self._tools:  # a tool of settings that do not count
+                continue
             self._get(name, "needs_approval").needs_approval = True
 
     @classmethod
@@ -212,6 +214,7 @@ def describe_tools(context: ToolContext, registry: ToolRegistry) -> dict[str, An
     chosen = {"snippets": choice.snippets, "programs": choice.programs, "commands": choice.commands}
     return {
         "config": str(settings.config) if settings.config else None,
+        "uncounted": list(settings.uncounted),
         "sandboxes": [{"name": attempt.name, "why_not": attempt.why} for attempt in choice.tried],
         "chosen": {use: box.name if box else None for use, box in chosen.items()},
         "limits": settings.sandbox.model_dump(mode="json"),

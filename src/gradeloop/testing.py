@@ -38,7 +38,7 @@ from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
 from gradeloop.judges.sources import with_model
 from gradeloop.settings.paths import state_folder
-from gradeloop.settings.worker import find_config_file
+from gradeloop.settings.trust import find_config_file
 from gradeloop.temporal.connect import VARIABLE as STORAGE
 from gradeloop.temporal.connect import Connection, connect, find, storage_url
 from gradeloop.temporal.process import Resident

@@ -25,6 +25,10 @@ from tests.rig.batch_results import HOSTILE, TEXTS, case, cases, row, summary_of
 MIXED = [case(index, status) for index, status in enumerate(["passed", "failed", "error", "waiting", "queued"])]
 
 
+EARLIER = f'{{"schema":"{SCHEMA}","id":"earlier"}}\n'
+"""A file that gradeloop wrote before."""
+
+
 def written(results: Sequence[CaseResult], suffix: str, summary: BatchSummary | None = None) -> bytes:
     """Return the file of a batch in one format."""
     with tempfile.TemporaryDirectory() as folder:
@@ -85,9 +89,9 @@ def test_the_published_schemas_describe_what_is_written() -> None:
 
 
 def test_a_line_is_on_the_disk_as_soon_as_its_case_has_ended(tmp_path: Path) -> None:
-    (tmp_path / "out.jsonl").write_text("of an earlier batch\n")
+    (tmp_path / "out.jsonl").write_text(EARLIER)
     outputs = Outputs([tmp_path / "out.jsonl"])
-    assert (tmp_path / "out.jsonl").read_text() == "of an earlier batch\n"
+    assert (tmp_path / "out.jsonl").read_text() == EARLIER
     for number, result in enumerate(MIXED, 1):
         outputs.finished(result)
         lines = (tmp_path / "out.jsonl").read_text().splitlines()
@@ -245,14 +249,14 @@ def test_what_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, 
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "file.txt").touch()
     (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
-    (tmp_path / "kept.jsonl").write_text("kept")
+    (tmp_path / "kept.jsonl").write_text(EARLIER)
 
     with pytest.raises(InvalidRequest) as refused:
         Outputs([tmp_path / "kept.jsonl", tmp_path / name])
 
     assert sentence in str(refused.value)
     assert name[:20] in str(refused.value)
-    assert (tmp_path / "kept.jsonl").read_text() == "kept"
+    assert (tmp_path / "kept.jsonl").read_text() == EARLIER
 
 
 def test_a_file_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,13 +292,29 @@ def test_an_older_file_stays_whole_where_the_results_cannot_be_read_to_their_end
 
     for files in ([paths[0]], paths):
         with pytest.raises(OSError, match="the store is gone"):
-            Outputs(files).close(summary_of(MIXED), broken)
+            Outputs(files, overwrite=True).close(summary_of(MIXED), broken)
 
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["older"] * 3
 
 
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".csv", ".xml"])
+@pytest.mark.parametrize("results", [MIXED, [case(output=HOSTILE, description=HOSTILE)], []], ids=["mixed", "hostile", "none"])
+def test_a_file_of_results_is_replaced_and_a_file_of_others_is_not(tmp_path: Path, suffix: str, results: list[CaseResult]) -> None:
+    path = tmp_path / f"out{suffix}"
+    path.write_bytes(written(results, suffix, summary_of(results, name="a <suite> & its" * 10)))
+    Outputs([path]).close(summary_of(results), lambda: iter(results))
+    path.write_text('{"schema": "mine", "question": "precious"}')
+
+    with pytest.raises(InvalidRequest, match=r"is a file that gradeloop did not write; name another, or replace it with --overwrite"):
+        Outputs([path])
+
+    assert "precious" in path.read_text()
+    Outputs([path], overwrite=True).close(summary_of(results), lambda: iter(results))
+    assert "precious" not in path.read_text()
+
+
 def test_a_file_is_replaced_where_a_link_leads_and_keeps_its_permissions(tmp_path: Path) -> None:
-    (tmp_path / "real.json").write_text("older")
+    (tmp_path / "real.json").write_text(EARLIER)
     (tmp_path / "real.json").chmod(0o640)
     (tmp_path / "out.json").symlink_to(tmp_path / "real.json")
     Outputs([tmp_path / "out.json"]).close(summary_of(MIXED), lambda: iter(MIXED))

@@ -46,6 +46,32 @@ def page(gradeloop: CommandLine, *arguments: str) -> str:
     return (gradeloop.folder / "page.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("own.html", ("report", "latest", "-o", "own.html")),
+        ("own.html", ("diff", "out.json", "out.json", "-o", "own.html")),
+        ("own.html", ("batches", "export", "latest", "-o", "own.html")),
+        ("own.json", ("batches", "export", "latest", "-o", "own.json")),
+        ("own.jsonl", ("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "own.jsonl")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_a_file_of_the_users_is_not_replaced_unasked_and_an_own_one_is(
+    gradeloop: CommandLine, name: str, arguments: tuple[str, ...]
+) -> None:
+    (gradeloop.folder / name).write_text("precious")
+
+    refused = gradeloop(*arguments)
+
+    assert refused.code == 2
+    assert "is a file that gradeloop did not write; name another, or replace it with --overwrite" in refused.err
+    assert (gradeloop.folder / name).read_text() == "precious"
+    assert gradeloop(*arguments, "--overwrite").code in {0, 1}
+    assert (gradeloop.folder / name).read_text() != "precious"
+    assert gradeloop(*arguments).code in {0, 1}
+
+
 def test_a_thread_is_told_draft_by_draft(gradeloop: CommandLine) -> None:
     text = page(gradeloop, "story-1")
 

@@ -137,12 +137,13 @@ def test_a_pages_criterion_is_one_that_its_tool_serves(name: str, criterion: dic
 
 def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:
     (block,) = re.findall(r"^```toml\n(.*?)^```$", text("README"), flags=re.MULTILINE | re.DOTALL)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "tests" / "duplicates").mkdir(parents=True)
+    folder = tmp_path / "project"
+    for name in ("docs", "tests/duplicates", "../prompts"):
+        (folder / name).resolve().mkdir(parents=True)
     block = block.replace('"ruff"', '"/bin/sh"')
-    (tmp_path / "gradeloop.toml").write_text(block)
+    (folder / "gradeloop.toml").write_text(block)
 
-    settings = load_settings(["--config", str(tmp_path / "gradeloop.toml")])
+    settings = load_settings(["--config", str(folder / "gradeloop.toml")])
     documented = tomllib.loads(block)
 
     assert set(documented["sandbox"]) == set(SandboxSettings.model_fields)
@@ -152,7 +153,7 @@ def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:
     assert set(documented["fetch"]) == set(FetchSettings.model_fields)
     assert set(McpSettings.model_fields) - set(documented["mcp"]["wiki"]) == {"url", "headers"}
     beside = set(re.findall(r"`(\w+)`", text("README").split("Beside these: ")[1].split("as `gradeloop worker")[0]))
-    private = {"config", "ready_file", "until_idle", "examine"}
+    private = {"config", "folder", "trust", "ready_file", "until_idle", "examine"}
     assert set(WorkerSettings.model_fields) == set(documented) | beside | private
     assert settings.mcp["wiki"].tools == ("search", "read")
 

@@ -13,7 +13,8 @@ import pytest
 from temporalio.client import Client
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.worker import find_config_file, load_settings
+from gradeloop.settings.trust import ConfigFile, find_config_file
+from gradeloop.settings.worker import load_settings
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import request, story
 from tests.temporal.test_worker import WORKER, started, until_ready
@@ -77,9 +78,9 @@ def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: 
     assert find_config_file((), {}) is None
     (tmp_path / "gradeloop.toml").write_text("")
     (tmp_path / "other.toml").write_text("")
-    assert find_config_file((), {}) == tmp_path / "gradeloop.toml"
-    assert find_config_file(("--config=other.toml",), {}) == tmp_path / "other.toml"
-    assert find_config_file((), {"GRADELOOP_CONFIG": "other.toml"}) == tmp_path / "other.toml"
+    assert find_config_file((), {}) == ConfigFile(tmp_path / "gradeloop.toml", named=False)
+    assert find_config_file(("--config=other.toml",), {}) == ConfigFile(tmp_path / "other.toml", named=True)
+    assert find_config_file((), {"GRADELOOP_CONFIG": "other.toml"}) == ConfigFile(tmp_path / "other.toml", named=True)
     with pytest.raises(InvalidRequest, match=r"the settings file 'absent\.toml' does not exist; correct --config or GRADELOOP_CONFIG"):
         find_config_file(("--config", "absent.toml"), {})
 

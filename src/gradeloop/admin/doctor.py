@@ -19,7 +19,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 from gradeloop.errors import GradeloopError
 from gradeloop.settings.default_model import default_model
-from gradeloop.settings.worker import CONFIG_FILE
+from gradeloop.settings.trust import CONFIG_FILE, TRUST_COMMAND, TRUST_FLAG
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import application_folder
 from gradeloop.text import printable
@@ -50,8 +50,12 @@ class Finding(Strict):
     cure: str | None = None
 
 
-async def findings() -> AsyncIterator[Finding]:
-    """Check the server, the default grader, the keys, the tables of models and prices, the sandboxes and the tools."""
+async def findings(*, trust: bool = False) -> AsyncIterator[Finding]:
+    """Check the server, the default grader, the keys, the tables of models and prices, the sandboxes and the tools.
+
+    Args:
+        trust: Whether to trust the folder's gradeloop.toml first, so that its tools are checked, too.
+    """
     try:
         connection = await find()
         client = await connect(connection)
@@ -61,7 +65,7 @@ async def findings() -> AsyncIterator[Finding]:
         for found in await _check_server(client, connection):
             yield found
     yield _check_default_grader()
-    for found in await _check_worker():
+    for found in await _check_worker(trust=trust):
         yield found
 
 
@@ -98,9 +102,9 @@ def _check_default_grader() -> Finding:
     return Finding(subject="default grader", ok=True, detail=f"{chosen.spec.id}, because {chosen.variable} is set")
 
 
-async def _check_worker() -> list[Finding]:
+async def _check_worker(*, trust: bool) -> list[Finding]:
     """Run a worker process, which has the providers' packages, to check keys, tables and sandboxes."""
-    command = [sys.executable, str(application_folder() / "worker.py"), "--examine", "true"]
+    command = [sys.executable, str(application_folder() / "worker.py"), "--examine", "true", *([TRUST_FLAG] if trust else [])]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     try:
@@ -128,9 +132,12 @@ def _read_examination(report: dict[str, Any]) -> Iterator[Finding]:
 def _read_evidence(report: dict[str, Any]) -> Iterator[Finding]:
     """Yield what evidence tools may use under the current settings."""
     config = report["config"]
-    yield Finding(
-        subject="settings", ok=None if config is None else True, detail=config or f"no {CONFIG_FILE} in this folder; defaults apply"
-    )
+    if uncounted := report["uncounted"]:
+        detail = f"{config} is not trusted, so these of its settings do not count: {', '.join(uncounted)}"
+        yield Finding(subject="settings", ok=None, detail=detail, cure=f"read it, then run: {TRUST_COMMAND}")
+    else:
+        absent = f"no {CONFIG_FILE} in this folder; defaults apply"
+        yield Finding(subject="settings", ok=None if config is None else True, detail=config or absent)
     for sandbox in report["sandboxes"]:
         yield Finding(subject=f"sandbox {sandbox['name']}", ok=None if sandbox["why_not"] else True, detail=sandbox["why_not"] or "works")
     chosen = {use: name or "none" for use, name in report["chosen"].items()}

@@ -270,12 +270,16 @@ class _Writer(Protocol):
 class Outputs:
     """Writes the files of results: `.jsonl` as cases finish, `.json`, `.csv` and JUnit's `.xml` at the end; `pages` are left to the caller.
 
+    Args:
+        paths: The files.
+        overwrite: Whether they may replace files that gradeloop did not write.
+
     Raises:
-        InvalidRequest: A suffix is not known, or a file cannot be written; no file is written then.
+        InvalidRequest: A suffix is not known, or a file cannot be written or is not ours; no file is written then.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        writables = [resolve_writable(path, SUFFIXES) for path in paths]
+    def __init__(self, paths: Sequence[Path], *, overwrite: bool = False) -> None:
+        writables = [resolve_writable(path, SUFFIXES, overwrite=overwrite) for path in paths]
         for at, path in enumerate(writables):
             if path in writables[:at]:
                 raise InvalidRequest(f"the output {quoted_path(paths[at])} is named twice; name it once")

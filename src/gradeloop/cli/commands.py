@@ -51,6 +51,7 @@ COMMANDS = {
     "This machine": {
         "doctor": ("gradeloop.cli.dev", "Check this machine: server, keys, sandboxes and tools."),
         "dev": ("gradeloop.cli.dev", "Run server, worker and UI; `dev stop` ends them."),
+        "trust": ("gradeloop.cli.dev", "Trust this folder's gradeloop.toml and the code that it names."),
         "worker": ("gradeloop.cli.dev", "Run a worker; `worker --help` lists its settings."),
         "schema": ("gradeloop.cli.dev", "Print the JSON Schemas of the wire contract."),
     },
@@ -74,6 +75,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else
 Grader = Annotated[str | None, typer.Option(metavar="MODEL", help="Judge with this model, written provider:model.")]
 Tools = Annotated[list[Path] | None, typer.Option("--tools", metavar="FILE", help="Load evidence tools from this Python file; repeatable.")]
 Scripted = Annotated[Path | None, typer.Option(metavar="FILE", help="Read the replies of the provider `scripted` from this file.")]
+AllowOutside = Annotated[
+    list[Path] | None,
+    typer.Option("--allow-outside", metavar="FOLDER", help="Let the files name others in this folder, too; repeatable."),
+]
+Trust = Annotated[bool, typer.Option("--trust", help="Trust this folder's gradeloop.toml first, as `gradeloop trust` does; for CI.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output files that gradeloop did not write, too.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many.")]
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from gradeloop.admin.doctor import Finding, findings, lines
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult, Upload
 from gradeloop.batches.reader import BatchReader
-from gradeloop.cli.commands import Json, Scripted, Tools, codes_help
+from gradeloop.cli.commands import Json, Scripted, Tools, Trust, codes_help
 from gradeloop.cli.render.table import Terminal, show_lines
 from gradeloop.cli.task_file import write_example
 from gradeloop.client.client import GradingClient
@@ -41,6 +41,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest, WorkerFailed
 from gradeloop.judges.contract import JudgeResult, JudgingRequest
 from gradeloop.settings.paths import state_folder
+from gradeloop.settings.trust import CONFIG_FILE, TRUST_FLAG, named_code, revoke_trust, trust
 from gradeloop.store.engine import Store, store_url
 from gradeloop.suites.suite import SuiteFile
 from gradeloop.temporal.connect import Connection, connect
@@ -66,17 +67,33 @@ WITHOUT_PAGE = "not served; install it with: pip install 'gradeloop[embedded]'"
 
 
 @app.command(epilog=codes_help("doctor"))
-def doctor(*, as_json: Json = False) -> None:
+def doctor(*, trust: Trust = False, as_json: Json = False) -> None:
     """Check this machine: server, keys, sandboxes and tools."""
 
     async def look() -> list[Finding]:
-        return [found async for found in findings()]
+        return [found async for found in findings(trust=trust)]
 
     seen = asyncio.run(look())
     show_lines(
         [found.model_dump(mode="json", by_alias=True) for found in seen], (line for found in seen for line in lines(found)), as_json=as_json
     )
     raise typer.Exit(1 if any(found.ok is False for found in seen) else 0)
+
+
+@app.command("trust")
+def trust_folder(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The gradeloop.toml, or its folder.")] = Path(CONFIG_FILE),
+    *,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Trust it no longer.")] = False,
+) -> None:
+    """Trust this folder's gradeloop.toml and the code that it names."""
+    if revoke:
+        typer.echo(f"no longer trusted: {revoke_trust(file)}")
+        return
+    config = trust(file)
+    typer.echo(f"trusted as it is now: {config.path}")
+    for path in dict.fromkeys(named_code(config.read(), config.path.parent)):
+        typer.echo(f"  with {path}")
 
 
 @app.command()
@@ -101,10 +118,10 @@ def worker(context: typer.Context) -> None:
 
 
 @dev_app.callback()
-def dev(context: typer.Context, *, tools: Tools = None, scripted: Scripted = None) -> None:
+def dev(context: typer.Context, *, tools: Tools = None, scripted: Scripted = None, trust: Trust = False) -> None:
     """Serve the queue `gradeloop` on the embedded server until Ctrl-C."""
     if context.invoked_subcommand is None:
-        raise typer.Exit(asyncio.run(serve_until_stopped(tuple(tools or ()), scripted, Terminal())))
+        raise typer.Exit(asyncio.run(serve_until_stopped(tuple(tools or ()), scripted, Terminal(), trust=trust)))
 
 
 @dev_app.command("stop")
@@ -113,7 +130,7 @@ def dev_stop() -> None:
     typer.echo(asyncio.run(stop_all()))
 
 
-async def serve_until_stopped(tools: tuple[Path, ...], scripted: Path | None, console: Console) -> int:
+async def serve_until_stopped(tools: tuple[Path, ...], scripted: Path | None, console: Console, *, trust: bool) -> int:
     """Serve the queue `gradeloop` and the live page until Ctrl-C, which also stops a server that was started here."""
     with listening(asked_port()) as socket_of_page:
         was_running = running_server() is not None
@@ -123,14 +140,15 @@ async def serve_until_stopped(tools: tuple[Path, ...], scripted: Path | None, co
                 pressed = _queue_ctrl_c()
                 console.print(f"Temporal  {server.address}   (export TEMPORAL_ADDRESS={server.address})\nUI        {server.ui}")
                 console.print(f"Queue     {TASK_QUEUE}\nPage      {page}", soft_wrap=True)
-                return await _wait_for_worker(await _start_worker(server, tools, scripted), pressed)
+                return await _wait_for_worker(await _start_worker(server, tools, scripted, trust=trust), pressed)
         finally:
             if not was_running:
                 await stop_server()
 
 
-async def _start_worker(server: ServerInfo, tools: tuple[Path, ...], scripted: Path | None) -> asyncio.subprocess.Process:
+async def _start_worker(server: ServerInfo, tools: tuple[Path, ...], scripted: Path | None, *, trust: bool) -> asyncio.subprocess.Process:
     flags = [flag for path in tools for flag in ("--tools", str(path))] + (["--scripted", str(scripted)] if scripted else [])
+    flags += [TRUST_FLAG] if trust else []
     command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", TASK_QUEUE, *flags]
     environment = {**os.environ, "TEMPORAL_ADDRESS": server.address, "TEMPORAL_NAMESPACE": NAMESPACE}
     return await asyncio.create_subprocess_exec(*command, env=environment, start_new_session=True)

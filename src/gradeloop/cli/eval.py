@@ -20,7 +20,20 @@ from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_line, results_line
 from gradeloop.batches.reader import PAGE, BatchReader
-from gradeloop.cli.commands import CommandWithFormerFlags, Grader, Json, Limit, Scripted, Tools, codes_help, ctrl_c
+from gradeloop.cli.commands import (
+    AllowOutside,
+    CommandWithFormerFlags,
+    Grader,
+    Json,
+    Limit,
+    Overwrite,
+    Scripted,
+    Tools,
+    Trust,
+    codes_help,
+    ctrl_c,
+)
+from gradeloop.cli.folder import own_config_file
 from gradeloop.cli.render.batch import BatchProgressView, batch_table, case_lines, result_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
@@ -28,7 +41,7 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import BatchLost, InvalidRequest, WorkerFailed, explain
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.rubric import require_files
-from gradeloop.settings.worker import find_config_file
+from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import Suite, SuiteFlags
@@ -84,6 +97,9 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
     scripted: Scripted = None,
     attach: Annotated[str | None, typer.Option(metavar="BATCH", help="Follow a batch that was started before, or `latest`.")] = None,
     resume: Annotated[str | None, typer.Option(metavar="BATCH", help="Resume a batch: run what has not run, and retry its errors.")] = None,
+    allow_outside: AllowOutside = None,
+    trust: Trust = False,
+    overwrite: Overwrite = False,
     retry: Annotated[Again | None, typer.Option(help="Retry a batch's errors, or its failures too; name the batch with --attach.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start the batch and return without waiting for it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")] = False,
@@ -92,7 +108,8 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
     budget = budget_of(budget_tokens, budget_usd)
     flags = SuiteFlags(grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted)
     limits = LimitFlags(budget, concurrency, max_errors, max_error_rate, pass_rate, retries)
-    options = EvalOptions(suite, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json)
+    folder = FolderFlags(tuple(allow_outside or ()), trust, overwrite)
+    options = EvalOptions(suite, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json, folder)
     options.refuse_mixed()
     raise typer.Exit(asyncio.run(EvalCommand(options).run()))
 
@@ -126,11 +143,11 @@ def show(
 
 
 @batches_app.command()
-def export(batch: BatchId, *, output: OutputOption = None) -> None:
+def export(batch: BatchId, *, output: OutputOption = None, overwrite: Overwrite = False) -> None:
     """Write a batch's results to files."""
     if not output:
         raise InvalidRequest("No output file is named; name one with --output, its suffix sets the format")
-    files, reader = Outputs(output), BatchReader(own_store())
+    files, reader = Outputs(output, overwrite=overwrite), BatchReader(own_store())
     summary = asyncio.run(reader.summary(batch))
     for result in reader.results(summary.batch_id):
         if result.status not in {"queued", "waiting"}:
@@ -181,6 +198,18 @@ class LimitFlags:
 
 
 @dataclass(frozen=True)
+class FolderFlags:
+    """Flags on what may be read, run and replaced in the folders of the suite and the command."""
+
+    outside: tuple[Path, ...] = ()
+    """Folders besides its own in which the suite may name files."""
+    trust: bool = False
+    """Whether to trust the folder's gradeloop.toml first."""
+    overwrite: bool = False
+    """Whether outputs replace files that gradeloop did not write, too."""
+
+
+@dataclass(frozen=True)
 class EvalOptions:
     """The arguments and flags of one `gradeloop eval`."""
 
@@ -197,6 +226,7 @@ class EvalOptions:
     cache: bool = True
     detach: bool = False
     as_json: bool = False
+    folder: FolderFlags = FolderFlags()
 
     @property
     def batch(self) -> str:
@@ -272,9 +302,10 @@ class EvalCommand:
 
     async def _run_suite(self, path: Path) -> int:
         options = self._options
-        suite = read_suite(path, options.flags)
+        config = own_config_file(trust=options.folder.trust)
+        suite = read_suite(path, options.flags, find_outside_roots(options.folder.outside, config))
         known = [path for path in suite.outputs if path.suffix.lower() in SUFFIXES]
-        outputs = Outputs([*known, *options.outputs])
+        outputs = Outputs([*known, *options.outputs], overwrite=options.folder.overwrite)
         spool = SpooledCases(suite.cases())
         request = options.request(suite, spool.total)
         require_files(suite.tools, "--tools")
@@ -290,7 +321,7 @@ class EvalCommand:
         connection = await find()
         client = await connect(connection)
         task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
-            WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=find_config_file((), os.environ)), connection
+            WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=config), connection
         )
         batches = BatchClient(client, task_queue)
         await upload_cases(batches, request.batch_id, spool, connection, self._print_status)
@@ -330,7 +361,8 @@ class EvalCommand:
 
     async def _follow_known(self, name: str) -> int:
         """Follow a batch that was started before, or resume it."""
-        options, outputs = self._options, Outputs(self._options.outputs)
+        options = self._options
+        outputs = Outputs(options.outputs, overwrite=options.folder.overwrite)
         summary = await self._reader.summary(name)
         connection = await find()
         client = await connect(connection)

@@ -16,18 +16,31 @@ from rich.table import Table
 from rich.text import Text
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement, read_labels, read_results
-from gradeloop.cli.commands import CommandWithFormerFlags, Grader, Json, Scripted, Tools, codes_help, ctrl_c
+from gradeloop.cli.commands import (
+    AllowOutside,
+    CommandWithFormerFlags,
+    Grader,
+    Json,
+    Overwrite,
+    Scripted,
+    Tools,
+    Trust,
+    codes_help,
+    ctrl_c,
+)
+from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
+from gradeloop.files.output import refuse_foreign
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.client import Judge, Judged, judge_many
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
 from gradeloop.judges.schema import keys_of, value_at
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
-from gradeloop.settings.worker import find_config_file
+from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
@@ -73,12 +86,17 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the results there, as JSON lines.")
     ] = None,
+    overwrite: Overwrite = False,
+    allow_outside: AllowOutside = None,
+    trust: Trust = False,
     store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the results in the store, or do not.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per result, and nothing else on stdout.")] = False,
 ) -> None:
     """Judge finished runs; stored judgements are not paid for twice."""
+    outside = tuple(allow_outside or ())
     options = JudgeOptions(
-        judge, tuple(runs), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json
+        *(judge, tuple(runs), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json),
+        *(outside, trust, overwrite),
     )
     outcome = asyncio.run(judge_runs(options, needs_rule=pass_rate is not None))
     if outcome.stopped:
@@ -101,30 +119,31 @@ def agreement(
     results: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Read judgements that `judge --json` wrote, instead of the store's.")
     ] = None,
+    allow_outside: AllowOutside = None,
     as_json: Json = False,
 ) -> None:
     """Measure how well a judge agrees with people."""
-    found = asyncio.run(measure_named_agreement(judge, labels, results))
+    found = asyncio.run(measure_named_agreement(judge, labels, results, own_outside_roots(allow_outside)))
     show_lines(found.model_dump(mode="json"), agreement_lines(found), as_json=as_json)
 
 
 @registry_app.command()
-def create(collection: Collection, file: JudgeFile) -> None:
+def create(collection: Collection, file: JudgeFile, *, allow_outside: AllowOutside = None) -> None:
     """Register a rubric as version 1."""
 
     async def work(registry: "Registry") -> None:
-        made = await registry.create_rubric(collection, read_judge(file))
+        made = await registry.create_rubric(collection, read_judge(file, own_outside_roots(allow_outside)))
         typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
     asyncio.run(_with_registry(work))
 
 
 @registry_app.command()
-def add(collection: Collection, rubric: RubricId, file: JudgeFile) -> None:
+def add(collection: Collection, rubric: RubricId, file: JudgeFile, *, allow_outside: AllowOutside = None) -> None:
     """Register a rubric's next version, if it changed."""
 
     async def work(registry: "Registry") -> None:
-        made = await registry.add_version(collection, rubric, read_judge(file))
+        made = await registry.add_version(collection, rubric, read_judge(file, own_outside_roots(allow_outside)))
         typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
     asyncio.run(_with_registry(work))
@@ -184,6 +203,12 @@ class JudgeOptions:
     output: Path | None
     store: bool
     as_json: bool
+    outside: tuple[Path, ...] = ()
+    """Folders besides its own in which the judge's file may name files."""
+    trust: bool = False
+    """Whether to trust the folder's gradeloop.toml first."""
+    overwrite: bool = False
+    """Whether the output replaces a file that gradeloop did not write, too."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +226,10 @@ async def judge_runs(options: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome
     """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker."""
     console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
     registry = _open_registry() if options.store or not names_file(options.judge) else None
-    config = await load_judge(options.judge, registry)
+    settings = own_config_file(trust=options.trust)
+    config = await load_judge(options.judge, registry, find_outside_roots(options.outside, settings))
+    if options.output is not None:
+        refuse_foreign(options.output, overwrite=options.overwrite)
     if registry is not None:
         await registry.open()
     require_files(options.tools, "--tools")
@@ -217,7 +245,7 @@ async def judge_runs(options: JudgeOptions, *, needs_rule: bool) -> JudgeOutcome
     client = await connect(connection)
     runs = early if early is not None else await load_runs(options.runs, GradingClient(client))
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
-        WorkerSpec(tools=options.tools, scripted=options.scripted, config=find_config_file((), os.environ)), connection
+        WorkerSpec(tools=options.tools, scripted=options.scripted, config=settings), connection
     )
     judge = Judge(config, client, task_queue=task_queue)
     for run in runs:  # before the first of them is paid for
@@ -267,10 +295,10 @@ async def _judge_all(
     return sorted(finished)
 
 
-async def measure_named_agreement(judge: str, labels: Path, results: Path | None) -> Agreement:
+async def measure_named_agreement(judge: str, labels: Path, results: Path | None, outside: Sequence[Path]) -> Agreement:
     """Measure how well a judge agrees with labels, by the results of a file or of the store."""
     registry = _open_registry() if results is None or not names_file(judge) else None
-    config = await load_judge(judge, registry)
+    config = await load_judge(judge, registry, outside)
     parsed_labels = read_labels(labels, config)
     judgements = read_results(results) if results is not None else await (registry or _open_registry()).judgements(config)
     return measure_agreement(config, parsed_labels, judgements)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gradeloop.batches.outputs import as_json as batch_json
 from gradeloop.batches.reader import BatchReader
-from gradeloop.cli.commands import Json, codes_help
+from gradeloop.cli.commands import Json, Overwrite, codes_help
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, show_lines, table
 from gradeloop.compare.compare import CaseComparison, Comparison, ComparisonGate, CriterionTally, Outcome, compare_batches
 from gradeloop.compare.sources import load_batch
@@ -48,9 +48,10 @@ def report(
     kind: Annotated[Kind | None, typer.Option(help="Say what WHAT is, when its name fits several.")] = None,
     runs: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Show the judged runs of this file; repeatable.")] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write an HTML page that explains every verdict."""
-    checked_page(output)
+    checked_page(output, overwrite=overwrite)
     size = write_page(output, asyncio.run(report_page(what, kind, tuple(runs or ()))))
     typer.echo(f"wrote {output} ({size})")
     if show:
@@ -67,10 +68,11 @@ def diff(
         typer.Option(metavar="|".join(ComparisonGate), help="Exit 1 if there are any of these; repeatable."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page to this file.")] = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Show what regressed and improved from batch A to batch B."""
-    checked_page(output)
+    checked_page(output, overwrite=overwrite)
     found = compare_named(a, b)
     if output is not None:
         write_page(output, comparison_page(found))

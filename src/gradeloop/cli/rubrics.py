@@ -10,7 +10,8 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from gradeloop.cli.commands import Json, ThreadId
+from gradeloop.cli.commands import AllowOutside, Json, ThreadId
+from gradeloop.cli.folder import own_outside_roots
 from gradeloop.cli.render.run import gate_lines, prompt_lines, rubric_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import read_rubric
@@ -18,6 +19,7 @@ from gradeloop.cli.threads import with_thread
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
+from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import load_rubric
 from gradeloop.suites.convert import as_yaml, convert_file
 
@@ -47,17 +49,22 @@ By = Annotated[str | None, typer.Option(metavar="NAME", help="Record this name; 
 
 
 @rubric_app.command()
-def supply(thread: ThreadId, file: Annotated[str, typer.Argument(metavar="FILE", help="The rubric's file, or its text.")]) -> None:
+def supply(
+    thread: ThreadId,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The rubric's file, or its text.")],
+    *,
+    allow_outside: AllowOutside = None,
+) -> None:
     """Give a thread a new rubric, even in the middle of a run."""
-    given: Any = read_rubric(file)  # the client refuses what is no rubric
+    given: Any = read_rubric(file, own_outside_roots(allow_outside))  # the client refuses what is no rubric
     asyncio.run(with_thread(thread, lambda client, thread_id: client.supply_rubric(thread_id, given)))
     typer.echo(f"rubric replaced; follow it with: gradeloop watch {thread}", err=True)
 
 
 @rubric_app.command()
-def check(file: RubricFile, *, as_json: Json = False) -> None:
+def check(file: RubricFile, *, allow_outside: AllowOutside = None, as_json: Json = False) -> None:
     """Show how a rubric is read, or what is wrong with it."""
-    read = Rubric.model_validate(load_rubric(file))
+    read = Rubric.model_validate(load_rubric(file, FileScope.of(file, own_outside_roots(allow_outside))))
     lines = [line.head + line.body for line in rubric_lines(read)]
     show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *gate_lines(read)], as_json=as_json)
 
@@ -70,9 +77,10 @@ def convert(
         Literal["promptfoo", "mastra"] | None, typer.Option("--from", help="Read the file as this tool's; detected by default.")
     ] = None,
     test: Annotated[int, typer.Option(min=0, metavar="N", help="Convert this test of a configuration, counted from 0.")] = 0,
+    allow_outside: AllowOutside = None,
 ) -> None:
     """Convert promptfoo's or Mastra's file to a rubric."""
-    typer.echo(as_yaml(convert_file(file, source, test)), nl=False)
+    typer.echo(as_yaml(convert_file(file, source, test, own_outside_roots(allow_outside))), nl=False)
 
 
 @app.command()

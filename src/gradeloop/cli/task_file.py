@@ -1,6 +1,7 @@
 """TASK.yaml files, and the flags of `gradeloop run` that override them."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -8,16 +9,18 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
+from gradeloop.cli.folder import own_config_file
 from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import ThreadRequest, parse_request
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric, require_files
-from gradeloop.files.yaml import read_placed
+from gradeloop.files.yaml import Location, read_placed
 from gradeloop.grading.templates import fill
 from gradeloop.settings.default_model import refuse_unservable, require_default_model
-from gradeloop.settings.worker import find_config_file
+from gradeloop.settings.worker import find_outside_roots
 from gradeloop.temporal.worker import WorkerSpec
 from gradeloop.text import clip
 
@@ -38,6 +41,10 @@ class TaskFlags:
     """The file that records every exchange with a model."""
     replay: Path | None = None
     """A recording that replaces the models' replies."""
+    outside: tuple[Path, ...] = ()
+    """Folders besides their own in which the task and the rubric may name files."""
+    trust: bool = False
+    """Whether to trust the folder's gradeloop.toml first."""
 
 
 ThreadId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+$")]
@@ -84,12 +91,14 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     Raises:
         InvalidRequest: Something is missing or wrong; the message names field, value and cure.
     """
-    task = _scripted_task(_read_task_file(path) if path else TaskFile(), flags)
-    folder = path.parent if path else Path()
+    config = own_config_file(trust=flags.trust)
+    scope = FileScope.of(path or Path("task.yaml"), outside := find_outside_roots(flags.outside, config))
+    read, spot = _read_task_file(path, scope) if path else (TaskFile(), Location())
+    task = _scripted_task(read, flags, outside)
     notes: list[str] = []
     messages = _build_messages(task, flags)
     thread = task.thread if flags.thread is None else _parse_thread_id(flags.thread)
-    rubric = read_rubric(flags.rubric) if flags.rubric is not None else task.rubric
+    rubric = read_rubric(flags.rubric, outside) if flags.rubric is not None else task.rubric
     judged = _is_judged(rubric)
     raw: dict[str, JsonValue] = {
         "messages": messages,
@@ -106,10 +115,11 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     }
     named = [task.tools] if isinstance(task.tools, str) else task.tools
     worker = WorkerSpec(
-        tools=require_files((*(folder / name for name in named), *flags.tools), "tools"),
-        scripted=flags.replay or (require_files((folder / task.scripted,), "scripted")[0] if task.scripted else None),
+        tools=require_files((*(scope.find(name, spot.at("tools")) for name in named), *flags.tools), "tools"),
+        scripted=flags.replay
+        or (require_files((scope.find(task.scripted, spot.at("scripted")),), "scripted")[0] if task.scripted else None),
         record=_check_recording_path(flags.record),
-        config=find_config_file((), os.environ),
+        config=config,
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})
     fill(request.rubric, request.vars)
@@ -118,7 +128,7 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     return Task(request, worker, thread, tuple(dict.fromkeys(notes)))
 
 
-def read_rubric(flag: str) -> JsonValue:
+def read_rubric(flag: str, outside: Sequence[Path] = ()) -> JsonValue:
     """Read `--rubric`: a file if there is one of that name, else the text itself."""
     path = Path(flag)
     try:
@@ -129,7 +139,7 @@ def read_rubric(flag: str) -> JsonValue:
         if "\n" not in flag and flag.endswith((*YAML_SUFFIXES, ".md", ".txt")):
             raise InvalidRequest(f"--rubric: the file {flag!r} does not exist; correct the path, or give the rubric's text")
         return flag
-    return read_rubric_file(path)
+    return read_rubric_file(path, FileScope.of(path, outside))
 
 
 def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
@@ -169,14 +179,14 @@ def _check_recording_path(record: Path | None) -> Path | None:
     return record
 
 
-def _scripted_task(task: TaskFile, flags: TaskFlags) -> TaskFile:
+def _scripted_task(task: TaskFile, flags: TaskFlags, outside: Sequence[Path]) -> TaskFile:
     """Return the task with the provider `scripted` in place of its models if `--replay` names a recording, else as it is."""
     if flags.replay is None:
         return task
     require_files((flags.replay,), "--replay")
     if flags.record or flags.model or flags.grader:
         raise InvalidRequest("--replay reads the models' replies from its file; leave --record, --model and --grader out")
-    judged = task.grader or _is_judged(task.rubric if flags.rubric is None else read_rubric(flags.rubric))
+    judged = task.grader or _is_judged(task.rubric if flags.rubric is None else read_rubric(flags.rubric, outside))
     grader = _with_scripted_model(task.grader or {}) if judged else None
     return task.model_copy(update={"generator": _with_scripted_model(task.generator), "grader": grader})
 
@@ -209,15 +219,16 @@ def _parse_thread_id(flag: str) -> str:
         raise InvalidRequest(f"--thread: {clip(flag)} is no thread id; write 1 to 200 characters without white space") from None
 
 
-def _read_task_file(path: Path) -> TaskFile:
+def _read_task_file(path: Path, scope: FileScope) -> tuple[TaskFile, Location]:
     value, placed = read_placed(path, "the task")
     if not isinstance(value, dict):
         raise InvalidRequest(f"{path}: the task is no mapping; write 'prompt:' and 'rubric:' with their values")
+    spot = Location(f"the task {str(path)!r}", (), placed)
     if value.get("rubric") is not None:
-        value["rubric"] = inline_prompts(value["rubric"], path.parent)
-        refuse_bad_rubric(value["rubric"], placed, ("rubric",), f"the task {str(path)!r}")
+        value["rubric"] = inline_prompts(value["rubric"], scope, spot.at("rubric"))
+        refuse_bad_rubric(value["rubric"], placed, ("rubric",), spot.file)
     try:
-        return TaskFile.model_validate(value)
+        return TaskFile.model_validate(value), spot
     except ValidationError as error:
         raise InvalidRequest(f"{path}: {explain(error)}") from None
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import typer
 from rich.console import Console
 
-from gradeloop.cli.commands import Grader, Json, Limit, ThreadId, Tools, codes_help, ctrl_c
+from gradeloop.cli.commands import AllowOutside, Grader, Json, Limit, ThreadId, Tools, Trust, codes_help, ctrl_c
 from gradeloop.cli.render.run import (
     JsonScreen,
     LiveScreen,
@@ -66,11 +66,14 @@ def run(  # noqa: PLR0913 - one parameter a flag
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record every exchange with a model in this file.")] = None,
     replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the models' replies from a recording; needs no key.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start the run and return without waiting for it.")] = False,
+    allow_outside: AllowOutside = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Draft, grade and revise until the draft meets the rubric."""
     budget = budget_of(budget_tokens, budget_usd)
-    flags = TaskFlags(prompt, rubric, model, grader, max_iterations, tuple(tools or ()), thread, budget, record, replay)
+    outside = tuple(allow_outside or ())
+    flags = TaskFlags(prompt, rubric, model, grader, max_iterations, tuple(tools or ()), thread, budget, record, replay, outside, trust)
     _finish(run_task(read_task(task, flags), Terminal(), as_json=as_json, detach=detach))
 
 

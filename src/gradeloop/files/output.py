@@ -1,6 +1,7 @@
 """Files that results are written to: checked before anything runs, and replaced only when they are complete."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +15,46 @@ from gradeloop.text import clip, did_you_mean
 PAGE = ".html"
 
 
-def resolve_writable(given: Path, suffixes: Sequence[str]) -> Path:
+_HEAD_BYTES = 64 * 1024
+"""How much of a file is looked at: our marks are at its beginning, a suite's name of 200 characters before them at most."""
+
+_OURS = re.compile(
+    rb"""
+    \{\s*"schema"\s*:\s*"gradeloop\.                                            # results as JSON and JSON lines
+    | \{"id":"[^"]*","agent_run_id":                                              # judgements
+    | id,description,prompt,label,status,score,worst_criterion,                     # results as CSV
+    | <\?xml\ [^>]*>\s*<testsuites\ .*<property\ name="schema"\ value="gradeloop\.  # JUnit's XML
+    | <!doctype\ html>.*<meta\ name="generator"\ content="gradeloop">              # pages
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+"""How the files begin that gradeloop writes; in comments of the expression, what they are."""
+
+
+def refuse_foreign(path: Path, *, overwrite: bool) -> None:
+    """Raise InvalidRequest for an output that would replace a file which gradeloop did not write; an empty file may always be."""
+    if overwrite or not path.is_file():
+        return
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError as error:
+        raise InvalidRequest(f"the output {quoted_path(path)} exists and cannot be read: {error.strerror}; name another") from None
+    if head and _OURS.match(head) is None:
+        cure = "name another, or replace it with --overwrite"
+        raise InvalidRequest(f"the output {quoted_path(path)} is a file that gradeloop did not write; {cure}")
+
+
+def resolve_writable(given: Path, suffixes: Sequence[str], *, overwrite: bool = False) -> Path:
     """Return the absolute path of an output, after checking that it can be written.
 
+    Args:
+        given: The path as the user gave it.
+        suffixes: The suffixes that it may have.
+        overwrite: Whether it may replace a file that gradeloop did not write.
+
     Raises:
-        InvalidRequest: It cannot be written, or has another suffix; the message says what to do.
+        InvalidRequest: It cannot be written, has another suffix, or would replace a file of others; the message says what to do.
     """
     suffix = given.suffix.lower()
     if suffix not in suffixes:
@@ -31,6 +67,7 @@ def resolve_writable(given: Path, suffixes: Sequence[str]) -> Path:
             raise InvalidRequest(f"the output {quoted_path(given)}: there is no folder {quoted_path(path.parent)}; make it first")
         if path.exists() and not os.access(path, os.W_OK):
             raise InvalidRequest(f"the output {quoted_path(given)} may not be written; change its permissions, or name another")
+        refuse_foreign(path, overwrite=overwrite)
         probe = _temporary(path)
         probe.touch(exist_ok=False)
         probe.unlink()

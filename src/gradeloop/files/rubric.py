@@ -9,7 +9,8 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.criterion import PROMPT_CHARACTERS, criterion_paths
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.files.yaml import Places, read_placed, read_yaml
+from gradeloop.files.roots import FileScope
+from gradeloop.files.yaml import Location, Places, read_placed, read_yaml
 
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -17,8 +18,12 @@ _FILE = "file://"
 """The prefix of a text that stands in a file of its own."""
 
 
-def read_rubric_file(path: Path) -> JsonValue:
+def read_rubric_file(path: Path, scope: FileScope | None = None) -> JsonValue:
     """Read a rubric, YAML or JSON by its suffix, else text, with the prompts that stand in files of their own.
+
+    Args:
+        path: The rubric's file.
+        scope: The files that it may name; those below its own folder by default.
 
     Raises:
         InvalidRequest: The file holds no rubric; the message names file, line, column, field and cure.
@@ -29,12 +34,13 @@ def read_rubric_file(path: Path) -> JsonValue:
         except (OSError, UnicodeDecodeError):
             raise InvalidRequest(f"the rubric {str(path)!r} is no readable text file in UTF-8; save it as one") from None
     value, placed = read_placed(path, "the rubric")
-    value = inline_prompts(value, path.parent)
-    refuse_bad_rubric(value, placed, (), f"the rubric {str(path)!r}")
+    where = f"the rubric {str(path)!r}"
+    value = inline_prompts(value, scope or FileScope.of(path), Location(where, (), placed))
+    refuse_bad_rubric(value, placed, (), where)
     return value
 
 
-def load_rubric(path: Path) -> JsonValue:
+def load_rubric(path: Path, scope: FileScope | None = None) -> JsonValue:
     """Read a rubric and validate it, one in text too.
 
     Raises:
@@ -42,33 +48,34 @@ def load_rubric(path: Path) -> JsonValue:
     """
     if not path.is_file():
         raise InvalidRequest(f"the rubric {str(path)!r} does not exist; name a file")
-    value = read_rubric_file(path)
+    value = read_rubric_file(path, scope)
     refuse_bad_rubric(value, {}, (), f"the rubric {str(path)!r}")
     return value
 
 
-def inline_files(value: JsonValue, folder: Path) -> JsonValue:
+def inline_files(value: JsonValue, scope: FileScope, where: Location) -> JsonValue:
     """Return JSON with each text of the form `file://name` replaced by that file's content."""
     if isinstance(value, dict):
-        return {key: inline_files(item, folder) for key, item in value.items()}
+        return {key: inline_files(item, scope, where.at(key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [inline_files(item, folder) for item in value]
-    return _read_prompt(folder / value.removeprefix(_FILE)) if isinstance(value, str) and value.startswith(_FILE) else value
+        return [inline_files(item, scope, where.at(at)) for at, item in enumerate(value)]
+    return _read_prompt(scope, value, where) if isinstance(value, str) and value.startswith(_FILE) else value
 
 
-def inline_prompts(value: JsonValue, folder: Path) -> JsonValue:
-    """Return a rubric with each prompt of the form `file://name` replaced by that file's content, relative to the folder."""
+def inline_prompts(value: JsonValue, scope: FileScope, where: Location) -> JsonValue:
+    """Return a rubric with each prompt of the form `file://name` replaced by that file's content."""
     if not isinstance(value, dict):
         return value
     rubric = dict(value)
     if isinstance(prompt := rubric.get("prompt"), str) and prompt.startswith(_FILE):
-        rubric["prompt"] = _read_prompt(folder / prompt.removeprefix(_FILE))
+        rubric["prompt"] = _read_prompt(scope, prompt, where.at("prompt"))
     if isinstance(criteria := rubric.get("criteria"), list):
-        rubric["criteria"] = [inline_prompts(criterion, folder) for criterion in criteria]
+        rubric["criteria"] = [inline_prompts(criterion, scope, where.at("criteria", at)) for at, criterion in enumerate(criteria)]
     return rubric
 
 
-def _read_prompt(path: Path) -> JsonValue:
+def _read_prompt(scope: FileScope, name: str, where: Location) -> JsonValue:
+    path = scope.find(name.removeprefix(_FILE), where)
     if path.suffix in YAML_SUFFIXES:
         return read_yaml(path, "the prompt")
     try:

@@ -13,8 +13,9 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun, RunMessage
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric
-from gradeloop.files.yaml import read_placed
+from gradeloop.files.yaml import Location, read_placed
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, parse_judge
 from gradeloop.settings.default_model import KEYS, require_default_model
 from gradeloop.transcripts.readers import read_run_file, refuse_duplicate_ids
@@ -26,8 +27,12 @@ THREAD = "thread:"
 """The prefix of a thread's id among the names of runs."""
 
 
-def read_judge(path: Path) -> JudgeConfig:
+def read_judge(path: Path, outside: Sequence[Path] = ()) -> JudgeConfig:
     """Read a judge from YAML, JSON (Docent's too), or a rubric as plain text.
+
+    Args:
+        path: The judge's file.
+        outside: The folders besides its own in which it may name files.
 
     Raises:
         InvalidRequest: The file holds no judge; the message names the file, and the place in it where one is known.
@@ -39,12 +44,13 @@ def read_judge(path: Path) -> JudgeConfig:
     if path.suffix not in YAML_SUFFIXES:
         return _parse_judge_in(path, {"rubric": read_rubric_file(path)})
     value, placed = read_placed(path, "the judge")
+    scope, where = FileScope.of(path, outside), Location(f"the judge {str(path)!r}", (), placed)
     if isinstance(value, dict) and value.get("rubric") is not None:
-        value["rubric"] = inline_prompts(value["rubric"], path.parent)
-        refuse_bad_rubric(value["rubric"], placed, ("rubric",), f"the judge {str(path)!r}")
+        value["rubric"] = inline_prompts(value["rubric"], scope, where.at("rubric"))
+        refuse_bad_rubric(value["rubric"], placed, ("rubric",), where.file)
     elif isinstance(value, dict) and "criteria" in value:
-        value = inline_prompts(value, path.parent)
-        refuse_bad_rubric(value, placed, (), f"the judge {str(path)!r}")
+        value = inline_prompts(value, scope, where)
+        refuse_bad_rubric(value, placed, (), where.file)
     return _parse_judge_in(path, value)
 
 
@@ -55,18 +61,19 @@ def _parse_judge_in(path: Path, value: JsonValue) -> JudgeConfig:
         raise InvalidRequest(f"{path}: {error}") from None
 
 
-async def load_judge(name: str, registry: "Registry | None") -> JudgeConfig:
+async def load_judge(name: str, registry: "Registry | None", outside: Sequence[Path] = ()) -> JudgeConfig:
     """Load the judge of a file, or `COLLECTION/RUBRIC[@VERSION]` of the registry.
 
     Args:
         name: The file, or the reference.
         registry: Where references are looked up; not needed for a file.
+        outside: The folders besides its own in which a judge's file may name files.
 
     Raises:
         InvalidRequest: There is no such file or rubric.
     """
     reference = None if names_file(name) else parse_reference(name)
-    return await registry.get_rubric(*reference) if registry and reference else read_judge(Path(name))
+    return await registry.get_rubric(*reference) if registry and reference else read_judge(Path(name), outside)
 
 
 def parse_reference(text: str) -> tuple[str, str, int | None] | None:

@@ -1,48 +1,35 @@
 """The settings of a worker: flags, variables `GRADELOOP_*`, or the file gradeloop.toml."""
 
+import logging
 import os
 import shutil
-import tomllib
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    CliImplicitFlag,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import ToolName
 from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.settings.trust import CONFIG_FILE, ConfigFile, counted_settings, describe_uncounted, find_config_file, uncounted_keys
 from gradeloop.text import did_you_mean
 
-CONFIG_FILE = "gradeloop.toml"
-CONFIG_VARIABLE = "GRADELOOP_CONFIG"
+logger = logging.getLogger("gradeloop.settings")
 
 TOOL_VARIABLES = ("CONFIG", "NEEDS_APPROVAL", "SANDBOX", "FILES", "COMMANDS", "FETCH", "PYTEST", "MCP")
 """The variables `GRADELOOP_...`, with those below them, that change which tools a worker has."""
-
-
-def read_flag(arguments: Sequence[str], name: str) -> str | None:
-    """Return the value of a flag among raw arguments."""
-    apart = next((value for argument, value in pairwise(arguments) if argument == name), None)
-    return apart or next((argument.partition("=")[2] for argument in arguments if argument.startswith(f"{name}=")), None)
-
-
-def find_config_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path | None:
-    """Return the settings file: named by flag or variable, else gradeloop.toml in the current folder, if it exists.
-
-    Raises:
-        InvalidRequest: The named file does not exist.
-    """
-    named = read_flag(arguments, "--config") or environment.get(CONFIG_VARIABLE)
-    file = Path(named or CONFIG_FILE)
-    if named and not file.is_file():
-        raise InvalidRequest(f"the settings file {named!r} does not exist; correct --config or {CONFIG_VARIABLE}")
-    return file.absolute() if file.is_file() else None
 
 
 def is_embedded() -> bool:
@@ -115,10 +102,18 @@ class SandboxSettings(Section):
 
 
 class FilesSettings(Section):
-    """The folders that `read_file`, `list_files` and `search_files` may read."""
+    """The folders that files are read from."""
 
     roots: dict[str, Path] = Field(default_factory=dict)
-    """Folders by name; a tool's paths begin with the name."""
+    """Folders by name that `read_file`, `list_files` and `search_files` may read; a tool's paths begin with the name."""
+    allow_outside: tuple[Path, ...] = ()
+    """Folders in which suites, tasks, rubrics and judges may name files, besides their own folder, as with `--allow-outside`."""
+
+    @field_validator("allow_outside")
+    @classmethod
+    def _are_all_folders(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        _refuse_non_folders({f"[{at}]": path for at, path in enumerate(value)})
+        return value
 
     @field_validator("roots")
     @classmethod
@@ -226,7 +221,11 @@ class WorkerSettings(BaseSettings):
     )
 
     config: Path | None = None
-    """Read settings from this file; gradeloop.toml in the current folder by default."""
+    """Read settings from this file, which naming it trusts; gradeloop.toml of the folder by default."""
+    folder: Path | None = None
+    """Look for gradeloop.toml in this folder; in the current one by default."""
+    trust: CliImplicitFlag[bool] = False
+    """Trust the folder's gradeloop.toml as it is now, as `gradeloop trust` does."""
     task_queue: str = TASK_QUEUE
     """Serve this task queue."""
     role: Role = "all"
@@ -264,6 +263,17 @@ class WorkerSettings(BaseSettings):
     mcp: dict[ServerName, McpSettings] = {}
     """MCP servers whose tools graders may call, by name."""
 
+    _uncounted: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """The settings in the folder's gradeloop.toml that do not count, since nobody has trusted it."""
+        return self._uncounted
+
+    def note_uncounted(self, names: Sequence[str]) -> None:
+        """Note which settings of the file do not count."""
+        self._uncounted = tuple(names)
+
     @property
     def evidence_queue(self) -> str:
         """The task queue of evidence tools when a process of its own serves them."""
@@ -277,7 +287,9 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str] | Non
         InvalidRequest: A setting is unknown or malformed; the message names its place.
     """
     file = find_config_file(arguments, os.environ if environment is None else environment)
-    in_file = _read_file(file) if file else {}
+    uncounted, in_file = _read_file(file) if file else ([], {})
+    if file and uncounted:
+        logger.warning("%s", describe_uncounted(file.path, uncounted))
 
     class FromFile(WorkerSettings):
         @classmethod
@@ -299,23 +311,50 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str] | Non
         why = f": {error.__cause__}" if error.__cause__ else ""
         raise InvalidRequest(f"a variable GRADELOOP_... is malformed: {error}{why}; write its value as JSON") from None
     tools = [*map(Path, in_file.get("tools", ())), *settings.tools]
-    return settings.model_copy(update={"config": file, "tools": list(dict.fromkeys(tools))})
+    settings = settings.model_copy(update={"config": file.path if file else None, "tools": list(dict.fromkeys(tools))})
+    settings.note_uncounted(uncounted)
+    return settings
 
 
-def _read_file(file: Path) -> dict[str, Any]:
-    """Read a settings file; its relative paths are resolved from its folder."""
-    try:
-        table = tomllib.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidRequest(f"{file}: {error}") from None
-    known = [name for name in WorkerSettings.model_fields if name not in {"config", "ready_file", "examine"}]
+def _read_file(file: ConfigFile) -> tuple[list[str], dict[str, Any]]:
+    """Return the settings in a file that do not count, and those that do, their relative paths resolved from its folder."""
+    table = file.read()
+    known = [name for name in WorkerSettings.model_fields if name not in {"config", "folder", "trust", "ready_file", "examine"}]
     for key in table:
         if key not in known:
-            raise InvalidRequest(f"{file}: unknown key {key!r}.{did_you_mean(key, known)}")
-    return {key: _anchored(value, file.parent, (key,)) for key, value in table.items()}
+            raise InvalidRequest(f"{file.path}: unknown key {key!r}.{did_you_mean(key, known)}")
+    trusted = file.trusted
+    counted = table if trusted else counted_settings(table)
+    uncounted = [] if trusted else list(uncounted_keys(table))
+    return uncounted, {key: _anchored(value, file.path.parent, (key,)) for key, value in counted.items()}
 
 
-_PATHS = {("tools",), ("scripted",), ("record",), ("files", "roots"), ("pytest", "suites"), ("sandbox", "read_only")}
+def find_outside_roots(given: Sequence[Path], file: ConfigFile | None) -> tuple[Path, ...]:
+    """Return the folders in which files may name others: those of `--allow-outside`, and of the settings file's `files.allow_outside`.
+
+    Raises:
+        InvalidRequest: One of them is no folder.
+    """
+    for path in given:
+        if not path.is_dir():
+            raise InvalidRequest(f"--allow-outside: {str(path)!r} is no folder; correct the path")
+    section = _read_file(file)[1].get("files") if file else None
+    named = section.get("allow_outside", ()) if isinstance(section, dict) else ()
+    try:
+        return (*given, *FilesSettings.model_validate({"allow_outside": named}).allow_outside)
+    except ValidationError as error:
+        raise InvalidRequest(f"{file.path if file else CONFIG_FILE}: files.{explain(error)}") from None
+
+
+_PATHS = {
+    ("tools",),
+    ("scripted",),
+    ("record",),
+    ("files", "roots"),
+    ("files", "allow_outside"),
+    ("pytest", "suites"),
+    ("sandbox", "read_only"),
+}
 """The settings that are paths, or tables or lists of paths."""
 
 

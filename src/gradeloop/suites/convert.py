@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,15 +11,16 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.criterion import PromptMessage, PromptSlot
 from gradeloop.contract.rubric import Rubric, without_marker
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import inline_files
-from gradeloop.files.yaml import Location, read_yaml
+from gradeloop.files.yaml import Location, read_placed
 from gradeloop.suites.assertions import AssertionList, as_list, as_object, located, refuse_others
 from gradeloop.text import clip
 
 Source = Literal["promptfoo", "mastra"]
 
 
-def convert_file(path: Path, source: Source | None, test: int) -> Rubric:
+def convert_file(path: Path, source: Source | None, test: int, outside: Sequence[Path] = ()) -> Rubric:
     """Convert a file of promptfoo or Mastra into a rubric.
 
     Raises:
@@ -26,7 +28,8 @@ def convert_file(path: Path, source: Source | None, test: int) -> Rubric:
     """
     if not path.is_file():
         raise InvalidRequest(f"the file {str(path)!r} does not exist; name one")
-    value = inline_files(read_yaml(path, "the file"), path.parent)
+    raw, placed = read_placed(path, "the file")
+    value = inline_files(raw, FileScope.of(path, outside), Location(f"the file {str(path)!r}", (), placed))
     return from_promptfoo(value, test=test) if (source or _detect(value)) == "promptfoo" else from_mastra(value)
 
 

@@ -5,12 +5,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.batches.contract import CASE_BYTES
 from gradeloop.errors import InvalidRequest
+from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.grading.checks import leading_json
 from gradeloop.suites.suite import SuiteTest
@@ -47,20 +49,30 @@ class LocatedTest:
     """Whether the test is a row of a dataset, so that its messages are data, no templates."""
 
 
-def find_files(name: str, folder: Path, where: Location) -> list[Path]:
+def find_files(name: str, scope: FileScope, where: Location) -> list[Path]:
     """Find the files that a suite names: one, or all that a pattern with `*` matches, in order.
 
     Raises:
-        InvalidRequest: There is no such file, or its suffix is not known.
+        InvalidRequest: There is no such file, its suffix is not known, or it leads out of the suite's folders.
     """
     plain = name.removeprefix(_FILE)
-    paths = sorted(folder.glob(plain)) if "*" in plain and not Path(plain).is_absolute() else [folder / plain]
+    paths = _matching(plain, scope, where) if "*" in plain and not Path(plain).is_absolute() else [scope.find(plain, where)]
     for path in paths:
         if path.suffix.lower() not in SUFFIXES:
             raise InvalidRequest(f"{where}: {clip(name)} is no dataset.{did_you_mean(path.suffix, list(SUFFIXES))}")
     if not paths or not all(path.is_file() for path in paths):
         raise InvalidRequest(f"{where}: the dataset {clip(name)} does not exist; name a file, relative to the suite's folder")
     return paths
+
+
+def _matching(pattern: str, scope: FileScope, where: Location) -> list[Path]:
+    """Return the files that a pattern matches; the folder before its first `*` is checked before any folder is searched."""
+    parts = Path(pattern).parts
+    fixed = list(takewhile(lambda part: "*" not in part, parts))
+    if ".." in parts[len(fixed) :]:
+        raise InvalidRequest(f"{where}: {clip(pattern)} has '..' after a '*'; name the folder before it")
+    scope.check(scope.folder.joinpath(*fixed), pattern, where)
+    return [scope.check(path, path.name, where) for path in sorted(scope.folder.glob(pattern))]
 
 
 def read_rows(path: Path) -> Iterator[DatasetRow]:

@@ -1,11 +1,12 @@
 """Loads a suite from its file, our own or a `promptfooconfig.yaml`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import require_files
 from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.suites.datasets import LocatedTest, find_files, parse_row, read_rows, refuse_number
@@ -26,8 +27,13 @@ from gradeloop.suites.suite import SuiteFile, SuiteSettings, SuiteTest, resolve_
 _YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: B008 - frozen
+def read_suite(path: Path, flags: SuiteFlags = SuiteFlags(), outside: Sequence[Path] = ()) -> Suite:  # noqa: B008 - frozen
     """Load a suite, our own or a `promptfooconfig.yaml`; files of tests are read when the cases are iterated.
+
+    Args:
+        path: The suite's file.
+        flags: The flags that override it.
+        outside: The folders besides its own in which it may name files.
 
     Raises:
         InvalidRequest: Something is missing or invalid; the message names file, line, field and cure.
@@ -39,10 +45,11 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: 
     if not isinstance(value, dict):
         raise InvalidRequest(f"{spot}: it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")
     if is_promptfoo(path, value):
-        return build_promptfoo_suite(path, value, spot, flags)
-    suite = _parse_suite(value, path.parent, spot)
-    tools = require_files((*(path.parent / name for name in suite.tools), *flags.tools), "tools")
-    scripted = flags.scripted or (path.parent / suite.scripted if suite.scripted else None)
+        return build_promptfoo_suite(path, value, spot, flags, FileScope.of(path, outside))
+    scope = FileScope.of(path, outside)
+    suite = _parse_suite(value, scope, spot)
+    tools = require_files((*(scope.find(name, spot.at("tools")) for name in suite.tools), *flags.tools), "tools")
+    scripted = flags.scripted or (scope.find(suite.scripted, spot.at("scripted")) if suite.scripted else None)
     if scripted:
         require_files((scripted,), "scripted")
     return Suite(
@@ -53,19 +60,19 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags()) -> Suite:  # noqa: 
         scripted=scripted,
         outputs=(),
         warnings=(),
-        plan=_build_plan(suite, path.parent, spot, flags, SuiteModels(scripted=scripted is not None)),
+        plan=_build_plan(suite, scope, spot, flags, SuiteModels(scripted=scripted is not None)),
         flags=flags,
     )
 
 
-def _parse_suite(value: dict[str, JsonValue], folder: Path, spot: Location) -> SuiteFile:
-    raw = value | resolve_rubric(value, folder, spot)
+def _parse_suite(value: dict[str, JsonValue], scope: FileScope, spot: Location) -> SuiteFile:
+    raw = value | resolve_rubric(value, scope, spot)
     if "prompts" in raw:
-        raw["prompts"] = list(resolve_prompts(raw["prompts"], folder, spot.at("prompts")))
+        raw["prompts"] = list(resolve_prompts(raw["prompts"], scope, spot.at("prompts")))
     if "defaults" in raw:
-        raw["defaults"] = resolve_test(raw["defaults"], folder, spot.at("defaults"))
+        raw["defaults"] = resolve_test(raw["defaults"], scope, spot.at("defaults"))
     if isinstance(tests := raw.get("tests"), list):
-        raw["tests"] = [_resolve_test(test, folder, spot.at("tests", at)) for at, test in enumerate(tests)]
+        raw["tests"] = [_resolve_test(test, scope, spot.at("tests", at)) for at, test in enumerate(tests)]
     try:
         suite = SuiteFile.model_validate(raw)
     except ValidationError as error:
@@ -75,13 +82,13 @@ def _parse_suite(value: dict[str, JsonValue], folder: Path, spot: Location) -> S
     return suite
 
 
-def _resolve_test(value: JsonValue, folder: Path, spot: Location) -> JsonValue:
+def _resolve_test(value: JsonValue, scope: FileScope, spot: Location) -> JsonValue:
     if isinstance(value, dict):
         refuse_number(value.get("output"), spot)
-    return resolve_test(value, folder, spot)
+    return resolve_test(value, scope, spot)
 
 
-def _build_plan(suite: SuiteFile, folder: Path, spot: Location, flags: SuiteFlags, models: SuiteModels) -> Plan:
+def _build_plan(suite: SuiteFile, scope: FileScope, spot: Location, flags: SuiteFlags, models: SuiteModels) -> Plan:
     defaults = suite.defaults.model_copy(
         update={
             "rubric": suite.rubric or suite.defaults.rubric,
@@ -95,7 +102,7 @@ def _build_plan(suite: SuiteFile, folder: Path, spot: Location, flags: SuiteFlag
         generators=_name_generators(suite, spot),
         defaults=defaults,
         rubrics=CaseRubrics(defaults, spot if suite.rubric else spot.at("defaults"), grader_given=flags.grader is not None),
-        tests=_Tests(suite, folder, spot),
+        tests=_Tests(suite, scope, spot),
         models=models,
         repeat=flags.repeat or suite.repeat,
         grader=parse_grader(flags.grader),
@@ -106,10 +113,10 @@ def _build_plan(suite: SuiteFile, folder: Path, spot: Location, flags: SuiteFlag
 class _Tests:
     """Yields the tests of a suite; files of tests are read at each call."""
 
-    def __init__(self, suite: SuiteFile, folder: Path, spot: Location) -> None:
+    def __init__(self, suite: SuiteFile, scope: FileScope, spot: Location) -> None:
         self._tests = suite.tests
         self._spot = spot.at("tests")
-        self._files = {at: find_files(test, folder, self._spot.at(at)) for at, test in enumerate(suite.tests) if isinstance(test, str)}
+        self._files = {at: find_files(test, scope, self._spot.at(at)) for at, test in enumerate(suite.tests) if isinstance(test, str)}
 
     def __call__(self) -> Iterator[LocatedTest]:
         for at, test in enumerate(self._tests):

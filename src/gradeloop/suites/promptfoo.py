@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import require_files
 from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import is_template
@@ -58,6 +59,7 @@ class _Config:
     value: dict[str, JsonValue]
     path: Path
     spot: Location
+    scope: FileScope
 
     def at(self, key: str) -> tuple[JsonValue, Location]:
         """Return the value of a key, and its place."""
@@ -69,14 +71,14 @@ def is_promptfoo(path: Path, value: Mapping[str, JsonValue]) -> bool:
     return path.stem.startswith("promptfooconfig") or (not _PROMPTFOO_KEYS.isdisjoint(value) and _GRADELOOP_KEYS.isdisjoint(value))
 
 
-def build_promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Location, flags: SuiteFlags) -> Suite:
+def build_promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Location, flags: SuiteFlags, scope: FileScope) -> Suite:
     """Build a suite from a configuration.
 
     Raises:
         InvalidRequest: Something in the configuration has no counterpart, or is invalid.
     """
     refuse_others(value, _KNOWN | _IGNORED, spot)
-    config = _Config(value, path, spot)
+    config = _Config(value, path, spot, scope)
     settings, repeat = _settings(config)
     name = value.get("description")
     if flags.scripted:
@@ -95,16 +97,16 @@ def build_promptfoo_suite(path: Path, value: dict[str, JsonValue], spot: Locatio
 
 
 def _build_plan(config: _Config, flags: SuiteFlags, repeat: int) -> Plan:
-    folder = config.path.parent
+    scope = config.scope
     tests, where = config.at("tests")
     default, place = config.at("defaultTest")
     options = as_object(as_object(default, place).get("options"), place.at("options")) if isinstance(default, dict) else {}
-    reader = PromptfooTests(folder, as_object(*config.at("assertionTemplates")), expands=not options.get("disableVarExpansion"))
+    reader = PromptfooTests(scope, as_object(*config.at("assertionTemplates")), expands=not options.get("disableVarExpansion"))
     defaults = reader.defaults(default, place)
     providers = "targets" if "targets" in config.value else "providers"
     listed: JsonValue = [{}] if tests is None else tests
     return Plan(
-        prompts=parse_prompts(config.value.get("prompts"), folder, config.spot.at("prompts")),
+        prompts=parse_prompts(config.value.get("prompts"), scope, config.spot.at("prompts")),
         generators=parse_generators(*config.at(providers)),
         defaults=defaults,
         rubrics=CaseRubrics(defaults, place, grader_given=flags.grader is not None),
@@ -137,7 +139,7 @@ def _outputs(config: _Config) -> Iterator[Path]:
     for name in value if isinstance(value, list) else [] if value is None else [value]:
         if not isinstance(name, str):
             raise InvalidRequest(f"{where}: {clip(str(name))} is no path; write the file's name")
-        yield config.path.parent / name
+        yield config.scope.find(name, where)
 
 
 def _warnings(config: _Config) -> Iterator[str]:
@@ -152,7 +154,7 @@ _SEPARATOR = "---"
 _PROMPT_SUFFIXES = (".txt", ".md", ".j2", ".json", ".jsonl")
 
 
-def parse_prompts(value: JsonValue, folder: Path, where: Location) -> tuple[NamedPrompt, ...]:
+def parse_prompts(value: JsonValue, scope: FileScope, where: Location) -> tuple[NamedPrompt, ...]:
     """Parse the prompts of a configuration; without any, the variable `prompt` is the prompt, as in promptfoo.
 
     Raises:
@@ -161,13 +163,13 @@ def parse_prompts(value: JsonValue, folder: Path, where: Location) -> tuple[Name
     entries = ["{{prompt}}"] if value is None else value if isinstance(value, list) else [value]
     prompts: list[NamedPrompt] = []
     for at, entry in enumerate(entries):
-        for label, text, spot in _texts(entry, folder, where.at(at)):
+        for label, text, spot in _texts(entry, scope, where.at(at)):
             prompts.append(NamedPrompt(label or f"p{len(prompts) + 1}", _parse_prompt(label, text, spot)))
     refuse_duplicates([prompt.label for prompt in prompts], where)
     return tuple(prompts)
 
 
-def _texts(value: JsonValue, folder: Path, where: Location) -> Iterator[tuple[str | None, str, Location]]:
+def _texts(value: JsonValue, scope: FileScope, where: Location) -> Iterator[tuple[str | None, str, Location]]:
     """Yield the texts of one entry, each with its label and place."""
     fields = {"raw": value} if isinstance(value, str) else as_object(value, where)
     refuse_others(fields, {"raw", "id", "label"}, where)
@@ -175,10 +177,10 @@ def _texts(value: JsonValue, folder: Path, where: Location) -> Iterator[tuple[st
     if not isinstance(text, str):
         raise InvalidRequest(f"{where}: it has no text; write it as raw, or name a file as id")
     label = fields["label"] if isinstance(fields.get("label"), str) else None
-    path = file_path(text, folder)
-    if not is_file(text) and not _names_file(text, path):
+    if not is_file(text) and not _names_file(text, scope.folder / text):
         yield str(label) if label else None, text, where
         return
+    path = file_path(text, scope, where)
     if path.suffix not in _PROMPT_SUFFIXES:
         raise InvalidRequest(f"{where}: {clip(text)} has no counterpart; a prompt's file ends with {', '.join(_PROMPT_SUFFIXES)}")
     parts = _parts(path, read_text(path, where))
@@ -264,7 +266,7 @@ _REFERENCE = "#/assertionTemplates/"
 class PromptfooTests:
     """Reads the tests of one configuration."""
 
-    folder: Path
+    scope: FileScope
     templates: Mapping[str, JsonValue]
     """The `assertionTemplates` by name."""
     expands: bool = True
@@ -276,7 +278,7 @@ class PromptfooTests:
         Raises:
             InvalidRequest: Something in `defaultTest` has no counterpart.
         """
-        raw = self._resolve(as_object(resolve_files(value, self.folder, where) if is_file(value) else value, where), _DEFAULT_KEYS, where)
+        raw = self._resolve(as_object(resolve_files(value, self.scope, where) if is_file(value) else value, where), _DEFAULT_KEYS, where)
         try:
             return Defaults.model_validate(raw)
         except ValidationError as error:
@@ -291,7 +293,7 @@ class PromptfooTests:
         for at, test in enumerate(value if isinstance(value, list) else [value]):
             spot = where.at(at) if isinstance(value, list) else where
             if isinstance(test, str):
-                for path in find_files(test, self.folder, spot):
+                for path in find_files(test, self.scope, spot):
                     for row in read_rows(path):
                         yield from self._expand(parse_cells(row) if row.table else row.value, row.spot, recorded=row.table)
             else:
@@ -315,7 +317,7 @@ class PromptfooTests:
         refuse_others(options, _TEST_OPTIONS, where.at("options"))
         _refuse_code(raw, where)
         named = [key for key in ("vars", "assert", "options") if raw.get(key) is not None]
-        read = {key: resolve_files(raw[key], self.folder, where.at(key)) for key in named}
+        read = {key: resolve_files(raw[key], self.scope, where.at(key)) for key in named}
         if isinstance(read.get("options"), dict):
             read["options"] = {key: item for key, item in as_object(read["options"], where).items() if key != "disableVarExpansion"}
         _refuse_templates(as_object(read.get("vars"), where.at("vars")), where.at("vars"))

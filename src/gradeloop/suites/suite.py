@@ -14,6 +14,7 @@ from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import MAX_ITERATIONS, Generator, Grader
 from gradeloop.errors import InvalidRequest
+from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, load_rubric, refuse_bad_rubric
 from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.grading.checks import KINDS
@@ -271,9 +272,13 @@ def is_file(value: JsonValue) -> bool:
     return isinstance(value, str) and value.startswith(FILE)
 
 
-def file_path(value: JsonValue, folder: Path) -> Path:
-    """Return the path that a `file://` text names, relative to a folder."""
-    return folder / str(value).removeprefix(FILE)
+def file_path(value: JsonValue, scope: FileScope, where: Location) -> Path:
+    """Return the path that a `file://` text names.
+
+    Raises:
+        InvalidRequest: It leads out of the folders of the suite's scope.
+    """
+    return scope.find(str(value).removeprefix(FILE), where)
 
 
 def read_text(path: Path, where: Location) -> str:
@@ -294,23 +299,23 @@ def read_text(path: Path, where: Location) -> str:
     raise InvalidRequest(f"{where}: the file {str(path)!r} has more than {MESSAGE_BYTES} bytes; shorten it")
 
 
-def resolve_files(value: JsonValue, folder: Path, where: Location) -> JsonValue:
+def resolve_files(value: JsonValue, scope: FileScope, where: Location) -> JsonValue:
     """Return JSON with the contents of the files that its `file://` texts name.
 
     Raises:
         InvalidRequest: A file cannot be read.
     """
     if isinstance(value, dict):
-        return {key: resolve_files(item, folder, where.at(key)) for key, item in value.items()}
+        return {key: resolve_files(item, scope, where.at(key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [resolve_files(item, folder, where.at(at)) for at, item in enumerate(value)]
+        return [resolve_files(item, scope, where.at(at)) for at, item in enumerate(value)]
     if not is_file(value):
         return value
-    path = file_path(value, folder)
+    path = file_path(value, scope, where)
     return read_yaml(path, "the file") if path.suffix in YAML_SUFFIXES else read_text(path, where)
 
 
-def resolve_test(value: JsonValue, folder: Path, where: Location) -> JsonValue:
+def resolve_test(value: JsonValue, scope: FileScope, where: Location) -> JsonValue:
     """Return a raw test, or defaults, with the contents of the files that it names; its output is data.
 
     Raises:
@@ -319,12 +324,12 @@ def resolve_test(value: JsonValue, folder: Path, where: Location) -> JsonValue:
     if not isinstance(value, dict):
         return value
     resolved = {
-        key: resolve_files(item, folder, where.at(key)) if key in {"assert", "options", "vars"} else item for key, item in value.items()
+        key: resolve_files(item, scope, where.at(key)) if key in {"assert", "options", "vars"} else item for key, item in value.items()
     }
-    return resolved | resolve_rubric(resolved, folder, where)
+    return resolved | resolve_rubric(resolved, scope, where)
 
 
-def resolve_rubric(raw: dict[str, JsonValue], folder: Path, where: Location) -> dict[str, JsonValue]:
+def resolve_rubric(raw: dict[str, JsonValue], scope: FileScope, where: Location) -> dict[str, JsonValue]:
     """Return `{"rubric": ...}` of an object that has one, read from the file that it names; else an empty object.
 
     Raises:
@@ -334,13 +339,14 @@ def resolve_rubric(raw: dict[str, JsonValue], folder: Path, where: Location) -> 
     if rubric is None:
         return {}
     if is_file(rubric):
-        return {"rubric": load_rubric(file_path(rubric, folder))}
-    rubric = inline_prompts(rubric, folder)
+        path = file_path(rubric, scope, where.at("rubric"))
+        return {"rubric": load_rubric(path, scope.beside(path))}
+    rubric = inline_prompts(rubric, scope, where.at("rubric"))
     refuse_bad_rubric(rubric, where.placed, (*where.path, "rubric"), where.file)
     return {"rubric": rubric}
 
 
-def resolve_prompts(value: JsonValue, folder: Path, where: Location) -> Iterator[JsonValue]:
+def resolve_prompts(value: JsonValue, scope: FileScope, where: Location) -> Iterator[JsonValue]:
     """Yield raw prompts; files are read, JSON and YAML as messages, all else as text, and give the prompt its label.
 
     Raises:
@@ -354,7 +360,7 @@ def resolve_prompts(value: JsonValue, folder: Path, where: Location) -> Iterator
         if not is_file(named):
             yield prompt
             continue
-        path = file_path(named, folder)
+        path = file_path(named, scope, where.at(at))
         content = read_yaml(path, "the prompt") if path.suffix in YAML_SUFFIXES else read_text(path, where.at(at))
         if not isinstance(content, str | list):
             raise InvalidRequest(f"{where.at(at)}: the prompt {clip(str(path))} is no list of messages; write [{{role, content}}]")

@@ -22,6 +22,7 @@ from temporalio.service import RPCError
 
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.settings.paths import state_folder
+from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import TOOL_VARIABLES
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.process import Resident
@@ -59,7 +60,7 @@ class WorkerSpec:
     scripted: Path | None = None
     record: Path | None = None
     """The file that records every exchange with a model."""
-    config: Path | None = None
+    config: ConfigFile | None = None
     """The worker's file of settings."""
 
     def task_queue(self, connection: Connection) -> str:
@@ -73,7 +74,7 @@ class WorkerSpec:
             "tools": [[str(file.absolute()), _sha256(file)] for file in self.tools],
             "scripted": _sha256(self.scripted) if self.scripted else None,
             **({"record": str(self.record.absolute())} if self.record else {}),
-            **({"config": [str(self.config.absolute()), _sha256(self.config)]} if self.config else {}),
+            **({"config": [str(self.config.path), self.config.sha256]} if self.config else {}),
             "environment": _provider_environment(),
             "version": importlib.metadata.version("gradeloop"),
         }
@@ -195,7 +196,8 @@ def _command(task_queue: str, spec: WorkerSpec, ready: Path, idle_seconds: float
     if spec.record:
         command += ["--record", str(spec.record.absolute())]
     if spec.config:
-        command += ["--config", str(spec.config.absolute()), "--role", "all"]
+        named = ["--config", str(spec.config.path)] if spec.config.named else ["--folder", str(spec.config.path.parent)]
+        command += [*named, "--role", "all"]
     return [*command, "--until-idle", str(idle_seconds), "--ready-file", str(ready)]
 
 
@@ -208,7 +210,7 @@ def _facts(spec: WorkerSpec, connection: Connection) -> dict[str, JsonValue]:
         "tools": [str(file.absolute()) for file in spec.tools],
         "scripted": str(spec.scripted.absolute()) if spec.scripted else None,
         "record": str(spec.record.absolute()) if spec.record else None,
-        "config": str(spec.config.absolute()) if spec.config else None,
+        "config": {"path": str(spec.config.path), "named": spec.config.named} if spec.config else None,
         "address": connection.address,
         "namespace": connection.namespace,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

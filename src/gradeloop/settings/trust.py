@@ -1,0 +1,237 @@
+"""The folder's gradeloop.toml, and whether its user trusts it: by path, and by the sha256 of the file and of the code that it names."""
+
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from gradeloop.errors import InvalidRequest
+from gradeloop.settings.paths import state_folder
+
+CONFIG_FILE = "gradeloop.toml"
+CONFIG_VARIABLE = "GRADELOOP_CONFIG"
+FOLDER_VARIABLE = "GRADELOOP_FOLDER"
+TRUST_VARIABLE = "GRADELOOP_TRUST"
+TRUST_FLAG = "--trust"
+
+TRUST_COMMAND = "gradeloop trust"
+TRUST_FILE = "trust.json"
+
+COUNTED_UNTRUSTED = frozenset(
+    {
+        *("task_queue", "role", "search_attributes", "max_concurrent_activities", "max_calls_per_second", "max_cached_workflows"),
+        *("outage_timeout", "until_idle", "needs_approval", "sandbox"),
+    }
+)
+"""The settings that count without trust: none of them names code, a command, a host or a path."""
+
+UNTRUSTED_IN_SANDBOX = "read_only"
+"""The setting of `[sandbox]` that names folders."""
+
+SKIPPED_FOLDERS = frozenset({"__pycache__", ".pytest_cache"})
+"""Folders below a test suite that Python and pytest write by themselves."""
+
+LOCK_SECONDS = 30.0
+"""How long a command waits while others write down what they trust."""
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file of settings, and how it was found."""
+
+    path: Path
+    named: bool
+    """Whether a flag or a variable names it, which is trust already; the current folder's file is not."""
+
+    def read(self) -> dict[str, Any]:
+        """Read the file as TOML.
+
+        Raises:
+            InvalidRequest: It cannot be read, or is no TOML.
+        """
+        try:
+            return tomllib.loads(self.path.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidRequest(f"{self.path}: {error}") from None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether all of its settings count."""
+        if self.named:
+            return True
+        known = _read_trust().get(str(self.path))  # a file that nobody ever trusted is not gone through
+        return known is not None and known == fingerprint(self.path, self.read())
+
+    @property
+    def sha256(self) -> str:
+        """What a worker with these settings is told apart by: the file's content, with the code that it names where it is trusted."""
+        return fingerprint(self.path, self.read()) if self.trusted else _sha256(self.path) or ""
+
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """The settings in it that do not count, since it is not trusted."""
+        return () if self.trusted else tuple(uncounted_keys(self.read()))
+
+    @property
+    def warning(self) -> str | None:
+        """What does not count and how that changes, in one sentence; None where everything counts."""
+        return describe_uncounted(self.path, names) if (names := self.uncounted) else None
+
+
+def read_flag(arguments: Sequence[str], name: str) -> str | None:
+    """Return the value of a flag among raw arguments."""
+    apart = next((value for argument, value in pairwise(arguments) if argument == name), None)
+    return apart or next((argument.partition("=")[2] for argument in arguments if argument.startswith(f"{name}=")), None)
+
+
+def find_config_file(arguments: Sequence[str], environment: Mapping[str, str]) -> ConfigFile | None:
+    """Return the settings file: the one that is named, else the folder's gradeloop.toml, which `--trust` trusts first; None without one.
+
+    Raises:
+        InvalidRequest: The named file does not exist.
+    """
+    folder = read_flag(arguments, "--folder")
+    named = read_flag(arguments, "--config") or (None if folder else environment.get(CONFIG_VARIABLE))
+    if named and not Path(named).is_file():
+        raise InvalidRequest(f"the settings file {named!r} does not exist; correct --config or {CONFIG_VARIABLE}")
+    file = Path(named) if named else Path(folder or environment.get(FOLDER_VARIABLE, "")) / CONFIG_FILE
+    if not file.is_file():
+        return None
+    asked = TRUST_FLAG in arguments or environment.get(TRUST_VARIABLE, "").strip().lower() in {"1", "true", "yes", "on"}
+    return trust(file) if asked and not named else ConfigFile(file.absolute(), named=bool(named))
+
+
+def uncounted_keys(table: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the settings of a file that name code, commands, hosts, or paths."""
+    for key, value in table.items():
+        if key not in COUNTED_UNTRUSTED:
+            yield key
+        elif key == "sandbox" and isinstance(value, dict) and UNTRUSTED_IN_SANDBOX in value:
+            yield f"{key}.{UNTRUSTED_IN_SANDBOX}"
+
+
+def counted_settings(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a file that count without trust."""
+    counted = {key: value for key, value in table.items() if key in COUNTED_UNTRUSTED}
+    if isinstance(counted.get("sandbox"), dict):
+        counted["sandbox"] = {key: value for key, value in counted["sandbox"].items() if key != UNTRUSTED_IN_SANDBOX}
+    return counted
+
+
+def describe_uncounted(file: Path, names: Sequence[str]) -> str:
+    """Return which settings of a file do not count, why, and the cure."""
+    return f"{file} is not trusted, so these of its settings do not count: {', '.join(names)}; read it, then run: {TRUST_COMMAND}"
+
+
+def trust(file: Path) -> ConfigFile:
+    """Trust a folder's settings as they are now, with the code that they name.
+
+    Raises:
+        InvalidRequest: There is no such file, or it cannot be read.
+    """
+    config = _of_folder(file)
+    _write_trust({str(config.path): fingerprint(config.path, config.read())})
+    return config
+
+
+def revoke_trust(file: Path) -> Path:
+    """Trust a folder's settings no longer, and return their file's path.
+
+    Raises:
+        InvalidRequest: They were not trusted.
+    """
+    path = (file / CONFIG_FILE if file.is_dir() else file).absolute()
+    if str(path) not in _read_trust():
+        raise InvalidRequest(f"{str(path)!r} is not trusted; there is nothing to revoke")
+    _write_trust({str(path): None})
+    return path
+
+
+def _of_folder(file: Path) -> ConfigFile:
+    path = file / CONFIG_FILE if file.is_dir() else file
+    if not path.is_file():
+        raise InvalidRequest(f"there is no settings file {str(path)!r}; name a {CONFIG_FILE}, or its folder")
+    if path.name != CONFIG_FILE:
+        raise InvalidRequest(
+            f"{str(path)!r} is no {CONFIG_FILE}; a file of another name counts where --config names it, and needs no trust"
+        )
+    return ConfigFile(path.absolute(), named=False)
+
+
+def _read_trust() -> dict[str, str]:
+    try:
+        known = json.loads((state_folder() / TRUST_FILE).read_text())
+    except (OSError, ValueError):  # no list, or no state folder: a worker with a named server needs none
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _write_trust(changes: Mapping[str, str | None]) -> None:
+    file = state_folder() / TRUST_FILE
+    with FileLock(file.with_suffix(".lock"), timeout=LOCK_SECONDS):
+        known = {path: sha256 for path, sha256 in {**_read_trust(), **changes}.items() if sha256 is not None}
+        draft = file.with_suffix(".draft")
+        draft.write_text(json.dumps(known, indent=1))
+        draft.replace(file)
+
+
+def fingerprint(file: Path, table: Mapping[str, Any]) -> str:
+    """Return the sha256 over a file of settings and every file of code that it names."""
+    code = dict.fromkeys([file, *sorted(named_code(table, file.parent))])
+    return hashlib.sha256(json.dumps([[str(path), _sha256(path)] for path in code]).encode()).hexdigest()
+
+
+def named_code(table: Mapping[str, Any], folder: Path) -> Iterator[Path]:
+    """Yield the files of code that settings name: tools, what a command's arguments name, and the files of test suites."""
+    for name in _texts(table.get("tools")):
+        yield folder / name
+    for kind, words in (("commands", "argv"), ("mcp", "command")):
+        for entry in _tables(table.get(kind)):
+            yield from (path for word in _texts(entry.get(words)) if (path := _named_file(word, folder)))
+    suites = table.get("pytest")
+    for suite in _tables(suites):
+        for name in _texts(list(suite.values())):
+            yield from _files_below(folder / name)
+
+
+def _tables(value: object) -> Iterator[dict[str, Any]]:
+    yield from (entry for entry in value.values() if isinstance(entry, dict)) if isinstance(value, dict) else ()
+
+
+def _texts(value: object) -> Iterator[str]:
+    yield from (text for text in value if isinstance(text, str)) if isinstance(value, list) else ()
+
+
+def _named_file(word: str, folder: Path) -> Path | None:
+    """Return the file that a word of a command names; None for a name on the PATH, and for any other word."""
+    for path in (folder / word, Path(word).absolute()):
+        try:
+            if path.is_file():
+                return path
+        except (OSError, ValueError):  # no path at all
+            return None
+    return None
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
+        yield from (Path(parent, name) for name in names)
+
+
+def _sha256(file: Path) -> str | None:
+    """Return the sha256 of a regular file; None of anything else."""
+    try:
+        if not file.is_file():
+            return None
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return None
