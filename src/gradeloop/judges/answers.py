@@ -14,7 +14,7 @@ from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import leading_json, strict_json
-from gradeloop.grading.quotes import FoldedText
+from gradeloop.grading.quotes import FoldedText, written_forms
 from gradeloop.judges.contract import REASONING, SchemaJudge
 from gradeloop.judges.prompt import Block, blocks_of
 from gradeloop.judges.schema import OutputKey, citing_texts, keys_of, problems_of, value_at, with_value, without_nulls
@@ -274,9 +274,9 @@ class CitedBlock:
         self._folded: FoldedText | None = None
 
     def find(self, quote: str) -> tuple[int, int] | None:
-        """Return where a quote stands in the block, white space folded; one copied with JSON's escapes is tried without them too."""
+        """Return where a quote stands in the block, folded as quotes are; one copied with JSON's escapes is tried without them too."""
         text = self.block.text
-        for wanted in dict.fromkeys((quote, *_unescaped(quote))):
+        for wanted in dict.fromkeys(written_forms(quote)):
             at = text.find(wanted) if wanted.strip() else -1
             if at >= 0:
                 return at, at + len(wanted)
@@ -284,14 +284,6 @@ class CitedBlock:
             if span := self._folded.span(wanted):
                 return span
         return None
-
-
-def _unescaped(quote: str) -> Iterator[str]:
-    if "\\" in quote:
-        try:
-            yield str(json.loads(f'"{quote}"', strict=False))
-        except ValueError:
-            yield quote.replace('\\"', '"').replace("\\n", "\n").replace("\\t", "\t")
 
 
 class ValueShare(Recorded):
