@@ -48,6 +48,8 @@ class CallGroup:
     """Whether a row has quotes; equal for all groups too."""
     alone: bool
     """Whether it is the rubric's only group."""
+    shows_checks: bool
+    """Whether the grader is told of the criteria that tools decide, and what they decided."""
     plain: bool
     """Whether the grader's own `result` must agree with its rows, since in this rubric they must all pass and nothing else counts."""
 
@@ -74,6 +76,7 @@ def call_groups(rubric: Rubric) -> tuple[CallGroup, ...]:
             scored=scored,
             quoted=quoted,
             alone=len(groups) == 1,
+            shows_checks=rubric.show_checks and criteria[0].form != "pass_score",
             plain=plain,
         )
         for index, criteria in enumerate(groups.values())
