@@ -291,6 +291,8 @@ def case_lines(result: CaseResult) -> Iterator[Text | Rule]:
         yield Text(f"  {one_line(result.error)}", "bold yellow")
     if result.explanation:
         yield Text(f"  {one_line(result.explanation)}", "dim")
+    if result.decided_by:
+        yield Text("  decided by: ", "dim").append(one_line(", ".join(result.decided_by)), "red")
     for row in result.criteria:
         yield from _criterion(row)
     if result.output is not None:
