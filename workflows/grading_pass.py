@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from activities.grade import GradeCall, GraderTurn
@@ -14,7 +15,8 @@ from gradeloop.contract.evaluation import Judgement
 from gradeloop.contract.messages import Log, Message, Usage, code_of, unanswered
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.cache_key import KEPT, reuse_key
+from gradeloop.grading.cache_key import KEPT, TOLD_OF_CHECKS, reuse_key
+from gradeloop.grading.prompts import PROMPT_VERSION
 from gradeloop.grading.scoring import (
     CallGroup,
     PassFindings,
@@ -255,6 +257,7 @@ class GradingPass:
             records=self._thread.log.sha256(self._state.draft + 1),
             request=self._thread.request,
             checks=self._state.checks,
+            version=PROMPT_VERSION if workflow.patched("checks-apart") else TOLD_OF_CHECKS,
         )
 
     def _findings(self) -> PassFindings:

@@ -17,9 +17,20 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
-from gradeloop.batches.outputs import CELL_CHARACTERS, COLUMNS, CsvFile, Outputs, encodable, escape_formula, unescape_cell
+from gradeloop.batches.outputs import (
+    CELL_CHARACTERS,
+    COLUMNS,
+    CsvFile,
+    Outputs,
+    encodable,
+    escape_formula,
+    failure_reason,
+    unescape_cell,
+)
 from gradeloop.cli.dev import json_schemas
+from gradeloop.cli.render.batch import case_lines
 from gradeloop.errors import InvalidRequest
+from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
 from tests.rig.batch_results import HOSTILE, TEXTS, case, cases, row, summary_of
 
 MIXED = [case(index, status) for index, status in enumerate(["passed", "failed", "error", "waiting", "queued"])]
@@ -147,6 +158,39 @@ def test_a_row_has_the_worst_criterion_the_cost_and_a_column_a_variable() -> Non
     assert [rows[0][f"vars.{name}"] for name in ("n", "deep", "text")] == ["-1", '{"a": [1]}', ""]
     assert [rows[1][name] for name in ("score", "error", "attempt", "vars.text")] == ["", "the provider says 529", "2", "'-1"]
     assert (sorted_out[0]["worst_criterion"], sorted_out[0]["worst_gap"]) == ("c3", "nothing in it")
+
+
+def test_what_decided_is_named_in_every_output_and_in_the_terminal() -> None:
+    rows = (row("free", passed=False, gap="too long"), row("c1"), row("c2", passed=False), row("c3", passed=False, gap="no name"))
+    result = case(0, "failed", criteria=rows, decided_by=("c3", "c2"), worst_criterion="c3")
+    below = case(1, "failed", criteria=rows, decided_by=("c2",), worst_criterion="c2", missed_threshold=0.8)
+    impossible = case(2, "failed", criteria=rows, decided_by=(), worst_criterion="c2", explanation="It cannot be judged.")
+    weightless = case(3, criteria=rows[:2], decided_by=())
+
+    assert [failure_reason(item) for item in (result, below, impossible, weightless)] == [
+        "c3: no name (and c2)",
+        "score 0.50, below the threshold 0.8: c2: it says nothing",
+        "It cannot be judged.",
+        "",
+    ]
+    cells = rows_of([result, below, weightless])
+    assert [(cell["worst_criterion"], cell["worst_gap"], cell["decided_by"]) for cell in cells] == [
+        ("c3", "no name", "c3, c2"),
+        ("c2", "it says nothing", "c2"),
+        ("", "", ""),
+    ]
+    failure = suite_of([result]).find("testcase/failure")
+    assert failure is not None
+    assert failure.get("message") == "c3: no name (and c2)"
+    assert str(failure.text).splitlines() == [
+        "score 0.50",
+        "c3: the text of c3: no name",
+        "c2: the text of c2: it says nothing",
+        "free: the text of free: too long (it did not decide)",
+    ]
+    assert "  decided by: c3, c2" in [getattr(line, "plain", "") for line in case_lines(result)]
+    page = batch_page(BatchReport(head_of(summary_of([result])), [(None, result)]))
+    assert '<b class="id">c3, c2</b> no name' in page
 
 
 def test_a_cell_holds_no_more_than_a_spreadsheet_does_and_says_what_was_cut() -> None:

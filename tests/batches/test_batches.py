@@ -205,6 +205,27 @@ async def test_a_verdict_that_was_paid_for_is_not_paid_again(client: Client, tmp
     assert (anew.usage.calls, anew.cached, other.usage.calls) == (2, 0, 1)
 
 
+async def test_the_criterion_that_decided_is_named_and_never_one_that_weighs_nothing(client: Client, tmp_path: Path) -> None:
+    rubric = {"criteria": [{"description": "it is brief", "weight": 0, "required": False}, "it is good"]}
+    said = verdict(row("c1", "too long"), row("c2", "it is not"))
+    async with batching(client, tmp_path, {"role": "grader", "verdict": said}) as batches:
+        _, (result,) = await batches.run([case("a", rubric=rubric)])
+
+    assert (result.status, result.decided_by, result.worst_criterion) == ("failed", ("c2",), "c2")
+
+
+async def test_an_edited_check_has_no_judge_paid_again(client: Client, tmp_path: Path) -> None:
+    def checked(word: str) -> dict[str, Any]:
+        check = {"tool": "text_check", "arguments": {"kind": "contains", "value": word}}
+        return {"criteria": [{"description": f"It says {word}", "check": check}, {"description": "it is good"}]}
+
+    async with batching(client, tmp_path, {"role": "grader", "verdict": verdict(row("c2"))}) as batches:
+        first, _ = await batches.run([case("a", rubric=checked("answer"))])
+        again, _ = await batches.run([case("a", rubric=checked("nowhere"))])
+
+    assert (first.usage.calls, again.usage.calls) == (1, 0)
+
+
 async def test_every_case_is_fenced_by_a_code_of_its_own(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, passes(step=1), {"role": "grader", "text": "?"}) as batches:
         await batches.run(many(3))

@@ -39,6 +39,33 @@ def test_krippendorffs_alpha_is_that_of_the_published_example(numeric: bool, pub
     assert alpha(ratings, numeric=numeric) == pytest.approx(published, abs=0.0005)
 
 
+def test_alpha_is_exact_at_any_size_of_numbers() -> None:
+    def rated(*pairs: tuple[float, float]) -> Any:
+        return [(rater, str(at), value) for at, pair in enumerate(pairs) for rater, value in zip("xy", pair, strict=True)]
+
+    small = rated((1, 2), (4, 4), (9, 7))
+    assert alpha(rated((0.1, 0.1), (0.3, 0.3), (0.7, 0.7)), numeric=True) == 1.0
+    assert alpha([(rater, unit, value * 10**200) for rater, unit, value in small], numeric=True) == alpha(small, numeric=True)
+    assert alpha([(rater, unit, float(value)) for rater, unit, value in small], numeric=False) == alpha(small, numeric=False)
+    assert alpha(rated((1, True), (0, False)), numeric=False) == 0.0
+
+
+def test_1_and_1_0_are_one_value_and_true_is_another(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"stars": {"type": "number", "enum": [1, 2.0]}}}
+    judge = parse_judge(FRANCE | {"output_schema": schema})
+    labels = labelled(tmp_path, label("a", stars=1), label("b", stars=2), label("c", stars=1.0), judge=judge)
+
+    found = measure_agreement(judge, labels, [result("a", stars=1.0), result("b", stars=2.0), result("c", stars=1)])
+    voted = build_consensus(schema, [{"stars": 2}, {"stars": 1}, {"stars": 1.0}])
+
+    (key,) = found.keys
+    assert (key.accuracy, key.kappa, key.alpha, found.disagreements) == (1.0, 1.0, 1.0, ())
+    assert key.confusion == {"1": {"1": 2}, "2": {"2": 1}}
+    assert (voted.output, voted.ties, voted.keys["stars"].distribution[0].count) == ({"stars": 1}, (), 2)
+    with pytest.raises(InvalidRequest, match=r"enum has '1(\.0)?' twice"):
+        parse_judge(FRANCE | {"output_schema": {"type": "object", "properties": {"x": {"type": "number", "enum": [1, 1.0]}}}})
+
+
 @pytest.mark.parametrize(("count", "total"), [(0, 5), (1, 5), (3, 5), (5, 5), (7, 25), (1, 1), (0, 1)])
 def test_wilsons_interval_is_scipys(count: int, total: int) -> None:
     from scipy.stats import binomtest  # type: ignore[import-untyped]  # it has no types

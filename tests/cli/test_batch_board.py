@@ -361,7 +361,11 @@ def test_batches_are_listed_a_row_each() -> None:
 
 
 def test_everything_about_a_case_is_told() -> None:
-    facts = {"quotes": (Quote(record=1, quote="no\nspring", quote_verified=False),), "score": 0.25, "contested": True}
+    quotes = (
+        Quote(record=1, quote="no\nspring", quote_verified=False),
+        Quote(record=1, quote="it did thaw", quote_verified=False, quote_match="near", quote_nearest="it did not thaw"),
+    )
+    facts = {"quotes": quotes, "score": 0.25, "contested": True}
     votes = (Vote(grader="a", passed=True), Vote(grader="b", passed=None))
     override = Override(passed=True, why="it does", by="ann", time="2026-01-02T03:04:05Z")
     contested = row("c2", passed=False, votes=votes, override=override, **facts)
@@ -384,6 +388,8 @@ def test_everything_about_a_case_is_told() -> None:
         "    gap: it says nothing",
         "    reason: Read.",
         "    message 1: “no spring”  not found",
+        "    message 1: “it did thaw”  not found",
+        "      the conversation has: it did [-not -]thaw",
         "    votes: a passed, b no verdict",
         "    overridden: passed by ann: it does",
         "? c3  the text of c3",

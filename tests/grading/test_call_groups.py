@@ -217,21 +217,24 @@ async def test_a_verdict_that_rests_on_a_tool_is_given_again_unless_the_tool_is_
     assert again.evaluations[0].criteria[0].by == ("cached" if version else "model")
 
 
-async def test_a_check_that_says_something_else_has_everything_judged_again(client: Client) -> None:
+@pytest.mark.parametrize(("shown", "by"), [(True, "model"), (False, "cached")])
+async def test_a_check_that_says_something_else_is_another_question_where_the_grader_is_told_of_it(
+    client: Client, shown: bool, by: str
+) -> None:
     outcomes = iter([True, {"ok": False, "why": "edited"}])
 
     def run_suite(draft: str) -> object:
         """Run the tests."""
         return next(outcomes)
 
-    rubric = {"criteria": ["it is good", {"description": "the tests pass", "check": "run_suite"}]}
+    rubric = {"criteria": ["it is good", {"description": "the tests pass", "check": "run_suite"}], "show_checks": shown}
     async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), run=1), tools=[run_suite]) as served:
         thread = await served.start(request(rubric, idle_timeout=60, max_iterations=1))
         await _result_of(thread, "satisfied")
         again = await thread.execute_update("invoke", {}, result_type=RunResult)
         await thread.signal("close")
 
-    assert [(criterion.passed, criterion.by) for criterion in again.evaluations[0].criteria] == [(True, "model"), (False, "tool")]
+    assert [(criterion.passed, criterion.by) for criterion in again.evaluations[0].criteria] == [(True, by), (False, "tool")]
     assert again.status == "max_iterations_reached"
 
 

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from gradeloop.contract.evaluation import Verdict
 from gradeloop.contract.messages import Message
 from gradeloop.contract.rubric import Rubric, languages, phrases
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt
-from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import call_groups
 from tests.rig.threads import draft, grade, request, row, serving
 
@@ -147,36 +145,6 @@ async def test_sentences_of_ones_own_stand_in_the_feedback(client: Client) -> No
 REPORT = "The pump moved 1,250 litres a minute at 3.5 bar, which is more than any other pump that we have tested so far this year."
 
 
-@pytest.mark.parametrize(
-    ("quote", "record", "found"),
-    [
-        ("The pump moved 1,250 litres", 0, True),
-        ("  The   pump\nmoved\t1,250 litres ", 0, True),
-        ("the pump moved 1,250 litres", 0, False),
-        ("The pump moved 1,250 litres", 1, False),
-        ("The pump moved 1,250 litres", 7, False),
-        ("The pump moved 1,250 litres", -1, False),
-        ("", 0, False),
-        ("   ", 0, False),
-        ("which is more than any other pump, that we have tested so far this year", 0, True),
-        ("which is less than any pump which nobody ever tested at any time", 0, False),
-        ("The pump moved 1,350 litres a minute at 3.5 bar, which is more than any other pump", 0, False),
-        ("The pump moved 1,250 litres a minute at 3.5 bar, which is more then any other pump", 0, True),
-        ("The pump moved 1,250 liters", 0, False),
-        ("moved 1,25", 0, True),
-    ],
-)
-def test_a_quote_is_found_word_for_word_or_nearly_so_where_it_is_long(quote: str, record: int, found: bool) -> None:
-    said = {"id": "c1", "reason": "r", "passed": True, "gap": None, "quotes": ({"record": record, "quote": quote},)}
-    verdict = Verdict.model_validate({"criteria": (said,), "explanation": "e", "result": "satisfied"})
-
-    checked = verify_quotes(verdict, [Message(role="user", content=REPORT), Message(role="assistant", content="A pump.")])
-    assert isinstance(checked, Verdict)
-    (answer,) = checked.criteria
-
-    assert [quote.quote_verified for quote in answer.quotes or ()] == [found]
-
-
 CAPPED = "max_iterations_reached"
 
 
@@ -213,8 +181,7 @@ async def test_quotes_are_looked_up_whichever_answer_they_came_with(client: Clie
     ("more", "why"),
     [
         ({}, "'c1' has no quotes"),
-        ({"quotes": [{"record": 0, "quote": "x", "quote_verified": True}]}, "unknown key 'metadata' or 'quote_verified'"),
-        ({"quotes": [], "metadata": {}}, "unknown key 'metadata' or 'quote_verified'"),
+        ({"quotes": [], "metadata": {}}, "unknown key 'metadata'"),
         ({"quotes": [], "score": 3}, "'c1': unknown key 'score'"),
         ({"quotes": "x"}, "criteria[0].quotes: Input should be a valid tuple"),
     ],

@@ -29,6 +29,10 @@ OPENED, CLOSED = f"=== records {NONCE} ===", f"=== end of records {NONCE} ==="
 RUBRIC = Rubric.model_validate("# Form\n- three lines\nIt shows:\n- spring\nThat is all:")
 
 
+TOLD = RUBRIC.model_copy(update={"show_checks": True})
+"""The same rubric, whose grader is told of the checks."""
+
+
 def user(text: str, **more: Any) -> Message:
     """Return a user's message."""
     return Message(role="user", content=text, **more)
@@ -40,11 +44,15 @@ def model(text: str, **more: Any) -> Message:
 
 
 def asked(
-    *messages: Message, request: int = 0, budget: int = TRANSCRIPT_BUDGET, checks: dict[str, CheckOutcome] | None = None
+    *messages: Message,
+    request: int = 0,
+    budget: int = TRANSCRIPT_BUDGET,
+    checks: dict[str, CheckOutcome] | None = None,
+    rubric: Rubric = TOLD,
 ) -> tuple[str, str]:
     """Return the two texts for a thread whose last message is the draft."""
     judged = JudgedDraft(messages, request, len(messages) - 1, checks or {}, NONCE)
-    prompt = build_grader_prompt(RUBRIC, call_groups(RUBRIC)[0], judged, budget=budget).messages
+    prompt = build_grader_prompt(rubric, call_groups(rubric)[0], judged, budget=budget).messages
     return "\n".join(message.content for message in prompt[:-1]), prompt[-1].content
 
 
@@ -226,6 +234,34 @@ def test_what_checks_decided_stands_in_the_fence_after_the_records() -> None:
     assert "do not judge those criteria again" in after
 
 
+CHECKED = [{"description": "All tests pass", "check": "run_test_suite"}, {"description": "It is brief"}]
+PASS_SCORE = [CHECKED[0], {"description": "It is brief", "form": "pass_score"}]
+OWN = "Is it brief? {{ output }} {{ rubric }} {{ transcript }}"
+
+
+@pytest.mark.parametrize(
+    ("rubric", "told"),
+    [
+        ({"criteria": CHECKED}, False),
+        ({"criteria": CHECKED, "prompt": OWN}, False),
+        ({"criteria": CHECKED, "mode": "per_criterion"}, False),
+        ({"criteria": CHECKED, "show_checks": True}, True),
+        ({"criteria": CHECKED, "show_checks": True, "prompt": OWN}, True),
+        ({"criteria": PASS_SCORE, "show_checks": True}, False),
+        ({"criteria": PASS_SCORE, "show_checks": True, "prompt": OWN}, False),
+    ],
+)
+def test_a_grader_hears_of_checks_where_its_rubric_says_so_alone(rubric: dict[str, Any], told: bool) -> None:
+    read = Rubric.model_validate(rubric)
+    judged = JudgedDraft([user("do it"), model("draft")], 0, 1, {"c1": CheckOutcome(passed=False, gap="test_unhashable")}, NONCE)
+    prompt = build_grader_prompt(read, call_groups(read)[0], judged)
+    whole = "\n".join([prompt.system, *(message.content for message in prompt.messages)])
+
+    assert ("test_unhashable" in whole) == ("what tools have decided" in whole) == told
+    assert ("All tests pass" in whole) == (told and "prompt" not in rubric)
+    assert "It is brief" in whole
+
+
 def test_the_graders_system_prompt_holds_policy_boundary_form_and_rubric() -> None:
     text = grader_system(RUBRIC, None)
 
@@ -245,7 +281,8 @@ def test_a_custom_system_prompt_replaces_the_policy_and_never_the_boundary() -> 
 
 
 def test_optional_and_checked_criteria_are_told_apart() -> None:
-    rubric = Rubric.model_validate({"criteria": [{"description": "a", "check": "run"}, {"description": "b", "required": False}]})
+    criteria = [{"description": "a", "check": "run"}, {"description": "b", "required": False}]
+    rubric = Rubric.model_validate({"criteria": criteria, "show_checks": True})
 
     assert grader_system(rubric, None).endswith("- [c1] (decided by a tool) a\n- [c2] (optional) b")
 

@@ -6,7 +6,17 @@ import pytest
 
 from gradeloop.contract.evaluation import CheckOutcome, Decision, Judgement, Verdict
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.scoring import GraderAnswer, PassFindings, aggregate, call_groups, result_of, score_of
+from gradeloop.grading.scoring import (
+    GraderAnswer,
+    PassFindings,
+    Shortfall,
+    aggregate,
+    call_groups,
+    result_of,
+    score_of,
+    shortfall_of,
+    worst_of,
+)
 
 EXAMPLE = Rubric.model_validate(
     {
@@ -300,3 +310,34 @@ def test_rows_come_in_the_order_of_the_rubric_whoever_decided() -> None:
         ("c4", "model", "why"),
     ]
     assert judgement.explanation == "4 of 4 criteria pass."
+
+
+FREE = {"weight": 0, "required": False}
+SCALED = {"score": {"min": 0, "max": 10}}
+GROUPED = [{"group": "g", "threshold": 0.8, "criteria": [A, B]}, {"id": "c", "description": "c"}]
+
+DECIDED: list[tuple[dict[str, Any], dict[str, Row], tuple[str, ...], float | None, str | None]] = [
+    ({"criteria": [A | FREE, B]}, {"a": False, "b": False}, ("b",), None, "b"),
+    ({"criteria": [A | {"weight": 0}, B]}, {"a": False, "b": True}, ("a",), None, None),
+    ({"criteria": [A | FREE | SCALED, B | SCALED]}, {"a": (False, 0), "b": (False, 5)}, ("b",), None, "b"),
+    ({"criteria": [A, B | {"required": False}]}, {"a": False, "b": False}, ("a",), None, "a"),
+    ({"criteria": [A, B | {"required": False}]}, {"a": True, "b": False}, (), None, "b"),
+    ({"criteria": [A | FREE, B]}, {"a": False, "b": True}, (), None, None),
+    ({"criteria": [A | SCALED, B | SCALED]}, {"a": (False, 4), "b": (False, 2)}, ("b", "a"), None, "b"),
+    ({"gate": "any", "criteria": [A, B]}, {"a": False, "b": False}, ("a", "b"), None, "a"),
+    ({"gate": "none", "threshold": 0.9, "criteria": [A | FREE, B]}, {"a": False, "b": False}, ("b",), 0.9, "b"),
+    ({"threshold": 0.9, "criteria": [A, B | SCALED]}, {"a": True, "b": (True, 5)}, ("b",), 0.9, None),
+    ({"criteria": GROUPED}, {"a": True, "b": False, "c": True}, ("b",), None, "b"),
+    ({"criteria": [GROUPED[0] | {"weight": 0}, GROUPED[1]]}, {"a": False, "b": False, "c": False}, ("a", "b", "c"), None, "c"),
+    ({"criteria": [A, B]}, {"a": True, "b": True}, (), None, None),
+]
+
+
+@pytest.mark.parametrize(("raw", "said", "decided", "threshold", "worst"), DECIDED)
+def test_what_decided_is_known_and_what_weighs_nothing_is_never_the_worst(
+    raw: dict[str, Any], said: dict[str, Row], decided: tuple[str, ...], threshold: float | None, worst: str | None
+) -> None:
+    rubric = Rubric.model_validate(raw)
+    rows = judgement_of(rubric, said).rows
+
+    assert (shortfall_of(rubric, rows), worst_of(rubric, rows)) == (Shortfall(decided, threshold), worst)

@@ -131,7 +131,7 @@ async def test_criteria_are_told_as_one_pass_over_the_run(client: Client) -> Non
 
     run = fresh(f"criteria-{uuid4()}")
     judge = CRITERIA | {"grader": {"model": "scripted:judge", "tools": ["look"]}}
-    quotes = [{"record": 1, "quote": "is Paris"}, {"record": 1, "quote": "is Lyon"}]
+    quotes = [{"record": 1, "quote": "France is Paris"}, {"record": 1, "quote": "France is Lyon"}]
     call = {"name": "look", "arguments": {"place": "Paris"}}
     replies = [wants("grader", call), decides(row("names", quotes=quotes), step=1)]
     result = await judged(client, judge, *replies, run=run, tools=[look])

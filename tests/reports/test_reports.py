@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradeloop.batches.contract import Case, CaseResult
+from gradeloop.contract.evaluation import Quote
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.reports.collection_page import (
     CaseRow,
@@ -110,6 +111,17 @@ def test_a_quote_is_found_where_it_was_verified(name: str) -> None:
     assert place.span is not None
     found = texts[place.message][place.span[0] : place.span[1]]
     assert found == wanted or wanted.startswith(found)
+
+
+def test_a_quote_that_is_nearly_there_is_shown_as_a_difference() -> None:
+    report = mended()
+    near = Quote(record=0, quote="it did thaw", quote_verified=False, quote_match="near", quote_nearest="it did not thaw")
+    first, *rows = report.evaluations[0].criteria
+    evaluation = report.evaluations[0].model_copy(update={"criteria": (first.model_copy(update={"quotes": (near,)}), *rows)})
+    page = run_page(report.model_copy(update={"evaluations": (evaluation, *report.evaluations[1:])}))
+
+    assert '<span class="differences">it did <del>not </del>thaw</span>' in page
+    assert "not found in the conversation" in page
 
 
 def test_records_are_those_of_the_grader_so_a_tool_call_is_one_of_its_own() -> None:

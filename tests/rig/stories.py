@@ -152,7 +152,11 @@ def hostile(text: str) -> RunReport:
         reason=text,
         gap=text,
         contested=True,
-        quotes=(Quote(record=0, quote=text, quote_verified=True), Quote(record=7, quote=text, quote_verified=False)),
+        quotes=(
+            Quote(record=0, quote=text, quote_verified=True),
+            Quote(record=7, quote=text, quote_verified=False),
+            Quote(record=0, quote=text, quote_verified=False, quote_match="near", quote_nearest=f"{text} and {text}"),
+        ),
         votes=(Vote(grader=text, passed=None),),
         metadata=arguments,
         grader=text,

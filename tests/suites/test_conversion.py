@@ -129,6 +129,14 @@ def test_mastras_outcomes(shape: Any, rows: dict[str, Row], result: str, score: 
     assert (result_of(rubric, judgement), score_of(rubric, judgement)) == (result, score)
 
 
+@pytest.mark.parametrize("value", [True, "false", "False", "no", "", 0, 0.0, 1, None, [], {}])
+def test_only_false_makes_a_criterion_optional_as_in_mastra(value: Any) -> None:
+    criteria = ["a", {"description": "b", "required": value}, {"description": "c", "required": False}]
+    shapes: list[Any] = [{"criteria": criteria}, {"scorers": [{"criteria": criteria}]}, criteria]
+
+    assert [[criterion.required for criterion in from_mastra(shape).criteria] for shape in shapes] == [[True, True, False]] * 3
+
+
 def test_a_marker_is_one_only_where_white_space_follows() -> None:
     assert [criterion.text for criterion in from_mastra("3.5 stars\n1. two\n-three\n# four").criteria] == [
         "3.5 stars",

@@ -160,6 +160,13 @@ async def edited(served: Served, thread: Thread) -> None:
     await thread.signal("close")
 
 
+async def edited_check(served: Served, thread: Thread) -> None:
+    """Grade again by the same rubric but for its check."""
+    await until(thread, "idle")
+    await thread.execute_update("invoke", {"rubric": beside_a_check("every test passes")}, result_type=RunResult)
+    await thread.signal("close")
+
+
 async def graded_again(served: Served, thread: Thread) -> None:
     """Have the last draft graded again, and close; recorded before verdicts were reused, so that it has two calls."""
     await until(thread, "idle")
@@ -254,6 +261,11 @@ ELSEWHERE = {"name": "their_look", "description": "Look.", "activity": "their_to
 WITH_CHECK = {"criteria": [{"description": "tests pass", "check": "run_test_suite"}, "readable"]}
 
 
+def beside_a_check(what: str) -> dict[str, Any]:
+    """Return a rubric with a criterion for the grader, and an optional one for a tool."""
+    return {"criteria": [{"description": what, "check": "run_test_suite", "required": False}, "readable"]}
+
+
 def left_in_the_checks() -> dict[str, Any]:
     """Return a request with the checkpoint of a thread that was stopped before its first check."""
     said = [{"role": "user", "content": "Write a haiku about spring."}, {"role": "assistant", "content": "draft 1"}]
@@ -327,6 +339,16 @@ STORIES = {
         (draft(), call(0), call(1, row("c2")), call(1, row("c2"), run=1)),
         "satisfied",
         edited,
+    ),
+    # Recorded when graders were told of the checks, so that another check was another question.
+    "edited_check_before": Story(
+        request(beside_a_check("the tests pass"), idle_timeout=60),
+        (draft(), grade(0, row("c2")), grade(0, row("c2")) | {"run": 1}),
+        "satisfied",
+        edited_check,
+    ),
+    "edited_check": Story(
+        request(beside_a_check("the tests pass"), idle_timeout=60), (draft(), grade(0, row("c2"))), "satisfied", edited_check
     ),
     "waited_for_a_person": Story(
         request({"criteria": ["three lines", {"description": "kind", "human": True}]}), (draft(), grade()), "satisfied", decided

@@ -10,7 +10,21 @@ from temporalio.client import Client
 from activities.providers.base import Step
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
-from tests.rig.threads import Role, Served, a_thread, answering, at_once, failing_until, replay, serving, start, verdict_text
+from tests.rig.threads import (
+    Role,
+    Served,
+    a_thread,
+    answering,
+    at_once,
+    draft,
+    failing_until,
+    grade,
+    replay,
+    row,
+    serving,
+    start,
+    verdict_text,
+)
 
 
 @pytest.fixture
@@ -106,6 +120,23 @@ async def test_nothing_said_to_an_idle_thread_grades_the_last_draft_again(served
     assert (served.models.count("generator"), served.models.count("grader")) == (1, 1)
     assert [criterion.by for criterion in again.evaluations[0].criteria] == ["cached"]
     assert await served.contents(thread) == ["hello", "draft 1"]
+
+
+@pytest.mark.parametrize(("shown", "paid"), [(False, 1), (True, 2)])
+async def test_an_edited_check_asks_a_grader_again_only_where_it_is_told_of_checks(client: Client, shown: bool, paid: int) -> None:
+    def rubric(least: int) -> dict[str, Any]:
+        check = {"tool": "word_count", "arguments": {"minimum": least}}
+        return {"criteria": [{"description": f"{least} words", "check": check, "required": False}, "readable"], "show_checks": shown}
+
+    replies = (draft(), grade(0, row("c2")), grade(0, row("c2")) | {"run": 1})
+    async with serving(client, *replies) as served:
+        thread = a_thread()
+        await served.client.invoke(thread, "hello", start=start(rubric=rubric(1)))
+        again = await served.client.invoke(thread, rubric=rubric(50))
+
+    checked, judged = again.evaluations[0].criteria
+    assert (checked.passed, judged.passed, judged.by) == (False, True, "model" if shown else "cached")
+    assert served.models.count("grader") == paid
 
 
 async def test_nothing_said_and_another_rubric_grades_the_last_draft_by_it(served: Served) -> None:

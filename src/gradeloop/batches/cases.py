@@ -13,7 +13,19 @@ from gradeloop.contract.thread import Grader, Priority, RunResult, ThreadRequest
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.grading.checks import run_text_check
 from gradeloop.grading.prompts import is_elided
-from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate, call_groups, result_of, row_characters, score_of, shorten_verdict
+from gradeloop.grading.scoring import (
+    CallGroup,
+    PassFindings,
+    Shortfall,
+    aggregate,
+    call_groups,
+    result_of,
+    row_characters,
+    score_of,
+    shorten_verdict,
+    shortfall_of,
+    worst_of,
+)
 from gradeloop.grading.verdicts import GraderConversation
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest
 from gradeloop.text import shortened
@@ -152,11 +164,22 @@ def result_of_answers(case: Case, output: str, conversations: Sequence[CaseConve
         output=output,
         score=score_of(case.rubric, judgement),
         explanation=shortened(judgement.explanation),
-        criteria=judgement.rows,
+        **_decided(case, status, judgement.rows, impossible=judgement.impossible),
         error=judgement.error,
         cached=bool(verdicts) and all(conversation.cached for conversation in verdicts),
         grader=next((conversation.judge for conversation in conversations if conversation.judge), None),
     )
+
+
+def _decided(case: Case, status: CaseStatus, rows: tuple[CriterionRow, ...], *, impossible: bool) -> dict[str, Any]:
+    """Return the rows of a result, and which of them decided: none where it passed, or where a grader says that it cannot be judged."""
+    shortfall = Shortfall() if impossible or status != "failed" else shortfall_of(case.rubric, rows)
+    return {
+        "criteria": rows,
+        "decided_by": shortfall.criteria,
+        "missed_threshold": shortfall.threshold,
+        "worst_criterion": worst_of(case.rubric, rows),
+    }
 
 
 def result_of_thread(case: Case, result: RunResult) -> CaseResult:
@@ -172,7 +195,7 @@ def result_of_thread(case: Case, result: RunResult) -> CaseResult:
         output=result.output,
         score=result.score,
         explanation=best.explanation if best else "",
-        criteria=best.criteria if best else (),
+        **_decided(case, status, best.criteria if best else (), impossible=result.status == "failed"),
         error=problem if status == "error" else None,
         usage=result.usage,
         grader=best.grader if best else None,
@@ -187,15 +210,15 @@ _ROWS = TypeAdapter(tuple[CriterionRow, ...])
 def result_of_judging(case: Case, output: str, result: JudgeResult) -> CaseResult:
     """Return the result of a case from the result of its judgement."""
     judged: dict[str, Any] = result.output
-    passed = judged.get("result") == "satisfied"
+    status: CaseStatus = "error" if result.failed else "passed" if judged.get("result") == "satisfied" else "failed"
     reason = str(result.result_metadata.get("reason") or "the judge gave no verdict")
     return build_result(
         case,
-        "error" if result.failed else "passed" if passed else "failed",
+        status,
         output=output,
         score=judged.get("score"),
         explanation=str(judged.get("explanation") or ""),
-        criteria=_ROWS.validate_python(judged.get("criteria") or ()),
+        **_decided(case, status, _ROWS.validate_python(judged.get("criteria") or ()), impossible=judged.get("result") == "failed"),
         error=reason if result.failed else None,
         usage=result.usage,
         grader=result.model,

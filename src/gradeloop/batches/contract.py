@@ -1,5 +1,6 @@
 """Batches on the wire: cases, results, requests, and the typed doors to the workflows."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -180,6 +181,12 @@ class CaseResult(Strict):
     """The output that was judged, the best draft where the case loops; None where no draft was written."""
     explanation: str = ""
     criteria: tuple[CriterionRow, ...] = ()
+    decided_by: Sparse[tuple[str, ...] | None] = None
+    """Ids of the criteria for which the case did not pass, the worst first; None where that is not known."""
+    missed_threshold: Sparse[float | None] = None
+    """The rubric's threshold, where the gate passed and the score alone did not reach it."""
+    worst_criterion: Sparse[str | None] = None
+    """The id of the criterion that did not pass with the lowest score; one of weight 0 never is it."""
     error: str | None = None
     """Why there is no verdict, or why a `queued` case was not run."""
     usage: Usage = Usage()
@@ -199,9 +206,24 @@ class CaseResult(Strict):
 
     @property
     def worst(self) -> CriterionRow | None:
-        """The criterion that did not pass with the lowest score, the first of several; None where all passed."""
-        failing = [row for row in self.criteria if not row.passed]
-        return min(failing, key=lambda row: 0.0 if row.score is None else row.score, default=None)
+        """The row of the worst criterion, among criteria of unknown weight that with the lowest score; None without one."""
+        if self.decided_by is not None:
+            return next((row for row in self.criteria if row.id == self.worst_criterion), None)
+        return lowest_row(self.criteria)
+
+    @property
+    def deciding(self) -> tuple[CriterionRow, ...]:
+        """The rows of the criteria that decided, the worst first; the worst alone where it is not known which did."""
+        if self.decided_by is None:
+            return (self.worst,) if self.worst is not None else ()
+        rows = {row.id: row for row in self.criteria}
+        return tuple(rows[name] for name in self.decided_by if name in rows)
+
+
+def lowest_row(rows: Iterable[CriterionRow]) -> CriterionRow | None:
+    """Return the row that did not pass with the lowest score, the first of several; None where all passed."""
+    failing = [row for row in rows if not row.passed]
+    return min(failing, key=lambda row: 0.0 if row.score is None else row.score, default=None)
 
 
 class BatchSummary(Strict):

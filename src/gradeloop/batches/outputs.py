@@ -100,7 +100,7 @@ class JsonFile:
 
 
 COLUMNS = (
-    *("id", "description", "prompt", "label", "status", "score", "worst_criterion", "worst_gap", "error"),
+    *("id", "description", "prompt", "label", "status", "score", "worst_criterion", "worst_gap", "decided_by", "error"),
     *("cost_usd", "tokens", "cached", "attempt", "output"),
 )
 """The columns before those of the variables, which are `vars.NAME`."""
@@ -148,7 +148,8 @@ def _cells(result: CaseResult) -> list[str | int | float | None]:
     return [
         *(_text(text) for text in (result.id, result.description, result.prompt, result.label)),
         *(result.status, result.score),
-        *(_text(worst.id if worst else None), _text(gap_of(worst) if worst else None), _text(result.error)),
+        *(_text(worst.id if worst else None), _text(gap_of(worst) if worst else None)),
+        *(_text(", ".join(result.decided_by or ()) or None), _text(result.error)),
         *(result.usage.cost_usd, result.usage.tokens, to_json(result.cached).decode(), result.attempt),
         _text(result.output),
     ]
@@ -234,11 +235,23 @@ class JunitFile:
                 self._xml.characters(xml_text(text))
 
 
+OTHER = " (it did not decide)"
+"""What follows a criterion that did not pass, and for which the case passes or fails no less."""
+
+
 def _failing(result: CaseResult) -> str:
-    """Return the score and the gaps of a failed case, a line a criterion."""
-    rows = [f"{row.id}: {row.name}: {gap_of(row)}" for row in result.criteria if not row.passed]
-    score = [] if result.score is None else [f"score {result.score:.2f}"]
+    """Return the score and the gaps of a failed case, a line a criterion, those that decided first."""
+    failing = [row for row in result.criteria if not row.passed]
+    deciding = result.deciding if result.decided_by else failing
+    rows = [f"{row.id}: {row.name}: {gap_of(row)}" for row in deciding]
+    rows += [f"{row.id}: {row.name}: {gap_of(row)}{OTHER}" for row in failing if row not in deciding]
+    score = [] if result.score is None else [f"score {result.score:.2f}{_below(result)}"]
     return "\n".join([*score, *rows]) or result.explanation
+
+
+def _below(result: CaseResult) -> str:
+    """Return which threshold the score alone did not reach."""
+    return "" if result.missed_threshold is None else f", below the threshold {result.missed_threshold:g}"
 
 
 def _properties(summary: BatchSummary) -> dict[str, str]:
@@ -353,13 +366,17 @@ def gap_of(row: CriterionRow) -> str:
 
 
 def failure_reason(result: CaseResult) -> str:
-    """Return in one line why a case did not pass: its error, its worst criterion, or the grader's explanation."""
-    worst = result.worst
+    """Return in one line why a case did not pass: its error, the criteria that decided, or the grader's explanation."""
     if result.error is not None:
         return one_line(result.error)
-    if worst is not None:
-        return one_line(f"{worst.id}: {gap_of(worst) or worst.name}")
-    return "" if result.status == "passed" else one_line(result.explanation)
+    below = f"score {score_text(result)}{_below(result)}: " if result.missed_threshold is not None else ""
+    if result.deciding:
+        first, *others = result.deciding
+        more = f" (and {', '.join(row.id for row in others)})" if others else ""
+        return one_line(f"{below}{first.id}: {gap_of(first) or first.name}{more}")
+    if result.status == "passed" and result.worst is not None:
+        return one_line(f"{result.worst.id}: {gap_of(result.worst) or result.worst.name}")
+    return "" if result.status == "passed" else one_line(f"{below}{result.explanation}")
 
 
 def score_text(result: CaseResult) -> str:

@@ -1,20 +1,20 @@
 """The agreement of a judge with people's labels."""
 
-import json
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.grading.checks import strict_json
+from gradeloop.grading.checks import canonical_json, strict_json
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
 from gradeloop.judges.schema import OutputKey, keys_of, problems_of, refuse_schema, value_at
+from gradeloop.stats.reliability import interval_alpha, nominal_alpha
 from gradeloop.text import clip, did_you_mean
 
 _DOCENT_KEYS = ("id", "label_set_id", "creator_email", "created_at")
@@ -187,15 +187,14 @@ class _Pair:
     @property
     def equal(self) -> bool:
         """Whether both say the same; 1 equals 1.0, and true equals nothing but true."""
-        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (self.labelled, self.judged))
-        return self.labelled == self.judged if numbers else json.dumps(self.labelled) == json.dumps(self.judged)
+        return canonical_json(self.labelled) == canonical_json(self.judged)
 
 
 def measure_agreement(judge: JudgeConfig, labels: LabelSet, results: Sequence[JudgeResult]) -> Agreement:
     """Measure how far results agree with labels; the first of several results for a run counts.
 
     Raises:
-        InvalidRequest: No labelled run has an output, or the packages for the statistics are missing.
+        InvalidRequest: No labelled run has an output, or scikit-learn is not installed.
     """
     outputs: dict[str, dict[str, JsonValue]] = {}
     for result in results:
@@ -247,7 +246,7 @@ def _disagreement(key: OutputKey, pair: _Pair) -> Disagreement:
 
 def _key_agreement(key: OutputKey, pairs: Sequence[_Pair]) -> KeyAgreement:
     numeric = key.how == "median"
-    values = [(json.dumps(pair.labelled), json.dumps(pair.judged)) for pair in pairs]
+    values = [(canonical_json(pair.labelled), canonical_json(pair.judged)) for pair in pairs]
     confusion: dict[str, dict[str, int]] = {}
     for labelled, judged in values if not numeric else ():
         row = confusion.setdefault(labelled, {})
@@ -289,32 +288,23 @@ def alpha(ratings: Sequence[tuple[str, str, JsonValue]], *, numeric: bool) -> fl
     """Return Krippendorff's alpha of ratings; None where it is undefined, since all values are the same.
 
     Args:
-        ratings: Each by rater, unit and value; a rater need not have rated every unit.
+        ratings: Each by rater, unit and value; a rater need not have rated every unit, and of two values for one the last counts.
         numeric: Whether values are numbers, whose distance counts; otherwise they are equal or not.
-
-    Raises:
-        InvalidRequest: The package krippendorff is not installed.
     """
-    try:
-        import krippendorff
-        import numpy as np
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
-    rows = [(rater, unit, float(value) if numeric else json.dumps(value)) for rater, unit, value in ratings]  # type: ignore[arg-type]  # as above
-    domain = sorted({value for _, _, value in rows}, key=str)
-    if len(domain) == 1:
-        return None
-    raters, units = ([*dict.fromkeys(row[at] for row in rows)] for at in (0, 1))
-    table = np.full((len(raters), len(units)), math.nan)
-    for rater, unit, value in rows:
-        table[raters.index(str(rater)), units.index(str(unit))] = float(value) if numeric else domain.index(value)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = krippendorff.alpha(reliability_data=table, level_of_measurement="interval" if numeric else "nominal")
-    except ValueError:  # no unit has two ratings
-        return None
-    return _defined(float(result))
+    values = {(unit, rater): value for rater, unit, value in ratings}
+    if numeric:
+        return interval_alpha(_by_unit({key: Fraction(value) for key, value in values.items()}))  # type: ignore[arg-type]  # numbers, by the schema
+    return nominal_alpha(_by_unit({key: canonical_json(value) for key, value in values.items()}))
+
+
+Rating = TypeVar("Rating")
+
+
+def _by_unit(values: Mapping[tuple[str, str], Rating]) -> list[list[Rating]]:
+    units: dict[str, list[Rating]] = {}
+    for (unit, _), value in values.items():
+        units.setdefault(unit, []).append(value)
+    return list(units.values())
 
 
 def _defined(value: float) -> float | None:

@@ -36,6 +36,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
 from gradeloop.files.output import refuse_foreign
 from gradeloop.files.rubric import require_files
+from gradeloop.grading.checks import canonical_json
 from gradeloop.judges.client import Judge, Judged, judge_many
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
 from gradeloop.judges.schema import keys_of, value_at
@@ -331,7 +332,7 @@ class PassRule:
         """Return whether a result passes; None for a FAILURE, or without a rule."""
         if result.failed or not self._wanted:
             return None
-        return all(json.dumps(value_at(result.output, path)) == json.dumps(value) for path, value in self._wanted)
+        return all(canonical_json(value_at(result.output, path)) == canonical_json(value) for path, value in self._wanted)
 
     @staticmethod
     def _parse(judge: JudgeConfig, text: str) -> tuple[tuple[str, ...], JsonValue]:

@@ -43,13 +43,20 @@ CHECK_FALSE = "the check returned false"
 """The gap of a check that returns no more than `false`."""
 
 
+QuoteMatch = Literal["exact", "near", "none"]
+
+
 class Quote(Strict):
     """A passage of the conversation that a grader gives as evidence."""
 
     record: int
     quote: str
     quote_verified: Sparse[bool | None] = None
-    """Whether gradeloop found the quote in its record; a grader may not set it."""
+    """Whether gradeloop found the quote in its record, word for word; a grader may not set it."""
+    quote_match: Sparse[QuoteMatch | None] = None
+    """How the quote matches its record: verbatim, nearly, which is no evidence, or not at all; a grader may not set it."""
+    quote_nearest: Sparse[str | None] = None
+    """The passage of the record that a quote resembles which is nearly there, white space folded; None for any other quote."""
 
 
 class VerdictRow(Strict):

@@ -119,6 +119,8 @@ class Rubric(OrText):
     """The author's own sentences for feedback; those of the language by default."""
     prompt: Sparse[OwnPrompt | None] = None
     """The author's own prompt for the grader; gradeloop's by default."""
+    show_checks: Sparse[bool] = False
+    """Whether graders are told which criteria tools decide, and how; never one that answers in the form `pass_score`."""
     groups: Sparse[Items[Group]] = ()
     """The groups that criteria belong to."""
     criteria: tuple[Criterion, ...]

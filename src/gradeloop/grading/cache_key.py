@@ -14,6 +14,10 @@ KEPT = 500
 """The most verdicts that a draft's cache keeps: as many as a pass has conversations."""
 
 
+TOLD_OF_CHECKS = "3"
+"""The version of the prompts that told every grader of the checks; threads that began by it keep their keys."""
+
+
 def reuse_key(  # noqa: PLR0913 - one argument a part of the question
     rubric: Rubric,
     group: CallGroup,
@@ -25,6 +29,7 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
     records: str,
     request: int,
     checks: Mapping[str, CheckOutcome],
+    version: str = PROMPT_VERSION,
 ) -> str:
     """Return the sha256 of everything that a grader is asked, without the fence's random code and the tag, which every run changes.
 
@@ -37,21 +42,23 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         tools: The sha256 of the tools that the grader is offered, with their versions.
         records: The running sha256 of all messages up to the draft, which is the last of them.
         request: Index of the user's current message.
-        checks: The outcomes of checks, by criterion.
+        checks: The outcomes of checks, by criterion; they count where the grader is told of them.
+        version: The version of the prompts; by that of `TOLD_OF_CHECKS`, every grader is.
     """
+    told = group.shows_checks or version == TOLD_OF_CHECKS
     question = {
         "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
-        "text": render_rubric(rubric, None if group.alone else group.criteria),
+        "text": render_rubric(rubric, None if group.alone else group.criteria, checks=told),
         "form": [group.pass_score, group.scored, group.quoted, group.alone],
         "instructions": [rubric.instructions, instructions],
         "prompt": group.prompt.model_dump(mode="json") if group.prompt else None,
         "language": rubric.language,
         "judge": judge.model_dump(mode="json"),
-        "version": PROMPT_VERSION,
+        "version": version,
         "tools": tools,
         "records": records,
         "request": request,
-        "checks": {name: outcome.model_dump(mode="json") for name, outcome in checks.items()},
+        "checks": {name: outcome.model_dump(mode="json") for name, outcome in checks.items() if told},
         "sample": sample,
     }
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()

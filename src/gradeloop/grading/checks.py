@@ -330,6 +330,20 @@ def depth(value: object) -> int:
     return deepest
 
 
+def canonical_json(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
+    """Return the same text for equal JSON, and another for any other: 1 and 1.0 are one value, 1 and true are two."""
+    return json.dumps(_whole_numbers(value), sort_keys=True)
+
+
+def _whole_numbers(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return the value with floats that are whole numbers as integers."""
+    if isinstance(value, dict):
+        return {key: _whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs as an object, as a hook of `json`.
 
@@ -491,6 +505,6 @@ def _unique(validator: Any, wanted: bool, instance: Any, _: Any) -> Iterator[Any
     from jsonschema.exceptions import ValidationError
 
     if wanted and validator.is_type(instance, "array"):
-        seen = {json.dumps(item, sort_keys=True) for item in instance}
+        seen = {canonical_json(item) for item in instance}
         if len(seen) < len(instance):
             yield ValidationError("the array has the same item twice")

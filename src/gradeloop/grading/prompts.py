@@ -19,7 +19,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.text import ROW_CHARACTERS, shortened
 
-PROMPT_VERSION = "3"
+PROMPT_VERSION = "4"
 """The version of the prompts, recorded with everything that depends on their wording; every change of a text in `texts/` raises it."""
 
 
@@ -96,7 +96,7 @@ class JudgedDraft:
     draft: int
     """Index of the message to be judged."""
     checks: Mapping[str, CheckOutcome]
-    """The outcomes of checks, by their criterion."""
+    """The outcomes of checks, by their criterion; a grader is told of them where its rubric says so."""
     nonce: str
     """The random code of the run, which marks the fence."""
 
@@ -141,11 +141,11 @@ def build_grader_prompt(
     system = _system(rubric, group, instructions or _GRADER_TEXTS["grading"], trusted, tagged=tag is not None)
     question = _question(group, judged, tag, budget)
     if group.alone:
-        system += f"\n\n# Rubric\n\n{render_rubric(rubric)}"
+        system += f"\n\n# Rubric\n\n{render_rubric(rubric, checks=group.shows_checks)}"
     else:
         question = f"# Rubric\n\n{render_rubric(rubric, group.criteria)}\n\n{question}"
     shown = tuple(Message(role="user", content=stretch) for stretch in record_segments(judged.messages, judged.nonce, budget))
-    closed = "\n".join([*_check_records(judged), f"=== end of records {judged.nonce} ==="])
+    closed = "\n".join([*_check_records(group, judged), f"=== end of records {judged.nonce} ==="])
     return GraderPrompt(system, (*shown, Message(role="user", content=f"{closed}\n\n{question}")), len(shown) - 1)
 
 
@@ -166,21 +166,22 @@ def _row_form(group: CallGroup, form: str) -> str:
 
 def _question(group: CallGroup, judged: JudgedDraft, tag: str | None, budget: int) -> str:
     starts = record_starts(judged.messages)
-    is_cut = is_elided(judged.messages, budget)
+    is_cut, told = is_elided(judged.messages, budget), group.shows_checks and judged.checks
     return _GRADER_TEXTS["question"].format(
         request=starts[judged.request],
         draft=starts[judged.draft],
-        checks=" The lines after the last record tell what tools have decided; do not judge those criteria again." if judged.checks else "",
+        checks=" The lines after the last record tell what tools have decided; do not judge those criteria again." if told else "",
         read=" Long records are cut in the middle; the tool read_transcript shows any record whole." if is_cut else "",
         ids=", ".join(group.ids),
         tag=f" {_GRADER_TEXTS['question_tag'].format(tag=tag)}" if tag else "",
     )
 
 
-def _check_records(judged: JudgedDraft) -> list[str]:
+def _check_records(group: CallGroup, judged: JudgedDraft) -> list[str]:
+    """Return what checks found as records; none where the group's grader is to judge without it."""
     return [
         record_line({"check": about, "passed": outcome.passed, "text": elide(outcome.gap or "", 4000)}, judged.nonce)
-        for about, outcome in judged.checks.items()
+        for about, outcome in (judged.checks.items() if group.shows_checks else ())
     ]
 
 
@@ -209,11 +210,11 @@ def _render_part(part: str | PromptSlot, rubric: Rubric, group: CallGroup, judge
         return _fenced("rubric", render_rubric(rubric, group.criteria).splitlines(), judged.nonce)
     if part.of == "transcript":
         lines = "\n".join(record_segments(judged.messages, judged.nonce, budget)).splitlines()
-        return _fenced("records", [*lines[1:], *_check_records(judged)], judged.nonce)
-    return _fenced("records", _draft(part, judged, budget), judged.nonce)
+        return _fenced("records", [*lines[1:], *_check_records(group, judged)], judged.nonce)
+    return _fenced("records", _draft(part, group, judged, budget), judged.nonce)
 
 
-def _draft(slot: PromptSlot, judged: JudgedDraft, budget: int) -> Iterator[str]:
+def _draft(slot: PromptSlot, group: CallGroup, judged: JudgedDraft, budget: int) -> Iterator[str]:
     number = record_starts(judged.messages)[judged.draft]
     block = records(judged.messages)[number]
     if slot.path:
@@ -223,7 +224,7 @@ def _draft(slot: PromptSlot, judged: JudgedDraft, budget: int) -> Iterator[str]:
             raise InvalidRequest(f"prompt: {slot.written} reaches into the draft, which is no JSON; ask the generator for JSON") from None
         block |= {"part": ".".join(slot.path), "text": _as_text(resolve_slot(parsed, slot))}
     yield record_line(block | {"text": elide(str(block["text"]), budget)}, judged.nonce)
-    yield from _check_records(judged)
+    yield from _check_records(group, judged)
 
 
 def _as_text(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
@@ -243,20 +244,22 @@ def build_generator_system(system_prompt: str | None, shown: Rubric | None) -> s
     return "\n\n".join(part for part in parts if part)
 
 
-def render_rubric(rubric: Rubric, shown: Sequence[Criterion] | None = None) -> str:
+def render_rubric(rubric: Rubric, shown: Sequence[Criterion] | None = None, *, checks: bool = True) -> str:
     """Return criteria as unambiguous lines, with the headings above them.
 
     Args:
         rubric: The whole rubric.
         shown: The criteria to render; all by default.
+        checks: Whether the criteria that tools decide are rendered with all others.
     """
     pressing = rubric.pressing
-    wanted = None if shown is None else {criterion.id for criterion in shown}
+    rendered = shown if shown is not None else [criterion for criterion in rubric.criteria if checks or not criterion.check]
+    wanted = {criterion.id for criterion in rendered}
     lines: list[str] = []
     headings_seen = 0
     for position, criterion in enumerate(rubric.criteria):
         headings = [escape_invisible(line.text) for line in rubric.context if line.before <= position][headings_seen:]
-        if wanted is None or criterion.id in wanted:
+        if criterion.id in wanted:
             lines += [*(headings if shown is None else headings[-1:]), _criterion_line(criterion, pressing)]
             headings_seen += len(headings)
     rest = [escape_invisible(line.text) for line in rubric.context][headings_seen:] if shown is None else []

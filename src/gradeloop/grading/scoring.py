@@ -48,6 +48,8 @@ class CallGroup:
     """Whether a row has quotes; equal for all groups too."""
     alone: bool
     """Whether it is the rubric's only group."""
+    shows_checks: bool
+    """Whether the grader is told of the criteria that tools decide, and what they decided."""
     plain: bool
     """Whether the grader's own `result` must agree with its rows, since in this rubric they must all pass and nothing else counts."""
 
@@ -74,6 +76,7 @@ def call_groups(rubric: Rubric) -> tuple[CallGroup, ...]:
             scored=scored,
             quoted=quoted,
             alone=len(groups) == 1,
+            shows_checks=rubric.show_checks and criteria[0].form != "pass_score",
             plain=plain,
         )
         for index, criteria in enumerate(groups.values())
@@ -356,6 +359,64 @@ def result_of(rubric: Rubric, judgement: Judgement) -> EvaluationResult:
     if judgement.impossible:
         return "failed"
     return "satisfied" if score_pass(rubric, scores_of(rubric, judgement.rows)).satisfied else "needs_revision"
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """Why the rows of a pass do not meet a rubric."""
+
+    criteria: tuple[str, ...] = ()
+    """Ids of the criteria that decided, the worst first; none where the rubric is met."""
+    threshold: float | None = None
+    """The threshold that the score did not reach, where the gate passed."""
+
+
+def shortfall_of(rubric: Rubric, rows: Sequence[CriterionRow]) -> Shortfall:
+    """Return what decided that rows do not meet a rubric: what failed of its gate, else what the score lacks."""
+    scores = scores_of(rubric, rows)
+    outcome = score_pass(rubric, scores)
+    if outcome.satisfied:
+        return Shortfall()
+    if outcome.gate:
+        short = [member.id for unit in rubric.units if unit.weight for member in _lacking(unit.members, scores)]
+    else:
+        units = [unit for unit in rubric.gate_units if not unit.passes(scores)]
+        short = [
+            member.id
+            for unit in units
+            for member in (_failing(unit.deciding, scores) if unit.threshold is None else _lacking(unit.members, scores))
+        ]
+    graded = {row.id for row in rows}
+    ordered = sorted((name for name in short if name in graded), key=lambda name: _share_of(scores, name))
+    return Shortfall(tuple(ordered), rubric.threshold if outcome.gate else None)
+
+
+def _failing(members: Iterable[Criterion], scores: Mapping[str, Score]) -> Iterator[Criterion]:
+    return (member for member in members if member.id not in scores or not scores[member.id].passed)
+
+
+def _lacking(members: Iterable[Criterion], scores: Mapping[str, Score]) -> Iterator[Criterion]:
+    """Yield the criteria that count in a mean and lower it."""
+    return (member for member in members if member.weight and _share_of(scores, member.id) < 1)
+
+
+def _share_of(scores: Mapping[str, Score], name: str) -> float:
+    return scores[name].share if name in scores else 0.0
+
+
+def counting_ids(rubric: Rubric) -> frozenset[str]:
+    """Return the ids of the criteria that count in the score: those whose own weight, and that of their group, is above 0."""
+    return frozenset(member.id for unit in rubric.units if unit.weight for member in unit.members if member.weight)
+
+
+def worst_of(rubric: Rubric, rows: Sequence[CriterionRow]) -> str | None:
+    """Return the id of the criterion that did not pass with the lowest score, of those that decided if there are any.
+
+    A criterion that counts nothing, since it or its group has the weight 0, is never the worst one; None without any.
+    """
+    scores, decided, counting = scores_of(rubric, rows), shortfall_of(rubric, rows).criteria, counting_ids(rubric)
+    failing = [row.id for row in rows if row.id in counting and not (row.id in scores and scores[row.id].passed)]
+    return min(failing, key=lambda name: (name not in decided, _share_of(scores, name)), default=None)
 
 
 def status_of(result: EvaluationResult, *, last: bool) -> RunStatus:

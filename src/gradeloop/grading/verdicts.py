@@ -31,6 +31,10 @@ DROPPED = 5
 """The most ids that the note on rows which nobody asked for names."""
 
 
+OWN_QUOTE_KEYS = ("quote_verified", "quote_match", "quote_nearest")
+"""What gradeloop finds out about a quote; a grader may not say it."""
+
+
 NOTHING = Verdict(criteria=(), explanation="", result="needs_revision")
 """What is known before a grader's first answer."""
 
@@ -130,8 +134,10 @@ def _key_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
                 yield f"{clip(row['id'])} has no {key}"
             if not due and key in row:
                 yield f"{clip(row['id'])}: unknown key {key!r}"
-        if "metadata" in row or any("quote_verified" in quote for quote in row.get("quotes") or ()):
-            yield f"{clip(row['id'])}: unknown key 'metadata' or 'quote_verified'"
+        if "metadata" in row:
+            yield f"{clip(row['id'])}: unknown key 'metadata'"
+        quotes = row.get("quotes") or ()
+        yield from (f"{clip(row['id'])}: unknown key {key!r}" for key in OWN_QUOTE_KEYS if any(key in quote for quote in quotes))
 
 
 class _PassScore(Strict):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,8 +14,8 @@ from pydantic import JsonValue
 from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.checks import leading_json, strict_json
-from gradeloop.grading.quotes import FoldedText
+from gradeloop.grading.checks import canonical_json, leading_json, strict_json
+from gradeloop.grading.quotes import FoldedText, written_forms
 from gradeloop.judges.contract import REASONING, SchemaJudge
 from gradeloop.judges.prompt import Block, blocks_of
 from gradeloop.judges.schema import OutputKey, citing_texts, keys_of, problems_of, value_at, with_value, without_nulls
@@ -114,7 +115,7 @@ def _tagged_object(text: str, judge: SchemaJudge) -> JsonValue:
     values = list(_tagged_values(text, key, judge.output_format))
     if not values:
         raise ValueError(f"there is no object between <{key}> and </{key}>, outside of what you thought; write exactly one")
-    if len({json.dumps(value, sort_keys=True) for value in values}) > 1:
+    if len(set(map(canonical_json, values))) > 1:
         raise ValueError(f"there are {len(values)} different objects between <{key}> and </{key}>; write the final one alone")
     return values[0]
 
@@ -274,9 +275,9 @@ class CitedBlock:
         self._folded: FoldedText | None = None
 
     def find(self, quote: str) -> tuple[int, int] | None:
-        """Return where a quote stands in the block, white space folded; one copied with JSON's escapes is tried without them too."""
+        """Return where a quote stands in the block, folded as quotes are; one copied with JSON's escapes is tried without them too."""
         text = self.block.text
-        for wanted in dict.fromkeys((quote, *_unescaped(quote))):
+        for wanted in dict.fromkeys(written_forms(quote)):
             at = text.find(wanted) if wanted.strip() else -1
             if at >= 0:
                 return at, at + len(wanted)
@@ -284,14 +285,6 @@ class CitedBlock:
             if span := self._folded.span(wanted):
                 return span
         return None
-
-
-def _unescaped(quote: str) -> Iterator[str]:
-    if "\\" in quote:
-        try:
-            yield str(json.loads(f'"{quote}"', strict=False))
-        except ValueError:
-            yield quote.replace('\\"', '"').replace("\\n", "\n").replace("\\t", "\t")
 
 
 class ValueShare(Recorded):
@@ -377,12 +370,10 @@ def _aggregate_key(key: OutputKey, values: Sequence[JsonValue]) -> KeySummary:
         numbers = _numbers(values)
         middle = (median_low(numbers) if key.integer else median(numbers)) if numbers else None
         return KeySummary(how="median", value=middle, n=len(numbers), low=min(numbers, default=None), high=max(numbers, default=None))
-    given = [json.dumps(value) for value in values if value is not None]
-    counts: dict[str, int] = {}
-    for text in given:
-        counts[text] = counts.get(text, 0) + 1
-    ranked = sorted(counts.items(), key=lambda item: -item[1])  # stable: of equal counts, the earlier rollout's value
-    shares = tuple(_share(json.loads(text), count, len(given)) for text, count in ranked)
+    given = [value for value in values if value is not None]
+    first = {canonical_json(value): value for value in reversed(given)}
+    ranked = Counter(map(canonical_json, given)).most_common()  # stable: of equal counts, the earlier rollout's value
+    shares = tuple(_share(first[text], count, len(given)) for text, count in ranked)
     tied = len(shares) > 1 and shares[0].count == shares[1].count
     return KeySummary(how="vote", value=shares[0].value if shares else None, n=len(given), distribution=shares, tied=tied)
 
@@ -393,7 +384,7 @@ def _share(value: JsonValue, count: int, total: int) -> ValueShare:
 
 
 def _same(one: JsonValue, other: JsonValue) -> bool:
-    return json.dumps(one) == json.dumps(other)
+    return canonical_json(one) == canonical_json(other)
 
 
 ROLLOUTS_BYTES = 512 * 1024

@@ -13,7 +13,7 @@ from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped
 from pydantic import JsonValue
 
 from gradeloop.errors import MISTAKES
-from gradeloop.grading.checks import compile_pattern
+from gradeloop.grading.checks import canonical_json, compile_pattern
 from gradeloop.text import clip, did_you_mean
 
 Path = tuple[str, ...]
@@ -232,7 +232,7 @@ def _enum_problems(schema: Schema, at: str) -> Iterator[str]:
     if odd := [value for value in values if not _is_a(kind, value)]:
         yield f"{at}.enum has {clip(json.dumps(odd[0]))}, which is no {kind}; every value is of the property's type"
         return
-    counts = Counter(json.dumps(value) for value in values)
+    counts = Counter(map(canonical_json, values))
     if twice := next((text for text, count in counts.items() if count > 1), None):
         yield f"{at}.enum has {clip(twice)} twice; name each value once"
     bounds = {keyword: value for keyword, value in schema.items() if keyword != "enum"}

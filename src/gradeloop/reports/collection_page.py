@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from gradeloop.batches.contract import lowest_row
 from gradeloop.batches.outputs import gap_of
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.scoring import counting_ids, shortfall_of, worst_of
 from gradeloop.reports.html import Live, document
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, criterion_mark, run_part
@@ -61,7 +64,7 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
     table, criteria = Table(is_open=live is None), Criteria()
     for number, entry in enumerate(entries):
         table.take(row_of(number, entry), entry.report)
-        criteria.take(entry.report.evaluations[-1].criteria if entry.report.evaluations else ())
+        criteria.take(entry.report.evaluations[-1].criteria if entry.report.evaluations else (), entry.report.rubric)
     everyone = with_differences(table.everyone)
     rows = [row for row in everyone if row.number in table.listed]
     context = {
@@ -104,9 +107,9 @@ class CaseRow:
     word: str
     score: float | None
     worst: str
-    """The id of the criterion that went worst; empty where none did."""
+    """The ids of the criteria that decided, else of the one that went worst; empty where none did."""
     why: str
-    """The error, or the gap of that criterion."""
+    """The error, or the gap of the first of these criteria."""
     about: str
     """The case's description."""
     test: str
@@ -124,8 +127,8 @@ def row_of(number: int, entry: Entry) -> CaseRow:
     """Return a run's row."""
     report = entry.report
     rows = report.evaluations[-1].criteria if report.evaluations else ()
-    failing = [row for row in rows if criterion_mark(row).verdict != "passed"]
-    worst = min(failing, key=lambda row: 0.0 if row.score is None else row.score, default=None)
+    decided, shown = _decided(report, rows)
+    worst = next((row for row in rows if row.id == shown), None)
     flags = {
         report.verdict: True,
         "contested": any(row.contested for row in rows),
@@ -138,7 +141,7 @@ def row_of(number: int, entry: Entry) -> CaseRow:
         verdict=report.verdict,
         word=report.word,
         score=report.score,
-        worst=worst.id if worst else "",
+        worst=", ".join(decided) or (worst.id if worst else ""),
         why=_finding(report, worst)[:FINDING_CHARACTERS],
         about=report.about.get("description", "")[:FINDING_CHARACTERS],
         test=entry.test,
@@ -148,8 +151,22 @@ def row_of(number: int, entry: Entry) -> CaseRow:
     )
 
 
+def _decided(report: RunReport, rows: Sequence[CriterionRow]) -> tuple[tuple[str, ...], str | None]:
+    """Return the ids of the criteria that decided, and of the one to show: the first of them, else the worst."""
+    if report.decided_by is not None and report.overridden is None:
+        decided, worst = report.decided_by, report.worst
+    elif report.rubric is None:
+        lowest = lowest_row(row for row in rows if criterion_mark(row).verdict != "passed")
+        decided, worst = (), lowest.id if lowest else None
+    else:
+        impossible = report.evaluations and report.evaluations[-1].result == "failed"
+        decided = () if impossible or report.verdict != "failed" else shortfall_of(report.rubric, rows).criteria
+        worst = worst_of(report.rubric, rows)
+    return decided, decided[0] if decided else worst
+
+
 def _finding(report: RunReport, worst: CriterionRow | None) -> str:
-    """Return the error, the worst criterion's gap, a judge's output in short, or why a run did not pass."""
+    """Return the error, the gap of the criterion that is shown, a judge's output in short, or why a run did not pass."""
     if report.error:
         return report.error
     if worst is not None:
@@ -247,11 +264,12 @@ class Criteria:
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], CriterionCount] = {}
 
-    def take(self, rows: Sequence[CriterionRow]) -> None:
-        """Count a case's verdicts; a criterion without a verdict is not counted."""
+    def take(self, rows: Sequence[CriterionRow], rubric: Rubric | None = None) -> None:
+        """Count a case's verdicts; a criterion without a verdict is not counted, and none of weight 0 by its rubric."""
+        counting = counting_ids(rubric) if rubric else {row.id for row in rows}
         for row in rows:
             verdict = criterion_mark(row).verdict
-            if verdict != "unverified":
+            if verdict != "unverified" and row.id in counting:
                 count = self._counts.setdefault((row.id, row.name), CriterionCount(row.id, row.name))
                 count.failed += verdict == "failed"
                 count.judged += 1

@@ -93,5 +93,9 @@ class RunReport(Strict):
     """Index of the message with the best draft; None where it is not known."""
     overridden: bool | None = None
     """The verdict after overrides: True passes, False does not; None where nobody overrode anything."""
+    decided_by: tuple[str, ...] | None = None
+    """Ids of the criteria for which a case did not pass; None where its rubric says it."""
+    worst: str | None = None
+    """The id of a case's worst criterion, where `decided_by` is known."""
     notes: tuple[str, ...] = ()
     """Sentences about what could not be read, or is not shown."""

@@ -243,6 +243,8 @@ def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
         usage=result.usage,
         best=len(messages) - 1 if evaluation and result.iterations is not None else None,
         overridden=_overridden(result),
+        decided_by=result.decided_by,
+        worst=result.worst_criterion,
         notes=_notes(result, case),
     )
 
@@ -254,6 +256,7 @@ def with_thread(result: CaseResult, thread: RunReport) -> RunReport:
     """
     now = {"thread now": thread.word.replace("_", " ")} if thread.verdict != COLOURS[result.status] else {}
     case = {"kind": "case", "name": result.id, "about": about(result) | now | thread.about}
+    case |= {"decided_by": result.decided_by, "worst": result.worst_criterion}
     counted = {} if result.status in OPEN else {"verdict": COLOURS[result.status], "word": STATUS_LABELS[result.status][0]}
     return thread.model_copy(update=case | counted)
 
@@ -269,6 +272,7 @@ def about(result: CaseResult) -> dict[str, str]:
     """Return the facts about a case, in their order."""
     named: Mapping[str, JsonValue] = {
         "description": result.description,
+        "decided by": ", ".join(result.decided_by or ()) or None,
         "prompt": result.prompt,
         "generator": result.label,
         "grader": result.grader,

@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from gradeloop.contract.evaluation import CriterionRow, Evaluation
+from gradeloop.contract.evaluation import CriterionRow, Evaluation, Quote
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.grading.prompts import escape_invisible, record_starts
-from gradeloop.grading.quotes import FoldedText, nearest_passage
+from gradeloop.grading.quotes import FoldedText, fold, nearest_passage, written_forms
 from gradeloop.reports.html import Live, as_json, document, part
 from gradeloop.reports.model import Passage, RunReport, ToolEvidence
 
@@ -138,6 +138,11 @@ class RunView:
     def href(self, evaluation: int, row: int, quote: int) -> str | None:
         """Return the anchor that a quote links to, by its index in a row of an evaluation; None where no message has it."""
         return self._hrefs.get((evaluation, row, quote))
+
+    @staticmethod
+    def differences(quote: Quote) -> "Changes | None":
+        """Return how a quote differs from the passage that it is near to; None for any other quote."""
+        return None if quote.quote_nearest is None else changes(quote.quote_nearest, fold(quote.quote))
 
     def _find_previous_drafts(self) -> dict[int, int]:
         """Return for each draft that is not the first of its grading run the index of the one before."""
@@ -439,7 +444,8 @@ class Quoted:
         if record != self._starts[message] or not text:
             return QuotePlace(message, None)
         folded = self._folded.setdefault(message, FoldedText(text))
-        return QuotePlace(message, folded.span(quote) or _span_of_escaped(text, quote) or _span_of_nearest(folded, quote))
+        spans = (folded.span(form) or _span_of_escaped(text, form) for form in written_forms(quote))
+        return QuotePlace(message, next(filter(None, spans), None) or _span_of_nearest(folded, quote))
 
 
 def _span_of_escaped(text: str, quote: str) -> tuple[int, int] | None:
@@ -458,8 +464,8 @@ def _span_of_escaped(text: str, quote: str) -> tuple[int, int] | None:
 
 
 def _span_of_nearest(folded: FoldedText, quote: str) -> tuple[int, int] | None:
-    """Return the span that comes closest to a long quote, as it was verified."""
-    span = nearest_passage(" ".join(quote.split()), folded.text)
+    """Return the span that comes closest to a long quote which is not there word for word."""
+    span = nearest_passage(fold(quote), folded.text)
     if span is None:
         return None
     cut = folded.text[span[0] : span[1]]

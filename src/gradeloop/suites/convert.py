@@ -152,7 +152,12 @@ def _criteria(value: JsonValue, where: str) -> list[Any]:
     for at, criterion in enumerate(value):
         if isinstance(criterion, dict):
             refuse_others(criterion, {"id", "description", "required"}, Location(f"{where}[{at}]"))
-    return value
+    return [_required_as_there(criterion) if isinstance(criterion, dict) else criterion for criterion in value]
+
+
+def _required_as_there(criterion: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return a criterion that is optional where it says `required: false`, and by no other value: Mastra compares with `!== false`."""
+    return {**criterion, "required": criterion["required"] is not False} if "required" in criterion else criterion
 
 
 def as_yaml(rubric: Rubric) -> str:

@@ -18,7 +18,8 @@ from gradeloop.batches.contract import BatchStatus, BatchSummary, CaseResult, Ca
 from gradeloop.batches.outputs import STATUS_LABELS, encodable, failure_reason, score_text, status_counts, summary_counts
 from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, WIDE, Column, case_line, mark, table, usage_line
-from gradeloop.contract.evaluation import CriterionRow
+from gradeloop.contract.evaluation import CriterionRow, Quote
+from gradeloop.grading.quotes import fold
 from gradeloop.text import counted, money, one_line, printable
 
 ROWS = 50
@@ -290,6 +291,8 @@ def case_lines(result: CaseResult) -> Iterator[Text | Rule]:
         yield Text(f"  {one_line(result.error)}", "bold yellow")
     if result.explanation:
         yield Text(f"  {one_line(result.explanation)}", "dim")
+    if result.decided_by:
+        yield Text("  decided by: ", "dim").append(one_line(", ".join(result.decided_by)), "red")
     for row in result.criteria:
         yield from _criterion(row)
     if result.output is not None:
@@ -331,15 +334,31 @@ def _criterion(row: CriterionRow) -> Iterator[Text]:
         if text:
             yield Text().append(f"    {word}: ", "dim").append(one_line(text), style if word == "gap" else "")
     for quote in row.quotes:
-        found = {True: "found", False: "not found", None: ""}[quote.quote_verified]
-        line = Text().append(f"    message {quote.record}: ", "dim").append(f"“{one_line(quote.quote)}”", "italic")
-        yield line.append(f"  {found}".rstrip(), "dim")
+        yield from _quote(quote)
     if row.votes:
         votes = (f"{one_line(vote.grader)} {_voted(vote.passed)}" for vote in row.votes)
         yield Text().append("    votes: ", "dim").append(", ".join(votes), "yellow" if row.contested else "")
     if row.override is not None:
         word = f"{_voted(row.override.passed)} by {one_line(row.override.by)}: {one_line(row.override.why)}"
         yield Text().append("    overridden: ", "dim").append(word)
+
+
+def _quote(quote: Quote) -> Iterator[Text]:
+    """Yield a quote, and for one that is nearly there, what the conversation and the quote alone say."""
+    found = {True: "found", False: "not found", None: ""}[quote.quote_verified]
+    line = Text().append(f"    message {quote.record}: ", "dim").append(f"“{one_line(quote.quote)}”", "italic")
+    yield line.append(f"  {found}".rstrip(), "dim")
+    if quote.quote_nearest is None:
+        return
+    from gradeloop.reports.run_page import changes  # its templates are loaded with it
+
+    marks = {"removed": ("[-{}-]", "red"), "added": ("{{+{}+}}", "green")}
+    differences = changes(quote.quote_nearest, fold(quote.quote))
+    nearest = Text().append("      the conversation has: ", "dim")
+    for piece in differences.pieces if differences else ():
+        form, style = marks.get(piece.kind, ("{}", ""))
+        nearest.append(form.format(printable(piece.text)), style)
+    yield nearest
 
 
 def _voted(passed: bool | None) -> str:
