@@ -17,7 +17,6 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.cache_key import KEPT, reuse_key
 from gradeloop.grading.scoring import (
     CallGroup,
-    PassFindings,
     aggregate,
     call_groups,
     could_be_satisfied,
@@ -66,14 +65,17 @@ class GradingPass:
         try:
             await self._check_all()
         except GraderFailed as error:
-            return Judgement(rows=aggregate(self._rubric, self._findings()).rows, explanation=str(error), error=str(error))
+            return Judgement(rows=self._aggregate().rows, explanation=str(error), error=str(error))
         await self._ask_all()
-        judgement = aggregate(self._rubric, self._findings())
+        judgement = self._aggregate()
         undecided = [person for person in self._rubric.asked_of_people if person.id not in self._state.decisions]
         sound = judgement.error is None and not judgement.impossible
         if undecided and sound and could_be_satisfied(self._rubric, scores_of(self._rubric, judgement.rows)):
             raise WaitingForPerson
         return judgement
+
+    def _aggregate(self) -> Judgement:
+        return aggregate(self._rubric, self._state.findings(self._rubric))
 
     async def _check_all(self) -> None:
         due = [criterion for criterion in self._rubric.checked if criterion.id not in self._state.checks]
@@ -256,15 +258,6 @@ class GradingPass:
             request=self._thread.request,
             checks=self._state.checks,
         )
-
-    def _findings(self) -> PassFindings:
-        answers = {
-            (group.index, at): conversation.answer()
-            for group in self._groups
-            for at in range(len(group.judges))
-            if (conversation := self._conversation(group, at)).ended
-        }
-        return PassFindings(answers=answers, checks=self._state.checks, decisions=self._state.decisions)
 
 
 def _summary(step: Step, group: CallGroup) -> str:

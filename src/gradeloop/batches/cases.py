@@ -163,6 +163,7 @@ def result_of_thread(case: Case, result: RunResult) -> CaseResult:
     """Return the result of a case from the result of its thread."""
     last = result.evaluations[-1] if result.evaluations else None
     best = next((evaluation for evaluation in result.evaluations if evaluation.iteration == result.best_iteration), last)
+    waited = result.waiting_for.draft if result.waiting_for else None
     ends: dict[str | None, CaseStatus] = {"satisfied": "passed", "max_iterations_reached": "failed", "failed": "failed"}
     status = ends.get(result.status, "error")
     problem = result.error or (last.explanation if last else f"the thread ended as {result.status}")
@@ -171,8 +172,8 @@ def result_of_thread(case: Case, result: RunResult) -> CaseResult:
         status,
         output=result.output,
         score=result.score,
-        explanation=best.explanation if best else "",
-        criteria=best.criteria if best else (),
+        explanation=best.explanation if best and not waited else "",
+        criteria=waited.rows if waited else best.criteria if best else (),
         error=problem if status == "error" else None,
         usage=result.usage,
         grader=best.grader if best else None,
