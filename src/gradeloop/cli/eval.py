@@ -254,6 +254,10 @@ BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
 """How often, and how far apart, the store is read until a batch has begun: a minute, enough to start its worker again."""
 
 
+LEAVE_SECONDS = 5.0
+"""How long Ctrl-C waits for the server to confirm a start that is under way."""
+
+
 class EvalCommand:
     """Runs a suite as a batch, or follows or resumes a batch, and prints its results."""
 
@@ -301,15 +305,38 @@ class EvalCommand:
         return await self._start(batches, request, outputs, connection, task_queue)
 
     async def _start(self, batches: BatchClient, request: BatchRequest, outputs: Outputs, connection: Connection, task_queue: str) -> int:
-        """Start or resume a batch, and follow it."""
-        await batches.start(request)
+        """Start or resume a batch, and follow it; from the request on, Ctrl-C leaves the batch running and says so."""
+        batch_id = request.batch_id
+        with ctrl_c() as pressed:
+            starting = asyncio.create_task(batches.start(request))
+            begun = await done_before(self._begin(starting, batches, batch_id, connection, task_queue), pressed.get())
+            if not begun:
+                return await self._leave(starting, batch_id)
+            if self._options.detach:
+                self._print_status(f"started; follow it with: gradeloop eval --attach {batch_id}")
+                return 0
+            ended = await self._follow(batches, batch_id, outputs, connection, task_queue, pressed)
+        return STOPPED if ended is None else await self._finish(ended, outputs)
+
+    async def _begin(
+        self, starting: "asyncio.Task[None]", batches: BatchClient, batch_id: str, connection: Connection, task_queue: str
+    ) -> None:
+        """Wait until the batch is started, and in the store if it is followed."""
+        await asyncio.shield(starting)
         if OURS.fullmatch(task_queue):
             await ensure_worker_of(task_queue, connection)  # once more: it may have ended itself before the batch began
-        if self._options.detach:
-            self._print_status(f"started; follow it with: gradeloop eval --attach {request.batch_id}")
-            return 0
-        await self._wait_until_stored(batches, request.batch_id)
-        return await self._follow(batches, request.batch_id, outputs, connection, task_queue)
+        if not self._options.detach:
+            await self._wait_until_stored(batches, batch_id)
+
+    async def _leave(self, starting: "asyncio.Task[None]", batch_id: str) -> int:
+        """Say what became of a batch whose start Ctrl-C has cut short, and return the exit code."""
+        await asyncio.wait([starting], timeout=LEAVE_SECONDS)
+        if starting.done() and starting.exception() is None:
+            self._print_status(f"still running; follow it with: gradeloop eval --attach {batch_id}")
+        else:
+            starting.cancel()
+            self._print_status(f"the server has not confirmed the start; the batch may run; look with: gradeloop batches show {batch_id}")
+        return STOPPED
 
     async def _wait_until_stored(self, batches: BatchClient, batch_id: str) -> None:
         """Wait until the batch has begun, which is when the store has it."""
@@ -351,29 +378,39 @@ class EvalCommand:
             known = BatchRequest.model_validate_json(await self._reader.request(summary.batch_id))
             return await self._start(batches, options.resume_request(known), outputs, connection, task_queue)
         if running:
-            return await self._follow(batches, summary.batch_id, outputs, connection, task_queue)
+            with ctrl_c() as pressed:
+                ended = await self._follow(batches, summary.batch_id, outputs, connection, task_queue, pressed)
+            return STOPPED if ended is None else await self._finish(ended, outputs)
         summary = await self._reader.summary(summary.batch_id)  # again: a workflow that has just ended wrote it before
         stopped = {"status": "stopped", "reason": "its workflow has ended; resume it with --resume"}
         summary = summary.model_copy(update=stopped) if summary.status == "running" else summary
         await asyncio.to_thread(self._report_finished, outputs, summary.batch_id)
         return await self._finish(summary, outputs)
 
-    async def _follow(self, batches: BatchClient, batch_id: str, outputs: Outputs, connection: Connection, task_queue: str) -> int:
+    async def _follow(  # noqa: PLR0913 - what a follower is made of
+        self,
+        batches: BatchClient,
+        batch_id: str,
+        outputs: Outputs,
+        connection: Connection,
+        task_queue: str,
+        pressed: "asyncio.Queue[None]",
+    ) -> BatchSummary | None:
+        """Follow a batch and return its summary at the end; None if Ctrl-C came first."""
         summary = await self._reader.summary(batch_id)
         view = BatchProgressView(self._console, summary.total)
         follower = BatchFollower(batch_id, batches, self._reader, outputs, view, _print_result if self._options.as_json else None)
         self._print_status(f"batch {batch_id}: {counted(summary.total, 'case')}; Ctrl-C leaves the batch running")
         try:
-            ended = await follower.follow(task_queue, connection)
+            ended = await follower.follow(task_queue, connection, pressed)
         finally:
             view.close()
         if ended is None:
             self._print_status(f"still running; follow it with: gradeloop eval --attach {batch_id}")
-            return STOPPED
-        if follower.waiting:
+        elif follower.waiting:
             self._waiting = frozenset(follower.waiting)
             self._print_status(f"cases wait for a person: {', '.join(follower.waiting)}; decide with: gradeloop decide")
-        return await self._finish(ended, outputs)
+        return ended
 
     async def _finish(self, summary: BatchSummary, outputs: Outputs) -> int:
         """Write the outputs, print the results, and return the exit code."""
@@ -442,10 +479,9 @@ class BatchFollower:
     """Threads that wait for a person, if nothing else is left to do."""
     _running: int = 0
 
-    async def follow(self, task_queue: str, connection: Connection) -> BatchSummary | None:
+    async def follow(self, task_queue: str, connection: Connection, pressed: "asyncio.Queue[None]") -> BatchSummary | None:
         """Return the batch's summary once it has ended, is paused, or waits for people; None if Ctrl-C came first."""
-        with ctrl_c() as pressed:
-            ended = await done_before(self._follow(task_queue, connection), pressed.get())
+        ended = await done_before(self._follow(task_queue, connection), pressed.get())
         return self.summary if ended else None
 
     async def _follow(self, task_queue: str, connection: Connection) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import is_embedded
-from gradeloop.store.tables import SCHEMA_VERSION, prepare_tables
+from gradeloop.store.upgrade import VERSION, prepare_store
 
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy
     from sqlalchemy import Connection, Engine
@@ -19,6 +20,9 @@ if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQ
 STORE_VARIABLE = "GRADELOOP_STORE"
 STORE_FILE = "results.db"
 STORE_CURE = f"set {STORE_VARIABLE} to sqlite:////folder/results.db or postgresql://user@host/database"
+
+CONNECT = {"connect_timeout": 10}
+"""Seconds after which PostgreSQL counts as away."""
 
 T = TypeVar("T")
 
@@ -60,6 +64,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self._url = url
         self._engine: Engine | None = None
+        self._opening = threading.Lock()
 
     async def read(self, work: Callable[["Connection"], T]) -> T:
         """Do work in a thread, on a connection and in a transaction of its own.
@@ -92,9 +97,10 @@ class Store:
             raise StoreUnavailable(f"the store {_without_secrets(self._url)!r} cannot be used: {problem}; {cure}") from None
 
     def _opened(self) -> "Engine":
-        if self._engine is None:
-            self._engine = self._open()
-        return self._engine
+        with self._opening:
+            if self._engine is None:
+                self._engine = self._open()
+            return self._engine
 
     def _open(self) -> "Engine":
         from sqlalchemy import create_engine, event
@@ -103,13 +109,17 @@ class Store:
         if parts.scheme == "sqlite":
             Path(unquote(parts.path)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             engine = create_engine(self._url, connect_args={"timeout": 30})
-            event.listen(engine, "connect", _in_wal_mode)
+            event.listen(engine, "connect", _synchronize_seldom)
         else:
-            engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True)
-        found = prepare_tables(engine)
-        if found > SCHEMA_VERSION:
+            engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True, connect_args=CONNECT)
+        try:
+            found = prepare_store(engine)
+        except BaseException:
             engine.dispose()
-            problem = f"the store {_without_secrets(self._url)!r} is of version {found}, this gradeloop knows {SCHEMA_VERSION}"
+            raise
+        if found > VERSION:
+            engine.dispose()
+            problem = f"the store {_without_secrets(self._url)!r} is of version {found}, this gradeloop knows {VERSION}"
             raise StoreUnavailable(f"{problem}; install a newer gradeloop, or name another store with {STORE_VARIABLE}")
         return engine
 
@@ -120,10 +130,9 @@ class Store:
             self._engine = None
 
 
-def _in_wal_mode(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own
-    """Let readers read while one writes; a crash of the machine, not of a process, may lose the last commits."""
+def _synchronize_seldom(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own
+    """Have a commit not wait for the disk: a crash of the machine, not of a process, may lose the last ones."""
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
 
