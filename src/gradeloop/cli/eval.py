@@ -115,13 +115,13 @@ def show(
 ) -> None:
     """Show a batch's results, or one of its cases in full."""
     reader = BatchReader(own_store())
-    summary = asyncio.run(reader.summary(batch))
     if case is not None:
-        found = asyncio.run(reader.result(summary.batch_id, case))
-        show_lines(found.model_dump(mode="json"), case_lines(found), as_json=as_json)
+        result = asyncio.run(reader.result(asyncio.run(reader.summary(batch)).batch_id, case))
+        show_lines(result.model_dump(mode="json"), case_lines(result), as_json=as_json)
         return
-    width = shutil.get_terminal_size().columns
-    lines = [f"batch {summary.batch_id}", *result_lines(reader.results(summary.batch_id), width), results_line(summary)]
+    with reader.snapshot(batch) as found:
+        width, summary = shutil.get_terminal_size().columns, found.summary
+        lines = [f"batch {summary.batch_id}", *result_lines(found.results(), width), results_line(summary)]
     show_lines(summary.model_dump(mode="json"), lines, as_json=as_json)
 
 
@@ -131,15 +131,15 @@ def export(batch: BatchId, *, output: OutputOption = None) -> None:
     if not output:
         raise InvalidRequest("No output file is named; name one with --output, its suffix sets the format")
     files, reader = Outputs(output), BatchReader(own_store())
-    summary = asyncio.run(reader.summary(batch))
-    for result in reader.results(summary.batch_id):
-        if result.status not in {"queued", "waiting"}:
-            files.finished(result)
-    files.close(summary, lambda: reader.results(summary.batch_id))
+    with reader.snapshot(batch) as found:
+        for result in found.results():
+            if result.status not in {"queued", "waiting"}:
+                files.finished(result)
+        files.close(found.summary, found.results)
     if files.pages:
         from gradeloop.reports.read_batch import write_pages
 
-        asyncio.run(write_pages(files.pages, reader, summary.batch_id))
+        asyncio.run(write_pages(files.pages, reader, found.summary.batch_id))
     typer.echo(f"wrote {', '.join(map(str, output))}")
 
 
@@ -387,7 +387,7 @@ class EvalCommand:
         await asyncio.to_thread(self._report_finished, outputs, summary.batch_id)
         return await self._finish(summary, outputs)
 
-    async def _follow(  # noqa: PLR0913 - what a follower is made of
+    async def _follow(
         self,
         batches: BatchClient,
         batch_id: str,

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -83,11 +84,32 @@ class Store:
         Raises:
             StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
         """
+
+        def transact() -> T:
+            with self._opened().begin() as connection:
+                return work(connection)
+
+        return self._checked(transact)
+
+    @contextmanager
+    def snapshot(self) -> Iterator["StoreSnapshot"]:
+        """Yield the store as it is now, for this thread: all that is read of it is of one moment, whoever writes meanwhile.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+        """
+        connection = self._checked(lambda: _begin_snapshot(self._opened()))
+        try:
+            yield StoreSnapshot(lambda work: self._checked(lambda: work(connection)))
+        finally:
+            connection.close()
+
+    def _checked(self, work: Callable[[], T]) -> T:
+        """Do work on the database, and say what is wrong where it cannot be used."""
         from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
         try:
-            with self._opened().begin() as connection:
-                return work(connection)
+            return work()
         except IntegrityError:
             raise
         except (SQLAlchemyError, ModuleNotFoundError, OSError) as error:
@@ -128,6 +150,30 @@ class Store:
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
+
+
+class StoreSnapshot:
+    """A store as it was at one moment."""
+
+    def __init__(self, do: Callable[[Callable[["Connection"], Any]], Any]) -> None:
+        self._do = do
+
+    def do(self, work: Callable[["Connection"], T]) -> T:
+        """Read in this thread.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached any more.
+        """
+        return self._do(work)  # type: ignore[no-any-return]  # whatever the work returns
+
+
+def _begin_snapshot(engine: "Engine") -> "Connection":
+    """Return a connection in a transaction that sees one state of the database."""
+    if engine.dialect.name != "sqlite":
+        return engine.connect().execution_options(isolation_level="REPEATABLE READ")
+    connection = engine.connect()
+    connection.exec_driver_sql("BEGIN")  # which Python's driver leaves out before a statement that only reads
+    return connection
 
 
 def _synchronize_seldom(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own
