@@ -63,16 +63,18 @@ def test_the_wheel_lays_nothing_but_gradeloop_into_site_packages(content: set[st
     assert {name.split("/")[0] for name in content} == {"gradeloop", f"gradeloop-{version}.dist-info"}
 
 
-def test_the_wheel_carries_the_application_the_prompts_and_its_types(content: set[str]) -> None:
+def test_the_wheel_carries_the_application_the_prompts_the_migrations_and_its_types(content: set[str]) -> None:
     application = {
         f"gradeloop/_app/{path.relative_to(ROOT).as_posix()}"
         for path in [ROOT / "worker.py", *(path for folder in ("workflows", "activities") for path in (ROOT / folder).rglob("*.py"))]
     }
     prompts = {f"gradeloop/grading/texts/{path.name}" for path in (ROOT / "src/gradeloop/grading/texts").iterdir() if path.is_file()}
 
-    assert {"gradeloop/py.typed", "gradeloop/cli/main.py"} <= content
+    migrations = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src/gradeloop/store/migrations").rglob("*.py")}
+
+    assert {"gradeloop/py.typed", "gradeloop/cli/main.py", "gradeloop/store/migrations/env.py"} <= content
     assert prompts
-    assert not (application | prompts) - content
+    assert not (application | prompts | migrations) - content
 
 
 def test_the_wheel_carries_no_tests_and_nothing_compiled(content: set[str]) -> None:

@@ -19,7 +19,6 @@ from gradeloop.grading.cache_key import KEPT, TOLD_OF_CHECKS, reuse_key
 from gradeloop.grading.prompts import PROMPT_VERSION
 from gradeloop.grading.scoring import (
     CallGroup,
-    PassFindings,
     aggregate,
     call_groups,
     could_be_satisfied,
@@ -68,14 +67,17 @@ class GradingPass:
         try:
             await self._check_all()
         except GraderFailed as error:
-            return Judgement(rows=aggregate(self._rubric, self._findings()).rows, explanation=str(error), error=str(error))
+            return Judgement(rows=self._aggregate().rows, explanation=str(error), error=str(error))
         await self._ask_all()
-        judgement = aggregate(self._rubric, self._findings())
+        judgement = self._aggregate()
         undecided = [person for person in self._rubric.asked_of_people if person.id not in self._state.decisions]
         sound = judgement.error is None and not judgement.impossible
         if undecided and sound and could_be_satisfied(self._rubric, scores_of(self._rubric, judgement.rows)):
             raise WaitingForPerson
         return judgement
+
+    def _aggregate(self) -> Judgement:
+        return aggregate(self._rubric, self._state.findings(self._rubric))
 
     async def _check_all(self) -> None:
         due = [criterion for criterion in self._rubric.checked if criterion.id not in self._state.checks]
@@ -259,15 +261,6 @@ class GradingPass:
             checks=self._state.checks,
             version=PROMPT_VERSION if workflow.patched("checks-apart") else TOLD_OF_CHECKS,
         )
-
-    def _findings(self) -> PassFindings:
-        answers = {
-            (group.index, at): conversation.answer()
-            for group in self._groups
-            for at in range(len(group.judges))
-            if (conversation := self._conversation(group, at)).ended
-        }
-        return PassFindings(answers=answers, checks=self._state.checks, decisions=self._state.decisions)
 
 
 def _summary(step: Step, group: CallGroup) -> str:

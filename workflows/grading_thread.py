@@ -125,8 +125,7 @@ class GradingThreadWorkflow(GradingThread):
             if must_end_turn(thread) and workflow.patched(PATCH):
                 self._interrupted(thread, "person")
             else:
-                thread.status = "waiting"
-                thread.record_event("waiting")
+                thread.wait_for_person()
                 thread_rules.settle_turn(thread)
         except Rolling:
             self._rolling = True

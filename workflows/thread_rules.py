@@ -459,6 +459,7 @@ def settle_turn(thread: Thread) -> None:
         usage=thread.usage.minus(thread.used_before),
         error=thread.error,
         reason=thread.reason,
+        in_question=thread.in_question,
     )
     payloads = {key: turn.payload_of(key) for key in turn.keys} if turn else {}
     thread.outcomes = [outcome for outcome in thread.outcomes if outcome.key not in payloads]

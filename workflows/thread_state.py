@@ -1,7 +1,7 @@
 """The state of a thread: all that a checkpoint holds, and the results that callers get of it."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -13,6 +13,7 @@ from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import (
     CheckOutcome,
     Decision,
+    DraftInQuestion,
     Evaluation,
     Event,
     EventType,
@@ -28,6 +29,8 @@ from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import RESULT_MESSAGES_BYTES, STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority, RunResult
+from gradeloop.grading.changes import changes
+from gradeloop.grading.scoring import PassFindings, aggregate, call_groups
 from gradeloop.grading.verdicts import GraderConversation
 
 StopReason = Literal["rubric", "person", "cancel"]
@@ -124,6 +127,16 @@ class PassState(State):
         prompts = [conversation.prompt_sha256 for _, conversation in sorted(self.conversations.items()) if conversation.prompt_sha256]
         return None if not prompts else prompts[0] if len(prompts) == 1 else hashlib.sha256("".join(prompts).encode()).hexdigest()
 
+    def findings(self, rubric: Rubric) -> PassFindings:
+        """Return what the pass has found until now."""
+        answers = {
+            (group.index, at): conversation.answer()
+            for group in call_groups(rubric)
+            for at in range(len(group.judges))
+            if (conversation := self.conversations.get(f"{group.index}/{at}")) is not None and conversation.ended
+        }
+        return PassFindings(answers=answers, checks=self.checks, decisions=self.decisions)
+
     @model_validator(mode="before")
     @classmethod
     def _from_one(cls, value: Any) -> Any:  # noqa: ANN401 - a checkpoint, perhaps of a version that had one conversation
@@ -209,6 +222,8 @@ class TurnOutcome(State):
     usage: Usage
     error: str | None
     reason: InterruptReason | None = None
+    in_question: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Index of the draft about which a person is asked, where the turn waits."""
 
 
 class Thread(State):
@@ -261,6 +276,8 @@ class Thread(State):
     """Who asked the turn in flight to stop; None once it has stopped."""
     dropping: int = Field(default=0, exclude_if=lambda value: not value)
     """How many turns were waiting when somebody interrupted the one in flight; they end with it."""
+    asked_about: tuple[int, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Indices of the drafts about which a person was asked, the last two, the newest last."""
     closing: bool = False
     external_storage: bool = False
     """Whether the worker stores large payloads outside of Temporal, by the first call's result."""
@@ -293,6 +310,20 @@ class Thread(State):
         if self.status != "waiting" or grading is None or self.rubric is None or self.pending:
             return ()
         return tuple(person for person in self.rubric.asked_of_people if person.id not in grading.decisions)
+
+    @property
+    def in_question(self) -> int | None:
+        """The index of the draft about which a person is asked, now that the thread waits; None where it is about the generator's call."""
+        grading = self.run.grading if self.run else None
+        return grading.draft if self.status == "waiting" and grading is not None else None
+
+    def wait_for_person(self) -> None:
+        """Have the turn wait for a person, and remember the draft about which they are asked."""
+        self.status = "waiting"
+        self.record_event("waiting")
+        if self.waiting_criteria and self.in_question is not None:
+            others = tuple(draft for draft in self.asked_about if draft != self.in_question)
+            self.asked_about = (*others[-1:], self.in_question)
 
     @property
     def pending(self) -> dict[str, Approval]:
@@ -344,7 +375,10 @@ def result_of(thread: Thread, outcome: TurnOutcome) -> RunResult:
     best = thread.evaluations[outcome.best] if outcome.best is not None else None
     last = thread.last_draft(outcome.start, outcome.stop)
     last = best.draft if last is None and best else last
-    output = best.draft if best else last
+    if outcome.status == "waiting":  # whose draft is not judged yet: no other one is its result
+        best, output = None, outcome.in_question
+    else:
+        output = best.draft if best else last
     messages = thread.log.slice(outcome.start, outcome.stop)
     truncated = sum(message.size() for message in messages) > min(RESULT_MESSAGES_BYTES, thread.limit - thread.bytes())
     repeated = last is not None and last == output and thread.log[last].size() > RESULT_MESSAGES_BYTES
@@ -386,7 +420,31 @@ def waiting_for(thread: Thread) -> WaitingFor | None:
         iteration=run.iteration if run else None,
         criteria=criteria,
         calls=calls,
+        draft=_draft_in_question(thread),
     )
+
+
+def _draft_in_question(thread: Thread) -> DraftInQuestion | None:
+    """Return the draft about which a person is asked, in at most 256 KiB."""
+    index, grading, rubric = thread.in_question, thread.run.grading if thread.run else None, thread.rubric
+    if index is None or grading is None or rubric is None:
+        return None
+    text = thread.log[index].content
+    rows = tuple(row for row in aggregate(rubric, grading.findings(rubric)).rows if not row.unverified)
+    rows = rows if _bytes(rows) <= DETAIL_BYTES else tuple(row.curtailed() for row in rows)
+    previous = next((draft for draft in reversed(thread.asked_about) if draft != index), None)
+    found = None if previous is None else changes(thread.log[previous].content, text, most=COMPARED_CHARACTERS)
+    return DraftInQuestion(
+        index=index,
+        text=text if thread.log[index].size() <= RESULT_MESSAGES_BYTES else None,
+        rows=rows,
+        previous=previous,
+        changes=found.pieces if found is not None and _bytes(found.pieces) <= DETAIL_BYTES else None,
+    )
+
+
+def _bytes(values: Iterable[BaseModel]) -> int:
+    return sum(len(to_json(value)) for value in values)
 
 
 def dropped_result(thread: Thread) -> RunResult:
@@ -398,6 +456,12 @@ def dropped_result(thread: Thread) -> RunResult:
     )  # fmt: skip
     return result_of(thread, dropped)
 
+
+DETAIL_BYTES = 64 * 1024
+"""The most bytes as JSON of a draft's rows, and of its changes, beside the question to a person: a result stays within one payload."""
+
+COMPARED_CHARACTERS = 256 * 1024
+"""The most characters of two drafts together that a workflow compares: a task that takes two seconds counts as a deadlock."""
 
 FEW_EVENTS = 500
 """The number of newest events that a full thread keeps."""

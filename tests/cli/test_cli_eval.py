@@ -1,5 +1,6 @@
 """`gradeloop eval` as its users run it: the gate's exit codes, outputs, an outage, Ctrl-C, the store, and every mistake in a sentence."""
 
+import asyncio
 import json
 import os
 import re
@@ -11,10 +12,17 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.worker import Worker
 
-from gradeloop.store.engine import STORE_FILE
+from gradeloop.batches.contract import Upload
+from gradeloop.batches.store import BatchStore
+from gradeloop.store.engine import STORE_FILE, Store
 from tests.rig.batches import breaks, fails, passes
-from tests.rig.cli import CommandLine, Done, line_of
+from tests.rig.cli import SECONDS, CommandLine, Done, line_of
+from workflows import RUNNER
+from workflows.grading_batch import StoreCasesWorkflow
 
 JUDGE = "scripted:judge"
 
@@ -332,3 +340,27 @@ def test_what_only_the_worker_knows_is_told_as_a_mistake_too(gradeloop: CommandL
     assert "budget.max_cost_usd: the price of 'openai_compatible:x' is not known on this worker" in unpriced.err
     assert "is not allowed on this worker; add it to the worker's GRADELOOP_BASE_URLS" in elsewhere.err
     assert "Traceback" not in unpriced.err + elsewhere.err
+
+
+async def test_ctrl_c_while_a_batch_is_being_started_says_that_it_runs(gradeloop: CommandLine, client: Client, tmp_path: Path) -> None:
+    queue, url = f"unbegun-{tmp_path.name}", f"sqlite:///{tmp_path / 'unbegun.db'}"
+    name, store = suite(gradeloop, queue, [passes()], ["good"]), Store(url)
+
+    @activity.defn(name="store_cases")
+    async def store_cases(upload: Upload) -> int:
+        return await BatchStore(store).add(upload)
+
+    # It knows no batches, so that none begins.
+    async with Worker(client, task_queue=queue, workflows=[StoreCasesWorkflow], activities=[store_cases], workflow_runner=RUNNER):
+        process = gradeloop.start("eval", name, GRADELOOP_TASK_QUEUE=queue, GRADELOOP_STORE=url)
+        query, started = f"TaskQueue = '{queue}' AND WorkflowType = 'GradingBatch'", list[str]()
+        async with asyncio.timeout(SECONDS):
+            while not started:
+                started = [workflow.id async for workflow in client.list_workflows(query)]
+        process.send_signal(signal.SIGINT)
+        _, err = await asyncio.to_thread(process.communicate, timeout=SECONDS)
+        await client.get_workflow_handle(started[0]).terminate()
+    store.close()
+
+    assert process.returncode == 130
+    assert err == f"still running; follow it with: gradeloop eval --attach {started[0]}\n"

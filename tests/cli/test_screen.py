@@ -111,9 +111,36 @@ def test_the_state_of_a_thread_in_an_outage_says_so(reason: str, shown_so: bool)
     nothing = dict.fromkeys(("grading_run_id", "phase", "iteration", "rubric", "rubric_sha256", "waiting_for"))
     state = ThreadState.model_validate(nothing | {"status": "interrupted", "reason": reason, "usage": {}, "queued": 0})
 
-    said = [line.plain for line in state_lines("t", state)]
+    said = [line.plain for line in state_lines("t", state) if isinstance(line, Text)]
 
     assert ("  stopped by an outage: a provider is away; resume once it answers" in said) is shown_so
+
+
+def test_the_draft_in_question_stands_above_the_question_and_no_other_draft_does() -> None:
+    row = {"id": "c1", "name": "three lines", "passed": True, "reason": "r"}
+    changed = [{"kind": "removed", "text": "a cat"}, {"kind": "added", "text": "the dog"}, {"kind": "same", "text": " sat"}]
+    question = {"index": 3, "text": "the dog sat", "rows": [row], "previous": 1, "changes": changed}
+    waiting = {"grading_run_id": "r", "iteration": 1, "criteria": [{"id": "promise", "name": "Promises nothing"}], "draft": question}
+    facts = {"status": "waiting", "output": "the dog sat", "best_iteration": None, "score": None, "waiting_for": waiting}
+    screen = console()
+
+    PlainScreen(screen).show_result(result_of(evaluation(False), **facts))
+    nothing = dict.fromkeys(("phase", "rubric", "rubric_sha256"))
+    state = nothing | {"status": "waiting", "grading_run_id": "r", "iteration": 1, "usage": {}, "queued": 0, "waiting_for": waiting}
+    for line in state_lines("t", ThreadState.model_validate(state)):
+        screen.print(line)
+
+    asked = [
+        "the dog sat",
+        "[-a cat-]{+the dog+} sat",
+        "✓ c1  three lines",
+        "gradeloop decide t promise --pass   or --fail: Promises nothing",
+    ]
+    lines = [line.rstrip() for line in shown(screen).splitlines() if not line.startswith("─")]
+    assert lines[-4:] == asked
+    assert [line for line in lines if line in asked] == asked + asked
+    assert "draft in question, iteration 2" in shown(screen)
+    assert "best draft" not in shown(screen)
 
 
 def test_a_users_message_and_a_call_for_tools_are_no_lines_of_their_own() -> None:

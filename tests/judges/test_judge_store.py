@@ -13,7 +13,7 @@ from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, SchemaJudge
 from gradeloop.judges.registry import Registry
 from gradeloop.store.engine import STORE_FILE, Store, store_url
-from gradeloop.store.tables import SCHEMA_VERSION
+from gradeloop.store.upgrade import VERSION
 from tests.rig.judging import FRANCE, MATCH, answers, fresh
 from tests.rig.threads import serving
 
@@ -147,7 +147,7 @@ async def test_a_store_of_a_newer_version_is_refused_with_the_cure(url: str) -> 
     await store.write(lambda connection: connection.execute(text("UPDATE schema_version SET version = 99")))
     store.close()
 
-    with pytest.raises(StoreUnavailable, match=f"is of version 99, this gradeloop knows {SCHEMA_VERSION}; install a newer gradeloop"):
+    with pytest.raises(StoreUnavailable, match=f"is of version 99, this gradeloop knows {VERSION}; install a newer gradeloop"):
         await Registry(Store(url)).list_rubrics("demo")
 
 

@@ -30,9 +30,9 @@ class Race:
 
     def task(self, *events: Event, long: bool = False) -> None:
         """Deliver events in one workflow task to both, as a server does, and compare the calls that are made then."""
-        events, runs = in_servers_order(events), self.schedule.runs
-        made = self.schedule.task(*events, long=long)
-        expected = self.model.task(*events, long=long, rolled=self.schedule.runs > runs)
+        ordered, runs = in_servers_order(events), self.schedule.runs
+        made = self.schedule.task(*ordered, long=long)
+        expected = self.model.task(*ordered, long=long, rolled=self.schedule.runs > runs)
         self.model.thread.known |= self.schedule.asked_own_worker == self.schedule.runs
         self._arrived |= {event.call for event in events if isinstance(event, End) and event.how == "arrived" and event.call != "admit"}
         if again := self._arrived.intersection(made):

@@ -145,13 +145,18 @@ class Thread:
         return self.run.status != "running"
 
     def outcome(self, status: str | None, reason: str | None, start: int) -> Outcome:
-        """Return what the turn that began at message `start` has come to: the best draft, or the last one where none was judged."""
+        """Return what the turn that began at message `start` has come to: the best draft, or the last one where none was judged.
+
+        While a person is waited for, it is the draft that they are asked about, and none where the generator's call waits.
+        """
         run = self.run
         judged = [(at, judged) for at, judged in enumerate(self.evaluations) if run and judged.run == run.number]
         own = [one for one in judged if one[1].draft >= self.request]
         rank = {"satisfied": 2, "needs_revision": 1}
         best = max(own, key=lambda one: (3 if one[0] in self.overridden else rank.get(one[1].result, 0), one[0]), default=None)
         output = best[1].draft if best and self.rubric != "cleared" else self.last_draft(start)
+        if status == "waiting":
+            output = run.grading.draft if run and run.grading else None
         return Outcome(status, run.number if run else None, len(judged), None if output is None else draft_text(output), reason)
 
     # -- The calls that are due

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gradeloop.batches.contract import Case, CaseResult
 from gradeloop.contract.evaluation import Quote
 from gradeloop.contract.messages import Message, ToolCall, Usage
+from gradeloop.grading.changes import Changes, changes
 from gradeloop.reports.collection_page import (
     CaseRow,
     Criteria,
@@ -32,7 +33,7 @@ from gradeloop.reports.html import data, seconds, shown, when
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import BatchReport, batch_page, entries, head_of, read_case_report, thread_of, with_thread
 from gradeloop.reports.read_judgement import judgement_page
-from gradeloop.reports.run_page import Changes, Highlight, Quoted, RunView, changes, run_page, segments
+from gradeloop.reports.run_page import Highlight, Quoted, RunView, run_page, segments
 from gradeloop.text import percent
 from tests.rig.batch_results import case, row, summary_of
 from tests.rig.stories import judged, mended
@@ -66,7 +67,7 @@ def test_what_stays_between_two_changes_is_left_out_where_it_is_long() -> None:
     middle = "and so it goes on. " * 100
     found = changes_of(f"one {middle}two", f"three {middle}four")
 
-    assert [piece.kind for piece in found.pieces] == ["removed", "added", "same", "left out", "same", "removed", "added"]
+    assert [piece.kind for piece in found.pieces] == ["removed", "added", "same", "left_out", "same", "removed", "added"]
     assert "unchanged characters" in found.pieces[3].text
 
 

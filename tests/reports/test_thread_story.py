@@ -19,6 +19,7 @@ from gradeloop.contract.messages import ToolCall
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
 from gradeloop.reports.model import RunReport, ToolEvidence
 from gradeloop.reports.read_thread import LOST, read_thread_report, read_tool_calls
+from gradeloop.reports.run_page import criterion_mark, run_page
 from tests.rig.threads import (
     JUDGE,
     Models,
@@ -286,6 +287,23 @@ async def test_a_thread_that_waits_says_for_what(client: Client) -> None:
     assert (story.verdict, story.word) == ("waiting", "waiting")
     assert story.waiting_for is not None
     assert [criterion.id for criterion in story.waiting_for.criteria] == ["promise"]
+    assert story.waiting_for.draft is not None
+    assert (story.waiting_for.draft.text, story.best, story.score) == ("draft 0", None, None)
+
+
+async def test_a_criterion_about_which_nobody_was_asked_is_not_said_to_be_a_persons_verdict(client: Client) -> None:
+    rubric = {"criteria": ["three lines", {"id": "promise", "description": "Promises nothing", "human": True}]}
+    async with serving(client, draft(), grade(0, row("c1", "two lines"))) as served:
+        thread = await served.start(request(rubric, max_iterations=1))
+        await thread.result()
+        story = await report_of(served, thread.id)
+
+    found = story.evaluations[0].criteria[1]
+    mark = criterion_mark(found)
+    assert (found.by, mark.text, mark.by_person) == ("nobody", "no verdict", False)
+    assert '<span class="tag person">' not in run_page(story)
+    older = criterion_mark(found.model_copy(update={"by": "human"}))
+    assert (older.text, older.by_person) == ("no verdict", False)
 
 
 @pytest.mark.parametrize("passed", [True, False])

@@ -2,7 +2,19 @@
 
 from typing import Any
 
-from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event, Override, PendingCall, Quote, Vote, WaitingCriterion, WaitingFor
+from gradeloop.contract.evaluation import (
+    CriterionRow,
+    DraftInQuestion,
+    DraftPiece,
+    Evaluation,
+    Event,
+    Override,
+    PendingCall,
+    Quote,
+    Vote,
+    WaitingCriterion,
+    WaitingFor,
+)
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message, ToolCall, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.judges.answers import Citation
@@ -211,6 +223,7 @@ def hostile(text: str) -> RunReport:
             iteration=0,
             criteria=(WaitingCriterion(id=text, name=text),),
             calls=(PendingCall(call=text, tool=text, arguments=arguments, role="grader"),),
+            draft=DraftInQuestion(index=4, text=text, rows=(given,), previous=1, changes=(DraftPiece(kind="added", text=text),)),
         ),
         judged=SchemaVerdict(
             rubric_id=text, rubric_version=1, output={text: text, "x": [text]}, reason=f"{text}!", citations=(cited,), metadata=arguments

@@ -20,6 +20,7 @@ from temporalio.client import Client
 from gradeloop.client.client import GradingClient
 from gradeloop.errors import InvalidRequest
 from gradeloop.reports.read_thread import read_thread_report
+from gradeloop.reports.run_page import run_page
 from gradeloop.temporal.connect import Connection
 from gradeloop.web import pages as thread_pages
 from gradeloop.web.guard import listening
@@ -421,6 +422,27 @@ class TestSteering:
             (False, "decided by ann", "it promises"),
             (True, "decided by ann", None),
         ]
+
+    async def test_the_page_asks_about_the_draft_in_question_and_names_no_other_one_the_best(self, client: Client, tmp_path: Path) -> None:
+        replies = [draft(text="a cat sat"), grade(), draft(1, text="the dog sat"), grade(1)]
+        async with serving(client, *replies) as served, opened(served.client, tmp_path) as browser:
+            thread = await served.start(request(RUBRIC))
+            path = thread_path(thread.id)
+            state = await until(thread, "waiting")
+            about = {name: state["waiting_for"][name] for name in ("grading_run_id", "iteration")} | {"criterion": "promise", "by": "ann"}
+            assert ok(await browser.say(f"{path}/decide", about | {"passed": False, "gap": "no cats"}))
+            await until(thread, "waiting")
+            page = unescape((await browser.get(path)).text)
+            report = run_page(await read_thread_report(served.client, thread.id))
+
+        for shown in (page, unescape(report)):
+            question = shown[shown.index('<div class="question">') : shown.index("<h2>Conversation</h2>")]
+            assert 'aria-label="Draft in question">the dog sat</div>' in question
+            assert "<del>a cat</del><ins>the dog</ins> sat" in question
+            assert "three lines" in question
+            assert '<span class="badge waiting">in question</span>' in shown
+            assert "best draft" not in shown
+        assert page.index('<div class="question">') < page.index(f'data-to="{path}/decide"')
 
     async def test_a_person_overrides_a_verdict_of_a_thread_that_is_closed_too(self, client: Client, tmp_path: Path) -> None:
         models = answering()

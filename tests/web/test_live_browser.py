@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Page, expect
 from temporalio.client import Client
 
 from gradeloop.client.client import GradingClient
-from gradeloop.reports.read_batch import batch_page, batch_report
+from gradeloop.reports.read_batch import stored_batch_page
 from gradeloop.temporal.connect import Connection
 from tests.rig.batches import Batches, batching, drafted
 from tests.rig.browser import Seen, serious, too_wide, watch
@@ -91,7 +91,7 @@ async def test_a_person_finds_the_failing_case_sees_the_quote_and_overrides_the_
         async def opened(_batch_id: str) -> GradingClient:
             return typed
 
-        report = batch_page(await batch_report(batches.reader, name, opened))
+        report = await stored_batch_page(batches.reader, name, opened)
         assert '<span class="tag person">overridden</span>' in report
 
 

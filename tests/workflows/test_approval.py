@@ -78,7 +78,10 @@ async def test_a_call_waits_for_approval_and_nothing_that_was_done_is_done_again
         made = [activity.type for activity in await story(thread)]
         await replay(client, thread.id)
 
-    assert (first.status, first.waiting_for.calls[0].tool if first.waiting_for else None) == ("waiting", "book")
+    assert first.waiting_for is not None
+    assert (first.status, first.waiting_for.calls[0].tool, first.output) == ("waiting", "book", "the draft")
+    assert first.waiting_for.draft is not None
+    assert (first.waiting_for.draft.index, first.waiting_for.draft.rows) == (1, ())
     assert (asked["arguments"], asked["role"]) == ({"amount": 5}, "grader")
     assert before == []
     assert calls == [{"amount": 5, "draft": "the draft", "operation_id": asked["call"]}]

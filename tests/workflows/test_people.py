@@ -8,6 +8,8 @@ import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
+from gradeloop.batches.cases import result_of_thread
+from gradeloop.batches.contract import Case
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
 from tests.rig.threads import (
@@ -68,6 +70,66 @@ async def test_a_person_is_asked_last_and_the_run_goes_on_with_the_answer(client
     assert [event for event in events if event in {"waiting", "decided", "resumed"}] == ["waiting", "decided", "resumed"] * 2
 
 
+async def test_the_draft_that_is_asked_about_is_the_result_and_in_the_question(client: Client) -> None:
+    replies = [draft(text="one\ntwo"), grade(0, row("c1", "two lines")), draft(1, text="one\ntwo\nthree"), grade(1)]
+    async with serving(client, *replies) as served:
+        thread = await served.start(request(RUBRIC))
+        asked = (await until(thread, "waiting"))["waiting_for"]["draft"]
+        result = await thread.query("result", result_type=RunResult)
+        await thread.signal("close")
+        ended = await thread.result()
+
+    assert (result.status, result.output, result.best_iteration, result.score) == ("waiting", "one\ntwo\nthree", None, None)
+    assert (asked["index"], asked["text"]) == (3, "one\ntwo\nthree")
+    assert [(item["id"], item["passed"], item["by"]) for item in asked["rows"]] == [("c1", True, "model")]
+    assert "previous" not in asked
+    assert "changes" not in asked
+    assert result.waiting_for is not None
+    assert result.waiting_for.draft is not None
+    assert result.waiting_for.draft.model_dump(mode="json") == asked
+    assert ended.output == "one\ntwo\nthree"
+    case = {"id": "a", "rubric": RUBRIC, "generator": {"model": "scripted:writer"}, "messages": [{"role": "user", "content": "x"}]}
+    assert result_of_thread(Case.model_validate(case | {"loop": True}), ended).criteria == result.waiting_for.draft.rows
+
+
+async def test_the_question_says_what_changed_since_the_person_was_last_asked(client: Client) -> None:
+    replies = [
+        draft(text="a cat sat"),
+        grade(),
+        draft(1, text="a dog sat"),
+        grade(1, row("c1", "no")),
+        draft(2, text="the dog sat"),
+        grade(2),
+    ]
+    async with serving(client, *replies) as served:
+        thread = await served.start(request(RUBRIC))
+        asked = await waiting(thread)
+        await thread.execute_update("decide", asked | {"passed": False, "gap": "no cats"})
+        now = (await until(thread, "waiting"))["waiting_for"]
+        await thread.execute_update("decide", await waiting(thread) | {"passed": True})
+        result = await thread.result()
+        await replay(client, thread.id)
+
+    assert (now["iteration"], now["draft"]["index"], now["draft"]["previous"]) == (2, 5, 1)
+    assert now["draft"]["changes"] == [
+        {"kind": "removed", "text": "a cat"},
+        {"kind": "added", "text": "the dog"},
+        {"kind": "same", "text": " sat"},
+    ]
+    assert (result.status, result.output) == ("satisfied", "the dog sat")
+
+
+async def test_a_long_draft_is_asked_about_without_its_text(client: Client) -> None:
+    text = "word " * 40_000
+    async with serving(client, draft(text=text), grade()) as served:
+        thread = await served.start(request(RUBRIC))
+        asked = (await until(thread, "waiting"))["waiting_for"]["draft"]
+        result = await thread.query("result", result_type=RunResult)
+        await thread.signal("close")
+
+    assert (asked["index"], asked["text"], result.output) == (1, None, text)
+
+
 async def test_nobody_is_asked_while_something_else_fails(client: Client) -> None:
     async with serving(client, draft(), grade(0, row("c1", "two lines")), draft(1), grade(1)) as served:
         thread = await served.start(request(RUBRIC))
@@ -84,7 +146,7 @@ async def test_nobody_is_asked_while_something_else_fails(client: Client) -> Non
         "passed": False,
         "reason": "nobody was asked, since other criteria fail",
         "unverified": True,
-        "by": "human",
+        "by": "nobody",
     }
     assert "Promises" not in feedback
     assert result.status == "satisfied"

@@ -186,6 +186,8 @@ def result_of_thread(case: Case, result: RunResult) -> CaseResult:
     """Return the result of a case from the result of its thread."""
     last = result.evaluations[-1] if result.evaluations else None
     best = next((evaluation for evaluation in result.evaluations if evaluation.iteration == result.best_iteration), last)
+    waited = result.waiting_for.draft if result.waiting_for else None
+    rows = waited.rows if waited else best.criteria if best else ()
     ends: dict[str | None, CaseStatus] = {"satisfied": "passed", "max_iterations_reached": "failed", "failed": "failed"}
     status = ends.get(result.status, "error")
     problem = result.error or (last.explanation if last else f"the thread ended as {result.status}")
@@ -194,8 +196,8 @@ def result_of_thread(case: Case, result: RunResult) -> CaseResult:
         status,
         output=result.output,
         score=result.score,
-        explanation=best.explanation if best else "",
-        **_decided(case, status, best.criteria if best else (), impossible=result.status == "failed"),
+        explanation=best.explanation if best and not waited else "",
+        **_decided(case, status, rows, impossible=result.status == "failed"),
         error=problem if status == "error" else None,
         usage=result.usage,
         grader=best.grader if best else None,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult, build_result
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
-from gradeloop.store.engine import Store
+from gradeloop.store.engine import Store, StoreSnapshot
 from gradeloop.store.tables import USAGE_COUNTS, table
 from gradeloop.text import clip, did_you_mean
 
@@ -44,15 +45,19 @@ class BatchReader:
         Raises:
             InvalidRequest: The store has no such batch.
         """
-        statement = _select_newest(1)
-        if batch_id != LATEST:
-            statement = statement.where(table("batches").c.id == batch_id)
-        rows = await self._store.read(_fetch(statement))
-        if rows:
-            return summary_of(rows[0])
-        known = [summary.batch_id for summary in await self.summaries(20)]
-        hint = did_you_mean(batch_id, known) if known else " The store has none yet."
-        raise InvalidRequest(f"there is no batch {clip(batch_id)} in the store.{hint}")
+        return await self._store.read(lambda connection: _read_summary(connection, batch_id))
+
+    @contextmanager
+    def snapshot(self, batch_id: str) -> Iterator["BatchSnapshot"]:
+        """Yield a batch as it is now, for this thread, so that its numbers and its cases agree while it runs; `latest` is the newest one.
+
+        Raises:
+            InvalidRequest: The store has no such batch.
+            StoreUnavailable: The store cannot be used.
+        """
+        with self._store.snapshot() as found:
+            summary = found.do(lambda connection: _read_summary(connection, batch_id))
+            yield BatchSnapshot(summary, found)
 
     async def summaries(self, limit: int) -> list[BatchSummary]:
         """Return the summaries of the newest batches, the newest first."""
@@ -93,13 +98,8 @@ class BatchReader:
 
     def results(self, batch_id: str, why: str = "not run") -> Iterator[CaseResult]:
         """Yield the result of every case in order, read from this thread; an unfinished case is `queued`, with `why` as its error."""
-        for row in self._pages(batch_id):
+        for row in _pages(self._store, batch_id):
             yield _result(row, why)
-
-    def cases(self, batch_id: str) -> Iterator[tuple[Case, CaseResult]]:
-        """Yield every case in order with its result, read from this thread."""
-        for row in self._pages(batch_id):
-            yield Case.model_validate_json(row["spec"]), _result(row)
 
     async def result(self, batch_id: str, case_id: str) -> CaseResult:
         """Return the result of one case.
@@ -125,18 +125,53 @@ class BatchReader:
         known = await self._store.read(lambda connection: list(connection.execute(statement).scalars()))
         raise InvalidRequest(f"the batch {batch_id!r} has no case {clip(case_id)}.{did_you_mean(case_id, known)}")
 
-    def _pages(self, batch_id: str) -> Iterator["RowMapping"]:
-        """Yield the rows of a batch's cases in order, read a page at a time."""
-        from sqlalchemy import select
 
-        cases, after = table("cases"), -1
-        while True:
-            statement = select(cases).where(cases.c.batch_id == batch_id, cases.c.position > after).order_by(cases.c.position).limit(PAGE)
-            rows = self._store.do(_fetch(statement))
-            yield from rows
-            if len(rows) < PAGE:
-                return
-            after = rows[-1]["position"]
+class BatchSnapshot:
+    """A batch as it was at one moment."""
+
+    def __init__(self, summary: BatchSummary, store: StoreSnapshot) -> None:
+        self.summary = summary
+        self._store = store
+
+    def results(self, why: str = "not run") -> Iterator[CaseResult]:
+        """Yield the result of every case in order; an unfinished case is `queued`, with `why` as its error."""
+        for row in _pages(self._store, self.summary.batch_id):
+            yield _result(row, why)
+
+    def cases(self) -> Iterator[tuple[Case, CaseResult]]:
+        """Yield every case in order with its result."""
+        for row in _pages(self._store, self.summary.batch_id):
+            yield Case.model_validate_json(row["spec"]), _result(row)
+
+
+def _read_summary(connection: "Connection", batch_id: str) -> BatchSummary:
+    """Return the summary of a batch.
+
+    Raises:
+        InvalidRequest: The store has no such batch.
+    """
+    statement = _select_newest(1)
+    if batch_id != LATEST:
+        statement = statement.where(table("batches").c.id == batch_id)
+    if rows := _fetch(statement)(connection):
+        return summary_of(rows[0])
+    known = [row["id"] for row in _fetch(_select_newest(20))(connection)]
+    hint = did_you_mean(batch_id, known) if known else " The store has none yet."
+    raise InvalidRequest(f"there is no batch {clip(batch_id)} in the store.{hint}")
+
+
+def _pages(store: Store | StoreSnapshot, batch_id: str) -> Iterator["RowMapping"]:
+    """Yield the rows of a batch's cases in order, read a page at a time."""
+    from sqlalchemy import select
+
+    cases, after = table("cases"), -1
+    while True:
+        statement = select(cases).where(cases.c.batch_id == batch_id, cases.c.position > after).order_by(cases.c.position).limit(PAGE)
+        rows = store.do(_fetch(statement))
+        yield from rows
+        if len(rows) < PAGE:
+            return
+        after = rows[-1]["position"]
 
 
 def _select_newest(limit: int) -> "Select[Any]":

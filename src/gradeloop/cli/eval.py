@@ -132,13 +132,13 @@ def show(
 ) -> None:
     """Show a batch's results, or one of its cases in full."""
     reader = BatchReader(own_store())
-    summary = asyncio.run(reader.summary(batch))
     if case is not None:
-        found = asyncio.run(reader.result(summary.batch_id, case))
-        show_lines(found.model_dump(mode="json"), case_lines(found), as_json=as_json)
+        result = asyncio.run(reader.result(asyncio.run(reader.summary(batch)).batch_id, case))
+        show_lines(result.model_dump(mode="json"), case_lines(result), as_json=as_json)
         return
-    width = shutil.get_terminal_size().columns
-    lines = [f"batch {summary.batch_id}", *result_lines(reader.results(summary.batch_id), width), results_line(summary)]
+    with reader.snapshot(batch) as found:
+        width, summary = shutil.get_terminal_size().columns, found.summary
+        lines = [f"batch {summary.batch_id}", *result_lines(found.results(), width), results_line(summary)]
     show_lines(summary.model_dump(mode="json"), lines, as_json=as_json)
 
 
@@ -148,15 +148,15 @@ def export(batch: BatchId, *, output: OutputOption = None, overwrite: Overwrite 
     if not output:
         raise InvalidRequest("No output file is named; name one with --output, its suffix sets the format")
     files, reader = Outputs(output, overwrite=overwrite), BatchReader(own_store())
-    summary = asyncio.run(reader.summary(batch))
-    for result in reader.results(summary.batch_id):
-        if result.status not in {"queued", "waiting"}:
-            files.finished(result)
-    files.close(summary, lambda: reader.results(summary.batch_id))
+    with reader.snapshot(batch) as found:
+        for result in found.results():
+            if result.status not in {"queued", "waiting"}:
+                files.finished(result)
+        files.close(found.summary, found.results)
     if files.pages:
         from gradeloop.reports.read_batch import write_pages
 
-        asyncio.run(write_pages(files.pages, reader, summary.batch_id))
+        asyncio.run(write_pages(files.pages, reader, found.summary.batch_id))
     typer.echo(f"wrote {', '.join(map(str, output))}")
 
 
@@ -284,6 +284,10 @@ BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
 """How often, and how far apart, the store is read until a batch has begun: a minute, enough to start its worker again."""
 
 
+LEAVE_SECONDS = 5.0
+"""How long Ctrl-C waits for the server to confirm a start that is under way."""
+
+
 class EvalCommand:
     """Runs a suite as a batch, or follows or resumes a batch, and prints its results."""
 
@@ -332,15 +336,38 @@ class EvalCommand:
         return await self._start(batches, request, outputs, connection, task_queue)
 
     async def _start(self, batches: BatchClient, request: BatchRequest, outputs: Outputs, connection: Connection, task_queue: str) -> int:
-        """Start or resume a batch, and follow it."""
-        await batches.start(request)
+        """Start or resume a batch, and follow it; from the request on, Ctrl-C leaves the batch running and says so."""
+        batch_id = request.batch_id
+        with ctrl_c() as pressed:
+            starting = asyncio.create_task(batches.start(request))
+            begun = await done_before(self._begin(starting, batches, batch_id, connection, task_queue), pressed.get())
+            if not begun:
+                return await self._leave(starting, batch_id)
+            if self._options.detach:
+                self._print_status(f"started; follow it with: gradeloop eval --attach {batch_id}")
+                return 0
+            ended = await self._follow(batches, batch_id, outputs, connection, task_queue, pressed)
+        return STOPPED if ended is None else await self._finish(ended, outputs)
+
+    async def _begin(
+        self, starting: "asyncio.Task[None]", batches: BatchClient, batch_id: str, connection: Connection, task_queue: str
+    ) -> None:
+        """Wait until the batch is started, and in the store if it is followed."""
+        await asyncio.shield(starting)
         if OURS.fullmatch(task_queue):
             await ensure_worker_of(task_queue, connection)  # once more: it may have ended itself before the batch began
-        if self._options.detach:
-            self._print_status(f"started; follow it with: gradeloop eval --attach {request.batch_id}")
-            return 0
-        await self._wait_until_stored(batches, request.batch_id)
-        return await self._follow(batches, request.batch_id, outputs, connection, task_queue)
+        if not self._options.detach:
+            await self._wait_until_stored(batches, batch_id)
+
+    async def _leave(self, starting: "asyncio.Task[None]", batch_id: str) -> int:
+        """Say what became of a batch whose start Ctrl-C has cut short, and return the exit code."""
+        await asyncio.wait([starting], timeout=LEAVE_SECONDS)
+        if starting.done() and starting.exception() is None:
+            self._print_status(f"still running; follow it with: gradeloop eval --attach {batch_id}")
+        else:
+            starting.cancel()
+            self._print_status(f"the server has not confirmed the start; the batch may run; look with: gradeloop batches show {batch_id}")
+        return STOPPED
 
     async def _wait_until_stored(self, batches: BatchClient, batch_id: str) -> None:
         """Wait until the batch has begun, which is when the store has it."""
@@ -383,29 +410,39 @@ class EvalCommand:
             known = BatchRequest.model_validate_json(await self._reader.request(summary.batch_id))
             return await self._start(batches, options.resume_request(known), outputs, connection, task_queue)
         if running:
-            return await self._follow(batches, summary.batch_id, outputs, connection, task_queue)
+            with ctrl_c() as pressed:
+                ended = await self._follow(batches, summary.batch_id, outputs, connection, task_queue, pressed)
+            return STOPPED if ended is None else await self._finish(ended, outputs)
         summary = await self._reader.summary(summary.batch_id)  # again: a workflow that has just ended wrote it before
         stopped = {"status": "stopped", "reason": "its workflow has ended; resume it with --resume"}
         summary = summary.model_copy(update=stopped) if summary.status == "running" else summary
         await asyncio.to_thread(self._report_finished, outputs, summary.batch_id)
         return await self._finish(summary, outputs)
 
-    async def _follow(self, batches: BatchClient, batch_id: str, outputs: Outputs, connection: Connection, task_queue: str) -> int:
+    async def _follow(
+        self,
+        batches: BatchClient,
+        batch_id: str,
+        outputs: Outputs,
+        connection: Connection,
+        task_queue: str,
+        pressed: "asyncio.Queue[None]",
+    ) -> BatchSummary | None:
+        """Follow a batch and return its summary at the end; None if Ctrl-C came first."""
         summary = await self._reader.summary(batch_id)
         view = BatchProgressView(self._console, summary.total)
         follower = BatchFollower(batch_id, batches, self._reader, outputs, view, _print_result if self._options.as_json else None)
         self._print_status(f"batch {batch_id}: {counted(summary.total, 'case')}; Ctrl-C leaves the batch running")
         try:
-            ended = await follower.follow(task_queue, connection)
+            ended = await follower.follow(task_queue, connection, pressed)
         finally:
             view.close()
         if ended is None:
             self._print_status(f"still running; follow it with: gradeloop eval --attach {batch_id}")
-            return STOPPED
-        if follower.waiting:
+        elif follower.waiting:
             self._waiting = frozenset(follower.waiting)
             self._print_status(f"cases wait for a person: {', '.join(follower.waiting)}; decide with: gradeloop decide")
-        return await self._finish(ended, outputs)
+        return ended
 
     async def _finish(self, summary: BatchSummary, outputs: Outputs) -> int:
         """Write the outputs, print the results, and return the exit code."""
@@ -474,10 +511,9 @@ class BatchFollower:
     """Threads that wait for a person, if nothing else is left to do."""
     _running: int = 0
 
-    async def follow(self, task_queue: str, connection: Connection) -> BatchSummary | None:
+    async def follow(self, task_queue: str, connection: Connection, pressed: "asyncio.Queue[None]") -> BatchSummary | None:
         """Return the batch's summary once it has ended, is paused, or waits for people; None if Ctrl-C came first."""
-        with ctrl_c() as pressed:
-            ended = await done_before(self._follow(task_queue, connection), pressed.get())
+        ended = await done_before(self._follow(task_queue, connection), pressed.get())
         return self.summary if ended else None
 
     async def _follow(self, task_queue: str, connection: Connection) -> None:

@@ -150,8 +150,8 @@ def load_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
         hint = "write its results to a .json or .jsonl file: gradeloop batches export BATCH -o results.json"
         raise InvalidRequest(f"{clip(named)}: a {suffix} file has no results by criterion; {hint}")
     batches = reader()
-    summary = asyncio.run(_read_summary(named, batches))
-    return _build_source(summary.batch_id, [compared_case(result) for result in batches.results(summary.batch_id)], summary)
+    with batches.snapshot(asyncio.run(_batch_id(named, batches))) as found:
+        return _build_source(found.summary.batch_id, [compared_case(result) for result in found.results()], found.summary)
 
 
 def read_batch_file(path: Path) -> BatchSource:
@@ -175,16 +175,16 @@ def _cost(usage: Usage) -> Cost:
     return Cost(tokens=usage.tokens, cost_usd=usage.cost_usd)
 
 
-async def _read_summary(named: str, reader: BatchReader) -> BatchSummary:
+async def _batch_id(named: str, reader: BatchReader) -> str:
     latest = _LATEST.fullmatch(named)
     if latest is None:
-        return await reader.summary(named)
+        return named
     before = int(latest[1] or 0)
     summaries = await reader.summaries(before + 1)
     if len(summaries) <= before:
         known = did_you_mean(named, [summary.batch_id for summary in summaries[:20]]) if summaries else ""
         raise InvalidRequest(f"there is no batch {clip(named)}: the store has {len(summaries) or 'none'}.{known}")
-    return summaries[before]
+    return summaries[before].batch_id
 
 
 class ExportedCase(CaseResult):

@@ -159,8 +159,8 @@ class CriterionRow(Strict):
     gap: Sparse[str | None] = None
     unverified: Sparse[bool] = False
     """Whether no verdict was given: the row is neither a pass nor a confirmed fail."""
-    by: Literal["model", "tool", "human", "cached"] = "model"
-    """Who decided; `cached` is a model that had answered the identical question before."""
+    by: Literal["model", "tool", "human", "cached", "nobody"] = "model"
+    """Who decided; `cached` is a model that had answered the identical question before, `nobody` a person who was not asked."""
     score: Sparse[float | None] = None
     """The grader's number on the criterion's scale, as it was given; the median of several."""
     contested: Sparse[bool] = False
@@ -172,6 +172,11 @@ class CriterionRow(Strict):
     grader: Sparse[str | None] = None
     """The grader, where the criterion names its own."""
     override: Sparse[Override | None] = None
+
+    def curtailed(self) -> "CriterionRow":
+        """Return the row without its reason and quotes, with a shortened gap."""
+        gap = self.gap and shortened(self.gap, CURTAILED_CHARACTERS)
+        return self.model_copy(update={"reason": "", "quotes": (), "metadata": None, "gap": gap})
 
 
 class Evaluation(Strict):
@@ -207,8 +212,7 @@ class Evaluation(Strict):
 
     def curtailed(self) -> "Evaluation":
         """Return the evaluation as a full thread keeps it: without reasons and quotes, with shortened gaps and explanation."""
-        bare = {"reason": "", "quotes": (), "metadata": None}
-        rows = tuple(row.model_copy(update=bare | {"gap": row.gap and shortened(row.gap, CURTAILED_CHARACTERS)}) for row in self.criteria)
+        rows = tuple(row.curtailed() for row in self.criteria)
         return self.model_copy(update={"criteria": rows, "explanation": shortened(self.explanation, CURTAILED_CHARACTERS)})
 
 
@@ -251,6 +255,29 @@ class PendingCall(Strict):
     """Who made the call."""
 
 
+class DraftPiece(Strict):
+    """A stretch of a comparison of two drafts."""
+
+    kind: Literal["same", "added", "removed", "left_out"]
+    text: str
+    """The text; for `left_out` a note of how many unchanged characters are not shown."""
+
+
+class DraftInQuestion(Strict):
+    """The draft about which a person is asked, with what checks and graders found in it."""
+
+    index: int
+    """Index of the message in the thread."""
+    text: str | None
+    """The draft; None above 128 KiB (read it with the query `messages`)."""
+    rows: tuple[CriterionRow, ...]
+    """The verdicts on this draft that are there already; above 64 KiB without their reasons and quotes."""
+    previous: Sparse[int | None] = None
+    """Index of the draft about which a person was asked before; None where this is the first."""
+    changes: Sparse[tuple[DraftPiece, ...] | None] = None
+    """What changed since that draft; None where there is none, or the difference is too large."""
+
+
 class WaitingFor(Strict):
     """What waits for a person: criteria for `decide`, or tool calls for `approve` and `deny`."""
 
@@ -259,6 +286,8 @@ class WaitingFor(Strict):
     iteration: int | None
     criteria: tuple[WaitingCriterion, ...]
     calls: Sparse[tuple[PendingCall, ...]] = ()
+    draft: Sparse[DraftInQuestion | None] = None
+    """The draft that is asked about, or that was being judged when the call was made; None where the generator made the call."""
 
 
 EventType = Literal[

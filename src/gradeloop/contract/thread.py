@@ -287,8 +287,12 @@ class RunResult(Strict):
     """The status of the grading run; None where no rubric was set, so that nothing was graded."""
     iterations: int
     output: str | None
-    """The best draft: the gate passes first, then the score, then the number of required criteria passed, then the latest."""
+    """The best draft: the gate passes first, then the score, then the number of required criteria passed, then the latest.
+
+    While the run waits for a person, it is the draft in `waiting_for` instead, or None.
+    """
     best_iteration: int | None
+    """The iteration of the best draft; None while the run waits for a person, as is `score`."""
     last_output: str | None
     """The last draft; None where it is the best one and larger than 128 KiB."""
     score: float | None

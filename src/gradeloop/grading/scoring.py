@@ -211,11 +211,11 @@ def _checked(rubric: Rubric, criterion: Criterion, outcome: CheckOutcome | None)
 
 
 def _decided(rubric: Rubric, criterion: Criterion, decision: Decision | None) -> CriterionRow:
-    row = CriterionRow(id=criterion.id, name=criterion.text, passed=False, reason=rubric.phrases.not_asked, by="human", unverified=True)
+    about = {"id": criterion.id, "name": criterion.text}
     if decision is None:
-        return row
+        return CriterionRow(**about, passed=False, reason=rubric.phrases.not_asked, by="nobody", unverified=True)
     reason = rubric.phrases.decided.format(by=decision.by)
-    return row.model_copy(update={"passed": decision.passed, "reason": reason, "gap": decision.gap, "unverified": False})
+    return CriterionRow(**about, passed=decision.passed, reason=reason, gap=decision.gap, by="human")
 
 
 def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer], voters: int) -> CriterionRow | None:

@@ -41,7 +41,7 @@ class BatchReport:
 
     head: Head
     cases: Iterable[tuple[Case | None, CaseResult]]
-    """The cases in their order; read when the page is made."""
+    """The cases in their order; gone through once, when the page is made."""
     threads: dict[str, RunReport] = field(default_factory=dict)
     """The reports of threads by their ids."""
     repeated: bool = False
@@ -52,21 +52,30 @@ ThreadsOpener = Callable[[str], Awaitable[GradingClient]]
 """Connects to the server with the threads of a batch, and sees to it that a worker answers for them."""
 
 
-async def batch_report(reader: BatchReader, name: str, open_threads: ThreadsOpener | None = None) -> BatchReport:
-    """Return the report of a batch of the store.
+async def stored_batch_page(reader: BatchReader, name: str, open_threads: ThreadsOpener | None = None, *, live: Live | None = None) -> str:
+    """Return the page of a batch of the store, whose numbers and cases are of one moment.
 
     Args:
         reader: The reader of the store.
         name: The batch's id, or `latest`.
         open_threads: Called where a case has a thread; without it, or where it fails, such cases show their last draft alone.
+        live: What a page needs that is served.
 
     Raises:
         InvalidRequest: There is no such batch.
     """
-    summary = await reader.summary(name)
-    wanted, repeated = await asyncio.to_thread(_threads, reader, summary.batch_id)
-    found, notes = await read_threads(open_threads, summary.batch_id, wanted) if open_threads and wanted else ({}, [])
-    return BatchReport(head_of(summary, notes), _StoredCases(reader, summary.batch_id), found, repeated)
+    found: dict[str, RunReport] = {}
+    notes: list[str] = []
+    if open_threads is not None:
+        name, wanted = await asyncio.to_thread(_threads, reader, name)
+        found, notes = await read_threads(open_threads, name, wanted) if wanted else (found, notes)
+    return await asyncio.to_thread(_stored_page, reader, name, found, notes, live)
+
+
+def _stored_page(reader: BatchReader, name: str, threads: dict[str, RunReport], notes: Sequence[str], live: Live | None) -> str:
+    with reader.snapshot(name) as found:
+        repeated = any(result.repeat > 0 for result in found.results())
+        return batch_page(BatchReport(head_of(found.summary, notes), found.cases(), threads, repeated), live=live)
 
 
 def batch_page(report: BatchReport, *, live: Live | None = None) -> str:
@@ -140,26 +149,12 @@ def _missing(number: int, why: str) -> str:
     return f"Only the result is shown of {counted(number, 'case')} with a thread: {why}"
 
 
-class _StoredCases:
-    """The cases of a batch, read anew each time they are gone through."""
-
-    def __init__(self, reader: BatchReader, batch_id: str) -> None:
-        self._reader = reader
-        self._batch_id = batch_id
-
-    def __iter__(self) -> Iterator[tuple[Case | None, CaseResult]]:
-        return iter(self._reader.cases(self._batch_id))
-
-
-def _threads(reader: BatchReader, batch_id: str) -> tuple[list[str], bool]:
-    """Return the threads of a batch's cases, those that did not pass first, and whether cases are repeated."""
-    found: list[tuple[bool, str]] = []
-    repeated = False
-    for case, result in reader.cases(batch_id):
-        repeated |= case.repeat > 0
-        if (name := thread_of(result, batch_id)) is not None:
-            found.append((result.status == "passed", name))
-    return [name for _, name in sorted(found, key=lambda pair: pair[0])], repeated
+def _threads(reader: BatchReader, name: str) -> tuple[str, list[str]]:
+    """Return the id of a batch, and the threads of its cases, those that did not pass first."""
+    with reader.snapshot(name) as found:
+        batch_id = found.summary.batch_id
+        threads = [(result.status == "passed", thread_of(result, batch_id)) for result in found.results()]
+    return batch_id, [thread for _, thread in sorted(threads, key=lambda pair: pair[0]) if thread is not None]
 
 
 def _test(result: CaseResult, case: Case | None, *, repeated: bool) -> str:
@@ -208,7 +203,7 @@ async def threads_of(batch_id: str) -> GradingClient:
 
 async def write_pages(paths: Sequence[Path], reader: BatchReader, batch_id: str) -> None:
     """Write a batch's page to files."""
-    page = await asyncio.to_thread(batch_page, await batch_report(reader, batch_id, threads_of))
+    page = await stored_batch_page(reader, batch_id, threads_of)
     for path in paths:
         write_page(path, page)
 

@@ -173,7 +173,9 @@ def _rubric(record: ThreadRecord) -> Rubric | None:
 
 
 def _best(record: ThreadRecord, rubric: Rubric | None) -> Evaluation | None:
-    """Return the evaluation of the best draft: that of the run's result, else the best until now."""
+    """Return the evaluation of the best draft: that of the run's result, else the best until now; none while a person is asked."""
+    if record.state.status == "waiting":
+        return None
     if record.settled is not None and record.settled.best_iteration is not None:
         chosen = [evaluation for evaluation in record.own if evaluation.iteration == record.settled.best_iteration]
         if chosen:

@@ -1,6 +1,5 @@
 """The page of one run: drafts with their changes, verdicts, evidence, and quotes that link to the text they quote."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,6 +9,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.evaluation import CriterionRow, Evaluation, Quote
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
+from gradeloop.grading.changes import Changes, changes
 from gradeloop.grading.prompts import escape_invisible, record_starts
 from gradeloop.grading.quotes import FoldedText, fold, nearest_passage, written_forms
 from gradeloop.reports.html import Live, as_json, document, part
@@ -73,9 +73,15 @@ class RunView:
         """Return the indexes of the evaluations of a message."""
         return self._evaluations.get(message, [])
 
+    @property
+    def in_question(self) -> int | None:
+        """The index of the message with the draft about which a person is asked; None where they are asked about none."""
+        draft = self._report.waiting_for.draft if self._report.waiting_for else None
+        return draft.index if draft and draft.index < len(self._report.messages) else None
+
     def kind(self, message: int) -> Literal["draft", "said", "feedback", "tool"]:
         """Return how a message is shown."""
-        if self.evaluations(message):
+        if self.evaluations(message) or message == self.in_question:
             return "draft"
         if self._report.messages[message].source == FEEDBACK_SOURCE:
             return "feedback"
@@ -89,7 +95,7 @@ class RunView:
         """True for a draft that is not the first of its grading run."""
         return message in self._previous_drafts
 
-    def changes(self, message: int) -> "Changes | None":
+    def changes(self, message: int) -> Changes | None:
         """Return what changed since the draft before; None where there is none, or both are too long to be compared."""
         if message not in self._previous_drafts:
             return None
@@ -148,12 +154,18 @@ class RunView:
         """Return for each draft that is not the first of its grading run the index of the one before."""
         found, newest = {}, dict[str, int]()
         for message in range(len(self._report.messages)):
-            if passes := self.evaluations(message):
-                run = self._report.evaluations[passes[0]].grading_run_id
+            if (run := self._run_of(message)) is not None:
                 if run in newest:
                     found[message] = newest[run]
                 newest[run] = message
         return found
+
+    def _run_of(self, draft: int) -> str | None:
+        """Return the grading run that first judged a draft, or is judging it; None where that is not known, or it is none."""
+        if passes := self.evaluations(draft):
+            return self._report.evaluations[passes[0]].grading_run_id
+        waiting = self._report.waiting_for
+        return waiting.grading_run_id if waiting and draft == self.in_question else None
 
     def _link_quotes(self) -> None:
         """Look up every quote in the messages, and highlight its place."""
@@ -277,111 +289,10 @@ def criterion_mark(row: CriterionRow) -> CriterionMark:
         agreeing = sum(vote.passed is True for vote in row.votes)
         votes = f", {agreeing} of {len(row.votes)} votes{' (contested)' if row.contested else ''}"
     if row.override is None:
-        by_person = row.by == "human"
+        by_person = row.by == "human" and not row.unverified
         return CriterionMark(graded, by_person, row.contested, f"{TEXTS[graded]}{', by a person' if by_person else ''}{votes}")
     verdict: RowVerdict = "passed" if row.override.passed else "failed"
     return CriterionMark(verdict, True, row.contested, f"{TEXTS[verdict]} by a person, {TEXTS[graded]} by the grader{votes}")
-
-
-COMPARED = 200_000_000
-"""The most that a comparison takes, as the product of both lengths: 0.1 s, some 25 MB. Longer drafts are compared by lines, if at all."""
-
-CHARACTERS = 1_000_000
-"""The most characters of two drafts together that are compared at all."""
-
-CONTEXT = 160
-"""Characters that are shown before and after a change; the rest between two changes is left out."""
-
-LANDMARK = 3
-"""Characters that stay between two changes and are shown as changed with them: a comma, an `is`."""
-
-_WORDS = re.compile(r"\w+|[^\S\n]+|\n|[^\w\s]")
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A stretch of a comparison."""
-
-    kind: Literal["same", "added", "removed", "left out"]
-    text: str
-
-
-@dataclass(frozen=True)
-class Changes:
-    """How a draft differs from the one before."""
-
-    pieces: tuple[Piece, ...]
-    added: int
-    """Words that were not there before."""
-    removed: int
-
-    @property
-    def none(self) -> bool:
-        """True where both are the same."""
-        return not self.added and not self.removed and all(piece.kind in {"same", "left out"} for piece in self.pieces)
-
-
-def changes(before: str, after: str) -> Changes | None:
-    """Return what changed; None where the drafts are too long to be compared."""
-    if len(before) + len(after) > CHARACTERS:
-        return None
-    for parts in (_WORDS.findall, lambda text: text.splitlines(keepends=True)):
-        old, new = parts(before), parts(after)
-        if len(old) * len(new) <= COMPARED:
-            pieces = _merged(_compare(old, new))
-            words = {
-                kind: sum(len(re.findall(r"\w+", piece.text)) for piece in pieces if piece.kind == kind) for kind in ("added", "removed")
-            }
-            shown = [short for at, piece in enumerate(pieces) for short in _shortened(piece, first=at == 0, last=at == len(pieces) - 1)]
-            return Changes(tuple(shown), words["added"], words["removed"])
-    return None
-
-
-def _compare(old: list[str], new: list[str]) -> list[Piece]:
-    from rapidfuzz.distance import Indel
-
-    found: list[Piece] = []
-    for step in Indel.opcodes(old, new):
-        if step.tag == "equal":
-            found.append(Piece("same", "".join(old[step.src_start : step.src_end])))
-        elif step.tag == "delete":
-            found.append(Piece("removed", "".join(old[step.src_start : step.src_end])))
-        else:
-            found.append(Piece("added", "".join(new[step.dest_start : step.dest_end])))
-    return found
-
-
-def _merged(pieces: list[Piece]) -> list[Piece]:
-    """Return the pieces with what is small between two changes as a part of both, and removals before additions."""
-    merged: list[Piece] = []
-    removed = added = ""
-
-    def close() -> None:
-        merged.extend(piece for piece in (Piece("removed", removed), Piece("added", added)) if piece.text)
-
-    for at, piece in enumerate(pieces):
-        small = "\n" not in piece.text and len(piece.text.strip()) <= LANDMARK
-        between = piece.kind == "same" and (removed or added) and at + 1 < len(pieces) and small
-        if piece.kind == "same" and not between:
-            close()
-            merged.append(piece)
-            removed = added = ""
-        else:
-            removed += piece.text if piece.kind != "added" else ""
-            added += piece.text if piece.kind != "removed" else ""
-    close()
-    return merged
-
-
-def _shortened(piece: Piece, *, first: bool, last: bool) -> list[Piece]:
-    """Return an unchanged stretch without its middle, or without its far end at the ends of the draft."""
-    head, tail = 0 if first else CONTEXT, 0 if last else CONTEXT
-    if piece.kind != "same" or len(piece.text) <= head + tail + CONTEXT:
-        return [piece]
-    start, end = piece.text[:head], piece.text[len(piece.text) - tail :]
-    left = len(piece.text) - head - tail
-    parts = [Piece("same", start), Piece("left out", f"… {left:,} unchanged characters …"), Piece("same", end)]
-    return [part for part in parts if part.text]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from gradeloop.client.listing import LATEST, threads
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.judges.sources import load_runs, parse_reference
-from gradeloop.reports.read_batch import batch_page, batch_report, report_of_file, threads_of
+from gradeloop.reports.read_batch import batch_page, report_of_file, stored_batch_page, threads_of
 from gradeloop.reports.read_judgement import judgement_page, read_judgement_reports, read_stored_judgements
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
@@ -47,7 +47,7 @@ async def report_page(name: str, kind: Kind | None = None, runs: Sequence[str] =
         return await _judgements_page(name, runs)
     if _is_file(name):
         return batch_page(report_of_file(Path(name)))
-    return batch_page(await batch_report(BatchReader(own_store()), name, threads_of))
+    return await stored_batch_page(BatchReader(own_store()), name, threads_of)
 
 
 async def _kind_of(name: str) -> Kind:

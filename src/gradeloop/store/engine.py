@@ -2,7 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -10,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import is_embedded
-from gradeloop.store.tables import SCHEMA_VERSION, prepare_tables
+from gradeloop.store.upgrade import VERSION, prepare_store
 
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy
     from sqlalchemy import Connection, Engine
@@ -19,6 +21,9 @@ if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQ
 STORE_VARIABLE = "GRADELOOP_STORE"
 STORE_FILE = "results.db"
 STORE_CURE = f"set {STORE_VARIABLE} to sqlite:////folder/results.db or postgresql://user@host/database"
+
+CONNECT = {"connect_timeout": 10}
+"""Seconds after which PostgreSQL counts as away."""
 
 T = TypeVar("T")
 
@@ -60,6 +65,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self._url = url
         self._engine: Engine | None = None
+        self._opening = threading.Lock()
 
     async def read(self, work: Callable[["Connection"], T]) -> T:
         """Do work in a thread, on a connection and in a transaction of its own.
@@ -78,11 +84,32 @@ class Store:
         Raises:
             StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
         """
+
+        def transact() -> T:
+            with self._opened().begin() as connection:
+                return work(connection)
+
+        return self._checked(transact)
+
+    @contextmanager
+    def snapshot(self) -> Iterator["StoreSnapshot"]:
+        """Yield the store as it is now, for this thread: all that is read of it is of one moment, whoever writes meanwhile.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+        """
+        connection = self._checked(lambda: _begin_snapshot(self._opened()))
+        try:
+            yield StoreSnapshot(lambda work: self._checked(lambda: work(connection)))
+        finally:
+            connection.close()
+
+    def _checked(self, work: Callable[[], T]) -> T:
+        """Do work on the database, and say what is wrong where it cannot be used."""
         from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
         try:
-            with self._opened().begin() as connection:
-                return work(connection)
+            return work()
         except IntegrityError:
             raise
         except (SQLAlchemyError, ModuleNotFoundError, OSError) as error:
@@ -92,9 +119,10 @@ class Store:
             raise StoreUnavailable(f"the store {_without_secrets(self._url)!r} cannot be used: {problem}; {cure}") from None
 
     def _opened(self) -> "Engine":
-        if self._engine is None:
-            self._engine = self._open()
-        return self._engine
+        with self._opening:
+            if self._engine is None:
+                self._engine = self._open()
+            return self._engine
 
     def _open(self) -> "Engine":
         from sqlalchemy import create_engine, event
@@ -103,13 +131,17 @@ class Store:
         if parts.scheme == "sqlite":
             Path(unquote(parts.path)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             engine = create_engine(self._url, connect_args={"timeout": 30})
-            event.listen(engine, "connect", _in_wal_mode)
+            event.listen(engine, "connect", _synchronize_seldom)
         else:
-            engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True)
-        found = prepare_tables(engine)
-        if found > SCHEMA_VERSION:
+            engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True, connect_args=CONNECT)
+        try:
+            found = prepare_store(engine)
+        except BaseException:
             engine.dispose()
-            problem = f"the store {_without_secrets(self._url)!r} is of version {found}, this gradeloop knows {SCHEMA_VERSION}"
+            raise
+        if found > VERSION:
+            engine.dispose()
+            problem = f"the store {_without_secrets(self._url)!r} is of version {found}, this gradeloop knows {VERSION}"
             raise StoreUnavailable(f"{problem}; install a newer gradeloop, or name another store with {STORE_VARIABLE}")
         return engine
 
@@ -120,10 +152,33 @@ class Store:
             self._engine = None
 
 
-def _in_wal_mode(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own
-    """Let readers read while one writes; a crash of the machine, not of a process, may lose the last commits."""
+class StoreSnapshot:
+    """A store as it was at one moment."""
+
+    def __init__(self, do: Callable[[Callable[["Connection"], Any]], Any]) -> None:
+        self._do = do
+
+    def do(self, work: Callable[["Connection"], T]) -> T:
+        """Read in this thread.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached any more.
+        """
+        return self._do(work)  # type: ignore[no-any-return]  # whatever the work returns
+
+
+def _begin_snapshot(engine: "Engine") -> "Connection":
+    """Return a connection in a transaction that sees one state of the database."""
+    if engine.dialect.name != "sqlite":
+        return engine.connect().execution_options(isolation_level="REPEATABLE READ")
+    connection = engine.connect()
+    connection.exec_driver_sql("BEGIN")  # which Python's driver leaves out before a statement that only reads
+    return connection
+
+
+def _synchronize_seldom(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own
+    """Have a commit not wait for the disk: a crash of the machine, not of a process, may lose the last ones."""
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
 

@@ -1,14 +1,11 @@
-"""All tables of the store, and how they are made."""
+"""All tables of the store, as statements name them; migrations make them."""
 
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy
-    from sqlalchemy import Column, Engine, MetaData, Table
+    from sqlalchemy import Column, MetaData, Table
 
-
-SCHEMA_VERSION = 2
-"""The version of the tables; a store of a higher one is refused, one of a lower one gets the tables that it lacks."""
 
 USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "attempts")
 """The columns of a batch that count its usage in whole numbers."""
@@ -29,44 +26,6 @@ def metadata() -> "MetaData":
 def table(name: str) -> "Table":
     """Return a table by its name."""
     return metadata().tables[name]
-
-
-def prepare_tables(engine: "Engine") -> int:
-    """Make the missing tables, and return the version that the store then has."""
-    from sqlalchemy import inspect, select
-    from sqlalchemy.exc import IntegrityError
-
-    versions = table("schema_version")
-    if inspect(engine).has_table("schema_version"):
-        with engine.connect() as connection:
-            found = connection.execute(select(versions.c.version)).scalar()
-        if found is not None and int(found) >= SCHEMA_VERSION:
-            return int(found)
-        if found is not None:  # every later version has only added tables
-            _create(engine)
-            with engine.begin() as connection:
-                connection.execute(versions.update().where(versions.c.version < SCHEMA_VERSION).values(version=SCHEMA_VERSION))
-            return prepare_tables(engine)
-    _create(engine)
-    try:
-        with engine.begin() as connection:
-            connection.execute(versions.insert().values(version=SCHEMA_VERSION))
-    except IntegrityError:  # another process was faster
-        return prepare_tables(engine)
-    return SCHEMA_VERSION
-
-
-def _create(engine: "Engine") -> None:
-    """Create the tables, though other processes may do the same at the same time."""
-    from sqlalchemy.exc import DBAPIError
-
-    for _ in metadata().tables:  # whoever loses a race finds one table more at the next try
-        try:
-            metadata().create_all(engine)
-        except DBAPIError:
-            continue
-        return
-    metadata().create_all(engine)
 
 
 def _judging_tables(tables: "MetaData") -> None:
@@ -151,6 +110,14 @@ def _case_tables(tables: "MetaData") -> None:
         tables,
         *(Column(name, kind, primary_key=True, autoincrement=False) for name, kind in (*place, ("attempt", Integer), ("unit", Integer))),
         Column("held", Text, nullable=False),
+    )
+    Table(
+        "charges",
+        tables,
+        Column("call", String(200), primary_key=True),
+        Column("attempt", Integer, primary_key=True, autoincrement=False),
+        Column("batch_id", String(200), nullable=False, index=True),
+        Column("counted", Integer, nullable=False),
     )
     Table("verdicts", tables, Column("key", String(64), primary_key=True), Column("verdict", Text, nullable=False), _created())
 

@@ -23,7 +23,7 @@ from gradeloop.files.rubric import refuse_bad_rubric
 from gradeloop.files.yaml import read_placed
 from gradeloop.reports.html import document
 from gradeloop.reports.model import RunReport
-from gradeloop.reports.read_batch import batch_page, batch_report, read_case_report, thread_of, with_thread
+from gradeloop.reports.read_batch import read_case_report, stored_batch_page, thread_of, with_thread
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.site import (
@@ -324,8 +324,7 @@ class BatchPages:
         live = SteeredPage(token=self._site.token, path=path, open=summary.status == "running", tag=tag)
 
         async def html() -> str:
-            report = await batch_report(self._site.batches, batch_id)
-            return await asyncio.to_thread(batch_page, report, live=live)
+            return await stored_batch_page(self._site.batches, batch_id, live=live)
 
         answered = await answer(request, tag, html)
         self._site.remember(path, ShownPage(tag, tag, clock() + REST * (clock() - began)))

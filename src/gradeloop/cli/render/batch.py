@@ -19,6 +19,7 @@ from gradeloop.batches.outputs import STATUS_LABELS, encodable, failure_reason, 
 from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, WIDE, Column, case_line, mark, table, usage_line
 from gradeloop.contract.evaluation import CriterionRow, Quote
+from gradeloop.grading.changes import changes
 from gradeloop.grading.quotes import fold
 from gradeloop.text import counted, money, one_line, printable
 
@@ -350,8 +351,6 @@ def _quote(quote: Quote) -> Iterator[Text]:
     yield line.append(f"  {found}".rstrip(), "dim")
     if quote.quote_nearest is None:
         return
-    from gradeloop.reports.run_page import changes  # its templates are loaded with it
-
     marks = {"removed": ("[-{}-]", "red"), "added": ("{{+{}+}}", "green")}
     differences = changes(quote.quote_nearest, fold(quote.quote))
     nearest = Text().append("      the conversation has: ", "dim")

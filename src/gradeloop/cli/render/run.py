@@ -15,7 +15,7 @@ from rich.text import Text
 from gradeloop.cli.render.table import Column, Line, criterion_line, id_width, mark, table, usage_line
 from gradeloop.client.listing import ListedThread
 from gradeloop.contract.criterion import Criterion
-from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event, InterruptReason, WaitingFor
+from gradeloop.contract.evaluation import CriterionRow, DraftPiece, Evaluation, Event, InterruptReason, WaitingFor
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import GivenPrompt, RunResult, ThreadState
@@ -29,6 +29,9 @@ WHY_INTERRUPTED: dict[InterruptReason | None, str] = {
     "failure": ": the generator failed",
     "outage": ": a provider is away; resume once it answers",
 }
+
+CHANGES = {"same": ("", "", ""), "added": ("{+", "+}", "green"), "removed": ("[-", "-]", "red"), "left_out": ("\n", "\n", "dim")}
+"""The signs around a piece of a comparison, those of `git diff --word-diff`, and its style."""
 
 COLUMNS = 10
 """The most criteria that are listed one by one; if there are more, those that pass are only counted."""
@@ -99,7 +102,7 @@ def row_lines(evaluation: Evaluation) -> Iterator[Line]:
 
 def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
     """Yield the best draft, the evaluations as a table, and the status, for a terminal of that width."""
-    if result.output is not None:
+    if result.output is not None and result.waiting_for is None:
         which = "answer" if result.best_iteration is None else f"best draft, iteration {result.best_iteration + 1}"
         yield Rule(which, style="dim")
         yield Text(printable(result.output).rstrip())
@@ -115,7 +118,42 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
     if result.error:
         yield Text(printable(result.error), "red")
     if result.waiting_for:
+        yield from question_lines(result.waiting_for, result.output)
         yield from decision_commands(result.thread_id, result.waiting_for)
+
+
+def question_lines(waiting: WaitingFor, text: str | None) -> Iterator[Text | Rule]:
+    """Yield the draft about which a person is asked, what changed since they were last asked, and its verdicts.
+
+    Args:
+        waiting: What waits for a person.
+        text: The draft; None where it is too long to be shown.
+    """
+    draft = waiting.draft
+    if draft is None:
+        return
+    yield Rule("draft in question" if waiting.iteration is None else f"draft in question, iteration {waiting.iteration + 1}", style="dim")
+    if text is None:
+        yield Text(f"message {draft.index} of the thread, too long to be shown here", "dim")
+    else:
+        yield Text(printable(text).rstrip())
+    if draft.changes is not None:
+        yield Rule("changes since a person was last asked", style="dim")
+        yield _changes_text(draft.changes)
+    yield Rule(style="dim")
+    width = id_width(row.id for row in draft.rows)
+    for row in draft.rows:
+        line = criterion_line(row, width)
+        yield Text().append_text(line.head).append_text(line.body)
+
+
+def _changes_text(pieces: Iterable[DraftPiece]) -> Text:
+    """Return a comparison of two drafts, with signs that need no colour."""
+    text = Text()
+    for piece in pieces:
+        before, after, style = CHANGES[piece.kind]
+        text.append(f"{before}{printable(piece.text)}{after}", style)
+    return text
 
 
 def decision_commands(thread_id: str, waiting: WaitingFor) -> Iterator[Text]:
@@ -230,7 +268,7 @@ def prompt_lines(given: GivenPrompt) -> Iterable[Text]:
         yield Text(printable(message.content))
 
 
-def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text]:
+def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text | Rule]:
     """Yield the state of a thread."""
     phase = f", {state.phase}" if state.phase else ""
     yield Text(thread_id, "bold").append(f"  {state.status}{phase}", STYLES.get(state.status, "default"))
@@ -244,6 +282,7 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text]:
     if state.reason == "outage":
         yield Text("  stopped by an outage: a provider is away; resume once it answers", "bold yellow")
     if state.waiting_for:
+        yield from question_lines(state.waiting_for, state.waiting_for.draft.text if state.waiting_for.draft else None)
         yield from decision_commands(thread_id, state.waiting_for)
 
 

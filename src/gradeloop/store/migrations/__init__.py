@@ -1,0 +1,1 @@
+"""The migrations of the store's tables, which alembic runs."""
