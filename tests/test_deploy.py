@@ -60,6 +60,12 @@ def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
     assert (found.returncode, found.stdout) == (0, "")
 
 
+def test_the_image_has_bubblewrap_beside_landlock_which_needs_no_package(instructions: list[str]) -> None:
+    last = instructions[max(at for at, line in enumerate(instructions) if line.startswith("FROM")) :]
+
+    assert [line for line in last if re.search(r"apt-get install .*\bbubblewrap\b", line)]
+
+
 def test_the_compose_file_is_valid_by_the_compose_schema() -> None:
     found = run_tool("check-jsonschema", "--builtin-schema", "vendor.compose-spec", str(COMPOSE))
 

@@ -1,9 +1,6 @@
 """The tools `run_python`, `run_pytest` and `run_command`."""
 
-import json
 import re
-import secrets
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +8,7 @@ from typing import Any
 from activities.tools.base import ToolContext, ToolUnavailable, require_package
 from gradeloop.contract.messages import code_of
 from gradeloop.grading.checks import compile_pattern
-from gradeloop.sandbox import Execution, SandboxError
+from gradeloop.sandbox.pytest_suite import SuiteRun, run_suite
 from gradeloop.settings.worker import CommandSettings
 
 
@@ -39,68 +36,10 @@ def build_run_python(context: ToolContext) -> Callable[..., dict[str, Any]]:
 SUITE_BYTES = 1024 * 1024
 """The bytes of all files of a suite together."""
 
-MESSAGE_CHARACTERS = 1_000
-"""The characters that are kept of a failed test's message."""
-
 FAILURES_SHOWN = 50
 """Failed tests that are listed; the others are counted."""
 
 _TEST = re.compile(r"\bdef test")
-
-RUNNER = """
-import ast, json, os, sys
-os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-sys.path.insert(0, os.getcwd())
-import pytest
-
-
-def main(nonce, out, write, leave):
-    results = {"passed": 0, "skipped": 0, "failed": {}, "errors": {}}
-
-    def message(report):
-        crash = getattr(report.longrepr, "reprcrash", None)
-        text = crash.message if crash is not None else str(report.longrepr)
-        lines = text.strip().splitlines()
-        return "\\n".join(lines if crash is not None else lines[-3:])[:MESSAGE]
-
-    class Results:
-        def pytest_collectreport(self, report):
-            if report.failed:
-                results["errors"][report.nodeid] = message(report)
-
-        def pytest_runtest_logreport(self, report):
-            if report.failed:
-                results["failed" if report.when == "call" else "errors"][report.nodeid] = message(report)
-            elif report.skipped:
-                results["skipped"] += 1
-            elif report.when == "call":
-                results["passed"] += 1
-
-    for name in SUITE:
-        try:
-            ast.parse(open(name, encoding="utf-8").read())
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            write(out, (nonce + json.dumps({"unfit": f"{name} is no Python: {error}"[:MESSAGE]}) + nonce).encode())
-            leave(0)
-    # Without `--confcutdir`, which is the folder of `-c` then, pytest collects the parent folder, which is closed.
-    places = ["-c", os.devnull, "--rootdir", ".", "--confcutdir", "."]
-    flags = ["-q", "-p", "no:cacheprovider", "--tb=short", "--no-header", "--no-summary", *places]
-    results["exit"] = int(pytest.main([*flags, *SUITE], plugins=[Results()]))
-    write(out, (nonce + json.dumps(results) + nonce).encode())
-    leave(0)
-
-
-main(NONCE, os.dup(1), os.write, os._exit)
-"""
-"""Runs the suite and writes its own report, marked by a code that it was given: what a draft prints is no report."""
-
-
-_EXITS = {
-    2: "it was interrupted",
-    3: "pytest itself failed, as where the code exits",
-    5: "no test was found",
-}
-"""pytest's exit codes, where no test is to blame."""
 
 
 def build_run_pytest(context: ToolContext) -> Callable[..., dict[str, Any]]:
@@ -120,21 +59,11 @@ def build_run_pytest(context: ToolContext) -> Callable[..., dict[str, Any]]:
             suite: The name of a suite that the worker has, instead of files or beside them.
             module: Another name for the draft's module.
         """
-        if not module.isidentifier():
-            raise ValueError(f"module is {module!r}; give a Python name")
         if suite and suite not in suites:
             raise ValueError(f"there is no suite {suite!r}; known: {', '.join(suites) or 'none, set pytest.suites'}")
         given = {**(suites[suite] if suite else {}), **(files or {})}
-        _refuse_unfit(given, module)
-        nonce = secrets.token_hex()
-        names = sorted(name for name in given if name.endswith(".py"))
-        front = f"NONCE, MESSAGE, SUITE = {nonce!r}, {MESSAGE_CHARACTERS}, {names!r}\n"
-        ended = box.run(
-            [sys.executable, "-E", "-s", "-B", "-X", "utf8", "run_suite.py"],
-            {**given, f"{module}.py": code_of(draft), "run_suite.py": front + RUNNER},
-            limits,
-        )
-        return _report(ended, nonce)
+        _refuse_unfit(given)
+        return _report(run_suite(box, code_of(draft), given, module=module, limits=limits))
 
     return run_pytest
 
@@ -144,35 +73,20 @@ def _read(folder: Path) -> dict[str, str]:
     return {str(file.relative_to(folder)): file.read_text() for file in found}
 
 
-def _refuse_unfit(given: Mapping[str, str], module: str) -> None:
+def _refuse_unfit(given: Mapping[str, str]) -> None:
     """Raise where there is no suite to run, which is the suite's mistake and does not fail the draft."""
     if (size := sum(len(text.encode(errors="replace")) for text in given.values())) > SUITE_BYTES:
         raise ValueError(f"the suite has {size} bytes, {SUITE_BYTES} at most")
-    if taken := {f"{module}.py", "run_suite.py"} & set(given):
-        raise ValueError(f"the file name {min(taken)!r} is taken; rename it, or the draft's module")
     if not any(name.endswith(".py") and _TEST.search(text) for name, text in given.items()):
         raise ValueError("the suite has no test: files needs a Python file with a function test_...")
 
 
-def _report(ended: Execution, nonce: str) -> dict[str, Any]:
-    parts = ended.stdout.split(nonce)
-    if ended.status == "limit":
-        return {"ok": False, "error": f"the run was stopped: {ended.error}"}
-    if len(parts) != 3:  # noqa: PLR2004 - before, the report, after
-        if "No module named pytest" in ended.stderr or "No module named 'pytest'" in ended.stderr:
-            raise SandboxError("pytest cannot be imported in the sandbox")
-        return {"ok": False, "error": f"the run ended before its tests did: {ended.error or 'the code left the process'}"}
-    report = json.loads(parts[1])
-    if "unfit" in report:
-        raise ValueError(report["unfit"])
-    failures = {**report["failed"], **report["errors"]}
-    shown = dict(list(failures.items())[:FAILURES_SHOWN])
-    ok = not failures and report["passed"] > 0 and report["exit"] == 0
-    if not ok and not failures:
-        shown = {"the run": _EXITS.get(report["exit"], "no test passed")}
-    return {"ok": ok, "passed": report["passed"], **({"skipped": report["skipped"]} if report["skipped"] else {}), "failed": shown} | (
-        {"failed_in_all": len(failures)} if len(failures) > FAILURES_SHOWN else {}
-    )
+def _report(run: SuiteRun) -> dict[str, Any]:
+    if run.error:
+        return {"ok": False, "error": run.error}
+    skipped = {"skipped": run.skipped} if run.skipped else {}
+    further = {"failed_in_all": len(run.failed)} if len(run.failed) > FAILURES_SHOWN else {}
+    return {"ok": run.ok, "passed": run.passed, **skipped, "failed": dict(list(run.failed.items())[:FAILURES_SHOWN]), **further}
 
 
 def build_run_command(context: ToolContext) -> Callable[..., dict[str, Any]]:

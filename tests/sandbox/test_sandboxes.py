@@ -3,9 +3,10 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from gradeloop.sandbox import Execution, Limits, Sandbox, SandboxError, choice
+from gradeloop.sandbox import Execution, Limits, Sandbox, SandboxError, choice, pytest_suite
 from gradeloop.sandbox import programs as supervisor
 from gradeloop.sandbox.bubblewrap import Bubblewrap
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes, self_test
@@ -248,6 +249,30 @@ def test_the_self_test_sees_through_a_bare_subprocess() -> None:
 
     for reached in ("a file", "writing outside", "the network", "the worker's environment", "another process", "the worker, by a signal"):
         assert reached in answer
+
+
+def test_the_self_test_sees_that_pytest_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    box = holding("landlock")
+    runner = tmp_path / "runner.py"
+    runner.write_text(pytest_suite.RUNNER.read_text().replace('"--confcutdir", ".."', ""))
+    monkeypatch.setattr(pytest_suite, "RUNNER", runner)
+
+    assert re.match(r"pytest cannot collect '.*', which is not of the suite: PermissionError", self_test(box).why)
+
+
+class Flattering:
+    """A sandbox in which every draft is right."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self._box = box
+        self.name: SandboxName = box.name
+
+    def run(self, program: Any, files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
+        return self._box.run(program, {name: text.replace("'wrong'", "'right'") for name, text in (files or {}).items()}, limits)
+
+
+def test_the_self_test_sees_that_a_wrong_draft_passes(box: Sandbox) -> None:
+    assert self_test(Flattering(box)).why == "a suite in which one test has to fail ends otherwise: {}"
 
 
 def test_where_none_holds_there_is_none_and_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,15 @@ from gradeloop.sandbox.bubblewrap import Bubblewrap
 from gradeloop.sandbox.execution import Limits, Sandbox, SandboxError, SandboxName
 from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
+from gradeloop.sandbox.pytest_suite import prove_suites
 
 SandboxMode = Literal["auto", "monty", "bubblewrap", "landlock"]
 
 SELF_TEST_SECONDS = 10.0
 """The time limit of a self-test, far above the 50 ms that it takes: a slow machine is no reason to refuse a safe sandbox."""
+
+SUITE_SECONDS = 60.0
+"""The time limit of a suite in a self-test; it takes half a second where nothing else runs."""
 
 STORM = 200
 """The processes that the self-test tries to start, three times as many as it may."""
@@ -147,7 +151,10 @@ def bounds_processes(box: Sandbox) -> bool:
 
 
 def self_test(box: Sandbox) -> SelfTest:
-    """Test a sandbox with a program that attacks a secret file, a folder, a listening socket and the worker's environment."""
+    """Test a sandbox with a program that attacks a secret file, a folder, a listening socket and the worker's environment.
+
+    In one for programs, a suite of pytest that has to pass and one that has to fail run too.
+    """
     with tempfile.TemporaryDirectory(prefix="gradeloop-canary-") as folder, socket.socket() as listener:
         Path(folder, "canary").write_text(secrets.token_hex())
         listener.bind(("127.0.0.1", 0))
@@ -165,7 +172,16 @@ def self_test(box: Sandbox) -> SelfTest:
         if not isinstance(reached, list):
             return SelfTest(box.name, "its self-test did not say what it reached")
         reached += ["writing outside"] if Path(folder, "written").exists() else []
-        return SelfTest(box.name, f"a program reaches {', '.join(reached)}" if reached else "")
+        if reached:
+            return SelfTest(box.name, f"a program reaches {', '.join(reached)}")
+        return SelfTest(box.name, "" if box.name == "monty" else _test_suites(box))
+
+
+def _test_suites(box: Sandbox) -> str:
+    try:
+        return prove_suites(box, Limits(seconds=SUITE_SECONDS))
+    except SandboxError as error:
+        return str(error)
 
 
 def _parse_reached(stdout: str) -> object:
