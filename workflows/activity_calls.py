@@ -126,7 +126,7 @@ class Interrupted(Exception):
 
 
 class OverBudget(Interrupted):
-    """The thread's budget is used up; the message says what of it."""
+    """The thread's budget is used up, or cannot be checked; the message says why, and what to do."""
 
     reason = "budget"
 
@@ -238,15 +238,15 @@ class ActivityCalls:
 
         Raises:
             Interrupted: The thread is stopping, and the call is not done.
-            OverBudget: The thread's budget is used up.
+            OverBudget: The thread's budget is used up, or cannot be checked.
             ProviderAway: The provider was away for longer than the thread waits.
             ActivityError: The call failed for good.
         """
 
         async def attempt(raised: bool) -> Result:
             exchange.raised = raised
-            if self._thread.stopping is None and (overrun := self._thread.overrun):
-                raise OverBudget(f"the budget is used up: {overrun}; resume with a larger one")
+            if self._thread.stopping is None and (refusal := self._thread.over_budget):
+                raise OverBudget(refusal)
             return await self.make(activity, call(), MODEL_CALL, summary=summary, result=result, spend=spend)
 
         try:

@@ -177,4 +177,4 @@ class GradingLoop:
         return self._thread.append(message)
 
     def _spend(self, usage: Usage) -> None:
-        self._thread.usage += usage
+        self._thread.spend(usage)

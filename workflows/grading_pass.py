@@ -179,7 +179,7 @@ class GradingPass:
 
     def _spend(self, usage: Usage) -> None:
         self._state.usage += usage
-        self._thread.usage += usage
+        self._thread.spend(usage)
 
     async def _call_grader(self, group: CallGroup, sample: int, conversation: Conversation, key: str) -> GraderTurn:
         conversation.exhausted = conversation.exhausted or conversation.steps >= TURNS

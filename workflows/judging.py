@@ -350,7 +350,7 @@ class Rollouts:
         return SubjectRef(sha256=self._sha256, bytes=self._bytes, subject=self._subject if whole else None)
 
     def _spend(self, usage: Usage) -> None:
-        self._thread.usage += usage
+        self._thread.spend(usage)
 
     def page(self, offset: int) -> SubjectPage:
         """Return the subject's JSON from an offset on, for a worker that lacks it."""

@@ -10,7 +10,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from gradeloop.contract.evaluation import Decision, Evaluation, InterruptReason, Judgement, Override, RunStatus, build_evidence
-from gradeloop.contract.messages import Log, unanswered
+from gradeloop.contract.messages import Log, Usage, unanswered
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import (
@@ -185,6 +185,8 @@ def _refuse_used_up(thread: Thread, budget: Budget | None) -> None:
     due = budget or thread.budget
     if due and (overrun := due.overrun(thread.usage)):
         raise InvalidRequest(f"budget: {overrun}; give a larger one")
+    if due and (refusal := due.refusal(thread.usage)):
+        raise InvalidRequest(f"budget: {refusal}")
 
 
 def _can_resume(thread: Thread) -> bool:
@@ -297,7 +299,8 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
     if not same:
         supersede(thread)
         thread.replace_rubric(turn.rubric)
-    thread.turn, thread.used_before, thread.active, thread.error = len(thread.log), thread.usage, turn, None
+    thread.turn, thread.active, thread.error = len(thread.log), turn, None
+    thread.used_before, thread.turn_usage = thread.usage, Usage()
     for message in turn.messages:
         thread.append(message)
         thread.request = len(thread.log) - 1
@@ -456,7 +459,7 @@ def settle_turn(thread: Thread) -> None:
         stop=len(thread.log),
         evaluations=(stop if first is None else first, stop),
         best=thread.evaluations.index(best) if best else None,
-        usage=thread.usage.minus(thread.used_before),
+        usage=thread.usage_of_turn,
         error=thread.error,
         reason=thread.reason,
         in_question=thread.in_question,

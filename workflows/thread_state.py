@@ -260,6 +260,8 @@ class Thread(State):
     usage: Usage = Usage()
     used_before: Usage = Usage()
     """The thread's usage when the current turn began."""
+    turn_usage: Usage | None = None
+    """The usage of the current turn; None in a checkpoint of before it was kept."""
     status: Literal["idle", "running", "waiting", "interrupted"] = "idle"
     error: str | None = None
     reason: InterruptReason | None = None
@@ -335,9 +337,19 @@ class Thread(State):
         return {key: approval for ledger in ledgers for key, approval in ledger.approvals.items() if approval.approved is None}
 
     @property
-    def overrun(self) -> str | None:
-        """The part of the budget that is used up; None where another call may be made."""
-        return self.budget.overrun(self.usage) if self.budget else None
+    def over_budget(self) -> str | None:
+        """Why the budget allows no other call, and what to do; None where one may be made."""
+        return self.budget.refusal(self.usage, "resume with a larger one") if self.budget else None
+
+    @property
+    def usage_of_turn(self) -> Usage:
+        """The usage of the current turn."""
+        return self.usage.minus(self.used_before) if self.turn_usage is None else self.turn_usage
+
+    def spend(self, usage: Usage) -> None:
+        """Count the usage of a call, for the thread and for its current turn."""
+        self.turn_usage = self.usage_of_turn + usage
+        self.usage += usage
 
     @property
     def limit(self) -> int:

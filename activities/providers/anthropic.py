@@ -23,6 +23,7 @@ from activities.providers.base import (
     refused,
     reply_body,
     reply_timeout,
+    reported,
     request_body,
     tool_call,
     truncated,
@@ -234,12 +235,12 @@ def _refuse_unfinished(body: JsonObject, request: ModelRequest, usage: Usage) ->
 
 def _usage(usage: JsonValue) -> Usage:
     """Read the usage; the cached tokens are added to the input, which leaves them out here."""
-    cached = count(usage, "cache_read_input_tokens")
+    cached, fresh = count(usage, "cache_read_input_tokens"), reported(usage, "input_tokens")
     return Usage(
-        input=count(usage, "input_tokens") + count(usage, "cache_creation_input_tokens") + cached,
+        input=None if fresh is None else fresh + count(usage, "cache_creation_input_tokens") + cached,
         cached=cached,
         cache_written=count(usage, "cache_creation_input_tokens"),
-        output=count(usage, "output_tokens"),
+        output=reported(usage, "output_tokens"),
         reasoning=count(usage, "output_tokens_details", "thinking_tokens"),
         calls=1,
     )

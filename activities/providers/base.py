@@ -182,7 +182,8 @@ def truncated(reason: str, request: ModelRequest, usage: Usage, *, at_own_cap: b
     """Return the fault of a reply that was cut; one cut at its own cap may be longer where the model writes more."""
     most = capability_of(request.spec).max_output
     raisable = at_own_cap and not request.raised and (most is None or (request.spec.config.max_tokens or MAX_TOKENS) < most)
-    text = f"the reply was cut ({reason}) after {usage.output} tokens; raise config.max_tokens or shorten the task"
+    after = "" if usage.output is None else f" after {usage.output} tokens"
+    text = f"the reply was cut ({reason}){after}; raise config.max_tokens or shorten the task"
     return ModelFault("truncated", text, usage=usage, raisable=raisable)
 
 
@@ -193,10 +194,15 @@ def unknown_end(reason: str, usage: Usage) -> ModelFault:
 
 def count(usage: JsonValue, *path: str) -> int:
     """Return the token count at `path`; 0 where it is absent or no count."""
+    return reported(usage, *path) or 0
+
+
+def reported(usage: JsonValue, *path: str) -> int | None:
+    """Return the token count at `path`; None where the server does not report it."""
     value = usage
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def objects(value: JsonValue) -> list[JsonObject]:

@@ -21,6 +21,7 @@ from activities.providers.base import (
     malformed,
     objects,
     opaque,
+    reported,
     tool_call,
     truncated,
     unknown_end,
@@ -175,12 +176,12 @@ def _refuse_unfinished(body: JsonObject, candidate: JsonObject, request: ModelRe
 
 
 def _usage(usage: JsonValue) -> Usage:
-    """Read the usage; the tokens that the model thought are added to its output, which leaves them out here."""
-    thoughts = count(usage, "thoughtsTokenCount")
+    """Read the usage, which leaves out what is 0; the tokens that the model thought are added to its output, which leaves them out here."""
+    thoughts, prompt = count(usage, "thoughtsTokenCount"), reported(usage, "promptTokenCount")
     return Usage(
-        input=count(usage, "promptTokenCount") + count(usage, "toolUsePromptTokenCount"),
+        input=None if prompt is None else prompt + count(usage, "toolUsePromptTokenCount"),
         cached=count(usage, "cachedContentTokenCount"),
-        output=count(usage, "candidatesTokenCount") + thoughts,
+        output=None if prompt is None else count(usage, "candidatesTokenCount") + thoughts,
         reasoning=thoughts,
         calls=1,
     )

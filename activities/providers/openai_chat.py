@@ -25,6 +25,7 @@ from activities.providers.base import (
     refused,
     reply_body,
     reply_timeout,
+    reported,
     request_body,
     tool_call,
     truncated,
@@ -224,10 +225,10 @@ def _extras(message: JsonObject, raw_calls: list[JsonObject]) -> JsonObject:
 
 def _usage(usage: JsonValue) -> Usage:
     return Usage(
-        input=count(usage, "prompt_tokens"),
+        input=reported(usage, "prompt_tokens"),
         cached=count(usage, "prompt_tokens_details", "cached_tokens"),
         cache_written=count(usage, "prompt_tokens_details", "cache_write_tokens"),
-        output=count(usage, "completion_tokens"),
+        output=reported(usage, "completion_tokens"),
         reasoning=count(usage, "completion_tokens_details", "reasoning_tokens"),
         calls=1,
         cost_usd=_reported_cost(usage),

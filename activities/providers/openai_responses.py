@@ -22,6 +22,7 @@ from activities.providers.base import (
     refused,
     reply_body,
     reply_timeout,
+    reported,
     request_body,
     tool_call,
     truncated,
@@ -158,10 +159,10 @@ def _refuse_unfinished(body: JsonObject, parts: list[JsonObject], request: Model
 
 def _usage(usage: JsonValue) -> Usage:
     return Usage(
-        input=count(usage, "input_tokens"),
+        input=reported(usage, "input_tokens"),
         cached=count(usage, "input_tokens_details", "cached_tokens"),
         cache_written=count(usage, "input_tokens_details", "cache_write_tokens"),
-        output=count(usage, "output_tokens"),
+        output=reported(usage, "output_tokens"),
         reasoning=count(usage, "output_tokens_details", "reasoning_tokens"),
         calls=1,
     )

@@ -45,12 +45,12 @@ class ScriptedError(Strict):
 
 
 class ScriptedUsage(Strict):
-    """Tokens that the scripted call claims to have cost."""
+    """Tokens that the scripted call claims to have cost; None as from a server that does not report them."""
 
-    input: NonNegativeInt = 0
+    input: NonNegativeInt | None = 0
     cached: NonNegativeInt = 0
     cache_written: NonNegativeInt = 0
-    output: NonNegativeInt = 0
+    output: NonNegativeInt | None = 0
     reasoning: NonNegativeInt = 0
 
 

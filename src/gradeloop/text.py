@@ -45,6 +45,11 @@ def money(dollars: float | None) -> str:
     return f"${dollars:.4f}" if dollars else ""
 
 
+def token_count(number: int | None) -> str:
+    """Return a number of tokens; `unknown` where no server reported it."""
+    return "unknown" if number is None else f"{number:,}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 case`, `2,000 cases`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,9 +1,12 @@
 """Batches on the real server, with a real store: every case judged once, errors as errors, limits that pause, and nothing lost."""
 
 import asyncio
+import csv
+import json
 import re
 from collections import Counter
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,10 @@ from temporalio.exceptions import ApplicationError
 from activities.cases import BatchActivities
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import CaseAnswer, GradingBatch
+from gradeloop.batches.outputs import Outputs, spending
 from gradeloop.client.client import GradingClient
 from gradeloop.errors import GradeloopError, InvalidRequest
+from gradeloop.reports.read_batch import stored_batch_page
 from tests.rig.batches import JUDGE, Batches, batching, breaks, case, drafted, fails, passes
 from tests.rig.threads import fall_silent, row, serving, verdict
 from workflows import grading_batch
@@ -302,6 +307,34 @@ async def test_a_budget_that_is_used_up_pauses_and_a_larger_one_goes_on(client: 
     assert (paused.status, paused.reason) == ("paused", "the budget is used up: 300 of 300 tokens are used")
     assert (paused.passed, paused.open, paused.usage.tokens) == (3, 7, 300)
     assert (finished.status, finished.passed, finished.usage.tokens) == ("finished", 10, 1000)
+
+
+async def test_usage_that_a_server_does_not_report_is_unknown_in_the_batch_and_its_files(client: Client, tmp_path: Path, url: str) -> None:
+    unknown = {"input": None, "output": None}
+    paid = [passes(usage={"input": 90, "output": 10}), passes(when="of c1.", usage=unknown)]
+    async with batching(client, tmp_path, *paid, url=url) as batches:
+        summary, results = await batches.run(many(3), batch_id="local")
+        refused, _ = await batches.run(many(3), batch_id="limited", budget={"max_tokens": 300}, at_once=1, cache=False)
+        outputs = Outputs([tmp_path / name for name in ("results.json", "results.csv", "results.xml")])
+        outputs.close(summary, lambda: iter(results))
+        page = await stored_batch_page(batches.reader, "local")
+
+    assert [(result.usage.input, result.usage.output, result.usage.calls) for result in results] == [
+        (90, 10, 1),
+        (None, None, 1),
+        (90, 10, 1),
+    ]
+    assert (summary.usage.input, summary.usage.output, summary.usage.cost_usd, summary.usage.calls) == (None, None, None, 3)
+    assert (refused.status, refused.passed) == ("paused", 2)
+    assert (refused.reason or "").startswith("the budget cannot be checked: a model's server does not report the tokens of its calls")
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert [one["usage"]["input"] for one in written["cases"]] == [90, None, 90]
+    assert written["summary"]["usage"]["output"] is None
+    rows = list(csv.DictReader(StringIO((tmp_path / "results.csv").read_text(encoding="utf-8-sig"))))
+    assert [one["tokens"] for one in rows] == ["100", "", "100"]
+    assert "input_tokens" not in (tmp_path / "results.xml").read_text()
+    assert "<b>unknown</b><span>tokens</span>" in page
+    assert spending(summary) == ["tokens not reported"]
 
 
 async def test_limits_hold_cases_with_workflows_of_their_own_too(client: Client, tmp_path: Path) -> None:

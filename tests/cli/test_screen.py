@@ -101,7 +101,7 @@ def test_an_interruption_says_why() -> None:
 
     assert {reason: line.plain if line else None for reason, line in lines.items()} == {
         "person": "interrupted",
-        "budget": "interrupted: the budget is used up; resume with a larger one",
+        "budget": "interrupted: its budget allows no further call",
         "outage": "interrupted: a provider is away; resume once it answers",
     }
 
@@ -141,6 +141,26 @@ def test_the_draft_in_question_stands_above_the_question_and_no_other_draft_does
     assert [line for line in lines if line in asked] == asked + asked
     assert "draft in question, iteration 2" in shown(screen)
     assert "best draft" not in shown(screen)
+
+
+@pytest.mark.parametrize(
+    ("usage", "line"),
+    [
+        ({"input": 9, "output": 1, "calls": 1}, "  the budget is used up: 10 of 10 tokens are used; resume with a larger one"),
+        (
+            {"input": None, "output": None, "calls": 1},
+            "  the budget cannot be checked: a model's server does not report the tokens of its calls; use another model, or no budget",
+        ),
+    ],
+)
+def test_the_state_of_a_thread_that_its_budget_stopped_says_why(usage: dict[str, object], line: str) -> None:
+    nothing = dict.fromkeys(("grading_run_id", "phase", "iteration", "rubric", "rubric_sha256", "waiting_for"))
+    about = {"status": "interrupted", "reason": "budget", "usage": usage, "budget": {"max_tokens": 10}, "queued": 0}
+
+    lines = [part.plain for part in state_lines("t", ThreadState.model_validate(nothing | about)) if isinstance(part, Text)]
+
+    assert lines[-1] == line
+    assert ("tokens not reported" in lines[-2]) is (usage["input"] is None)
 
 
 def test_a_users_message_and_a_call_for_tools_are_no_lines_of_their_own() -> None:

@@ -59,6 +59,10 @@ async def fault(reply: Awaitable[ModelReply]) -> ModelFault:
     return caught.value
 
 
+UNREPORTED = Usage(input=None, output=None, calls=1)
+"""The usage of a call whose server reports none."""
+
+
 def claude(content: Any, reason: str | None = "end_turn", **more: Any) -> dict[str, Any]:
     """Write a reply of the Messages API."""
     return {"type": "message", "role": "assistant", "content": content, "stop_reason": reason, "usage": {"output_tokens": 5}, **more}
@@ -310,9 +314,9 @@ async def test_text_in_parts_is_one_text(ask: Ask) -> None:
             },
             Usage(input=17, cached=4, output=9, reasoning=2, calls=1),
         ),
-        ("anthropic:m", claude(text("a"), usage=None), Usage(calls=1)),
-        (CHAT, chat({"content": "a"}), Usage(calls=1)),
-        (CHAT, {**chat({"content": "a"}), "usage": {"prompt_tokens": -1, "completion_tokens": "9"}}, Usage(calls=1)),
+        ("anthropic:m", claude(text("a"), usage=None), UNREPORTED),
+        (CHAT, chat({"content": "a"}), UNREPORTED),
+        (CHAT, {**chat({"content": "a"}), "usage": {"prompt_tokens": -1, "completion_tokens": "9"}}, UNREPORTED),
     ],
 )
 async def test_usage_is_counted_alike_for_all_providers(ask: Ask, model: str, reply: Any, usage: Usage) -> None:

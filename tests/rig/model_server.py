@@ -28,6 +28,8 @@ class ModelServer:
     """What the models say, by the model's name and in order, and what they were asked."""
 
     story: Mapping[str, Sequence[Reply]]
+    reports_usage: bool = True
+    """Whether its replies say what they used."""
     url: str = ""
     requests: list[JsonObject] = field(default_factory=list)
     _turns: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -47,7 +49,9 @@ class ModelServer:
         ]
         answer = {"id": f"msg_{identifier}", "type": "message", "role": "assistant", "model": body["model"], "content": content}
         usage = {"input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 20}
-        return web.json_response(answer | {"stop_reason": "tool_use" if reply.calls else "end_turn", "stop_sequence": None, "usage": usage})
+        return web.json_response(
+            answer | {"stop_reason": "tool_use" if reply.calls else "end_turn", "stop_sequence": None} | self._reported(usage)
+        )
 
     async def chat(self, request: web.Request) -> web.Response:
         """Answer as OpenAI's Chat Completions API does."""
@@ -65,7 +69,7 @@ class ModelServer:
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if reply.calls else "stop"}
         usage = {"prompt_tokens": 120, "completion_tokens": 10, "total_tokens": 130, "prompt_tokens_details": {"cached_tokens": 20}}
         answer = {"id": f"chatcmpl-{identifier}", "object": "chat.completion", "created": 0, "model": body["model"]}
-        return web.json_response(answer | {"choices": [choice], "usage": usage})
+        return web.json_response(answer | {"choices": [choice]} | self._reported(usage))
 
     async def responses(self, request: web.Request) -> web.StreamResponse:
         """Answer as OpenAI's Responses API does, as a stream where one is asked for."""
@@ -84,12 +88,15 @@ class ModelServer:
         usage = {"input_tokens": 120, "output_tokens": 10, "total_tokens": 130, "input_tokens_details": {"cached_tokens": 20}}
         answer = {"id": f"resp_{identifier}", "object": "response", "status": "completed", "model": body["model"], "output": output}
         if not body.get("stream"):
-            return web.json_response(answer | {"usage": usage})
+            return web.json_response(answer | self._reported(usage))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        for event in ({"type": "response.created"}, {"type": "response.completed", "response": answer | {"usage": usage}}):
+        for event in ({"type": "response.created"}, {"type": "response.completed", "response": answer | self._reported(usage)}):
             await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
         return response
+
+    def _reported(self, usage: JsonObject) -> JsonObject:
+        return {"usage": usage} if self.reports_usage else {}
 
     def _next(self, body: JsonObject) -> tuple[Reply, int]:
         self.requests.append(body)
@@ -160,9 +167,9 @@ def _closed(schema: object) -> bool:
 
 
 @asynccontextmanager
-async def serving(story: Mapping[str, Sequence[Reply]]) -> AsyncIterator[ModelServer]:
+async def serving(story: Mapping[str, Sequence[Reply]], *, reports_usage: bool = True) -> AsyncIterator[ModelServer]:
     """Serve a story on a free port of this machine."""
-    server = ModelServer(story)
+    server = ModelServer(story, reports_usage)
     app = web.Application(client_max_size=8 * 1024 * 1024)
     app.router.add_post("/v1/messages", server.messages)
     app.router.add_post("/v1/chat/completions", server.chat)

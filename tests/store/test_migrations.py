@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, RowMapping, inspect, text
 
 from gradeloop.batches.reader import BatchReader
 from gradeloop.judges.registry import Registry
@@ -42,6 +43,17 @@ def load(dump: str, url: str) -> None:
             server.execute(script.encode())
 
 
+def rows_of(connection: Connection, name: str) -> Sequence[RowMapping]:
+    return connection.execute(text(f"SELECT * FROM {name}")).mappings().all()
+
+
+def without_later_columns(table: Any, earlier: Any) -> Any:
+    """Return a table without the columns that it did not have earlier."""
+    names = {column[0] for column in earlier[0]}
+    columns = [column for column in table[0] if column[0] in names]
+    return columns, table[1], sorted(({key: item for key, item in row.items() if key in names} for row in table[2]), key=str)
+
+
 def tables(connection: Connection) -> dict[str, Any]:
     """Return every table of the store by its name: its columns, indices and rows."""
     found = inspect(connection)
@@ -49,7 +61,7 @@ def tables(connection: Connection) -> dict[str, Any]:
         name: (
             [(column["name"], str(column["type"]), column["nullable"]) for column in found.get_columns(name)],
             sorted(str(index["name"]) for index in found.get_indexes(name)),
-            sorted(map(str, connection.execute(text(f"SELECT * FROM {name}")).all())),
+            sorted(({key: str(item) for key, item in row.items()} for row in rows_of(connection, name)), key=str),
         )
         for name in set(found.get_table_names()) - OF_ALEMBIC
     }
@@ -109,8 +121,8 @@ async def test_every_migration_can_be_taken_back_and_loses_only_what_it_brought(
     again = await store.read(differences)
     store.close()
 
-    assert before[2].pop("schema_version")[2] == ["(2,)"]
-    assert before[2] == {name: upgraded[name] for name in before[2]}
+    assert before[2].pop("schema_version")[2] == [{"version": "2"}]
+    assert before[2] == {name: without_later_columns(upgraded[name], table) for name, table in before[2].items()}
     assert set(before[2]) == set(dumped) - {"schema_version"}
     assert set(before[1]) == {"schema_version", "rubrics", "rubric_versions", "judgements"}
     assert before[0] == {}
@@ -180,6 +192,7 @@ def test_a_store_of_today_is_opened_without_alembic(tmp_path: Path) -> None:
     code = f"""
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from gradeloop.store.engine import Store
 Store("sqlite:///{tmp_path / "today.db"}").do(lambda _: None)

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
+from activities.providers import Providers
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.thread import RunResult, parse_request
 from gradeloop.errors import InvalidRequest
-from tests.rig.threads import Reply, draft, grade, outcome, page, request, row, serving, until
+from gradeloop.settings.catalog import Price
+from tests.rig.threads import Reply, draft, grade, outcome, page, replay, request, row, serving, until
 
 FAILS = row("c1", "more")
 SPENT = {"input": 90, "output": 10}
@@ -76,6 +78,50 @@ async def test_a_turn_of_its_own_may_raise_the_budget_too(client: Client) -> Non
         state = await typed.state(thread.id)
 
     assert (result.status, state.budget) == ("satisfied", Budget(max_tokens=1000))
+
+
+UNREPORTED = {"input": None, "output": None}
+
+
+async def test_usage_that_a_server_does_not_report_is_unknown_in_every_sum_and_in_no_other(client: Client) -> None:
+    replies = [draft(usage=SPENT), grade() | {"usage": UNREPORTED}, draft(usage=SPENT) | {"run": 1}, grade() | {"run": 1, "usage": SPENT}]
+    async with serving(client, *replies) as served:
+        typed = GradingClient(client, task_queue=served.task_queue)
+        thread = await served.start(request("- good", idle_timeout=60))
+        while (first := await typed.last_result(thread.id)) is None:
+            await asyncio.sleep(0.05)
+        second = await typed.invoke(thread.id, "another one")
+        state = await typed.state(thread.id)
+        await replay(client, thread.id)
+
+    for usage, calls in ((first.usage, 2), (first.evaluations[0].usage, 1), (state.usage, 4)):
+        assert (usage.input, usage.output, usage.tokens, usage.cost_usd, usage.calls, usage.attempts) == (
+            None,
+            None,
+            None,
+            None,
+            calls,
+            calls,
+        )
+    assert (second.usage.input, second.usage.output, second.usage.calls) == (180, 20, 2)
+
+
+@pytest.mark.parametrize("budget", [{"max_tokens": 300}, {"max_tokens": 300, "max_cost_usd": 5}])
+async def test_a_budget_refuses_a_model_whose_usage_is_not_reported(
+    client: Client, monkeypatch: pytest.MonkeyPatch, budget: dict[str, Any]
+) -> None:
+    price = Price(provider="scripted", models=".*", input=1, output=1)
+    monkeypatch.setattr(Providers, "cost", lambda _self, _spec, usage: price.cost(usage))
+    async with serving(client, draft(usage=UNREPORTED), grade()) as served:
+        thread = await served.start(request("- good", budget=budget))
+        state = await until(thread, "interrupted")
+        result = await thread.query("result")
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await update(thread, "resume", {"budget": {"max_tokens": 10**9}})
+
+    why = "the budget cannot be checked: a model's server does not report the tokens of its calls; use another model, or no budget"
+    assert (state["reason"], result["error"], len(served.models.requests)) == ("budget", why, 1)
+    assert str(caught.value.cause) == f"InvalidRequest: budget: {why}"
 
 
 async def test_the_event_says_why(client: Client) -> None:
@@ -194,3 +240,7 @@ def test_an_unknown_cost_is_over_no_budget_but_tokens_are() -> None:
     assert budget.overrun(Usage(input=9, calls=1)) is None
     assert budget.overrun(Usage(input=9, output=1, calls=1)) == "10 of 10 tokens are used"
     assert budget.overrun(Usage(calls=1, cost_usd=0.5)) == "0.5 of 0.5 US dollars are spent"
+    unknown = Usage(input=None, output=None, calls=1, cost_usd=0.1)
+    assert Budget(max_cost_usd=0.5).refusal(unknown) is None  # the server reports what the call cost
+    assert Budget(max_cost_usd=0.05).refusal(unknown) == "the budget is used up: 0.1 of 0.05 US dollars are spent"
+    assert (budget.refusal(unknown) or "").startswith("the budget cannot be checked: ")

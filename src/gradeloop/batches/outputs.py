@@ -263,8 +263,8 @@ def _properties(summary: BatchSummary) -> dict[str, str]:
         "reason": summary.reason,
         "pass_rate": f"{summary.pass_rate:g}",
         "cached": str(summary.cached),
-        "input_tokens": str(usage.input),
-        "output_tokens": str(usage.output),
+        "input_tokens": None if usage.input is None else str(usage.input),
+        "output_tokens": None if usage.output is None else str(usage.output),
         "cost_usd": None if usage.cost_usd is None else f"{usage.cost_usd:.6f}",
     }
     return {name: value for name, value in properties.items() if value is not None}
@@ -416,9 +416,10 @@ def summary_counts(summary: BatchSummary) -> list[str]:
 
 
 def spending(summary: BatchSummary) -> list[str]:
-    """Return the tokens and the cost of a batch, where they are known and not zero."""
+    """Return the tokens and the cost of a batch, where they are not zero; an unknown cost is left out."""
     tokens, cost = summary.usage.tokens, summary.usage.cost_usd
-    return [*([counted(tokens, "token")] if tokens else []), *([f"${cost:.4f}"] if cost else [])]
+    known = "tokens not reported" if tokens is None else counted(tokens, "token") if tokens else ""
+    return [*([known] if known else []), *([f"${cost:.4f}"] if cost else [])]
 
 
 def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> str:

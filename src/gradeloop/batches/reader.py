@@ -225,7 +225,8 @@ def parse_request(text: str) -> BatchRequest:
 
 
 def usage_of(row: "RowMapping") -> Usage:
-    """Return the usage of a batch from its row; the cost is None where the price of some call is unknown."""
+    """Return the usage of a batch from its row; its tokens or its cost are None where those of some call are unknown."""
     counts = {name: row[name] for name in USAGE_COUNTS}
+    counts |= {"input": None, "output": None} if row["unreported"] else {}
     priced = row["calls"] and not row["unpriced"]
     return Usage(**counts, seconds=round(row["seconds"], 3), cost_usd=round(row["cost_usd"], 10) if priced else None)

@@ -248,8 +248,8 @@ def pause_reason(row: RowMapping) -> str | None:
     request = parse_request(row["request"])
     if row["status"] == "paused":
         return str(row["reason"])
-    if request.budget is not None and (overrun := request.budget.overrun(usage_of(row))):
-        return f"the budget is used up: {overrun}"
+    if request.budget is not None and (why := request.budget.refusal(usage_of(row))):
+        return why
     errors, done = row["errors"], row["passed"] + row["failed"] + row["errors"]
     if request.max_errors is not None and errors >= request.max_errors:
         return f"{errors} cases ended in an error; max_errors is {request.max_errors}"
@@ -263,7 +263,7 @@ _BATCHES, _CASES, _CONVERSATIONS, _VERDICTS = table("batches"), table("cases"), 
 _ENDS = ("passed", "failed", "errors", "reused", "settled")
 """Counters of a batch that the end of a case adds to."""
 
-_SPENDING = (*USAGE_COUNTS, "unpriced", "seconds", "cost_usd")
+_SPENDING = (*USAGE_COUNTS, "unpriced", "unreported", "seconds", "cost_usd")
 """Counters of a batch that a call adds to."""
 
 _COUNT = (
@@ -399,9 +399,9 @@ def _count_spending(connection: Connection, batch_id: str, usage: Usage) -> None
 
 def _count(connection: Connection, batch_id: str, usage: Usage, **ends: int) -> int:
     """Add a usage, and the end of a case, to a batch's counters, and return how many of its cases have ended."""
-    added: dict[str, float] = {f"add_{name}": getattr(usage, name) for name in USAGE_COUNTS}
+    added: dict[str, float] = {f"add_{name}": getattr(usage, name) or 0 for name in USAGE_COUNTS}
     added |= {"add_seconds": usage.seconds, "add_cost_usd": usage.cost_usd or 0.0}
-    added |= {"add_unpriced": int(bool(usage.calls) and usage.cost_usd is None)}
+    added |= {"add_unpriced": int(bool(usage.calls) and usage.cost_usd is None), "add_unreported": int(usage.tokens is None)}
     added |= {f"add_{name}": ends.get(name, 0) for name in _ENDS}
     settled = connection.execute(_COUNT, {"batch": batch_id} | added).scalar()
     return int(settled or 0)

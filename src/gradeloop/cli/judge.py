@@ -31,6 +31,7 @@ from gradeloop.cli.commands import (
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.client.client import GradingClient
+from gradeloop.contract.messages import Usage
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
@@ -45,7 +46,7 @@ from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
-from gradeloop.text import clip, counted, did_you_mean, money, one_line, percent
+from gradeloop.text import clip, counted, did_you_mean, money, one_line, percent, token_count
 
 if TYPE_CHECKING:
     from gradeloop.judges.registry import Registry
@@ -424,8 +425,8 @@ def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
     rate = f", {passed} passed ({percent(passed / judged)})" if rule.stated and judged else ""
     costs = [result.usage.cost_usd for result in results if result.usage.calls]
     cost = f", {money(sum(cost for cost in costs if cost is not None))}" if any(costs) and None not in costs else ""
-    tokens = sum(result.usage.tokens for result in results)
-    return f"Results: {judged} judged{rate}, {counted(failures, 'failure')}; {tokens:,} tokens{cost}"
+    tokens = token_count(sum((result.usage for result in results), Usage()).tokens)
+    return f"Results: {judged} judged{rate}, {counted(failures, 'failure')}; {tokens} tokens{cost}"
 
 
 def agreement_lines(found: Agreement) -> Iterator[str | Table]:

@@ -93,10 +93,10 @@ def _cut(text: str | None) -> str:
 class Cost(Strict):
     """The tokens and the cost of a batch."""
 
-    tokens: int = 0
-    """Input and output tokens."""
+    tokens: int | None = 0
+    """Input and output tokens; None where the server of some call does not report them."""
     cost_usd: float | None = None
-    """None where the price of some call is unknown, or no model was called."""
+    """None where the price or the tokens of some call are unknown, or no model was called."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,13 @@ class BatchSource:
 
 def total_cost(parts: Iterable[Cost]) -> Cost:
     """Return the sum; it is unknown where a part that used tokens has no known cost."""
-    tokens, dollars, unknown = 0, 0.0, False
+    tokens, dollars, unreported, unknown = 0, 0.0, False, False
     for part in parts:
-        tokens += part.tokens
+        tokens += part.tokens or 0
         dollars += part.cost_usd or 0.0
-        unknown |= part.cost_usd is None and part.tokens > 0
-    return Cost(tokens=tokens, cost_usd=None if unknown or not tokens else dollars)
+        unreported |= part.tokens is None
+        unknown |= part.cost_usd is None and part.tokens != 0
+    return Cost(tokens=None if unreported else tokens, cost_usd=None if unknown or not (tokens or unreported) else dollars)
 
 
 SUFFIXES = (".json", ".jsonl")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from gradeloop.batches.outputs import STATUS_LABELS
 from gradeloop.compare.compare import BatchFacts, CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome
 from gradeloop.stats.intervals import Interval
-from gradeloop.text import counted, money, one_line, percent
+from gradeloop.text import counted, money, one_line, percent, token_count
 
 OUTCOME_LABELS: dict[Outcome, str] = {
     "gained": "error -> verdict",
@@ -112,7 +112,7 @@ def batch_facts(facts: BatchFacts) -> dict[str, str]:
         "created": one_line(facts.created or ""),
         "pass rate": "" if rate is None else f"{percent(rate.rate)} ({_bounds(rate.interval)})",
         "score": "" if facts.score is None else f"{facts.score:.3f}",
-        "tokens": f"{facts.cost.tokens:,}" if facts.cost.tokens else "",
+        "tokens": "" if facts.cost.tokens == 0 else token_count(facts.cost.tokens),
         "cost": money(facts.cost.cost_usd),
     }
 

@@ -17,6 +17,7 @@ from pydantic import (
     ValidationInfo,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema, to_json
 
@@ -27,15 +28,23 @@ FieldT = TypeVar("FieldT")
 
 
 def without_nulls(model: type[BaseModel], value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping without nulls of optional fields: most languages' typed clients send null for a field that was never set."""
-    required = _json_keys(model)
-    return {key: item for key, item in value.items() if item is not None or required.get(key, True)}
+    """Return the mapping without nulls of optional fields: most languages' typed clients send null for a field that was never set.
+
+    A null stays where it means something else than the field's default, as in a usage that is not known.
+    """
+    keeps = _json_keys(model)
+    return {key: item for key, item in value.items() if item is not None or keeps.get(key, True)}
 
 
 @cache
 def _json_keys(model: type[BaseModel]) -> dict[str, bool]:
-    """Return a model's keys in JSON, with whether they are required."""
-    return {field.alias or name: field.is_required() for name, field in model.model_fields.items()}
+    """Return a model's keys in JSON, with whether a null stays."""
+    return {field.alias or name: field.is_required() or _means_something(field) for name, field in model.model_fields.items()}
+
+
+def _means_something(field: FieldInfo) -> bool:
+    """Return whether None is another value of an optional field than its default."""
+    return type(None) in get_args(field.annotation) and field.default is not None and field.default_factory is None
 
 
 if TYPE_CHECKING:

@@ -145,14 +145,14 @@ def code_of(text: str) -> str:
 class Usage(Strict):
     """Tokens, calls, seconds and cost, summed over the model calls that were recorded."""
 
-    input: NonNegativeInt = 0
-    """Prompt tokens, the cached and the cache-written ones included."""
+    input: NonNegativeInt | None = 0
+    """Prompt tokens, the cached and the cache-written ones included; None where the server of some call does not report them."""
     cached: NonNegativeInt = 0
     """Prompt tokens that the provider read from its cache."""
     cache_written: NonNegativeInt = 0
     """Prompt tokens that the provider wrote to its cache, where it says so."""
-    output: NonNegativeInt = 0
-    """Completion tokens, reasoning included."""
+    output: NonNegativeInt | None = 0
+    """Completion tokens, reasoning included; None where the server of some call does not report them."""
     reasoning: NonNegativeInt = 0
     """Completion tokens spent on reasoning."""
     calls: NonNegativeInt = 0
@@ -162,25 +162,29 @@ class Usage(Strict):
     seconds: NonNegativeFloat = 0
     """The summed time in which a request was in flight."""
     cost_usd: Annotated[float, Field(ge=0)] | None = None
-    """US dollars by the worker's price table; None where no call was made, or the price of some call is unknown."""
+    """US dollars by the worker's price table; None where no call was made, or the price or the tokens of some call are unknown."""
 
     def __add__(self, other: "Usage") -> "Usage":
-        """Return the sum, field by field; an unknown cost makes the sum's cost unknown."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        """Return the sum, field by field; what is unknown of one is unknown of the sum."""
+        sums = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}
         return Usage(**sums, seconds=round(self.seconds + other.seconds, 3), cost_usd=_cost(self, other))
 
     def minus(self, earlier: "Usage") -> "Usage":
-        """Return the usage since `earlier`."""
-        differences = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTS}
+        """Return the usage since `earlier`; what is unknown of one is unknown of the difference."""
+        differences = {name: _sum(getattr(self, name), getattr(earlier, name), sign=-1) for name in _COUNTS}
         since = earlier.cost_usd or 0.0 if earlier.cost_usd is not None or not earlier.calls else None
         known = self.cost_usd is not None and since is not None
         cost = round(max(self.cost_usd - since, 0.0), _DECIMALS) if known and differences["calls"] else None  # type: ignore[operator]  # known
         return Usage(**differences, seconds=round(max(self.seconds - earlier.seconds, 0.0), 3), cost_usd=cost)
 
     @property
-    def tokens(self) -> int:
-        """Prompt and completion tokens together."""
-        return self.input + self.output
+    def tokens(self) -> int | None:
+        """Prompt and completion tokens together; None where they are not known."""
+        return _sum(self.input, self.output)
+
+
+def _sum(one: int | None, other: int | None, *, sign: int = 1) -> int | None:
+    return None if one is None or other is None else one + sign * other
 
 
 def _cost(one: Usage, other: Usage) -> float | None:

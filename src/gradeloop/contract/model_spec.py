@@ -180,7 +180,10 @@ def refuse_duplicate_tools(tools: tuple[OfferedTool, ...]) -> None:
 
 
 class Budget(Strict):
-    """The limits of a thread's model calls in total, checked before every call."""
+    """The limits of a thread's model calls in total, checked before every call.
+
+    A model whose server does not report what its calls use is refused after its first call.
+    """
 
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """The limit of prompt and completion tokens together."""
@@ -194,9 +197,22 @@ class Budget(Strict):
         return self
 
     def overrun(self, usage: Usage) -> str | None:
-        """Return which limit is used up; None where another call may be made."""
-        if self.max_tokens is not None and usage.tokens >= self.max_tokens:
+        """Return which limit is used up; None where none is known to be."""
+        if self.max_tokens is not None and usage.tokens is not None and usage.tokens >= self.max_tokens:
             return f"{usage.tokens} of {self.max_tokens} tokens are used"
         if self.max_cost_usd is not None and (usage.cost_usd or 0) >= self.max_cost_usd:
             return f"{usage.cost_usd:.6g} of {self.max_cost_usd:g} US dollars are spent"
         return None
+
+    def refusal(self, usage: Usage, cure: str = "") -> str | None:
+        """Return why no other call may be made; None where one may be.
+
+        Args:
+            usage: What the calls until now have used.
+            cure: What to do where a limit is used up; it follows the reason.
+        """
+        needed = (usage.tokens if self.max_tokens is not None else 0, usage.cost_usd if self.max_cost_usd is not None else 0)
+        if usage.tokens is None and None in needed:
+            return "the budget cannot be checked: a model's server does not report the tokens of its calls; use another model, or no budget"
+        overrun = self.overrun(usage)
+        return None if overrun is None else f"the budget is used up: {overrun}{cure and '; '}{cure}"

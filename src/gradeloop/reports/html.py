@@ -156,7 +156,9 @@ def cost(usage: Usage) -> str:
 
 
 def tokens(usage: Usage) -> str:
-    """Return the tokens of calls, in and out."""
+    """Return the tokens of calls, in and out, where servers report them."""
+    if usage.tokens is None:
+        return "tokens not reported"
     cached = f" ({usage.cached:,} cached)" if usage.cached else ""
     return f"{usage.input:,} tokens in{cached}, {usage.output:,} out"
 

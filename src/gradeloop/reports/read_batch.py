@@ -24,7 +24,7 @@ from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import OURS, ensure_worker_of
-from gradeloop.text import counted, money, percent
+from gradeloop.text import counted, money, percent, token_count
 
 THREADS = 1_000
 """The most threads of a batch that are read; those that did not pass first."""
@@ -104,7 +104,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
         ("not run", f"{summary.open:,}", None, bool(summary.open)),
         (f"of {judged:,} judged, {percent(summary.pass_rate)} wanted", rate, None, bool(judged)),
         ("cached", f"{summary.cached:,}", None, bool(summary.cached)),
-        ("tokens", f"{summary.usage.tokens:,}", None, bool(summary.usage.tokens)),
+        ("tokens", token_count(summary.usage.tokens), None, summary.usage.tokens != 0),
         ("cost", money(summary.usage.cost_usd), None, bool(summary.usage.cost_usd)),
     ]
     about = {"batch": summary.batch_id} | ({"started": summary.created} if summary.created else {})

@@ -26,7 +26,7 @@ from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvide
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, read_start_request, read_tool_calls
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
-from gradeloop.text import money
+from gradeloop.text import money, token_count
 
 
 def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str]) -> str:
@@ -42,7 +42,7 @@ def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str
         ("judged", f"{counts['none']:,}", None, bool(counts["none"])),
         ("failures", f"{counts['error']:,}", "error" if counts["error"] else None, True),
         (f"of {len(cited):,} citations found", f"{sum(cited):,}", None, bool(cited)),
-        ("tokens", f"{usage.tokens:,}", None, bool(usage.tokens)),
+        ("tokens", token_count(usage.tokens), None, usage.tokens != 0),
         ("cost", money(usage.cost_usd), None, bool(usage.cost_usd)),
     ]
     head = Head(

@@ -98,8 +98,10 @@ class Price(Strict):
             raise ValueError(f"{value!r} is no regular expression: {error}") from None
         return value
 
-    def cost(self, usage: Usage) -> float:
-        """Return what the tokens cost in US dollars."""
+    def cost(self, usage: Usage) -> float | None:
+        """Return what the tokens cost in US dollars; None where they are not known."""
+        if usage.input is None or usage.output is None:
+            return None
         fresh = max(usage.input - usage.cached - usage.cache_written, 0)
         cached = self.input if self.cached is None else self.cached
         written = self.input if self.cache_written is None else self.cache_written
@@ -114,10 +116,10 @@ class PriceTable(Strict):
     prices: tuple[Price, ...]
 
     def cost(self, spec: ModelSpec, usage: Usage) -> float | None:
-        """Return what one call cost in US dollars; None where the model's price is unknown."""
+        """Return what one call cost in US dollars; None where the model's price, or what the call used, is unknown."""
         provider, model = spec.provider, spec.model
         rows = [row for row in self.prices if row.provider == provider and re.fullmatch(row.models, model)]
-        reached = [row for row in rows if row.over == 0 or usage.input > row.over]
+        reached = [row for row in rows if row.over == 0 or (usage.input or 0) > row.over]
         if not reached:
             return None
         tiers = [row for row in reached if row.models == reached[0].models]

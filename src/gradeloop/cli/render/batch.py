@@ -261,10 +261,12 @@ def _spending(summary: BatchSummary) -> Iterator[str]:
     usage, budget = summary.usage, summary.budget
     tokens = f" of {budget.max_tokens:,}" if budget and budget.max_tokens is not None else ""
     dollars = f" of ${budget.max_cost_usd:.2f}" if budget and budget.max_cost_usd is not None else ""
-    if usage.tokens or tokens:
+    if usage.tokens is None:
+        yield "tokens not reported"
+    elif usage.tokens or tokens:
         yield f"{usage.tokens:,}{tokens} tokens"
     if usage.cost_usd or dollars:
-        yield f"${usage.cost_usd or 0:.4f}{dollars}"
+        yield f"cost unknown{dollars}" if usage.calls and usage.cost_usd is None else f"${usage.cost_usd or 0:.4f}{dollars}"
 
 
 def _packed(parts: Sequence[str], room: int) -> list[Text]:

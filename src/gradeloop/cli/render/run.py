@@ -25,7 +25,7 @@ from gradeloop.text import counted, one_line, printable
 STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow", "waiting": "bold yellow"}
 
 WHY_INTERRUPTED: dict[InterruptReason | None, str] = {
-    "budget": ": the budget is used up; resume with a larger one",
+    "budget": ": its budget allows no further call",
     "failure": ": the generator failed",
     "outage": ": a provider is away; resume once it answers",
 }
@@ -278,7 +278,8 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text | Rule]:
         yield Text(f"  rubric of {len(state.rubric.criteria)} criteria, sha256 {state.rubric_sha256[:12]}")
     yield Text(f"  {usage_line(state.usage)}; {state.queued} queued", "dim")
     if state.reason == "budget" and state.budget:
-        yield Text(f"  stopped by its budget: {state.budget.overrun(state.usage)}; resume with a larger one", "bold yellow")
+        why = state.budget.refusal(state.usage, "resume with a larger one") or "stopped by its budget, which is larger now; resume it"
+        yield Text(f"  {why}", "bold yellow")
     if state.reason == "outage":
         yield Text("  stopped by an outage: a provider is away; resume once it answers", "bold yellow")
     if state.waiting_for:
@@ -418,7 +419,7 @@ class LiveScreen(PlainScreen):
 
     def show_tokens(self, usage: Usage) -> None:
         """Show the tokens that the thread has taken so far."""
-        self._tokens = usage.input + usage.output
+        self._tokens = usage.tokens or 0
 
     def show_result(self, result: RunResult) -> None:
         """See `Screen`."""

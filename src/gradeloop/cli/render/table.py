@@ -123,7 +123,8 @@ def usage_line(usage: Usage, grader: str | None = None) -> str:
     """Return how many calls were made, their tokens, and their cost where it is known."""
     by = f" of {one_line(grader)}" if grader else ""
     cost = f", {money(usage.cost_usd)}" if usage.cost_usd else ""
-    return f"{counted(usage.calls, 'model call')}{by}, {usage.input:,} tokens in, {usage.output:,} out{cost}"
+    tokens = "tokens not reported" if usage.tokens is None else f"{usage.input:,} tokens in, {usage.output:,} out"
+    return f"{counted(usage.calls, 'model call')}{by}, {tokens}{cost}"
 
 
 def show_lines(value: object, lines: Any, *, as_json: bool) -> None:  # noqa: ANN401 - whatever rich can print
