@@ -53,7 +53,7 @@ from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Generator, Grader, RunResult
 from gradeloop.contract.transcript import request_index
-from gradeloop.errors import InvalidRequest, StoreUnavailable
+from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.cache_key import reuse_key
 from gradeloop.grading.prompts import JudgedDraft, build_generator_system
 from gradeloop.grading.quotes import verify_quotes
@@ -330,27 +330,41 @@ class BatchActivities:
     @asynccontextmanager
     async def _paying(self, call: CaseCall) -> AsyncIterator[Heartbeat]:
         """Do an attempt of a call that pays; it waits for the store, and what it has cost is counted if it is not made again."""
-        heartbeat = None
+        heartbeat, counted = None, False
         try:
             async with paid_attempt(self._services, call.attempts) as heartbeat:
                 try:
                     yield heartbeat
+                except StoreRefused:
+                    raise
                 except StoreUnavailable as error:
                     raise _store_away(error) from None
+                except ApplicationError as error:
+                    if error.non_retryable:
+                        await self._count_unwritten(call, heartbeat, heartbeat.wait_for)
+                        counted = True
+                    raise
         except ApplicationError as error:
-            if error.non_retryable and heartbeat is not None:
-                await self._count_unwritten(call, heartbeat, stopped=error.type == CANCELLED)
+            if error.non_retryable and heartbeat is not None and not counted:
+                with suppress(StoreUnavailable):  # no heartbeats are sent any more; closing the batch counts the requests then
+                    await self._count_unwritten(call, heartbeat, stopped=error.type == CANCELLED)
             raise
         if activity_call() in self._replies:  # nobody needed it any more
-            await self._count_unwritten(call, heartbeat, stopped=True)
+            with suppress(StoreUnavailable):
+                await self._count_unwritten(call, heartbeat, stopped=True)
 
-    async def _count_unwritten(self, call: CaseCall, heartbeat: Heartbeat, *, stopped: bool) -> None:
-        """Count a call that is not made again and wrote nothing: all its cost where it was stopped, else what its failure does not say."""
+    async def _count_unwritten(
+        self, call: CaseCall, heartbeat: Heartbeat, on_wait: WaitNote | None = None, *, stopped: bool = False
+    ) -> None:
+        """Count a call that is not made again and wrote nothing: all its cost where it was stopped, else what its failure does not say.
+
+        Raises:
+            StoreUnavailable: The store cannot be written, and nobody waits for it.
+        """
         kept = self._replies.pop(activity_call(), None)
         spent = kept.bill.spent if kept else call.carried + heartbeat.spent
         charge = Charge(activity_call(), activity.info().attempt, heartbeat.spent.attempts)
-        with suppress(StoreUnavailable):  # closing the batch counts its requests then
-            await self._store.count_failed(call.batch_id, charge, spent if stopped else Usage())
+        await self._store.count_failed(call.batch_id, charge, spent if stopped else Usage(), on_wait)
 
     async def _reload(self, call: CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
@@ -501,11 +515,11 @@ async def store_attempt() -> AsyncIterator[None]:
         yield
     except InvalidRequest as error:
         raise _invalid(str(error)) from None
-    except StoreUnavailable as error:
-        raise _store_away(error) from None
     except FailureError:
         raise
     except Exception as error:
+        if isinstance(error, StoreUnavailable) and not isinstance(error, StoreRefused):
+            raise _store_away(error) from None
         if activity.info().attempt < STORE_ATTEMPTS:
             raise
         raise failure(error, model="", final=True) from error

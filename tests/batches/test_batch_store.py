@@ -14,7 +14,7 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore
 from gradeloop.contract.evaluation import Verdict
 from gradeloop.contract.messages import Usage
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, StoreRefused
 from gradeloop.store.engine import Store
 from gradeloop.store.upgrade import VERSION
 from tests.rig.batches import batching, case, drafted, fails, passes
@@ -214,3 +214,15 @@ async def test_a_zombie_and_the_attempt_that_took_its_place_are_both_counted(url
     store.close()
 
     assert (usage.calls, usage.attempts) == (2, 2)
+
+
+async def test_what_a_store_refuses_is_not_waited_for(server_url: str) -> None:
+    store = Store(server_url)
+    made, notes = await ledger(store), list[str]()
+    await store.write(lambda connection: connection.execute(text("ALTER TABLE case_units ALTER COLUMN held TYPE varchar(10)")))
+
+    with pytest.raises(StoreRefused, match="value too long"):
+        await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=Charge("run/7", 1), on_wait=notes.append)
+    store.close()
+
+    assert notes == []

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable
+from gradeloop.errors import InvalidRequest, StoreLost, StoreRefused, StoreUnavailable
 from gradeloop.text import clip, duration
 
 TIMEOUT_VARIABLE = "GRADELOOP_STORE_TIMEOUT"
@@ -56,6 +56,8 @@ class StoreWatch:
         while True:
             try:
                 found = await read()
+            except StoreRefused:
+                raise
             except StoreUnavailable as error:
                 if not noted:
                     self._notify(f"{error}; the batch {self._batch_id} goes on, waiting for the store")

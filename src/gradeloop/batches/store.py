@@ -17,7 +17,7 @@ from gradeloop.batches.charges import Charge, clear, reserve, settle
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
 from gradeloop.batches.reader import parse_request, summary_of, usage_of
 from gradeloop.contract.messages import Usage
-from gradeloop.errors import InvalidRequest, StoreUnavailable
+from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import USAGE_COUNTS, table
 from gradeloop.text import clip, one_line
@@ -176,13 +176,17 @@ class BatchStore:
         """
         await self._do(lambda connection: settle(connection, batch_id, charge))
 
-    async def count_failed(self, batch_id: str, charge: Charge, spent: Usage) -> None:
+    async def count_failed(self, batch_id: str, charge: Charge, spent: Usage, on_wait: WaitNote | None = None) -> None:
         """Count a call that is not made again: `spent`, and its requests that nobody has heard of.
 
         Raises:
-            StoreUnavailable: The store cannot be written.
+            StoreUnavailable: The store cannot be written; not where `on_wait` is given.
         """
-        await self._store.write(lambda connection: _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent)))
+
+        def write(connection: Connection) -> None:
+            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent))
+
+        await (self._do(write, on_wait) if on_wait else self._store.write(write))
 
     async def keep_draft(
         self,
@@ -294,6 +298,8 @@ class BatchStore:
         while True:
             try:
                 return await self._store.write(work)
+            except StoreRefused:
+                raise
             except StoreUnavailable as error:
                 pause = next(pauses, None)
                 if pause is None:
