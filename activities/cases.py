@@ -1,17 +1,20 @@
 """The activities of a batch: cases are stored, opened, drafted, graded and ended, and all that was paid for is written down."""
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from temporalio import activity
 from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, FailureError
 
 from activities.capabilities import WorkerServices
+from activities.errors import failure
 from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
-from activities.model_call import Heartbeat, heartbeats, paid_attempt, paid_call
+from activities.model_call import CANCELLED, Heartbeat, heartbeats, paid_attempt, paid_call
 from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.state_cache import CaseLoader, GradingSettings
 from gradeloop.batches.cases import (
@@ -25,6 +28,7 @@ from gradeloop.batches.cases import (
     run_checks,
     units_of,
 )
+from gradeloop.batches.charges import Charge
 from gradeloop.batches.contract import (
     NO_OUTPUT,
     BatchClosing,
@@ -43,13 +47,13 @@ from gradeloop.batches.contract import (
     Upload,
     build_result,
 )
-from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase
+from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, WaitNote
 from gradeloop.contract.evaluation import CheckOutcome, Verdict
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Generator, Grader, RunResult
 from gradeloop.contract.transcript import request_index
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.cache_key import reuse_key
 from gradeloop.grading.prompts import JudgedDraft, build_generator_system
 from gradeloop.grading.quotes import verify_quotes
@@ -57,6 +61,15 @@ from gradeloop.grading.scoring import CallGroup
 from gradeloop.grading.verdicts import earlier_answers, parse_verdict
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.store.engine import STORE_CURE, Store
+
+STORE_AWAY = StoreUnavailable.__name__
+"""The error type of a call that waits for the store, in which nothing was paid for."""
+
+STORE_PAUSE = timedelta(seconds=5)
+"""The pause between two attempts of a call that waits for the store."""
+
+STORE_ATTEMPTS = 20
+"""Attempts of a call that pays nothing after which an error that is not the store's is final."""
 
 NOBODY = Generator(activity="given", task_queue="given")
 """The generator of an output that was given: nobody asks it for anything."""
@@ -111,6 +124,26 @@ class CaseQuestion:
     """The key under which its verdict is kept for the same question asked again."""
 
 
+@dataclass(frozen=True)
+class Bill:
+    """What a call has to have counted with what it writes."""
+
+    spent: Usage = Usage()  # noqa: RUF009 - frozen
+    """What it cost, with all that is not counted yet of the attempts and calls before it."""
+    charge: Charge | None = None
+    """The charge under which that is counted once; None where nothing was paid."""
+    on_wait: WaitNote | None = None
+    """Called while the store is waited for; None for a call that is made again where that takes long."""
+
+
+@dataclass(frozen=True)
+class PaidReply:
+    """A reply, kept until what it says is in the store."""
+
+    reply: ModelReply
+    bill: Bill
+
+
 class BatchActivities:
     """The activities of batches, on one store."""
 
@@ -119,6 +152,8 @@ class BatchActivities:
         self._store = store
         self._cases = CaseLoader(store)
         self._slots = slots
+        self._replies: dict[str, PaidReply] = {}
+        """Replies that are not in the store yet, by the call: its next attempt pays nothing."""
 
     @activity.defn(name="store_cases")
     async def store_cases(self, upload: Upload) -> int:
@@ -141,10 +176,8 @@ class BatchActivities:
                     raise _invalid(f"the case {case.id!r}: {error.message}") from None
                 except ValueError as error:
                     raise _invalid(f"the case {case.id!r}: {error}") from None
-            try:
+            async with store_attempt():
                 return await self._store.add(upload)
-            except InvalidRequest as error:
-                raise _invalid(str(error)) from None
 
     @activity.defn(name="open_batch")
     async def open_batch(self, request: BatchRequest) -> OpenedBatch:
@@ -153,15 +186,14 @@ class BatchActivities:
         Raises:
             ApplicationError: `InvalidRequest`.
         """
-        try:
+        async with store_attempt():
             return OpenedBatch(stretches=tuple(await self._store.open(request)), slots=self._slots)
-        except InvalidRequest as error:
-            raise _invalid(str(error)) from None
 
     @activity.defn(name="open_shard")
     async def open_shard(self, stretch: CaseRange) -> ShardOpened:
         """Return the cases of a stretch that have not ended."""
-        cases = await self._store.due(stretch.batch_id, stretch.first, stretch.last)
+        async with store_attempt():
+            cases = await self._store.due(stretch.batch_id, stretch.first, stretch.last)
         for due, stored in cases:
             self._cases.put(stretch.batch_id, due.position, stored)
         return ShardOpened(due=tuple(due for due, _ in cases))
@@ -173,18 +205,21 @@ class BatchActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with paid_attempt(self._services, call.attempts) as heartbeat:
+        async with self._paying(call) as heartbeat:
             stored = await self._reload(call)
             if is_over(stored, call):
                 return case_answer(stored.status)
             if stored.output is not None:
                 return CaseAnswer()
             lookup = await self._store.look_up(call.batch_id, _place(call))
-            if lookup.pause_reason:
+            if lookup.pause_reason and activity_call() not in self._replies:
                 return CaseAnswer(held=lookup.pause_reason)
-            reply = await self._paid_call(call, lookup, _draft_request(stored.case, call), heartbeat)
-            draft, usage = reply.message.content, call.carried + reply.usage
-            await self._store.keep_draft(call.batch_id, call.position, call.attempt, draft, usage)
+            paid = await self._paid_call(call, lookup, _draft_request(stored.case, call), heartbeat)
+            draft, bill = paid.reply.message.content, paid.bill
+            await self._store.keep_draft(
+                call.batch_id, call.position, call.attempt, draft, bill.spent, charge=bill.charge, on_wait=bill.on_wait
+            )
+            self._replies.pop(activity_call(), None)
             self._cases.drop(call.batch_id, call.position)
             return CaseAnswer()
 
@@ -195,7 +230,7 @@ class BatchActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with paid_attempt(self._services, call.attempts) as heartbeat:
+        async with self._paying(call) as heartbeat:
             stored = await self._cases.load(call.batch_id, call.position, call.attempt)
             if is_over(stored, call):
                 return case_answer(stored.status)
@@ -207,34 +242,37 @@ class BatchActivities:
                 checks = run_checks(stored.case, stored.output)
             except ValueError as error:
                 result = build_result(stored.case, "error", output=stored.output, error=str(error))
-                return await self.end_case(call, stored, result, Usage())
+                return await self.end_case(call, stored, result, Bill())
             if not units_of(stored.case):
-                return await self.end_case(call, stored, result_of_answers(stored.case, stored.output, []), Usage())
+                return await self.end_case(call, stored, result_of_answers(stored.case, stored.output, []), Bill())
             question = self._question(stored, stored.output, checks, call)
             lookup = await self._store.look_up(call.batch_id, _place(call), question.key)
-            conversation, spent = lookup.conversation, Usage()
-            if not conversation.ended and lookup.verdict is not None:
+            conversation, bill = lookup.conversation, Bill()
+            paid_already = activity_call() in self._replies
+            if not conversation.ended and lookup.verdict is not None and not paid_already:
                 conversation.verdict, conversation.cached = Verdict.model_validate_json(lookup.verdict), True
                 conversation.judge = question.model.id
             elif not conversation.ended:
-                if lookup.pause_reason:
+                if lookup.pause_reason and not paid_already:
                     return CaseAnswer(held=lookup.pause_reason)
-                spent = await self._ask(call, stored, question, lookup, heartbeat)
-            return await self._keep(call, stored, conversation, spent, question.key)
+                bill = await self._ask(call, stored, question, lookup, heartbeat)
+            return await self._keep(call, stored, conversation, bill, question.key)
 
     @activity.defn(name="fail_case")
     async def fail_case(self, failed: FailedCall) -> CaseAnswer:
         """Store what failed for good: neither a pass nor a fail."""
-        call = failed.call
-        stored = await self._reload(call)
-        if is_over(stored, call):
-            return case_answer(stored.status)
-        if failed.what != "unit":
-            result = build_result(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
-            return await self.end_case(call, stored, result, failed.usage)
-        conversation = (await self._store.look_up(call.batch_id, _place(call))).conversation
-        conversation.error, conversation.scratch, conversation.usage = failed.error, [], conversation.usage + failed.usage
-        return await self._keep(call, stored, conversation, failed.usage)
+        call, bill = failed.call, Bill(failed.usage, Charge(activity_call()))
+        async with store_attempt():
+            stored = await self._reload(call)
+            if is_over(stored, call):
+                return case_answer(stored.status)
+            if failed.what != "unit":
+                result = build_result(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
+                return await self.end_case(call, stored, result, bill)
+            conversation = (await self._store.look_up(call.batch_id, _place(call))).conversation
+            if not conversation.ended:  # by an earlier attempt of this
+                conversation.error, conversation.scratch, conversation.usage = failed.error, [], conversation.usage + failed.usage
+            return await self._keep(call, stored, conversation, bill)
 
     @activity.defn(name="case_workflow")
     async def case_workflow(self, call: CaseCall) -> ChildRequest:
@@ -243,12 +281,14 @@ class BatchActivities:
         Raises:
             ApplicationError: Of type `NO_OUTPUT`; `InvalidRequest` where the batch has a budget in money and a model no price.
         """
-        stored = await self._reload(call)
-        if is_over(stored, call):
-            return ChildRequest(known=case_answer(stored.status))
-        lookup = await self._store.look_up(call.batch_id, _place(call))
-        if lookup.pause_reason:
-            return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
+        async with store_attempt():
+            stored = await self._reload(call)
+            if is_over(stored, call):
+                return ChildRequest(known=case_answer(stored.status))
+            lookup = await self._store.look_up(call.batch_id, _place(call))
+            if lookup.pause_reason:
+                return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
+            await self._store.require_writable(call.batch_id, Charge(activity_call()))
         if _limits_cost(lookup.request):
             self._services.refuse_unservable(_settings(stored.case, priced=True))
         priority = lookup.request.priority
@@ -265,7 +305,8 @@ class BatchActivities:
     async def settle_case(self, child: ChildEnded) -> CaseAnswer:
         """Store the result of a case that had a workflow of its own."""
         call = child.call
-        stored = await self._reload(call)
+        async with store_attempt():
+            stored = await self._reload(call)
         if is_over(stored, call):
             return case_answer(stored.status)
         result_type: type[Any] = RunResult if child.type == "GradingThread" else JudgeResult
@@ -277,12 +318,53 @@ class BatchActivities:
         else:
             is_thread = isinstance(returned, RunResult)
             result = result_of_thread(stored.case, returned) if is_thread else result_of_judging(stored.case, stored.output or "", returned)
-        return await self.end_case(call, stored, result, result.usage)
+        async with store_attempt():
+            return await self.end_case(call, stored, result, Bill(result.usage, Charge(activity_call())))
 
     @activity.defn(name="close_batch")
     async def close_batch(self, closing: BatchClosing) -> BatchSummary:
         """Store how the batch ended."""
-        return await self._store.close(closing.batch_id, closing.why, stopped=closing.stopped)
+        async with store_attempt():
+            return await self._store.close(closing.batch_id, closing.why, stopped=closing.stopped)
+
+    @asynccontextmanager
+    async def _paying(self, call: CaseCall) -> AsyncIterator[Heartbeat]:
+        """Do an attempt of a call that pays; it waits for the store, and what it has cost is counted if it is not made again."""
+        heartbeat, counted = None, False
+        try:
+            async with paid_attempt(self._services, call.attempts) as heartbeat:
+                try:
+                    yield heartbeat
+                except StoreRefused:
+                    raise
+                except StoreUnavailable as error:
+                    raise _store_away(error) from None
+                except ApplicationError as error:
+                    if error.non_retryable:
+                        await self._count_unwritten(call, heartbeat, heartbeat.wait_for)
+                        counted = True
+                    raise
+        except ApplicationError as error:
+            if error.non_retryable and heartbeat is not None and not counted:
+                with suppress(StoreUnavailable):  # no heartbeats are sent any more; closing the batch counts the requests then
+                    await self._count_unwritten(call, heartbeat, stopped=error.type == CANCELLED)
+            raise
+        if activity_call() in self._replies:  # nobody needed it any more
+            with suppress(StoreUnavailable):
+                await self._count_unwritten(call, heartbeat, stopped=True)
+
+    async def _count_unwritten(
+        self, call: CaseCall, heartbeat: Heartbeat, on_wait: WaitNote | None = None, *, stopped: bool = False
+    ) -> None:
+        """Count a call that is not made again and wrote nothing: all its cost where it was stopped, else what its failure does not say.
+
+        Raises:
+            StoreUnavailable: The store cannot be written, and nobody waits for it.
+        """
+        kept = self._replies.pop(activity_call(), None)
+        spent = kept.bill.spent if kept else call.carried + heartbeat.spent
+        charge = Charge(activity_call(), activity.info().attempt, heartbeat.spent.attempts)
+        await self._store.count_failed(call.batch_id, charge, spent if stopped else Usage(), on_wait)
 
     async def _reload(self, call: CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
@@ -307,7 +389,7 @@ class BatchActivities:
             key = hashlib.sha256("/".join([*own, key]).encode()).hexdigest()
         return CaseQuestion(group, sample, seeded(judge, sample + case.repeat), log, checks, key)
 
-    async def _ask(self, call: CaseCall, stored: StoredCase, question: CaseQuestion, lookup: CaseLookup, heartbeat: Heartbeat) -> Usage:
+    async def _ask(self, call: CaseCall, stored: StoredCase, question: CaseQuestion, lookup: CaseLookup, heartbeat: Heartbeat) -> Bill:
         """Make the call, add its answer to the conversation, and return what it cost."""
         conversation, log, group = lookup.conversation, question.messages, question.group
         request = grader_request(
@@ -323,51 +405,69 @@ class BatchActivities:
                 raised=call.raised,
             )
         )
-        reply = await self._paid_call(call, lookup, request, heartbeat)
+        paid = await self._paid_call(call, lookup, request, heartbeat)
+        reply = paid.reply
         earlier = earlier_answers(conversation.scratch)
         reading = parse_verdict(reply.message.content, group, conversation.pending or None, earlier=earlier, tag=request.tag)
         reading = verify_quotes(reading, log) if group.quoted else reading
-        spent = call.carried + reply.usage
-        conversation.judge, conversation.usage = question.model.id, conversation.usage + spent
+        conversation.judge, conversation.usage = question.model.id, conversation.usage + paid.bill.spent
         conversation.note(reply.message, reading, group, sum(len(asked.ids) for asked, _ in units_of(stored.case)))
-        return spent
+        return paid.bill
 
-    async def _paid_call(self, call: CaseCall, lookup: CaseLookup, request: ModelRequest, heartbeat: Heartbeat) -> ModelReply:
-        """Make a model call for a case; `InvalidRequest` where the batch has a budget in money and the model no price."""
+    async def _paid_call(self, call: CaseCall, lookup: CaseLookup, request: ModelRequest, heartbeat: Heartbeat) -> PaidReply:
+        """Reserve and make a model call for a case, or return the reply that an earlier attempt could not write down.
+
+        Raises:
+            ApplicationError: It failed; `InvalidRequest` where the batch has a budget in money and the model no price.
+            StoreUnavailable: The store cannot be written, so that nothing was paid for.
+        """
+        mine = activity_call()
+        if (kept := self._replies.get(mine)) is not None:
+            return replace(kept, bill=replace(kept.bill, on_wait=heartbeat.wait_for))
+        charge, carried = Charge(mine, activity.info().attempt), call.carried
         try:
             if _limits_cost(lookup.request):
                 self._services.refuse_without_price(request.spec)
-            return await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts))
+            if await self._store.reserve(call.batch_id, charge):  # an attempt whose worker was lost right after it had counted all this
+                heartbeat.spent, carried = Usage(), Usage()
+            reply = await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts))
         except InvalidRequest as error:
             raise _invalid(str(error)) from None
         except ApplicationError as error:
             if error.type == "rate_limited":
-                await self._store.count_throttling(call.batch_id, request.spec.id)
+                with suppress(StoreUnavailable):  # the call is what is waited for
+                    await self._store.count_throttling(call.batch_id, request.spec.id)
             raise
+        bill = Bill(carried + reply.usage, replace(charge, requests=reply.usage.attempts), heartbeat.wait_for)
+        self._replies[mine] = PaidReply(reply, bill)
+        return self._replies[mine]
 
     async def _keep(
-        self, call: CaseCall, stored: StoredCase, conversation: CaseConversation, spent: Usage, key: str | None = None
+        self, call: CaseCall, stored: StoredCase, conversation: CaseConversation, bill: Bill, key: str | None = None
     ) -> CaseAnswer:
         """Store a conversation; where it is the last of the case's to end, the case ends."""
         count, output = len(units_of(stored.case)), stored.output or ""
         if count == 1 and conversation.ended:
             result = result_of_answers(stored.case, output, [conversation]).model_copy(update={"usage": conversation.usage})
-            return await self.end_case(call, stored, result, spent, key=key, conversation=conversation)
-        conversations = await self._store.keep_conversation(call.batch_id, _place(call), conversation, spent, key)
+            return await self.end_case(call, stored, result, bill, key=key, conversation=conversation)
+        conversations = await self._store.keep_conversation(
+            call.batch_id, _place(call), conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait
+        )
+        self._replies.pop(activity_call(), None)
         if not conversation.ended:
             return CaseAnswer(again=True)
         if len(conversations) < count or not all(other.ended for other in conversations):
             return CaseAnswer()
         usage = sum((other.usage for other in conversations), Usage())
         result = result_of_answers(stored.case, output, conversations).model_copy(update={"usage": usage})
-        return await self.end_case(call, stored, result, Usage())
+        return await self.end_case(call, stored, result, Bill(on_wait=bill.on_wait))
 
     async def end_case(
         self,
         call: CaseCall,
         stored: StoredCase,
         result: CaseResult,
-        spent: Usage,
+        bill: Bill,
         *,
         key: str | None = None,
         conversation: CaseConversation | None = None,
@@ -378,14 +478,55 @@ class BatchActivities:
             call: The call that ended it.
             stored: The case.
             result: What it came to, with the usage of what came after its draft.
-            spent: What of it is not counted in the batch yet.
+            bill: What of it is not counted in the batch yet.
             key: The key of the verdict on its only question.
             conversation: The conversation about that question.
         """
         whole = result.model_copy(update={"attempt": call.attempt, "usage": stored.spent + result.usage})
-        status = await self._store.end_case(call.batch_id, call.position, whole, spent, key=key, conversation=conversation)
+        status = await self._store.end_case(
+            call.batch_id,
+            call.position,
+            whole,
+            bill.spent,
+            key=key,
+            conversation=conversation,
+            charge=bill.charge,
+            on_wait=bill.on_wait,
+        )
+        self._replies.pop(activity_call(), None)
         self._cases.drop(call.batch_id, call.position)
         return case_answer(status)
+
+
+def activity_call() -> str:
+    """Return the id of the call that this activity is, which all its attempts share."""
+    info = activity.info()
+    return f"{info.workflow_run_id}/{info.activity_id}"
+
+
+@asynccontextmanager
+async def store_attempt() -> AsyncIterator[None]:
+    """Do an attempt of a call that reads or writes the store alone; it is repeated while the store is away.
+
+    Raises:
+        ApplicationError: `InvalidRequest`; `StoreUnavailable` for another attempt; any other error at its last one.
+    """
+    try:
+        yield
+    except InvalidRequest as error:
+        raise _invalid(str(error)) from None
+    except FailureError:
+        raise
+    except Exception as error:
+        if isinstance(error, StoreUnavailable) and not isinstance(error, StoreRefused):
+            raise _store_away(error) from None
+        if activity.info().attempt < STORE_ATTEMPTS:
+            raise
+        raise failure(error, model="", final=True) from error
+
+
+def _store_away(error: StoreUnavailable) -> ApplicationError:
+    return ApplicationError(str(error), type=STORE_AWAY, next_retry_delay=STORE_PAUSE)
 
 
 def case_answer(status: str) -> CaseAnswer:

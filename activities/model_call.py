@@ -30,11 +30,18 @@ class Heartbeat:
     def __init__(self) -> None:
         self.spent = _earlier(0, Usage)
         self.failed = _earlier(1, FailedAttempts)
+        self.waits_for: str | None = None
+        """The problem of the store that a reply waits for; whoever describes the workflow reads it."""
 
     def beat(self) -> None:
         """Send a heartbeat."""
-        known = [self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json")]
-        activity.heartbeat(*(known if self.spent.attempts or self.failed.counts else []))
+        known: list[object] = [self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json")]
+        waiting: list[object] = [self.waits_for] if self.waits_for else []
+        activity.heartbeat(*(known + waiting if waiting or self.spent.attempts or self.failed.counts else []))
+
+    def wait_for(self, problem: str) -> None:
+        """Note what a reply waits for, with the next heartbeat."""
+        self.waits_for = problem
 
     def details(self) -> dict[str, JsonValue]:
         """Return the details of a failure: what all attempts have cost."""
@@ -100,7 +107,7 @@ async def paid_attempt(services: WorkerServices, attempts: int = ATTEMPTS) -> As
         try:
             yield heartbeat
         except asyncio.CancelledError:
-            if not _stop_requested():
+            if not stop_requested():
                 raise
             details = FailureDetails(usage=heartbeat.spent, search_attributes=services.capabilities.search_attributes)
             raise ApplicationError(
@@ -119,7 +126,7 @@ async def paid_attempt(services: WorkerServices, attempts: int = ATTEMPTS) -> As
             raise failure(error, model="", spent=heartbeat.spent, final=True) from error
 
 
-def _stop_requested() -> bool:
+def stop_requested() -> bool:
     """Return whether the workflow has stopped the call, and not the worker that ends."""
     details = activity.cancellation_details()
     return details is not None and details.cancel_requested and not details.worker_shutdown

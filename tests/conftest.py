@@ -204,13 +204,18 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return an empty database's URL, of either kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'new folder' / STORE_FILE}"
-    server = request.getfixturevalue("postgresql")
+    return str(request.getfixturevalue("server_url"))
+
+
+@pytest.fixture
+def server_url(postgresql: str, tmp_path: Path) -> str:
+    """Return the URL of an empty database of a real PostgreSQL."""
     name = f"d{abs(hash(str(tmp_path)))}"
-    engine = create_engine(f"postgresql+psycopg{server.removeprefix('postgresql')}/postgres", isolation_level="AUTOCOMMIT")
+    engine = create_engine(f"postgresql+psycopg{postgresql.removeprefix('postgresql')}/postgres", isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
     engine.dispose()
-    return f"{server}/{name}"
+    return f"{postgresql}/{name}"
 
 
 @pytest.fixture(scope="session")

@@ -98,10 +98,13 @@ ADMIT = ActivityConfig(
 
 STORE_CALL = ActivityConfig(
     start_to_close_timeout=timedelta(minutes=2),
-    schedule_to_close_timeout=timedelta(minutes=15),
-    retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=20, non_retryable_error_types=NEVER_RETRIED),
+    schedule_to_close_timeout=timedelta(days=8),
+    retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10), non_retryable_error_types=NEVER_RETRIED),
 )
-"""Options of a call that reads or writes the worker's store alone."""
+"""Options of a call that reads or writes the worker's store alone: it waits for the store as long as a model call for its provider.
+
+Which other error is its last one, the call itself decides (`activities/cases.py`).
+"""
 
 TOOL_CALLS = 25
 """The tool calls of one conversation, the grader's or the generator's; then comes one last turn without tools."""

@@ -6,6 +6,8 @@ GradeloopError
 │   └── RunTooLarge       the run to be judged does not fit into a history
 ├── JudgeFailed           a judge gave no verdict: neither a pass nor a fail
 ├── StoreUnavailable      the store of results and rubrics cannot be opened
+│   ├── StoreRefused      it answers, and refuses a statement: waiting cures nothing
+│   └── StoreLost         it went away while a batch was followed; the batch goes on
 ├── ServerUnreachable     no Temporal server answers
 ├── WorkerFailed          the worker that a command needs did not start
 ├── ThreadNotFound        no thread of that id
@@ -46,6 +48,14 @@ class JudgeFailed(GradeloopError):
 
 class StoreUnavailable(GradeloopError):
     """The store of results and rubrics is not named, not reachable, or of another version."""
+
+
+class StoreRefused(StoreUnavailable):
+    """The store answers and refuses a statement, as one of another version does; waiting for it cures nothing."""
+
+
+class StoreLost(StoreUnavailable):
+    """The store went away while a command followed a batch, and did not come back; the batch goes on."""
 
 
 class ServerUnreachable(GradeloopError):

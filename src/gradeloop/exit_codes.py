@@ -28,7 +28,7 @@ CODES: dict[str, dict[int, str]] = {
     | {
         SATISFIED: "at least the pass rate of the judged cases passed; also with --detach",
         CAPPED: "fewer passed",
-        NO_VERDICT: "inconclusive: errors, a paused batch, waiting cases, or nothing judged",
+        NO_VERDICT: "inconclusive: errors, a paused batch, waiting cases, nothing judged, or the store went away",
         STOPPED: "Ctrl-C; the batch continues",
     },
     "judge": _ALL
@@ -58,9 +58,9 @@ CODES: dict[str, dict[int, str]] = {
 
 def code_of_error(error: Exception) -> int:
     """Return the exit code of an error that a command raised."""
-    from gradeloop.errors import BatchLost, ServerUnreachable, ThreadClosed
+    from gradeloop.errors import BatchLost, ServerUnreachable, StoreLost, ThreadClosed
 
-    lost = isinstance(error, ThreadClosed | BatchLost)
+    lost = isinstance(error, ThreadClosed | BatchLost | StoreLost)
     return UNREACHABLE if isinstance(error, ServerUnreachable) else NO_VERDICT if lost else BAD_INPUT
 
 

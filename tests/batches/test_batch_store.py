@@ -8,12 +8,13 @@ from sqlalchemy import create_engine, inspect, text
 from temporalio.client import Client
 
 from gradeloop.batches.cases import CaseConversation
+from gradeloop.batches.charges import Charge
 from gradeloop.batches.contract import BatchRequest, Case, Upload, build_result
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore
 from gradeloop.contract.evaluation import Verdict
 from gradeloop.contract.messages import Usage
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, StoreRefused
 from gradeloop.store.engine import Store
 from gradeloop.store.upgrade import VERSION
 from tests.rig.batches import batching, case, drafted, fails, passes
@@ -164,3 +165,64 @@ async def test_a_store_of_before_batches_gets_their_tables_and_keeps_what_it_has
 
     assert (version, kept) == ([VERSION], ["kept"])
     assert {"batches", "cases", "case_units", "verdicts"} <= tables
+
+
+async def test_a_call_is_counted_once_however_often_its_transaction_is_sent(url: str) -> None:
+    store = Store(url)
+    made, result = await ledger(store), build_result(cases(1)[0], "passed", output="x", attempt=0)
+    paid = Charge("run/7", 1, requests=1)
+
+    known = await made.reserve("b", paid)
+    for _ in range(2):
+        await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=paid)
+        await made.end_case("b", 0, result, PAID, charge=paid)
+    counted = await made.reserve("b", Charge("run/7", 2))
+    summary = await made.close("b", None)
+    store.close()
+
+    assert (known, counted) == (False, True)
+    assert (summary.passed, summary.usage.calls, summary.usage.cost_usd) == (1, 1, 0.5)
+
+
+async def test_requests_of_which_nobody_has_heard_are_counted_as_attempts(url: str) -> None:
+    store = Store(url)
+    made = await ledger(store)
+    for attempt in (1, 2, 3):
+        await made.reserve("b", Charge("run/7", attempt))  # the workers of the first two were lost
+    await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=Charge("run/7", 3, requests=1))
+    during = (await BatchReader(store).summary("b")).usage
+    await made.reserve("b", Charge("run/8", 1))  # and so was this one, for good
+    at_last = (await made.close("b", "paused")).usage
+    again = (await made.close("b", "paused")).usage
+    store.close()
+
+    assert (during.calls, during.attempts) == (1, 3)
+    assert (at_last.calls, at_last.attempts) == (1, 4)
+    assert again == at_last
+
+
+async def test_a_zombie_and_the_attempt_that_took_its_place_are_both_counted(url: str) -> None:
+    store = Store(url)
+    made = await ledger(store)
+    zombie, second = Charge("run/7", 1, requests=1), Charge("run/7", 2, requests=1)
+    await made.reserve("b", zombie)
+    await made.reserve("b", second)
+
+    await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=zombie)
+    await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=second)
+    usage = (await made.close("b", None)).usage
+    store.close()
+
+    assert (usage.calls, usage.attempts) == (2, 2)
+
+
+async def test_what_a_store_refuses_is_not_waited_for(server_url: str) -> None:
+    store = Store(server_url)
+    made, notes = await ledger(store), list[str]()
+    await store.write(lambda connection: connection.execute(text("ALTER TABLE case_units ALTER COLUMN held TYPE varchar(10)")))
+
+    with pytest.raises(StoreRefused, match="value too long"):
+        await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=Charge("run/7", 1), on_wait=notes.append)
+    store.close()
+
+    assert notes == []

@@ -20,7 +20,8 @@ from gradeloop.batches.contract import Upload
 from gradeloop.batches.store import BatchStore
 from gradeloop.store.engine import STORE_FILE, Store
 from tests.rig.batches import breaks, fails, passes
-from tests.rig.cli import SECONDS, CommandLine, Done, line_of
+from tests.rig.cli import SECONDS, CommandLine, Done, ended, line_of
+from tests.rig.cut_wire import CutWire, cut_wire
 from workflows import RUNNER
 from workflows.grading_batch import StoreCasesWorkflow
 
@@ -364,3 +365,50 @@ async def test_ctrl_c_while_a_batch_is_being_started_says_that_it_runs(gradeloop
 
     assert process.returncode == 130
     assert err == f"still running; follow it with: gradeloop eval --attach {started[0]}\n"
+
+
+async def follow_while_away(
+    gradeloop: CommandLine, wire: CutWire, through: str, name: str, until: str, *, back: bool, **variables: str
+) -> Done:
+    """Run a suite, take the store away once a case has ended, and bring it back once the command has written a text."""
+    process = gradeloop.start("eval", name, "--json", GRADELOOP_STORE=through, **variables)
+    assert process.stderr
+    first = await asyncio.to_thread(line_of, process)
+    wire.leave()
+    lines: list[str] = []
+    while until not in "".join(lines[-1:]):
+        lines.append(await asyncio.to_thread(process.stderr.readline))
+        assert lines[-1], lines
+    wire.away = not back
+    done = await asyncio.to_thread(ended, process, first)
+    return Done(done.code, done.out, "".join(lines) + done.err)
+
+
+async def test_a_store_that_is_away_is_waited_for_with_a_line(gradeloop: CommandLine, server_url: str) -> None:
+    name = suite(gradeloop, "store-away", [passes(delay=0.3)], [f"store number {at}" for at in range(8)], concurrency=1)
+    async with cut_wire(server_url) as (wire, through):
+        done = await follow_while_away(gradeloop, wire, through, name, "waiting for the store", back=True)
+        gradeloop.kill_workers()
+
+    assert done.code == 0, done.err
+    assert len(done.lines) == 8
+    assert done.err.count("waiting for the store") == 1
+    assert "the store answers again" in done.err
+
+
+async def test_a_store_that_stays_away_is_given_up_with_the_code_of_no_verdict_and_the_batch_goes_on(
+    gradeloop: CommandLine, server_url: str
+) -> None:
+    name = suite(gradeloop, "store-gone", [passes(delay=0.3)], [f"gone number {at}" for at in range(8)], concurrency=1)
+    async with cut_wire(server_url) as (wire, through):
+        done = await follow_while_away(gradeloop, wire, through, name, "waiting for the store", back=False, GRADELOOP_STORE_TIMEOUT="1")
+        wire.away = False
+        batch = batch_of(done)
+        process = gradeloop.start("eval", "--attach", batch, GRADELOOP_STORE=through)
+        attached = await asyncio.to_thread(ended, process)
+        gradeloop.kill_workers()
+
+    assert done.code == 3, done.err
+    assert f"the batch goes on; follow it with: gradeloop eval --attach {batch}" in done.err
+    assert attached.code == 0, attached.err
+    assert "Results: 8 passed of 8" in attached.out

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowQueryFailedError
@@ -13,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from gradeloop.batches.contract import UPLOAD_BYTES, UPLOAD_CASES, BatchRequest, BatchSummary, Case, GradingBatch, StoreCases, Upload
 from gradeloop.client.thread import quoted, ride_out
 from gradeloop.contract.queries import recorded
-from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable
+from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable, StoreUnavailable
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.worker import keep_worker_alive
 
@@ -24,6 +25,9 @@ QUERY_SECONDS = 5.0
 """How long a query of what is in flight may take."""
 
 
+HEARTBEAT_DETAILS = 3
+"""The details of a call's heartbeat whose reply waits for the store: the last one says why."""
+
 T = TypeVar("T")
 
 
@@ -33,6 +37,8 @@ class BatchClient:
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client = client
         self.task_queue = task_queue
+        self._uploads: set[str] = set()
+        """The workflows of uploads in flight."""
 
     async def upload(self, batch_id: str, cases: Iterable[Case], on_stored: Callable[[int], None] = lambda _: None) -> int:
         """Store a batch's cases through its worker, and return how many they are.
@@ -64,6 +70,7 @@ class BatchClient:
 
     async def _send(self, upload: Upload) -> int:
         name = f"store/{upload.batch_id}/{upload.first}"
+        self._uploads.add(name)
 
         async def send() -> int:
             handle = await self._client.start_workflow(
@@ -77,7 +84,10 @@ class BatchClient:
             await handle.result()
             return len(upload.cases)
 
-        return await _workflow_result(send, f"the upload of {upload.batch_id!r}")
+        try:
+            return await _workflow_result(send, f"the upload of {upload.batch_id!r}")
+        finally:
+            self._uploads.discard(name)
 
     async def start(self, request: BatchRequest) -> None:
         """Start a batch whose cases are stored, or resume a batch that has ended.
@@ -144,6 +154,30 @@ class BatchClient:
             return None
         return sum(count for count in counts if isinstance(count, int))
 
+    async def store_problem(self, batch_id: str) -> str | None:
+        """Return why the worker of a batch, or of an upload in flight, waits for the store; None where it does not."""
+        names = [batch_id, *self._uploads]
+        try:
+            async with asyncio.timeout(QUERY_SECONDS):
+                with suppress(RPCError, WorkflowQueryFailedError):
+                    batch = self._client.get_workflow_handle(batch_id)
+                    names += (await recorded(lambda: batch.query(GradingBatch.progress))).shards
+                problems = await asyncio.gather(*map(self._problem_of, names), return_exceptions=True)
+        except TimeoutError:
+            return None
+        return next((problem for problem in problems if isinstance(problem, str)), None)
+
+    async def _problem_of(self, workflow_id: str) -> str | None:
+        """Return why a call of a workflow waits for the store, as its last failure or its heartbeat says."""
+        description = await self._client.get_workflow_handle(workflow_id).describe()
+        for call in description.raw_description.pending_activities:
+            if call.last_failure.application_failure_info.type == StoreUnavailable.__name__:
+                return call.last_failure.message
+            details = await self._client.data_converter.decode(call.heartbeat_details.payloads)
+            if len(details) == HEARTBEAT_DETAILS:
+                return str(details[-1])
+        return None
+
     async def _cases_of(self, shard: str) -> int:
         """Return how many cases a shard has in flight."""
         handle = self._client.get_workflow_handle(shard)
@@ -201,7 +235,7 @@ async def upload_cases(
     taken = asyncio.Event()
     sending = asyncio.create_task(batches.upload(batch_id, cases, lambda _: taken.set()))
     keeping = asyncio.create_task(keep_worker_alive(batches.task_queue, connection))
-    notifying = asyncio.create_task(_notify_without_worker(taken, batches.task_queue, notify))
+    notifying = asyncio.create_task(_notify_without_worker(taken, batches, batch_id, notify))
     try:
         await asyncio.wait([sending, keeping], return_when=asyncio.FIRST_COMPLETED)
         if not sending.done():
@@ -213,11 +247,14 @@ async def upload_cases(
         await asyncio.gather(sending, keeping, notifying, return_exceptions=True)
 
 
-async def _notify_without_worker(taken: asyncio.Event, task_queue: str, notify: Callable[[str], None]) -> None:
+async def _notify_without_worker(taken: asyncio.Event, batches: BatchClient, batch_id: str, notify: Callable[[str], None]) -> None:
     try:
         await asyncio.wait_for(taken.wait(), NO_WORKER_SECONDS)
     except TimeoutError:
-        notify(f"no worker has taken the cases so far; start one: gradeloop worker --task-queue {task_queue}")
+        if problem := await batches.store_problem(batch_id):
+            notify(f"the cases wait, the worker cannot write: {problem}")
+        else:
+            notify(f"no worker has taken the cases so far; start one: gradeloop worker --task-queue {batches.task_queue}")
 
 
 IN_MEMORY = 8 * 1024 * 1024

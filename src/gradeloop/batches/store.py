@@ -2,9 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from typing import TypeVar
 
 from sqlalchemy import Connection, RowMapping, bindparam, func, select
@@ -12,10 +13,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from gradeloop.batches.cases import CaseConversation, plan_of
+from gradeloop.batches.charges import Charge, clear, reserve, settle
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
 from gradeloop.batches.reader import parse_request, summary_of, usage_of
 from gradeloop.contract.messages import Usage
-from gradeloop.errors import InvalidRequest, StoreUnavailable
+from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import USAGE_COUNTS, table
 from gradeloop.text import clip, one_line
@@ -26,8 +28,14 @@ SHARD_CASES = 250
 ERROR_RATE_FROM = 20
 """Cases that must have ended before their error rate counts."""
 
-RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds between tries of a write: half a minute in all, before the call fails and its activity is retried."""
+RETRY_PAUSES = (0.2, 0.5, 1.0)
+"""Seconds between tries while the store is away, before the call fails and its activity is retried."""
+
+WRITE_PAUSE = 5.0
+"""Seconds between the further tries to write what was paid for, which is not given up."""
+
+WaitNote = Callable[[str], None]
+"""Called with the problem while a write waits for the store."""
 
 T = TypeVar("T")
 
@@ -80,11 +88,11 @@ class BatchStore:
             InvalidRequest: An id is there twice, or a position has another case.
         """
         try:
-            return await self._store.write(lambda connection: _insert_cases(connection, upload))
+            return await self._do(lambda connection: _insert_cases(connection, upload))
         except IntegrityError:
             ids = [case.id for case in upload.cases]
             statement = select(_CASES.c.case_id, _CASES.c.position).where(_CASES.c.batch_id == upload.batch_id, _CASES.c.case_id.in_(ids))
-            stored = await self._store.read(lambda connection: dict(connection.execute(statement).all()))
+            stored = await self._do(lambda connection: dict(connection.execute(statement).all()))
             positions = {case.id: upload.first + at for at, case in enumerate(upload.cases)}
             twice = next((name for name in ids if ids.count(name) > 1 or stored.get(name, positions[name]) != positions[name]), ids[0])
             problem = f"two cases have the id {clip(twice)}; give each its own"
@@ -96,7 +104,7 @@ class BatchStore:
         Raises:
             InvalidRequest: Some of its cases are not stored.
         """
-        return await self._store.write(lambda connection: _open_batch(connection, request))
+        return await self._do(lambda connection: _open_batch(connection, request))
 
     async def close(self, batch_id: str, why: str | None, *, stopped: bool = False) -> BatchSummary:
         """Record how a batch ended, and return its summary: finished where no case is left, else paused or stopped, and why."""
@@ -106,16 +114,17 @@ class BatchStore:
             left = connection.execute(queued).scalar_one()
             status = "stopped" if stopped else "paused" if left else "finished"
             reason = one_line(why) if why and left else None
+            _count_spending(connection, batch_id, Usage(attempts=clear(connection, batch_id)))
             connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(status=status, reason=reason))
             return summary_of(connection.execute(_SELECT_BATCH, {"batch": batch_id}).mappings().one())
 
-        return await self._store.write(write)
+        return await self._do(write)
 
     async def due(self, batch_id: str, first: int, last: int) -> list[tuple[DueCase, StoredCase]]:
         """Return the cases from `first` to before `last` that have not ended."""
         mine = (_CASES.c.batch_id == batch_id, _CASES.c.position >= first, _CASES.c.position < last, _CASES.c.status == "queued")
         statement = select(_CASES).where(*mine).order_by(_CASES.c.position)
-        rows = await self._store.read(lambda connection: connection.execute(statement).mappings().all())
+        rows = await self._do(lambda connection: connection.execute(statement).mappings().all())
         found = [(row["position"], _stored_case(row)) for row in rows]
         return [
             (DueCase(position=position, id=stored.case.id, attempt=stored.attempt, plan=stored.plan), stored) for position, stored in found
@@ -128,7 +137,7 @@ class BatchStore:
             LookupError: The batch has no case at this position.
         """
         statement = select(_CASES).where(_CASES.c.batch_id == batch_id, _CASES.c.position == position)
-        row = await self._store.read(lambda connection: connection.execute(statement).mappings().first())
+        row = await self._do(lambda connection: connection.execute(statement).mappings().first())
         if row is None:
             raise LookupError(f"the batch {batch_id!r} has no case at position {position}")
         return _stored_case(row)
@@ -149,21 +158,67 @@ class BatchStore:
                 verdict=verdict,
             )
 
-        return await self._store.read(read)
+        return await self._do(read)
 
-    async def keep_draft(self, batch_id: str, position: int, attempt: int, draft: str, usage: Usage) -> None:
+    async def reserve(self, batch_id: str, charge: Charge) -> bool:
+        """Reserve the charge of a call that is about to be made, and return whether an earlier attempt of it is counted already.
+
+        Raises:
+            StoreUnavailable: The store cannot be written, so that nothing may be paid for.
+        """
+        return await self._do(lambda connection: reserve(connection, batch_id, charge))
+
+    async def require_writable(self, batch_id: str, charge: Charge) -> None:
+        """Write a charge of nothing: what pays elsewhere is not begun while the store cannot be written.
+
+        Raises:
+            StoreUnavailable: The store cannot be written.
+        """
+        await self._do(lambda connection: settle(connection, batch_id, charge))
+
+    async def count_failed(self, batch_id: str, charge: Charge, spent: Usage, on_wait: WaitNote | None = None) -> None:
+        """Count a call that is not made again: `spent`, and its requests that nobody has heard of.
+
+        Raises:
+            StoreUnavailable: The store cannot be written; not where `on_wait` is given.
+        """
+
+        def write(connection: Connection) -> None:
+            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent))
+
+        await (self._do(write, on_wait) if on_wait else self._store.write(write))
+
+    async def keep_draft(
+        self,
+        batch_id: str,
+        position: int,
+        attempt: int,
+        draft: str,
+        usage: Usage,
+        *,
+        charge: Charge | None = None,
+        on_wait: WaitNote | None = None,
+    ) -> None:
         """Store a case's draft."""
 
         def write(connection: Connection) -> None:
-            _count_spending(connection, batch_id, usage)
+            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, usage))
             mine = (_CASES.c.batch_id == batch_id, _CASES.c.position == position, _CASES.c.attempt == attempt)
             values = {"draft": json.dumps(draft), "spent": usage.model_dump_json()}
             connection.execute(_CASES.update().where(*mine, _CASES.c.status == "queued").values(**values))
 
-        await self._write(write)
+        await self._do(write, on_wait)
 
     async def keep_conversation(
-        self, batch_id: str, question: Question, conversation: CaseConversation, spent: Usage, key: str | None = None
+        self,
+        batch_id: str,
+        question: Question,
+        conversation: CaseConversation,
+        spent: Usage,
+        key: str | None = None,
+        *,
+        charge: Charge | None = None,
+        on_wait: WaitNote | None = None,
     ) -> list[CaseConversation]:
         """Store a conversation, and its verdict in the cache; return all conversations about the case, by their number.
 
@@ -173,16 +228,19 @@ class BatchStore:
             conversation: The conversation about the question.
             spent: The usage of the call that was just made.
             key: The cache key of the verdict; None where the verdict must not be reused.
+            charge: The call that was paid for; None where none was, so that `spent` is counted as it is.
+            on_wait: Called while the store is waited for; where it is given, the write is not given up.
         """
 
         def write(connection: Connection) -> list[CaseConversation]:
-            conversations = _store_conversation(connection, batch_id, question, conversation, spent)
+            owed = _owed(connection, batch_id, charge, spent)
+            conversations = _store_conversation(connection, batch_id, question, conversation, owed)
             _cache_verdict(connection, key, conversation)
             return conversations
 
-        return await self._write(write)
+        return await self._do(write, on_wait)
 
-    async def end_case(
+    async def end_case(  # noqa: PLR0913 - what is kept, of which case, and its charge
         self,
         batch_id: str,
         position: int,
@@ -191,6 +249,8 @@ class BatchStore:
         *,
         key: str | None = None,
         conversation: CaseConversation | None = None,
+        charge: Charge | None = None,
+        on_wait: WaitNote | None = None,
     ) -> str:
         """Store a case's result once, and return its status; a case that has ended keeps the result it has.
 
@@ -201,12 +261,15 @@ class BatchStore:
             spent: The usage that is not counted in the batch yet.
             key: The cache key of the verdict on the case's only question; None where the verdict must not be reused.
             conversation: The conversation about that question.
+            charge: The call that was paid for; None where none was, so that `spent` is counted as it is.
+            on_wait: Called while the store is waited for; where it is given, the write is not given up.
         """
 
         def write(connection: Connection) -> str:
+            owed = _owed(connection, batch_id, charge, spent)
             _cache_verdict(connection, key, conversation)
             counter = {"passed": "passed", "failed": "failed", "error": "errors"}[result.status]
-            settled = _count(connection, batch_id, spent, settled=1, reused=int(result.cached), **{counter: 1})
+            settled = _count(connection, batch_id, owed, settled=1, reused=int(result.cached), **{counter: 1})
             stored = result.model_copy(update={"index": position}).model_dump_json()
             values = {"to_status": result.status, "to_result": stored, "to_settled": settled, "to_reused": int(result.cached)}
             names = {"batch": batch_id, "at": position, "in_attempt": result.attempt}
@@ -214,33 +277,40 @@ class BatchStore:
                 raise _AlreadyEndedError  # which takes the counters back
             return result.status
 
+        def count(connection: Connection) -> str:
+            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent))
+            names = {"batch": batch_id, "at": position}
+            return str(connection.execute(_SELECT_STATUS, names).scalar_one())
+
         try:
-            return await self._write(write)
+            return await self._do(write, on_wait)
         except _AlreadyEndedError:
-            await self._store.write(lambda connection: _count_spending(connection, batch_id, spent))
-            return (await self.case(batch_id, position)).status
+            return await self._do(count, on_wait)
 
     async def count_throttling(self, batch_id: str, model: str) -> None:
         """Count a call that a provider refused for its rate."""
         values = {"throttled": _BATCHES.c.throttled + 1, "throttled_by": model[:200]}
         await self._store.write(lambda connection: connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(**values)))
 
-    async def _write(self, work: Callable[[Connection], T]) -> T:
-        """Write what was paid for, again and again while the store is away, for half a minute."""
-        return await _retry(lambda: self._store.write(work))
+    async def _do(self, work: Callable[[Connection], T], on_wait: WaitNote | None = None) -> T:
+        """Do work again and again while the store is away: a few times, or as long as it takes where somebody is notified."""
+        pauses = chain(RETRY_PAUSES, repeat(WRITE_PAUSE) if on_wait else ())
+        while True:
+            try:
+                return await self._store.write(work)
+            except StoreRefused:
+                raise
+            except StoreUnavailable as error:
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                if on_wait:
+                    on_wait(str(error))
+                await asyncio.sleep(pause)
 
 
 class _AlreadyEndedError(Exception):
     """The case has ended, or another attempt is under way; nothing was written."""
-
-
-async def _retry(write: Callable[[], Awaitable[T]]) -> T:
-    for seconds in RETRY_PAUSES:
-        try:
-            return await write()
-        except StoreUnavailable:
-            await asyncio.sleep(seconds)
-    return await write()
 
 
 def pause_reason(row: RowMapping) -> str | None:
@@ -284,6 +354,8 @@ _END_CASE = (
     )
     .values(**{name: bindparam(f"to_{name}") for name in ("status", "result", "settled", "reused")})
 )
+
+_SELECT_STATUS = select(_CASES.c.status).where(_CASES.c.batch_id == bindparam("batch"), _CASES.c.position == bindparam("at"))
 
 _SELECT_BATCH = select(_BATCHES).where(_BATCHES.c.id == bindparam("batch"))
 
@@ -337,6 +409,7 @@ def _open_batch(connection: Connection, request: BatchRequest) -> list[tuple[int
     changed = connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
     if not changed.rowcount:
         connection.execute(_BATCHES.insert().values(id=request.batch_id, created=datetime.now(UTC), **values))
+    _count_spending(connection, request.batch_id, Usage(attempts=clear(connection, request.batch_id)))
     if request.again:
         _queue_again(connection, request)
     shards = select(func.distinct(_CASES.c.position // SHARD_CASES)).where(mine, _CASES.c.status == "queued")
@@ -390,6 +463,14 @@ def _cache_verdict(connection: Connection, key: str | None, conversation: CaseCo
     if key is None or conversation is None or conversation.verdict is None or not conversation.is_clean or conversation.cached:
         return
     connection.execute(_INSERT_VERDICT[connection.dialect.name], {"named": key, "json": conversation.verdict.model_dump_json()})
+
+
+def _owed(connection: Connection, batch_id: str, charge: Charge | None, spent: Usage) -> Usage:
+    """Return what of a call's usage is not counted yet, with its requests that nobody has heard of."""
+    if charge is None:
+        return spent
+    lost = settle(connection, batch_id, charge)
+    return Usage() if lost is None else spent + Usage(attempts=lost)
 
 
 def _count_spending(connection: Connection, batch_id: str, usage: Usage) -> None:

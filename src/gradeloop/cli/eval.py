@@ -18,6 +18,7 @@ from rich.console import Console
 
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
+from gradeloop.batches.outage import StoreWatch, store_timeout
 from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_line, results_line
 from gradeloop.batches.reader import PAGE, BatchReader
 from gradeloop.cli.commands import (
@@ -38,7 +39,7 @@ from gradeloop.cli.render.batch import BatchProgressView, batch_table, case_line
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.contract.model_spec import Budget
-from gradeloop.errors import BatchLost, InvalidRequest, WorkerFailed, explain
+from gradeloop.errors import BatchLost, InvalidRequest, StoreLost, StoreUnavailable, WorkerFailed, explain
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.rubric import require_files
 from gradeloop.settings.worker import find_outside_roots
@@ -283,6 +284,9 @@ def new_batch_id(name: str) -> str:
 BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
 """How often, and how far apart, the store is read until a batch has begun: a minute, enough to start its worker again."""
 
+BEGIN_ASKS = 30
+"""The reads after which the worker is asked whether it waits for the store."""
+
 
 LEAVE_SECONDS = 5.0
 """How long Ctrl-C waits for the server to confirm a start that is under way."""
@@ -295,6 +299,7 @@ class EvalCommand:
         self._options = options
         self._console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
         self._reader = BatchReader(own_store())
+        store_timeout()  # refused before anything is started
         self._waiting: frozenset[str] = frozenset()
         """Threads of cases that wait for a person."""
 
@@ -347,7 +352,7 @@ class EvalCommand:
                 self._print_status(f"started; follow it with: gradeloop eval --attach {batch_id}")
                 return 0
             ended = await self._follow(batches, batch_id, outputs, connection, task_queue, pressed)
-        return STOPPED if ended is None else await self._finish(ended, outputs)
+        return await self._end(ended, outputs)
 
     async def _begin(
         self, starting: "asyncio.Task[None]", batches: BatchClient, batch_id: str, connection: Connection, task_queue: str
@@ -371,11 +376,18 @@ class EvalCommand:
 
     async def _wait_until_stored(self, batches: BatchClient, batch_id: str) -> None:
         """Wait until the batch has begun, which is when the store has it."""
+        watch = StoreWatch(batch_id, self._print_status)
         ending = asyncio.create_task(batches.result(batch_id))
         try:
-            for _ in range(BEGIN_TRIES):
-                if await self._reader.has(batch_id):
+            tries = 0
+            while tries < BEGIN_TRIES:
+                if await watch.read(lambda: self._reader.has(batch_id)):
                     return
+                tries += 1
+                if tries % BEGIN_ASKS == 0:
+                    problem = await batches.store_problem(batch_id)
+                    watch.note_worker(problem)
+                    tries = 0 if problem else tries
                 await asyncio.wait([ending], timeout=BEGIN_SECONDS)
                 if ending.done():
                     ending.result()
@@ -412,7 +424,7 @@ class EvalCommand:
         if running:
             with ctrl_c() as pressed:
                 ended = await self._follow(batches, summary.batch_id, outputs, connection, task_queue, pressed)
-            return STOPPED if ended is None else await self._finish(ended, outputs)
+            return await self._end(ended, outputs)
         summary = await self._reader.summary(summary.batch_id)  # again: a workflow that has just ended wrote it before
         stopped = {"status": "stopped", "reason": "its workflow has ended; resume it with --resume"}
         summary = summary.model_copy(update=stopped) if summary.status == "running" else summary
@@ -429,9 +441,11 @@ class EvalCommand:
         pressed: "asyncio.Queue[None]",
     ) -> BatchSummary | None:
         """Follow a batch and return its summary at the end; None if Ctrl-C came first."""
-        summary = await self._reader.summary(batch_id)
+        watch = StoreWatch(batch_id, self._print_status)
+        summary = await watch.read(lambda: self._reader.summary(batch_id))
         view = BatchProgressView(self._console, summary.total)
-        follower = BatchFollower(batch_id, batches, self._reader, outputs, view, _print_result if self._options.as_json else None)
+        report = _print_result if self._options.as_json else None
+        follower = BatchFollower(batch_id, batches, self._reader, outputs, view, watch, report)
         self._print_status(f"batch {batch_id}: {counted(summary.total, 'case')}; Ctrl-C leaves the batch running")
         try:
             ended = await follower.follow(task_queue, connection, pressed)
@@ -443,6 +457,20 @@ class EvalCommand:
             self._waiting = frozenset(follower.waiting)
             self._print_status(f"cases wait for a person: {', '.join(follower.waiting)}; decide with: gradeloop decide")
         return ended
+
+    async def _end(self, ended: BatchSummary | None, outputs: Outputs) -> int:
+        """Return the exit code of a batch that was followed: finished here, or left where Ctrl-C came first.
+
+        Raises:
+            StoreLost: The store went away while its results were written.
+        """
+        if ended is None:
+            return STOPPED
+        try:
+            return await self._finish(ended, outputs)
+        except StoreUnavailable as error:
+            cure = f"write the results again with: gradeloop eval --attach {ended.batch_id}"
+            raise StoreLost(f"{error}; {cure}") from None
 
     async def _finish(self, summary: BatchSummary, outputs: Outputs) -> int:
         """Write the outputs, print the results, and return the exit code."""
@@ -502,6 +530,7 @@ class BatchFollower:
     reader: BatchReader
     outputs: Outputs
     view: BatchProgressView
+    watch: StoreWatch
     on_result: Callable[[CaseResult], None] | None = None
     """Called with every result as it comes."""
     after: int = 0
@@ -510,6 +539,8 @@ class BatchFollower:
     waiting: tuple[str, ...] = ()
     """Threads that wait for a person, if nothing else is left to do."""
     _running: int = 0
+    _still: bool = False
+    """Whether no case has ended for a while."""
 
     async def follow(self, task_queue: str, connection: Connection, pressed: "asyncio.Queue[None]") -> BatchSummary | None:
         """Return the batch's summary once it has ended, is paused, or waits for people; None if Ctrl-C came first."""
@@ -534,20 +565,21 @@ class BatchFollower:
     async def _until_still(self, result: "asyncio.Task[BatchSummary]") -> None:
         """Report results until the batch has ended, or waits for people alone."""
         clock = asyncio.get_running_loop().time
-        since = clock()
+        since = ended = clock()
         while not result.done():
             await asyncio.wait([result], timeout=READ_SECONDS)
             if await self._report():
-                since = clock()
+                since = ended = clock()
             elif clock() - since > STILL_SECONDS and await self._waits():
                 return
             else:
                 since = since if clock() - since <= STILL_SECONDS else clock()
+            self._still = clock() - ended > STILL_SECONDS
         await self._report()
         try:
             self.summary = result.result()
         except BatchLost as error:
-            known = self.summary or await self.reader.summary(self.batch_id)
+            known = await self.watch.read(lambda: self.reader.summary(self.batch_id))
             why = known.reason if known.status == "stopped" and known.reason else str(error)
             self.summary = known.model_copy(update={"status": "stopped", "reason": why})
 
@@ -555,7 +587,7 @@ class BatchFollower:
         """Report the results that came since the last call, and the batch's progress; return how many they are."""
         reported = 0
         while True:
-            results, self.after = await self.reader.ended_since(self.batch_id, self.after)
+            results, self.after = await self.watch.read(lambda: self.reader.ended_since(self.batch_id, self.after))
             for result in results:
                 self.outputs.finished(result)
                 self.view.finished(result)
@@ -564,7 +596,7 @@ class BatchFollower:
             reported += len(results)
             if len(results) < PAGE:
                 break
-        self.summary = await self.reader.summary(self.batch_id)
+        self.summary = await self.watch.read(lambda: self.reader.summary(self.batch_id))
         self.view.update(self.summary, self._running)
         return reported
 
@@ -573,6 +605,8 @@ class BatchFollower:
         while True:
             running = await self.client.in_flight(self.batch_id)
             self._running = self._running if running is None else running
+            if self._still:
+                self.watch.note_worker(await self.client.store_problem(self.batch_id))
             await asyncio.sleep(ASK_SECONDS)
 
     async def _waits(self) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from gradeloop.errors import InvalidRequest, StoreUnavailable
+from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import is_embedded
 from gradeloop.store.upgrade import VERSION, prepare_store
@@ -106,7 +106,7 @@ class Store:
 
     def _checked(self, work: Callable[[], T]) -> T:
         """Do work on the database, and say what is wrong where it cannot be used."""
-        from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+        from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
         try:
             return work()
@@ -116,7 +116,8 @@ class Store:
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             problem = " ".join(str(cause).split())
             cure = "run: pip install 'gradeloop[postgres]'" if isinstance(error, ModuleNotFoundError) else STORE_CURE
-            raise StoreUnavailable(f"the store {_without_secrets(self._url)!r} cannot be used: {problem}; {cure}") from None
+            kind = StoreRefused if isinstance(error, DataError | ProgrammingError | ModuleNotFoundError) else StoreUnavailable
+            raise kind(f"the store {_without_secrets(self._url)!r} cannot be used: {problem}; {cure}") from None
 
     def _opened(self) -> "Engine":
         with self._opening:
@@ -142,7 +143,7 @@ class Store:
         if found > VERSION:
             engine.dispose()
             problem = f"the store {_without_secrets(self._url)!r} is of version {found}, this gradeloop knows {VERSION}"
-            raise StoreUnavailable(f"{problem}; install a newer gradeloop, or name another store with {STORE_VARIABLE}")
+            raise StoreRefused(f"{problem}; install a newer gradeloop, or name another store with {STORE_VARIABLE}")
         return engine
 
     def close(self) -> None:
