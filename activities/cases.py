@@ -136,7 +136,7 @@ class BatchActivities:
                 checked.add(sha256)
                 try:
                     self._services.refuse_unservable(settings)
-                    run_checks(case, "")
+                    await run_checks(case, "")
                 except ApplicationError as error:
                     raise _invalid(f"the case {case.id!r}: {error.message}") from None
                 except ValueError as error:
@@ -204,12 +204,12 @@ class BatchActivities:
             if stored.output is None:
                 raise ApplicationError("the case has no draft", type=NO_OUTPUT, non_retryable=True)
             try:
-                checks = run_checks(stored.case, stored.output)
+                checks = await run_checks(stored.case, stored.output)
             except ValueError as error:
                 result = build_result(stored.case, "error", output=stored.output, error=str(error))
                 return await self.end_case(call, stored, result, Usage())
             if not units_of(stored.case):
-                return await self.end_case(call, stored, result_of_answers(stored.case, stored.output, []), Usage())
+                return await self.end_case(call, stored, await result_of_answers(stored.case, stored.output, []), Usage())
             question = self._question(stored, stored.output, checks, call)
             lookup = await self._store.look_up(call.batch_id, _place(call), question.key)
             conversation, spent = lookup.conversation, Usage()
@@ -351,7 +351,7 @@ class BatchActivities:
         """Store a conversation; where it is the last of the case's to end, the case ends."""
         count, output = len(units_of(stored.case)), stored.output or ""
         if count == 1 and conversation.ended:
-            result = result_of_answers(stored.case, output, [conversation]).model_copy(update={"usage": conversation.usage})
+            result = (await result_of_answers(stored.case, output, [conversation])).model_copy(update={"usage": conversation.usage})
             return await self.end_case(call, stored, result, spent, key=key, conversation=conversation)
         conversations = await self._store.keep_conversation(call.batch_id, _place(call), conversation, spent, key)
         if not conversation.ended:
@@ -359,7 +359,7 @@ class BatchActivities:
         if len(conversations) < count or not all(other.ended for other in conversations):
             return CaseAnswer()
         usage = sum((other.usage for other in conversations), Usage())
-        result = result_of_answers(stored.case, output, conversations).model_copy(update={"usage": usage})
+        result = (await result_of_answers(stored.case, output, conversations)).model_copy(update={"usage": usage})
         return await self.end_case(call, stored, result, Usage())
 
     async def end_case(
