@@ -132,6 +132,8 @@ async def serve(settings: WorkerSettings) -> None:
         await _serve(settings, providers, ToolRegistry(), ready)
     else:
         choice = await asyncio.to_thread(find_sandboxes, settings)
+        for sentence in choice.replaced():
+            logger.warning("%s", sentence)
         async with McpServers(settings.mcp) as servers:
             await _serve(settings, providers, ToolRegistry.load(settings.tools, ToolContext(settings, choice), servers), ready)
 

@@ -171,7 +171,7 @@ class BatchActivities:
                 checked.add(sha256)
                 try:
                     self._services.refuse_unservable(settings)
-                    run_checks(case, "")
+                    await run_checks(case, "")
                 except ApplicationError as error:
                     raise _invalid(f"the case {case.id!r}: {error.message}") from None
                 except ValueError as error:
@@ -239,12 +239,12 @@ class BatchActivities:
             if stored.output is None:
                 raise ApplicationError("the case has no draft", type=NO_OUTPUT, non_retryable=True)
             try:
-                checks = run_checks(stored.case, stored.output)
+                checks = await run_checks(stored.case, stored.output)
             except ValueError as error:
                 result = build_result(stored.case, "error", output=stored.output, error=str(error))
                 return await self.end_case(call, stored, result, Bill())
             if not units_of(stored.case):
-                return await self.end_case(call, stored, result_of_answers(stored.case, stored.output, []), Bill())
+                return await self.end_case(call, stored, await result_of_answers(stored.case, stored.output, []), Bill())
             question = self._question(stored, stored.output, checks, call)
             lookup = await self._store.look_up(call.batch_id, _place(call), question.key)
             conversation, bill = lookup.conversation, Bill()
@@ -448,7 +448,7 @@ class BatchActivities:
         """Store a conversation; where it is the last of the case's to end, the case ends."""
         count, output = len(units_of(stored.case)), stored.output or ""
         if count == 1 and conversation.ended:
-            result = result_of_answers(stored.case, output, [conversation]).model_copy(update={"usage": conversation.usage})
+            result = (await result_of_answers(stored.case, output, [conversation])).model_copy(update={"usage": conversation.usage})
             return await self.end_case(call, stored, result, bill, key=key, conversation=conversation)
         conversations = await self._store.keep_conversation(
             call.batch_id, _place(call), conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait
@@ -459,7 +459,7 @@ class BatchActivities:
         if len(conversations) < count or not all(other.ended for other in conversations):
             return CaseAnswer()
         usage = sum((other.usage for other in conversations), Usage())
-        result = result_of_answers(stored.case, output, conversations).model_copy(update={"usage": usage})
+        result = (await result_of_answers(stored.case, output, conversations)).model_copy(update={"usage": usage})
         return await self.end_case(call, stored, result, Bill(on_wait=bill.on_wait))
 
     async def end_case(

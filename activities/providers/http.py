@@ -1,7 +1,9 @@
 """HTTP clients of the SDKs: one pool, bounded bodies, public addresses alone where nobody listed others."""
 
 import asyncio
+import functools
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -163,10 +165,16 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
+@functools.cache
+def tls_context() -> ssl.SSLContext:
+    """Return the TLS context of guarded transports, which is made once: it takes a tenth of a second to read the certificates."""
+    return httpx2.create_ssl_context()
+
+
 def guarded_transport(cure: str = LIST_SERVER, networks: Sequence[Network] = ()) -> httpx2.AsyncHTTPTransport:
     """Return a transport that reaches public addresses, and those of `networks`; a refusal names the cure."""
-    transport = httpx2.AsyncHTTPTransport()
-    pool = AsyncConnectionPool(ssl_context=httpx2.create_ssl_context(), max_connections=None, network_backend=PublicNetwork(cure, networks))
+    transport = httpx2.AsyncHTTPTransport(verify=tls_context())
+    pool = AsyncConnectionPool(ssl_context=tls_context(), max_connections=None, network_backend=PublicNetwork(cure, networks))
     transport._pool = pool  # noqa: SLF001 - its constructor takes no network
     return transport
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import concurrent.futures
+import functools
 import hashlib
 import inspect
 import json
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from gradeloop.sandbox import Limits, Sandbox
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.sandbox.execution import MIB
 from gradeloop.sandbox.monty import Monty
+from gradeloop.sandbox.processes import await_in_process
 from gradeloop.settings.worker import WorkerSettings
 
 DRAFT = "draft"
@@ -210,6 +212,16 @@ async def call_in_thread(function: Callable[..., Any], values: dict[str, Any]) -
     async with _slots.setdefault(loop, asyncio.Semaphore(CONCURRENT_CALLS)):
         threading.Thread(target=call, name=f"tool {getattr(function, '__name__', '')}", daemon=True).start()
         return await returned
+
+
+def in_process(function: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Return a module's own function as one that runs in a process that can be killed: whatever it is given, the worker goes on."""
+
+    @functools.wraps(function)
+    async def call(**values: Any) -> Any:  # noqa: ANN401 - whatever the function takes and returns
+        return await await_in_process(function, values)
+
+    return call
 
 
 UNTRIED = SandboxChoice(Monty(), None, None, ())

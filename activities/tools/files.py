@@ -4,12 +4,14 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from activities.tools.base import ToolContext, ToolUnavailable
 from gradeloop.files.roots import Roots
 from gradeloop.grading.checks import compile_pattern
+from gradeloop.sandbox.processes import await_in_process
 
 STRETCH_BYTES = 32 * 1024
 """The bytes that `read_file` shows at once: as JSON they stay within the 64 KiB that are kept of evidence."""
@@ -38,8 +40,9 @@ def build_file_tools(context: ToolContext) -> list[Callable[..., Any]]:
         found = [{"path": name, "bytes": size} for name, size in _walk(roots, path)]
         return {"files": found[:LISTED], **({"more": True} if len(found) > LISTED else {})}
 
-    def search_files(pattern: str, path: str = "") -> dict[str, Any]:
-        return _search(roots, compile_pattern(pattern), path)
+    async def search_files(pattern: str, path: str = "") -> Any:  # noqa: ANN401 - as `search` says
+        folders = {name: str(folder) for name, folder in roots.folders.items()}
+        return await await_in_process(search, {"folders": folders, "pattern": pattern, "path": path})
 
     read_file.__doc__ = f"""Read a text file, {STRETCH_BYTES // 1024} KiB at a time.
 
@@ -97,6 +100,11 @@ def _walk(roots: Roots, path: str) -> Iterator[tuple[str, int]]:
             with os.scandir(descriptor) as entries:
                 names = sorted((entry.name for entry in entries if not entry.is_symlink()), reverse=True)
         pending += [f"{current}/{name}" for name in names]
+
+
+def search(folders: Mapping[str, str], pattern: str, path: str) -> dict[str, Any]:
+    """Return the lines of text files that match a regular expression, and how many files were passed over."""
+    return _search(Roots({name: Path(folder) for name, folder in folders.items()}), compile_pattern(pattern), path)
 
 
 def _search(roots: Roots, pattern: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - RE2's own type

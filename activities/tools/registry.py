@@ -14,11 +14,11 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from activities.providers.base import ToolSpec
-from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, tool_of
+from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, in_process, require_package, tool_of
 from activities.tools.code import build_run_command, build_run_pytest, build_run_python
 from activities.tools.files import build_file_tools
 from activities.tools.mcp import McpServers
-from activities.tools.text import build_count_tokens, json_schema_check, regex_check, text_check, word_count
+from activities.tools.text import count_tokens, json_schema_check, regex_check, text_check, word_count
 from activities.tools.web import build_fetch_page
 from gradeloop.contract.model_spec import OfferedTool
 from gradeloop.errors import InvalidRequest, explain
@@ -27,16 +27,22 @@ from gradeloop.text import did_you_mean
 
 Function = Callable[..., Any]
 
+
+def _build_count_tokens(_: ToolContext) -> Function:
+    require_package("bpe_openai")
+    return in_process(count_tokens)
+
+
 _BUILDERS: dict[str, Callable[[ToolContext], Function]] = {
     "run_python": build_run_python,
     "run_pytest": build_run_pytest,
     "run_command": build_run_command,
     "fetch_page": build_fetch_page,
-    "json_schema_check": lambda _: json_schema_check,
-    "regex_check": lambda _: regex_check,
-    "count_tokens": lambda _: build_count_tokens(),
-    "word_count": lambda _: word_count,
-    "text_check": lambda _: text_check,
+    "json_schema_check": lambda _: in_process(json_schema_check),
+    "regex_check": lambda _: in_process(regex_check),
+    "count_tokens": _build_count_tokens,
+    "word_count": lambda _: in_process(word_count),
+    "text_check": lambda _: in_process(text_check),
 }
 _FILES = ("read_file", "list_files", "search_files")
 
@@ -215,7 +221,8 @@ def describe_tools(context: ToolContext, registry: ToolRegistry) -> dict[str, An
     return {
         "config": str(settings.config) if settings.config else None,
         "uncounted": list(settings.uncounted),
-        "sandboxes": [{"name": attempt.name, "why_not": attempt.why} for attempt in choice.tried],
+        "sandboxes": [{"name": test.name, "why_not": test.why, "missing": test.missing} for test in choice.tried],
+        "replaced": list(choice.replaced()),
         "chosen": {use: box.name if box else None for use, box in chosen.items()},
         "limits": settings.sandbox.model_dump(mode="json"),
         "tools": [_describe(tool) for tool in registry],

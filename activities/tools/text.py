@@ -1,12 +1,10 @@
-"""Tools that look at text: words, tokens, regular expressions, JSON schemas."""
+"""Tools that look at text: words, tokens, regular expressions, JSON schemas. They run in processes of their own."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from activities.tools.base import require_package
 from gradeloop.contract.messages import code_of
 from gradeloop.grading.checks import TextCheckKind, compile_pattern, read_json, run_text_check, schema_errors, validate_schema
 
@@ -23,23 +21,15 @@ def word_count(draft: str, minimum: int | None = None, maximum: int | None = Non
     return _within(len(draft.split()), "words", minimum, maximum)
 
 
-def build_count_tokens() -> Callable[..., dict[str, Any]]:
-    """Return the tool `count_tokens`."""
-    require_package("bpe_openai")
+def count_tokens(draft: str, minimum: int | None = None, maximum: int | None = None, encoding: Encoding = "o200k_base") -> dict[str, Any]:
+    """Count the draft's tokens and say whether they are within bounds.
 
-    def count_tokens(
-        draft: str, minimum: int | None = None, maximum: int | None = None, encoding: Encoding = "o200k_base"
-    ) -> dict[str, Any]:
-        """Count the draft's tokens and say whether they are within bounds.
-
-        Args:
-            minimum: The fewest that pass.
-            maximum: The most that pass.
-            encoding: OpenAI's tokenizers; other vendors' models count differently.
-        """
-        return _within(len(_encoding(encoding).encode_ordinary(draft)), "tokens", minimum, maximum)
-
-    return count_tokens
+    Args:
+        minimum: The fewest that pass.
+        maximum: The most that pass.
+        encoding: OpenAI's tokenizers; other vendors' models count differently.
+    """
+    return _within(len(_encoding(encoding).encode_ordinary(draft)), "tokens", minimum, maximum)
 
 
 def regex_check(

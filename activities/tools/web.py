@@ -1,5 +1,7 @@
 """The tool `fetch_page`."""
 
+import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from fnmatch import fnmatchcase
 from http import HTTPStatus
@@ -8,11 +10,16 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
-from activities.providers.http import PrivateAddress, guarded_transport
+from activities.providers.http import PrivateAddress, guarded_transport, tls_context
 from activities.tools.base import ToolContext, ToolUnavailable, require_package
+from activities.tools.page_text import read_page
+from gradeloop.sandbox.processes import await_in_process
 from gradeloop.settings.worker import FetchSettings
 
 REDIRECTS = 5
+
+PART_SECONDS = 0.05
+"""The longest time for which parts of a page that have come already keep other calls waiting."""
 
 TEXT = ("text/", "application/json", "application/xml", "application/xhtml+xml", "application/javascript")
 PORTS = {"http": 80, "https": 443}
@@ -24,6 +31,7 @@ def build_fetch_page(context: ToolContext) -> Callable[..., Coroutine[Any, Any, 
     if not settings.hosts:
         raise ToolUnavailable("no host is allowed; name some as fetch.hosts in gradeloop.toml")
     require_package("bs4")
+    tls_context()
 
     async def fetch_page(url: str) -> dict[str, Any]:
         transport = guarded_transport("name its network in fetch.networks if it is meant", settings.networks)
@@ -74,14 +82,22 @@ async def _page(response: httpx2.Response, url: str, settings: FetchSettings) ->
     if not kind.startswith(TEXT):
         raise ValueError(f"{url} is {kind}, no text")
     raw, most = bytearray(), settings.max_kib * 1024
+    yielded = time.monotonic()
     async for part in response.aiter_raw():
+        if time.monotonic() - yielded > PART_SECONDS:  # a page may come in millions of parts
+            await asyncio.sleep(0)
+            yielded = time.monotonic()
         raw += part[: most - len(raw)]
         if len(raw) >= most:
             break
     if response.status_code >= HTTPStatus.BAD_REQUEST:
         raise ValueError(f"{url} answers with {response.status_code}")
-    text = bytes(raw).decode(_encoding(response), errors="replace")
-    page = {"url": url, "status": response.status_code, "text": _text_of(text) if "html" in kind else text}
+    arguments = {"encoding": _encoding(response), "html": "html" in kind}
+    try:
+        text = await await_in_process(read_page, arguments, settings.seconds, data=bytes(raw))
+    except ValueError as error:
+        raise ValueError(f"{url} cannot be read as text: {str(error).replace('read_page', 'it')}") from None
+    page = {"url": url, "status": response.status_code, "text": text}
     return page | ({"cut_at_bytes": most} if len(raw) >= most else {})
 
 
@@ -92,14 +108,3 @@ def _encoding(response: httpx2.Response) -> str:
     except LookupError:
         return "utf-8"
     return named
-
-
-def _text_of(html: str) -> str:
-    """Return what a reader of the page sees: title and text, a line a block."""
-    from bs4 import BeautifulSoup
-
-    soup = BeautifulSoup(html, "html.parser")
-    for hidden in soup(["script", "style", "noscript", "template"]):
-        hidden.decompose()
-    lines = (" ".join(line.split()) for line in soup.get_text("\n").splitlines())
-    return "\n".join(line for line in lines if line)

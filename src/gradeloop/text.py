@@ -9,11 +9,13 @@ ROW_CHARACTERS = 4_000
 _SHORTENED = re.compile(r"… \(\d+ characters\)")
 
 
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 
 def printable(text: str) -> str:
-    """Return the text without control and direction characters, which could move the cursor or reorder words."""
+    """Return the text without control, direction and invisible characters, which could move the cursor, reorder or hide words."""
     return _UNPRINTABLE.sub("", text)
 
 

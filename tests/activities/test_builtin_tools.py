@@ -292,6 +292,28 @@ class TestJsonSchema:
 
         assert time.monotonic() - began < 5
 
+    @pytest.mark.parametrize(
+        ("step", "text", "ok"),
+        [
+            (0.5, "1e400", False),
+            (0.5, "-1e400", False),
+            (2, "1e400", False),
+            (0.5, "1" + "0" * 400, True),
+            (0.3, "1" + "0" * 400, False),
+            (3, "1" + "0" * 400, False),
+            (1e-300, "1e300", True),
+            (0.1, "0.3", True),
+            (0.1, "0.35", False),
+            (7, "21", True),
+        ],
+    )
+    async def test_a_number_is_a_multiple_or_it_is_none(self, step: float, text: str, ok: bool) -> None:
+        found = await called("json_schema_check", {"schema": {"multipleOf": step}}, text)
+
+        assert found["ok"] is ok
+        if not ok:
+            assert "is not a multiple of" in found["errors"][0]
+
     async def test_a_long_array_of_unique_items_takes_no_time(self) -> None:
         began = time.monotonic()
         text = str(list(range(100_000)))

@@ -289,6 +289,7 @@ def test_a_json_line_is_ascii_where_the_stream_is_not_utf_8() -> None:
 
 def test_text_is_made_harmless_for_a_terminal() -> None:
     assert printable("a\x1b[31mb\x07\u202ec\td\ne") == "a[31mbc\td\ne"
+    assert printable("a\u061cb\u200bc\u2060d\ufeffe\U000e0041f\u00adg") == "abcdefg"
     assert one_line("a\nb\t c\r\nd") == "a b c d"
 
 

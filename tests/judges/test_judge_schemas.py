@@ -212,6 +212,13 @@ FORMATS = {
 }
 
 
+def test_a_number_that_no_float_holds_is_a_multiple_or_not_and_no_error() -> None:
+    schema = holding({"type": "number", "multipleOf": 0.3})
+
+    assert list(problems_of(schema, {"x": 3 * 10**400})) == []
+    assert "is not a multiple of" in "".join(problems_of(schema, {"x": 10**400}))
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_is_really_checked(name: str) -> None:
     schema = holding({"type": "string", "format": name})

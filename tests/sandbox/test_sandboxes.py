@@ -234,6 +234,40 @@ def test_older_landlocks_hold_too(version: int, tmp_path: Path) -> None:
     assert ended.error == "PermissionError: [Errno 1] Operation not permitted"
 
 
+def test_an_interpreter_path_with_two_dots_is_no_hindrance(box: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = Path(sys.executable)
+    (tmp_path / "link").symlink_to(executable.parent)
+    for way in (f"{tmp_path}/{'../' * len(tmp_path.parts)}{executable}", f"{tmp_path}/link/../{executable.parent.name}/{executable.name}"):
+        monkeypatch.setattr(sys, "executable", way.replace("//", "/"))
+
+        assert self_test(box).why == ""
+        assert box.run([sys.executable, "-c", "print(1)"]).stdout == "1\n"
+
+
+def test_a_sandbox_that_is_there_and_fails_is_not_replaced_in_silence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    holding("landlock")
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no permissions to create a new namespace' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    found = choose_sandboxes()
+
+    said = list(found.replaced())
+    assert len(said) == 1
+    assert said[0].startswith("the sandbox bubblewrap is there, but fails its self-test: ")
+    assert "no permissions to create a new namespace" in said[0]
+    assert said[0].endswith("; landlock is used instead")
+
+
+def test_a_sandbox_that_is_not_there_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    found = choose_sandboxes(all_of_them=True)
+
+    assert [test.missing for test in found.tried if test.name == "bubblewrap"] == [True]
+    assert not any("bubblewrap" in sentence for sentence in found.replaced())
+
+
 class Broken:
     """A sandbox that is none: it runs the program as it is."""
 

@@ -225,3 +225,15 @@ async def test_a_worker_says_what_is_in_force(tmp_path: Path) -> None:
     document = json.loads(out)["evidence"]
     assert (document["config"], document["limits"]["seconds"]) == (str(tmp_path / "gradeloop.toml"), 3)
     assert {sandbox["name"] for sandbox in document["sandboxes"]} == {"monty", "bubblewrap", "landlock"}
+
+
+async def test_a_worker_says_in_its_log_that_a_sandbox_fails_and_is_replaced(temporal_server: ServerInfo, tmp_path: Path) -> None:
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no namespaces here' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    process = await worker(temporal_server, tmp_path, f"fails-{uuid4()}", "all", "keys", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    process.send_signal(signal.SIGTERM)
+    out, err = await asyncio.wait_for(process.communicate(), 40)
+
+    said = ((out or b"") + (err or b"")).decode()
+    assert "the sandbox bubblewrap is there, but fails its self-test: " in said
+    assert "no namespaces here" in said

@@ -139,7 +139,11 @@ def _read_evidence(report: dict[str, Any]) -> Iterator[Finding]:
         absent = f"no {CONFIG_FILE} in this folder; defaults apply"
         yield Finding(subject="settings", ok=None if config is None else True, detail=config or absent)
     for sandbox in report["sandboxes"]:
-        yield Finding(subject=f"sandbox {sandbox['name']}", ok=None if sandbox["why_not"] else True, detail=sandbox["why_not"] or "works")
+        why, failed = sandbox["why_not"], sandbox["why_not"] and not sandbox["missing"]
+        detail = f"it is there, but fails its self-test: {why}" if failed else why or "works"
+        yield Finding(subject=f"sandbox {sandbox['name']}", ok=None if why else True, detail=detail)
+    for sentence in report["replaced"]:
+        yield Finding(subject="replaced sandbox", ok=None, detail=sentence)
     chosen = {use: name or "none" for use, name in report["chosen"].items()}
     cure = None if report["chosen"]["programs"] else "install bubblewrap, or use Linux 5.13 or newer with Landlock"
     yield Finding(subject="sandbox", ok=report["chosen"]["snippets"] is not None, detail=_pairs(chosen), cure=cure)

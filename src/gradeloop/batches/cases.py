@@ -7,11 +7,11 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from gradeloop.batches.contract import Case, CaseKind, CasePlan, CaseResult, CaseStatus, build_result
 from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Malformed, Verdict
-from gradeloop.contract.messages import Message, Usage, code_of
+from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import RemoteGrader
 from gradeloop.contract.thread import Grader, Priority, RunResult, ThreadRequest
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
-from gradeloop.grading.checks import run_text_check
+from gradeloop.grading.checks import run_text_checks
 from gradeloop.grading.prompts import is_elided
 from gradeloop.grading.scoring import (
     CallGroup,
@@ -28,6 +28,7 @@ from gradeloop.grading.scoring import (
 )
 from gradeloop.grading.verdicts import GraderConversation
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest
+from gradeloop.sandbox.processes import await_in_process
 from gradeloop.text import shortened
 
 TEXT_CHECK = "text_check"
@@ -63,21 +64,18 @@ def log_of(case: Case, output: str) -> list[Message]:
     return [*case.messages, Message.model_construct(role="assistant", content=output)]
 
 
-def run_checks(case: Case, output: str) -> dict[str, CheckOutcome]:
-    """Run the text checks of a case on an output, and return their outcomes by criterion.
+async def run_checks(case: Case, output: str) -> dict[str, CheckOutcome]:
+    """Run the text checks of a case on an output in a process of its own, and return their outcomes by criterion.
 
     Raises:
         ValueError: A check cannot decide; the message names it.
     """
-    outcomes = {}
-    for criterion in case.rubric.checked:
-        if criterion.check is not None and criterion.check.tool == TEXT_CHECK:
-            text = code_of(output) if criterion.check.extract == "code" else output
-            try:
-                outcomes[criterion.id] = run_text_check(text, criterion.check.arguments)
-            except ValueError as error:
-                raise ValueError(f"the check {criterion.check.tool} of {criterion.id} could not decide: {error}") from None
-    return outcomes
+    named = [(criterion.id, criterion.check) for criterion in case.rubric.checked if criterion.check and criterion.check.tool == TEXT_CHECK]
+    if not named:
+        return {}
+    checks = [{"id": name, "arguments": check.arguments, "extract": check.extract} for name, check in named]
+    outcomes = await await_in_process(run_text_checks, {"output": output, "checks": checks})
+    return {name: CheckOutcome.model_validate(outcome) for name, outcome in outcomes.items()}
 
 
 def build_thread_request(case: Case, priority: Priority) -> ThreadRequest:
@@ -139,7 +137,7 @@ class CaseConversation(GraderConversation):
             self.verdict = shorten_verdict(self.verdict, row_characters(rows))
 
 
-def result_of_answers(case: Case, output: str, conversations: Sequence[CaseConversation]) -> CaseResult:
+async def result_of_answers(case: Case, output: str, conversations: Sequence[CaseConversation]) -> CaseResult:
     """Return the result of a case all of whose questions are answered, or have failed for good.
 
     Args:
@@ -148,7 +146,7 @@ def result_of_answers(case: Case, output: str, conversations: Sequence[CaseConve
         conversations: One for each question, in the order of `units_of`.
     """
     try:
-        checks = run_checks(case, output)
+        checks = await run_checks(case, output)
     except ValueError as error:
         return build_result(case, "error", output=output, error=str(error))
     answers = {

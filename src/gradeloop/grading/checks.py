@@ -5,7 +5,8 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Literal, get_args
 
 import re2  # type: ignore[import-untyped]  # it has no types
@@ -13,6 +14,7 @@ from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
 from gradeloop.contract.evaluation import CheckOutcome
+from gradeloop.contract.messages import code_of
 from gradeloop.text import clip, did_you_mean, shortened
 
 TextCheckKind = Literal[
@@ -77,6 +79,26 @@ def run_text_check(draft: str, arguments: Mapping[str, JsonValue]) -> CheckOutco
     return CheckOutcome(
         passed=gap is not None, gap=None if gap else shortened(f"{describe_text_check(arguments)}; found {clip(draft, SHOWN)}")
     )
+
+
+def run_text_checks(output: str, checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Run the text checks of a rubric on an output, and return their outcomes as JSON by criterion.
+
+    Args:
+        output: The whole text.
+        checks: For each criterion its `id`, the check's `arguments`, and what it `extract`s.
+
+    Raises:
+        ValueError: A check cannot decide; the message names it.
+    """
+    outcomes = {}
+    for check in checks:
+        text = code_of(output) if check["extract"] == "code" else output
+        try:
+            outcomes[check["id"]] = run_text_check(text, check["arguments"]).model_dump(mode="json")
+        except ValueError as error:
+            raise ValueError(f"the check text_check of {check['id']} could not decide: {error}") from None
+    return outcomes
 
 
 def validate_text_check(arguments: Mapping[str, JsonValue]) -> None:
@@ -465,6 +487,7 @@ def _bounded() -> Any:  # noqa: ANN401 - a class that the library makes
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional,
         "uniqueItems": _unique,
+        "multipleOf": multiple_of,
     }
     return validators.extend(Draft202012Validator, {name: counted(keyword) for name, keyword in own.items()})
 
@@ -499,6 +522,17 @@ def _additional(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iter
             yield ValidationError(f"{key!r} is not among the properties", path=[key])
         elif validator.is_type(wanted, "object"):
             yield from validator.descend(value, wanted, path=key)
+
+
+def multiple_of(validator: Any, step: float, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
+    """Yield an error where a number is no multiple of `step`, by the digits that JSON has of both; infinity, as of `1e400`, is none."""
+    from jsonschema.exceptions import ValidationError
+
+    if not validator.is_type(instance, "number"):
+        return
+    finite = math.isfinite(step) and (isinstance(instance, int) or math.isfinite(instance))
+    if not finite or (Fraction(str(instance)) / Fraction(str(step))).denominator != 1:
+        yield ValidationError(f"{clip(str(instance))} is not a multiple of {clip(str(step))}")
 
 
 def _unique(validator: Any, wanted: bool, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own

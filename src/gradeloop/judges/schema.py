@@ -13,7 +13,7 @@ from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped
 from pydantic import JsonValue
 
 from gradeloop.errors import MISTAKES
-from gradeloop.grading.checks import canonical_json, compile_pattern
+from gradeloop.grading.checks import canonical_json, compile_pattern, multiple_of
 from gradeloop.text import clip, did_you_mean
 
 Path = tuple[str, ...]
@@ -265,7 +265,7 @@ def problems_of(schema: Schema, output: object) -> Iterator[str]:
 
 @cache
 def _validator() -> Any:  # noqa: ANN401 - a class that the library makes
-    return validators.extend(Draft202012Validator, {"pattern": _check_pattern})
+    return validators.extend(Draft202012Validator, {"pattern": _check_pattern, "multipleOf": multiple_of})
 
 
 def _check_pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own

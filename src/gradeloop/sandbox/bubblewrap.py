@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from gradeloop.sandbox.execution import Execution, Limits, SandboxError
-from gradeloop.sandbox.programs import LAUNCHER, THREADS, Launch, build_launch_request, nobody, readable, supervise
+from gradeloop.sandbox.execution import Execution, Limits, SandboxMissing
+from gradeloop.sandbox.programs import LAUNCHER, THREADS, Launch, build_launch_request, interpreter, nobody, readable, supervise
 from gradeloop.sandbox.seccomp import Policy
 
 FOLDER = "/sandbox"
@@ -25,12 +25,12 @@ class Bubblewrap:
         """Run a program as `Sandbox.run` says."""
         bwrap = shutil.which("bwrap")
         if bwrap is None:
-            raise SandboxError("bwrap is not installed; Debian and Ubuntu have it as the package bubblewrap")
+            raise SandboxMissing("bwrap is not installed; Debian and Ubuntu have it as the package bubblewrap")
         limits = limits or Limits()
         policy = Policy(processes=limits.processes > 1, signals=True)
         request = build_launch_request(program, files, limits, policy, FOLDER)
         request["limits"]["NPROC"] = limits.processes + THREADS
-        user = nobody([sys.executable, sys.base_prefix, str(LAUNCHER)], bounded=True) if policy.processes else None
+        user = nobody([interpreter(), sys.base_prefix, str(LAUNCHER)], bounded=True) if policy.processes else None
         return supervise(Launch(self.name, _prefix(bwrap, self._read_only, limits), request, user=user), limits)
 
 

@@ -5,13 +5,13 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from gradeloop.sandbox.bubblewrap import Bubblewrap
-from gradeloop.sandbox.execution import Limits, Sandbox, SandboxError, SandboxName
+from gradeloop.sandbox.execution import Limits, Sandbox, SandboxError, SandboxMissing, SandboxName
 from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
 from gradeloop.sandbox.pytest_suite import prove_suites
@@ -89,6 +89,10 @@ class SelfTest:
     name: SandboxName
     why: str
     """Why it cannot be trusted; empty where it passed."""
+    missing: bool = False
+    """Whether the machine does not have it at all."""
+    unbounded: str = ""
+    """Why it cannot run commands, though it passed: it does not bound how many processes they start."""
 
     @property
     def passed(self) -> bool:
@@ -107,6 +111,16 @@ class SandboxChoice:
     commands: Sandbox | None
     """The sandbox for programs that may start others."""
     tried: tuple[SelfTest, ...]
+
+    def replaced(self) -> Iterator[str]:
+        """Yield a sentence for every sandbox that is there and is not used, or not for everything, because it failed a test."""
+        for test in self.tried:
+            if test.why and not test.missing:
+                instead = f"{self.programs.name} is used instead" if self.programs else "no other one works for programs"
+                yield f"the sandbox {test.name} is there, but fails its self-test: {test.why}; {instead}"
+            elif test.unbounded:
+                instead = f"{self.commands.name} is used for them" if self.commands else "no other one works for them"
+                yield f"the sandbox {test.name} is not used for commands: {test.unbounded}; {instead}"
 
     def why_not(self) -> str:
         """Return why there is no sandbox, by the self-tests that failed."""
@@ -131,23 +145,24 @@ def choose_sandboxes(use: SandboxMode = "auto", read_only: Sequence[str] = (), *
         if programs is not None and commands is not None and not all_of_them:
             break
         test = self_test(box)
-        tried.append(test)
         if test.passed:
             snippets = snippets or box
         if test.passed and box.name != "monty":
+            test = replace(test, unbounded=why_unbounded(box))
             programs = programs or box
-            commands = commands or (box if bounds_processes(box) else None)
+            commands = commands or (None if test.unbounded else box)
+        tried.append(test)
     return SandboxChoice(snippets, programs, commands, tuple(tried))
 
 
-def bounds_processes(box: Sandbox) -> bool:
-    """Tell whether the sandbox limits how many processes a program starts."""
+def why_unbounded(box: Sandbox) -> str:
+    """Return why the sandbox does not limit how many processes a program starts; empty where it does."""
     storm = f"i=0; while [ $i -lt {STORM} ]; do sleep 5 & i=$((i+1)); done"
     try:
         ended = box.run(["/bin/sh", "-c", storm], limits=Limits(seconds=SELF_TEST_SECONDS, processes=2))
-    except SandboxError:
-        return False
-    return ended.status == "raised"
+    except SandboxError as error:
+        return str(error)
+    return "" if ended.status in {"raised", "limit"} and "Timeout" not in ended.error else f"a program starts {STORM} processes"
 
 
 def self_test(box: Sandbox) -> SelfTest:
@@ -163,7 +178,7 @@ def self_test(box: Sandbox) -> SelfTest:
         try:
             ended = box.run(values + (_SNIPPET if box.name == "monty" else _ATTEMPTS), limits=Limits(seconds=SELF_TEST_SECONDS))
         except SandboxError as error:
-            return SelfTest(box.name, str(error))
+            return SelfTest(box.name, str(error), isinstance(error, SandboxMissing))
         except Exception as error:  # noqa: BLE001 - a sandbox that cannot even be tried, whatever it lacks
             return SelfTest(box.name, f"{type(error).__name__}: {error}")
         if ended.status != "ok":

@@ -54,6 +54,10 @@ class SandboxError(Exception):
     """The sandbox itself failed, which says nothing about the program."""
 
 
+class SandboxMissing(SandboxError):
+    """This machine does not have the sandbox."""
+
+
 class Sandbox(Protocol):
     """A place where a program can do no harm."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from gradeloop.sandbox.execution import Execution, Limits, SandboxError
+from gradeloop.sandbox.execution import Execution, Limits, SandboxMissing
 from gradeloop.sandbox.programs import THREADS, Launch, argv_of, build_launch_request, nobody, readable, run_folder, supervise
 from gradeloop.sandbox.seccomp import Policy
 
@@ -40,7 +40,7 @@ class Landlock:
     def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
         """Run a program as `Sandbox.run` says."""
         if not self._version:
-            raise SandboxError("this kernel has no Landlock; it came with Linux 5.13")
+            raise SandboxMissing("this kernel has no Landlock; it came with Linux 5.13")
         limits = limits or Limits()
         policy = Policy(processes=limits.processes > 1, signals=self._version >= _SIGNALS_SCOPED)
         read = readable(self._read_only)

@@ -1,7 +1,7 @@
 """The sandbox for snippets: pydantic-monty, a Python subset in a process of its own.
 
 It uses neither `exec()` nor a bare subprocess. Its limits are computing time, sleep, memory, depth and output, with a watchdog
-around them all.
+around them all. The process that speaks with it is not the worker's either: a snippet's value may be far larger than the snippet's memory.
 """
 
 import atexit
@@ -10,25 +10,30 @@ import functools
 import json
 import re
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
-from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError
+from gradeloop.sandbox.execution import ERROR_CHARACTERS, MIB, Execution, ExecutionStatus, Limits, SandboxError
+from gradeloop.sandbox.processes import FunctionFailed, FunctionStopped, call_in_process
+from gradeloop.text import shortened
 
 if TYPE_CHECKING:
     import pydantic_monty
 
 
-PROCESSES = 4
-"""The most snippets at once in one worker process; further ones wait."""
-
 WATCHDOG_SECONDS = 20.0
 """The time after which a silent sandbox is killed, above every limit of a snippet."""
 
-MEMORY_BYTES = 128 * 1024 * 1024
+MEMORY_BYTES = 128 * MIB
 """The memory of a snippet; its interpreter needs none of it for itself."""
+
+VALUE_SECONDS = 5.0
+"""The time for a snippet's value, beside its computing time and its sleep."""
+
+VALUE_BYTES = MIB
+"""The largest value, as JSON, that is returned; of a larger one its beginning is."""
 
 _LIMITS = ("TimeoutError", "MemoryError", "RecursionError")
 _UNSUPPORTED = {
@@ -51,27 +56,44 @@ class Monty:
         """Run a snippet as `Sandbox.run` says; it may use at most 10 seconds, and no more asleep."""
         if not isinstance(program, str) or files:
             raise SandboxError("monty runs Python snippets alone, without files")
-        return _run(program, limits or Limits(memory_bytes=MEMORY_BYTES))
+        limits = limits or Limits(memory_bytes=MEMORY_BYTES)
+        try:
+            ended = call_in_process(run_snippet, {"code": program, "limits": asdict(limits)}, 2 * _seconds(limits) + VALUE_SECONDS)
+        except FunctionStopped:
+            return Execution("limit", error="the sandbox was stopped: the snippet's value takes too much time or memory")
+        except (FunctionFailed, ValueError) as error:
+            raise SandboxError(str(error)[:ERROR_CHARACTERS]) from None
+        return Execution(**ended)
 
 
-_pool_lock = threading.Lock()
+def run_snippet(code: str, limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a snippet in this process's own monty and return its `Execution` as a dict.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
+    return asdict(_run(code, Limits(**limits)))
 
 
 @functools.cache
 def _pool() -> "pydantic_monty.Monty":
     import pydantic_monty
 
-    pool = pydantic_monty.Monty(request_timeout=WATCHDOG_SECONDS, max_processes=PROCESSES, checkout_timeout=60.0)
-    pool.__enter__()  # lives as long as the worker process
+    pool = pydantic_monty.Monty(request_timeout=WATCHDOG_SECONDS, max_processes=1, checkout_timeout=60.0)
+    pool.__enter__()  # lives as long as the process
     atexit.register(pool.__exit__, None, None, None)
     return pool
+
+
+def _seconds(limits: Limits) -> float:
+    return min(limits.seconds, WATCHDOG_SECONDS / 2)
 
 
 def _run(code: str, limits: Limits) -> Execution:
     import pydantic_monty
 
     printed = pydantic_monty.CollectString(max_bytes=limits.output_bytes)
-    seconds = min(limits.seconds, WATCHDOG_SECONDS / 2)
+    seconds = _seconds(limits)
     bounds: pydantic_monty.ResourceLimits = {
         "max_feed_duration_secs": seconds,
         "max_memory": min(limits.memory_bytes, MEMORY_BYTES),
@@ -79,21 +101,22 @@ def _run(code: str, limits: Limits) -> Execution:
         "max_total_sleep_secs": seconds,
         "max_suspensions": 1000,
     }
-    with _pool_lock:
-        pool = _pool()
+    pool = _pool()
     started = time.monotonic()
     try:
         with pool.checkout(limits=bounds) as box:
             started = time.monotonic()
-            value = box.feed_run(code, print_callback=printed)
+            value = _plain(box.feed_run(code, print_callback=printed))
     except pydantic_monty.MontyCrashedError as error:
         ended = Execution("limit", error=f"the sandbox was stopped: {error}"[:ERROR_CHARACTERS])
     except (pydantic_monty.MontyRuntimeError, pydantic_monty.MontySyntaxError) as error:
         ended = _read_error(error)
+    except (MemoryError, RecursionError) as error:
+        ended = Execution("limit", error=f"{type(error).__name__}: its value is too large or too deep")
     except (pydantic_monty.MontyError, TimeoutError) as error:
         raise SandboxError(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]) from None
     else:
-        ended = Execution("ok", value=_plain(value))
+        ended = Execution("ok", value=value)
     wall = int((time.monotonic() - started) * 1000)
     shown = printed.output
     full = len(shown.encode(errors="replace")) >= limits.output_bytes
@@ -118,8 +141,13 @@ def _is_lacking(kind: str, message: str) -> bool:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever the snippet's last expression is
-    """Return the value as JSON-like data, or its repr where it is none."""
+    """Return the value as JSON-like data, or as text where it is none or too large."""
     try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError):
+        written = json.dumps(value)
+        return json.loads(written) if len(written) <= VALUE_BYTES else shortened(written, ERROR_CHARACTERS)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    try:
         return repr(value)[:ERROR_CHARACTERS]
+    except (ValueError, RecursionError) as error:  # a number of too many digits, a list of lists without end
+        return f"a {type(value).__name__} that cannot be shown: {error}"

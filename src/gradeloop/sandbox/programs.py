@@ -116,7 +116,7 @@ def build_launch_request(
     given = dict(files or {})
     if isinstance(program, str):
         given[MAIN] = program
-    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"])
+    path = os.pathsep.join([str(Path(interpreter()).parent), "/usr/local/bin", "/usr/bin", "/bin"])
     environment = {"PATH": path, "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
     return {
         "machine": machine,
@@ -153,16 +153,27 @@ def argv_of(program: str | Sequence[str]) -> list[str]:
         SandboxError: The command is no absolute path to a program.
     """
     if isinstance(program, str):
-        return [sys.executable, "-E", "-s", "-S", "-B", "-X", "utf8", MAIN]
+        return [interpreter(), "-E", "-s", "-S", "-B", "-X", "utf8", MAIN]
     argv = list(program)
     if not argv or not Path(argv[0]).is_absolute() or not os.access(argv[0], os.X_OK):
         raise SandboxError(f"{argv[0] if argv else ''!r} is no absolute path to a program")
-    return argv
+    return [_plain_path(argv[0]), *argv[1:]]
+
+
+def interpreter() -> str:
+    """Return the path of this interpreter."""
+    return _plain_path(sys.executable)
+
+
+def _plain_path(path: str) -> str:
+    """Return a path without `..`, since a namespace may lack the folders on the way."""
+    whole = Path(path)
+    return str(whole.parent.resolve() / whole.name) if ".." in whole.parts else path
 
 
 def readable(more: Sequence[str] = ()) -> list[str]:
     """Return the paths that a program may read and execute."""
-    own = [sys.base_prefix, sys.prefix, *more]
+    own = [sys.base_prefix, sys.prefix, *([str(Path(interpreter()).parents[1])] if ".." in Path(sys.executable).parts else []), *more]
     return [path for path in dict.fromkeys([*SYSTEM, *own]) if Path(path).exists()]
 
 
@@ -221,7 +232,7 @@ def supervise(launch: Launch, limits: Limits) -> Execution:
         started = time.monotonic()
         try:
             process = subprocess.Popen(  # noqa: S603 - our own launcher
-                [*launch.prefix, sys.executable, "-I", "-S", "-B", str(LAUNCHER)],
+                [*launch.prefix, interpreter(), "-I", "-S", "-B", str(LAUNCHER)],
                 stdin=request,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
