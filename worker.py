@@ -32,6 +32,7 @@ from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
+from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import read_flag
 from gradeloop.settings.worker import WorkerSettings, load_settings
 from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
@@ -188,19 +189,32 @@ async def _examine(settings: WorkerSettings) -> None:
     print(json.dumps(report))  # noqa: T201 - the report that --examine asks for
 
 
+class ScrubbedFormatter(logging.Formatter):
+    """Formats log records, tracebacks included, without the environment's secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as text."""
+        return scrubbed(super().format(record))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the worker and return the process's exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(ScrubbedFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         settings = load_settings(given)
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(_examine(settings) if settings.examine else serve(settings))
     except GradeloopError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - the process's last words
+        print(scrubbed(str(error)), file=sys.stderr)  # noqa: T201 - the process's last words
         ready_file = read_flag(given, "--ready-file")  # also where the settings themselves are wrong
         report_failure(Path(ready_file) if ready_file else None, error)
         return 4 if isinstance(error, ServerUnreachable) else 3 if isinstance(error, WorkerFailed) else 2
+    except Exception:
+        logger.exception("the worker ends")  # what Python itself would print shows the keys that an error quotes
+        return 1
     return 0
 
 

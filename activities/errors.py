@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
+from gradeloop.settings.secrets import scrubbed
 
 FailureKind = Literal[
     "rate_limited",
@@ -174,7 +175,7 @@ def failure(error: BaseException, *, model: str, spent: Usage | None = None, fin
     raisable = fault is not None and fault.raisable
     facts = [FailureDetails(usage=spent, raisable=raisable).model_dump(mode="json")] if spent and spent.attempts else []
     if fault is None:
-        return ApplicationError(conceal(str(error)) or repr(error), *facts, type=type(error).__name__, non_retryable=True)
+        return ApplicationError(conceal(str(error) or repr(error)), *facts, type=type(error).__name__, non_retryable=True)
     final = final or fault.kind not in RETRYABLE
     delay = timedelta(seconds=fault.retry_after) if fault.retry_after and not final else None
     return ApplicationError(str(fault), *facts, type=fault.kind, non_retryable=final, next_retry_delay=delay)
@@ -334,14 +335,14 @@ def _address(error: Exception) -> str:
 MESSAGE_CHARACTERS = 500
 """The characters kept of a provider's own message, which may quote the prompt."""
 
-_SECRET = re.compile(r"sk-[\w*-]{6,}|AIza[\w-]{20,}|\bBearer\s+\S{8,}", re.IGNORECASE)
+EXCERPT_CHARACTERS = 80
+"""The characters of a reply that a message shows where the reply cannot be read."""
 
 
-def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
-    """Return `text` without keys: the given ones, and whatever looks like one."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "[key]") if secret else text
-    return _SECRET.sub("[key]", text)
+def excerpt(reply: bytes | str) -> str:
+    """Return how a reply begins, in quotes and without keys: they are taken out before it is cut."""
+    text = reply[: 64 * 1024].decode(errors="replace") if isinstance(reply, bytes) else reply[: 64 * 1024]
+    return repr(scrubbed(text)[:EXCERPT_CHARACTERS])
 
 
 def conceal(text: str, secrets: Collection[str] = ()) -> str:

@@ -25,6 +25,7 @@ from gradeloop.contract.evaluation import (
 )
 from gradeloop.errors import explain
 from gradeloop.grading.prompts import records
+from gradeloop.settings.secrets import scrubbed, scrubbed_value
 
 TOOL_SECONDS = 110.0
 """Seconds that a tool may take: below its activity's own 2 minutes, so that the grader gets an error rather than nothing."""
@@ -88,7 +89,7 @@ def tool_activity(tool: Tool) -> Callable[[ToolRequest], Coroutine[Any, Any, Evi
                         await tool.refresh()
                     _refuse(tool, request)
                     value = await _run(tool, request)
-                return await asyncio.to_thread(_evidence, request, value)
+                return await asyncio.to_thread(lambda: _evidence(request, scrubbed_value(value)))
             except Exception as error:  # noqa: BLE001 - a tool's failure is reported, whatever it is
                 late = f"{tool.spec.name} took more than {TOOL_SECONDS:g} seconds"
                 text = late if deadline.expired() else _describe_error(error)
@@ -132,8 +133,8 @@ def _describe_error(error: Exception) -> str:
     if isinstance(error, NotCalled):
         return str(error)
     if isinstance(error, ValidationError):
-        return f"the arguments do not fit: {explain(error)}"[:ERROR_CHARACTERS]
-    return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
+        return scrubbed(f"the arguments do not fit: {explain(error)}")[:ERROR_CHARACTERS]
+    return scrubbed(f"{type(error).__name__}: {error}")[:ERROR_CHARACTERS]
 
 
 class TranscriptActivities:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
-from activities.errors import ModelFault, conceal, error_kind
+from activities.errors import ModelFault, conceal, error_kind, excerpt
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -140,7 +140,7 @@ def json_object(body: bytes) -> JsonObject:
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        shown = f"it begins {body[:80]!r}" if body else "it is empty"
+        shown = f"it begins {excerpt(body)}" if body else "it is empty"
         raise malformed(f"the reply is no JSON ({error}); {shown}") from None
     if not isinstance(value, dict):
         raise malformed(f"the reply is a JSON {type(value).__name__}, not an object: {conceal(str(value))!r}")
@@ -319,7 +319,7 @@ def _event(data: str) -> JsonObject | None:
     try:
         value = from_json(data, allow_inf_nan=False)
     except ValueError as error:
-        raise malformed(f"an event of the stream is no JSON ({error}); it begins {data[:80]!r}") from None
+        raise malformed(f"an event of the stream is no JSON ({error}); it begins {excerpt(data)}") from None
     if not isinstance(value, dict):
-        raise malformed(f"an event of the stream is no object: {data[:80]!r}")
+        raise malformed(f"an event of the stream is no object: {excerpt(data)}")
     return value

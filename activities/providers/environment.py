@@ -27,6 +27,9 @@ NO_KEY = "EMPTY"
 
 _VERTEX = ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI")
 _PORTS = {"http": 80, "https": 443}
+_USER = re.compile(r"//[^/]*@")
+"""The user and the password in a URL."""
+
 _DEVIOUS = re.compile(r"[^\x21-\x7e]|[@\\]|%(?:2[eEfF]|5[cC])|/\.{1,2}(?:/|$)|[^:]//")
 """Spellings that a server, or a client on the way to it, may read as another path."""
 
@@ -162,7 +165,7 @@ def _is_public(url: str) -> bool:
 def _base_url(value: str, variable: str) -> str:
     if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#@]*)?", value) or _DEVIOUS.search(value) or _split(value) is None:
         cure = "write http(s)://host[:port][/path], without user, query or fragment"
-        raise InvalidRequest(f"{variable}: {clip(value)} is no base URL; {cure}")
+        raise InvalidRequest(f"{variable}: {clip(_USER.sub('//', value))} is no base URL; {cure}")
     return value.rstrip("/")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from activities.errors import ModelFault
+from activities.errors import ModelFault, excerpt
 from activities.providers.base import (
     JsonObject,
     ModelReply,
@@ -55,7 +55,7 @@ class GoogleGenAI:
         async for chunk in chunks:
             value = from_json(chunk.body or "{}")
             if not isinstance(value, dict):
-                raise malformed(f"an event of the stream is no object: {str(value)[:80]!r}")
+                raise malformed(f"an event of the stream is no object: {excerpt(str(value))}")
             _merge(body, value)
         return model_reply(body, request)
 

@@ -9,13 +9,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, ValidationError, model_validator
 
-from activities.errors import FailureKind, ModelFault, scrubbed
+from activities.errors import FailureKind, ModelFault
 from activities.providers.base import ModelReply, ModelRequest, Step
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.verdicts import text_between_tags
+from gradeloop.settings.secrets import scrubbed
 
 _CODES = re.compile(r"\b(verdict-)?[0-9a-f]{16,32}\b")
 """The random codes of fences and tags, which may contain any short text."""

@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from activities.providers.base import ToolSpec
 from activities.tools.base import DIGITS, Tool, ToolUnavailable, require_package
 from gradeloop.errors import InvalidRequest
+from gradeloop.settings.secrets import SHORTEST, scrubbed
 from gradeloop.settings.worker import McpSettings
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ class McpServers:
                 listed = await self._list_tools(server)
         except Exception as error:  # noqa: BLE001 - a server that does not answer takes nothing else of the worker with it
             cause = f"no answer within {LISTING_SECONDS:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
-            listed, why = {}, f"the MCP server {server!r} did not list its tools ({cause[:300]}); restart the worker when it does"
+            cause = scrubbed(cause, _secrets(settings))[:300]
+            listed, why = {}, f"the MCP server {server!r} did not list its tools ({cause}); restart the worker when it does"
         else:
             why = ""
         for name in settings.tools:
@@ -134,9 +136,14 @@ async def _over_http(url: str, headers: dict[str, str], seconds: float) -> Async
         yield streams
 
 
+def _secrets(settings: McpSettings) -> set[str]:
+    """Return the values that a server's headers and environment have from the worker's variables."""
+    return {value for name in (*settings.headers.values(), *settings.environment) if len(value := os.environ.get(name, "")) >= SHORTEST}
+
+
 def _value(server: str, variable: str) -> str:
     if variable not in os.environ:
-        raise InvalidRequest(f"mcp.{server}.headers: the worker has no variable {variable!r}; set it")
+        raise InvalidRequest(f"mcp.{server}.headers: the worker has no variable {scrubbed(variable)!r}; set it")
     return os.environ[variable]
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections.abc import Collection
 
 ROW_CHARACTERS = 4_000
 """The characters that are kept of a reason, a gap or an explanation: longer than any that helps."""
@@ -17,6 +18,34 @@ _UNPRINTABLE = re.compile(
 def printable(text: str) -> str:
     """Return the text without control, direction and invisible characters, which could move the cursor, reorder or hide words."""
     return _UNPRINTABLE.sub("", text)
+
+
+_BEGINNING = 8
+"""The characters of a key's beginning by which a key that was cut is known."""
+
+_LIKE_A_KEY = re.compile(r"(?<![A-Za-z0-9])sk-[\w*-]{6,}|AIza[\w-]{20,}|\bBearer\s+\S{8,}", re.IGNORECASE)
+
+
+def without_secrets(text: str, secrets: Collection[str]) -> str:
+    """Return a text with `[key]` in place of secrets, whole or cut, and of whatever else looks like a key."""
+    known = sorted(filter(None, secrets), key=len, reverse=True)
+    for beginning in dict.fromkeys(secret[:_BEGINNING] for secret in known):
+        text = _without(text, beginning, [secret for secret in known if secret.startswith(beginning)])
+    return _LIKE_A_KEY.sub("[key]", text)
+
+
+def _without(text: str, beginning: str, secrets: Collection[str]) -> str:
+    """Return a text without whatever begins as some secrets do, each as far as one of them goes."""
+    parts, at = [], 0
+    while (start := text.find(beginning, at)) >= 0:
+        parts += [text[at:start], "[key]"]
+        at = start + max(_common(text, start, secret) for secret in secrets)
+    return "".join([*parts, text[at:]])
+
+
+def _common(text: str, start: int, secret: str) -> int:
+    """Return how many characters of a secret are in a text from a place on."""
+    return next(count for count in range(len(secret), -1, -1) if text.startswith(secret[:count], start))
 
 
 def one_line(text: str) -> str:

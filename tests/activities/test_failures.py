@@ -314,7 +314,12 @@ def test_a_cancellation_is_never_turned_into_a_failure(error: BaseException) -> 
         ("mine is hunter2secret", "mine is [key]"),
         ("Bearer token is missing", "Bearer token is missing"),
         ("x" * 501, "x" * 499 + "…"),
+        ("cut by the server: hunter2se", "cut by the server: [key]"),
+        ("cut, and more: hunter2secre is bad", "cut, and more: [key] is bad"),
+        ("one is hunter2secret, another hunter2something", "one is [key], another [key]"),
+        ("x" * 490 + "hunter2secret", "x" * 490 + "[key]"),
+        ("a risk-assessment of flask-sqlalchemy", "a risk-assessment of flask-sqlalchemy"),
     ],
 )
 def test_no_message_shows_a_key(text: str, shown: str) -> None:
-    assert conceal(text, {"hunter2secret"}) == shown
+    assert conceal(text, {"hunter2secret", "hunter2something"}) == shown

@@ -1,17 +1,25 @@
 """A key that could be anywhere is nowhere: not in a history, the database, a log, a report, a recording."""
 
 import asyncio
+import base64
 import json
-from collections.abc import Iterator
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from temporalio.client import Client
 
+from activities.errors import ModelFault
+from activities.providers.base import _event, json_object
+from gradeloop.settings.secrets import environment_secrets
 from gradeloop.temporal.connect import Connection, connect
 from tests.providers.test_protocols import TOOLS, task
-from tests.rig.cli import CommandLine
+from tests.rig.cli import CommandLine, draft, verdict
+from worker import ScrubbedFormatter
 
 CANARY = "sk-canary-7f3a9b2c4d5e6f70"
 
@@ -55,6 +63,86 @@ async def test_a_key_is_in_nothing_that_a_run_leaves_behind(gradeloop: CommandLi
     assert len(left) > 4
     assert any(path.suffix == ".db" for path in left)
     assert [path.name for path in left if CANARY.encode() in path.read_bytes()] == []
+
+
+LEAKY = """
+import os
+
+KEY = os.environ["OPENAI_API_KEY"]
+
+def fails(draft: str) -> bool:
+    'Fail with the key where a message is cut.'
+    raise ValueError("x" * (2_000 - len("ValueError: ") - 12) + KEY)
+
+def says() -> str:
+    'Return the key where evidence is cut.'
+    return "y" * (32 * 1024 - 100 - 12) + KEY + "z" * 100_000
+
+def loses() -> str:
+    'Fail as a call of the grader.'
+    raise ValueError("x" * (2_000 - len("ValueError: ") - 12) + KEY)
+"""
+
+
+@pytest.mark.parametrize("caller", ["grader", "check"])
+async def test_no_key_is_left_by_its_beginning_where_a_text_is_cut(gradeloop: CommandLine, caller: str) -> None:
+    (gradeloop.folder / "tools.py").write_text(LEAKY)
+    calls = [{"name": "says", "arguments": {}, "id": "1"}, {"name": "loses", "arguments": {}, "id": "2"}]
+    replies = [draft("A draft."), {"role": "grader", "tool_calls": calls}, verdict(step=1)]
+    checked = {"id": "c2", "description": "it is right", "check": "fails", "required": False}
+    rubric = {"criteria": [{"id": "c1", "description": "it is good"}, *([checked] if caller == "check" else [])]}
+    grader = {"model": "scripted:story", "tools": ["says", "loses"]}
+    name = gradeloop.task("leaky", replies, rubric=rubric, grader=grader, tools="tools.py")
+
+    done = await asyncio.to_thread(gradeloop.alone, "run", name, "--json", "--thread", "canary", OPENAI_API_KEY=CANARY)
+
+    history = b"".join(base64.b64decode(found) for found in re.findall(r'"data": *"([^"]+)"', await exported(gradeloop)))
+    assert b"xxxx[key]" in history + done.out.encode()
+    assert (b"yyyy[key]" in history) == (caller == "grader")
+    await asyncio.to_thread(gradeloop, "dev", "stop")
+    beginning = CANARY[:12]
+    assert beginning not in done.out + done.err
+    assert beginning.encode() not in history
+    left = [path for path in gradeloop.state.rglob("*") if path.is_file()]
+    assert [path.name for path in left if beginning.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize("reply", [json_object, _event], ids=["reply", "event"])
+def test_no_key_is_left_by_its_beginning_where_a_reply_is_shown(reply: Callable[[Any], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    text = "x" * 70 + CANARY + "x" * 100
+
+    with pytest.raises(ModelFault) as caught:
+        reply(text.encode() if reply is json_object else text)
+
+    assert "xxx[key]x" in caught.value.message
+    assert CANARY[:4] not in caught.value.message
+
+
+def test_what_a_worker_logs_has_no_key_not_in_a_traceback_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    with pytest.raises(ValueError, match="the header is") as caught:
+        raise ValueError(f"the header is {CANARY}")
+    cause = (ValueError, caught.value, caught.tb)
+    record = logging.LogRecord("x", logging.ERROR, __file__, 1, "it failed with %s", (CANARY[:14],), cause)
+
+    logged = ScrubbedFormatter().format(record)
+
+    assert "ValueError: the header is [key]" in logged
+    assert logged.startswith("it failed with [key]")
+    assert CANARY[:12] not in logged
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({"SHOP_TOKEN": "abcdefgh12345"}, {"abcdefgh12345"}),
+        ({"STORE": "postgresql://me:pass-word-1@host/db"}, {"pass-word-1"}),
+        ({"TLS_KEY": "/etc/ssl/key.pem", "MONKEY": "no secret at all", "TOKENS": "123456789", "A_KEY": "short"}, set()),
+    ],
+)
+def test_the_secrets_of_an_environment_are_known_by_their_names(variables: dict[str, str], found: set[str]) -> None:
+    assert environment_secrets(variables) == found
 
 
 async def exported(gradeloop: CommandLine) -> str:

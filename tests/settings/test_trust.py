@@ -93,12 +93,18 @@ def appended(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text((folder / name).read_text() + "\n# changed\n")
 
 
+def linked(folder: Path) -> None:
+    """Put a link in the place of a file."""
+    (folder / "wiki.sh").unlink()
+    (folder / "wiki.sh").symlink_to("scripts/check.py")
+
+
 CHANGES: dict[str, Callable[[Path], object]] = {
     "the settings": appended("gradeloop.toml"),
     **{name: appended(name) for name in CODE},
     "a new test": lambda folder: (folder / "suite" / "conftest.py").write_text("import os"),
     "no tools": lambda folder: (folder / "tools.py").unlink(),
-    "a link": lambda folder: ((folder / "wiki.sh").unlink(), (folder / "wiki.sh").symlink_to("scripts/check.py")),
+    "a link": linked,
 }
 
 

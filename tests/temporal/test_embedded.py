@@ -300,6 +300,17 @@ async def test_a_log_that_grew_too_large_is_emptied_at_the_next_start(folder: Pa
     assert (folder / "server.log").stat().st_size < 10_000
 
 
+async def test_the_servers_process_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "TEMPORAL_API_KEY", "MY_OWN"):
+        monkeypatch.setenv(name, "sk-canary-7f3a9b2c4d5e6f70")
+
+    server = await ensure_server()
+
+    environment = Path(f"/proc/{server.pid}/environ").read_bytes()
+    assert b"sk-canary" not in environment
+    assert b"PATH=" in environment
+
+
 def test_time_skipping_is_for_tests_alone(folder: Path) -> None:
     flag = "frontend.WorkflowTimeSkippingEnabled=true"
 
@@ -311,6 +322,44 @@ def test_the_state_folder_is_the_users_alone(folder: Path, monkeypatch: pytest.M
     monkeypatch.setenv("GRADELOOP_STATE_DIR", str(folder / "deep" / "er"))
 
     assert state_folder().stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701, 0o770, 0o777])
+def test_a_state_folder_that_is_open_to_others_is_closed_with_a_word(
+    folder: Path, mode: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "open" / "workers").mkdir(parents=True)
+    (folder / "open").chmod(mode)
+    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(folder / "open"))
+
+    state_folder()
+
+    assert (folder / "open").stat().st_mode & 0o777 == 0o700
+    said = f"The state folder '{folder}/open' was open to other users (mode {mode:03o}); it is closed to them now"
+    assert caplog.messages == [said]
+    state_folder()
+    assert caplog.messages == [said]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o1777])
+def test_a_folder_of_other_things_is_not_closed_but_refused(folder: Path, mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "home" / "pictures").mkdir(parents=True)
+    (folder / "home").chmod(mode)
+    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(folder / "home"))
+
+    with pytest.raises(InvalidRequest, match=r"home' is open to others and has files that are not gradeloop's; let GRADELOOP_STATE_DIR"):
+        state_folder()
+    assert (folder / "home").stat().st_mode & 0o7777 == mode
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_state_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "theirs").mkdir(mode=0o700)
+    os.chown(folder / "theirs", 12345, 12345)
+    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(folder / "theirs"))
+
+    with pytest.raises(InvalidRequest, match=r"theirs' belongs to another user \(uid 12345\), who can read and change it; let GRADELOOP"):
+        state_folder()
 
 
 def test_a_state_folder_that_cannot_be_made_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

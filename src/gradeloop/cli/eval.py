@@ -401,6 +401,8 @@ class EvalCommand:
     async def _follow_known(self, name: str) -> int:
         """Follow a batch that was started before, or resume it."""
         options = self._options
+        if options.folder.trust:  # the batch's worker may be started again
+            own_config_file(trust=True)
         outputs = Outputs(options.outputs, overwrite=options.folder.overwrite)
         summary = await self._reader.summary(name)
         connection = await find()

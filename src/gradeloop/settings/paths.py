@@ -1,18 +1,30 @@
-"""The state folder: servers, workers, stores and batches of this machine's user."""
+"""The state folder: servers, workers, stores and batches of this machine's user, closed to all others."""
 
+import logging
 import os
+import stat
 from pathlib import Path
 
 import platformdirs
 
 from gradeloop.errors import InvalidRequest
 
+STATE_CURE = "let GRADELOOP_STATE_DIR name a folder of your own, which is made if it does not exist"
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+"""The permissions of all users but the owner."""
+
+OWN_NAMES = frozenset({"server.json", "server.db", "results.db", "trust.json", "workers", "payloads"})
+"""Names in a folder by which it is known as a state folder, so that its permissions may be changed."""
+
+logger = logging.getLogger("gradeloop.settings")
+
 
 def state_folder() -> Path:
     """Return the folder that outlives every command, made for its user alone; GRADELOOP_STATE_DIR moves it.
 
     Raises:
-        InvalidRequest: The folder cannot be made or written.
+        InvalidRequest: The folder cannot be made or written, or others can read or write it.
     """
     named = os.environ.get("GRADELOOP_STATE_DIR")
     folder = (Path(named) if named else platformdirs.user_state_path("gradeloop")).absolute()
@@ -24,4 +36,51 @@ def state_folder() -> Path:
         ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InvalidRequest(f"The state folder {str(folder)!r} is not writable; let GRADELOOP_STATE_DIR name one that is")
+    if folder.stat().st_mode & OTHERS and not _is_state_folder(folder):
+        raise InvalidRequest(f"The state folder {str(folder)!r} is open to others and has files that are not gradeloop's; {STATE_CURE}")
+    close_to_others(folder, "The state folder", STATE_CURE)
     return folder
+
+
+def _is_state_folder(folder: Path) -> bool:
+    """Return whether a folder is empty or has files of ours, and is no common one, such as /tmp."""
+    names = {path.name for path in folder.iterdir()}
+    return not folder.stat().st_mode & stat.S_ISVTX and (not names or not names.isdisjoint(OWN_NAMES))
+
+
+def close_to_others(path: Path, what: str, cure: str) -> None:
+    """Close a file or folder to all users but its owner, and say so; the message names it as `what`.
+
+    Raises:
+        InvalidRequest: It belongs to another user, or cannot be closed.
+    """
+    facts = path.stat()
+    if facts.st_uid != os.geteuid():
+        raise InvalidRequest(f"{what} {str(path)!r} belongs to another user (uid {facts.st_uid}), who can read and change it; {cure}")
+    mode = stat.S_IMODE(facts.st_mode)
+    if not mode & OTHERS:
+        return
+    try:
+        path.chmod(mode & ~OTHERS)
+        closed = not path.stat().st_mode & OTHERS  # some file systems have no permissions, and say nothing
+    except OSError:
+        closed = False
+    if not closed:
+        raise InvalidRequest(f"{what} {str(path)!r} is open to others (mode {mode:03o}) and cannot be closed to them; {cure}")
+    logger.warning("%s %r was open to other users (mode %03o); it is closed to them now", what, str(path), mode)
+
+
+def close_database(file: Path, cure: str) -> None:
+    """Make an SQLite database's file where there is none, and close it, with the files beside it, to all users but its owner.
+
+    Raises:
+        InvalidRequest: It belongs to another user, cannot be closed, or others can replace it.
+        OSError: It cannot be made.
+    """
+    mode = file.parent.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise InvalidRequest(f"The database {str(file)!r} is in a folder that everybody can write, who can replace it; {cure}")
+    os.close(os.open(file, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for path in (file, *(file.with_name(f"{file.name}{suffix}") for suffix in ("-wal", "-shm", "-journal"))):
+        if path.exists():
+            close_to_others(path, "The database", cure)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
-from gradeloop.settings.paths import state_folder
+from gradeloop.settings.paths import close_database, state_folder
 from gradeloop.settings.worker import is_embedded
 from gradeloop.store.upgrade import VERSION, prepare_store
 
@@ -130,8 +130,8 @@ class Store:
 
         parts = urlsplit(self._url)
         if parts.scheme == "sqlite":
-            Path(unquote(parts.path)).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             engine = create_engine(self._url, connect_args={"timeout": 30})
+            self._close_file(Path(engine.url.database or ""))
             event.listen(engine, "connect", _synchronize_seldom)
         else:
             engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True, connect_args=CONNECT)
@@ -145,6 +145,14 @@ class Store:
             problem = f"the store {_without_secrets(self._url)!r} is of version {found}, this gradeloop knows {VERSION}"
             raise StoreRefused(f"{problem}; install a newer gradeloop, or name another store with {STORE_VARIABLE}")
         return engine
+
+    def _close_file(self, file: Path) -> None:
+        """Make the database's file and folder, and close the file to other users."""
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            close_database(file, STORE_CURE)
+        except InvalidRequest as error:
+            raise StoreRefused(str(error)) from None
 
     def close(self) -> None:
         """Close the connections."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import socket
 import sys
@@ -60,6 +61,15 @@ class ServerInfo:
     """ISO 8601, UTC."""
     version: str | None = None
     """The server's version; None until it is ready."""
+
+
+_VARIABLES = re.compile(r"PATH|HOME|USER|LOGNAME|SHELL|TMPDIR|TZ|LANG|(?:LC|XDG)_\w+|GO(?:DEBUG|GC|MAXPROCS|MEMLIMIT|TRACEBACK)")
+"""The variables that the server's process gets: none of them holds a key."""
+
+
+def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the server's process: what a program needs to run, and no key."""
+    return {name: value for name, value in environ.items() if _VARIABLES.fullmatch(name)}
 
 
 def server_command(folder: Path, port: int, ui_port: int, *, time_skipping: bool = False) -> list[str]:
@@ -140,7 +150,7 @@ async def _start(resident: Resident, *, time_skipping: bool) -> None:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     command = server_command(state_folder(), port, ui_port, time_skipping=time_skipping)
-    resident.start(command, os.environ, facts)
+    resident.start(command, server_environment(os.environ), facts)
 
 
 async def _wait_until_ready(resident: Resident) -> ServerInfo:

@@ -22,6 +22,7 @@ from temporalio.service import RPCError
 
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.settings.paths import state_folder
+from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import TOOL_VARIABLES
 from gradeloop.temporal.connect import Connection
@@ -351,7 +352,7 @@ class ReadyFile:
 
 def report_failure(file: Path | None, error: Exception) -> None:
     """Write to the ready file why a worker cannot serve."""
-    _write(file, {"ok": False, "error": str(error), "kind": type(error).__name__})
+    _write(file, {"ok": False, "error": scrubbed(str(error)), "kind": type(error).__name__})
 
 
 def _write(file: Path | None, readiness: Mapping[str, JsonValue]) -> None:
