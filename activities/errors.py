@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
+from gradeloop.text import whole_characters
 
 FailureKind = Literal[
     "rate_limited",
@@ -346,5 +347,5 @@ def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
 
 def conceal(text: str, secrets: Collection[str] = ()) -> str:
     """Return `text` on one line, without keys, cut to what a message may carry."""
-    text = " ".join(scrubbed(text, secrets).split())
+    text = " ".join(scrubbed(whole_characters(text), secrets).split())
     return text if len(text) <= MESSAGE_CHARACTERS else f"{text[: MESSAGE_CHARACTERS - 1]}…"

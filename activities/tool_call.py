@@ -25,6 +25,7 @@ from gradeloop.contract.evaluation import (
 )
 from gradeloop.errors import explain
 from gradeloop.grading.prompts import records
+from gradeloop.text import whole_characters
 
 TOOL_SECONDS = 110.0
 """Seconds that a tool may take: below its activity's own 2 minutes, so that the grader gets an error rather than nothing."""
@@ -133,7 +134,7 @@ def _describe_error(error: Exception) -> str:
         return str(error)
     if isinstance(error, ValidationError):
         return f"the arguments do not fit: {explain(error)}"[:ERROR_CHARACTERS]
-    return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
+    return whole_characters(f"{type(error).__name__}: {error}")[:ERROR_CHARACTERS]
 
 
 class TranscriptActivities:

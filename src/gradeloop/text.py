@@ -17,6 +17,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("", text)
 
 
+def whole_characters(text: str) -> str:
+    """Return the text with the halves of characters that stand side by side joined, and each lone one as U+FFFD: UTF-8 has no halves."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def one_line(text: str) -> str:
     """Return the text as one printable line."""
     return " ".join(printable(text).split())

@@ -17,7 +17,7 @@ from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import CallGroup
-from gradeloop.text import ROW_CHARACTERS, shortened
+from gradeloop.text import ROW_CHARACTERS, shortened, whole_characters
 
 PROMPT_VERSION = "4"
 """The version of the prompts, recorded with everything that depends on their wording; every change of a text in `texts/` raises it."""
@@ -228,7 +228,7 @@ def _draft(slot: PromptSlot, group: CallGroup, judged: JudgedDraft, budget: int)
 
 
 def _as_text(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return whole_characters(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _fenced(what: str, lines: Sequence[str] | Iterator[str], nonce: str) -> str:
