@@ -73,8 +73,10 @@ class JudgeActivities:
             self._services.threads.append(call.scratch, reply.message)
             answer = await asyncio.to_thread(parse_answer, reply.message.content, subject.judge, subject.run)
             turn = JudgeTurn(message=reply.message, usage=reply.usage, prompt_sha256=sha256)
-            valid = {"output": answer.output, "citations": answer.citations} if isinstance(answer, ValidAnswer) else None
-            turn = turn.model_copy(update=valid or {"problems": answer.problems})
+            if isinstance(answer, ValidAnswer):
+                turn = turn.model_copy(update={"output": answer.output, "citations": answer.citations})
+            else:
+                turn = turn.model_copy(update={"problems": answer.problems})
             refuse_unsendable(turn, heartbeat)
             return turn
 
