@@ -166,11 +166,11 @@ def _row_form(group: CallGroup, form: str) -> str:
 
 def _question(group: CallGroup, judged: JudgedDraft, tag: str | None, budget: int) -> str:
     starts = record_starts(judged.messages)
-    is_cut, told = is_elided(judged.messages, budget), group.shows_checks and judged.checks
+    is_cut, with_checks = is_elided(judged.messages, budget), group.shows_checks and judged.checks
     return _GRADER_TEXTS["question"].format(
         request=starts[judged.request],
         draft=starts[judged.draft],
-        checks=" The lines after the last record tell what tools have decided; do not judge those criteria again." if told else "",
+        checks=" The lines after the last record tell what tools have decided; do not judge those criteria again." if with_checks else "",
         read=" Long records are cut in the middle; the tool read_transcript shows any record whole." if is_cut else "",
         ids=", ".join(group.ids),
         tag=f" {_GRADER_TEXTS['question_tag'].format(tag=tag)}" if tag else "",
