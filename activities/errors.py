@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError, is_cancelled_exception
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 from gradeloop.settings.secrets import scrubbed
+from gradeloop.text import whole_characters
 
 FailureKind = Literal[
     "rate_limited",
@@ -347,5 +348,5 @@ def excerpt(reply: bytes | str) -> str:
 
 def conceal(text: str, secrets: Collection[str] = ()) -> str:
     """Return `text` on one line, without keys, cut to what a message may carry."""
-    text = " ".join(scrubbed(text, secrets).split())
+    text = " ".join(scrubbed(whole_characters(text), secrets).split())
     return text if len(text) <= MESSAGE_CHARACTERS else f"{text[: MESSAGE_CHARACTERS - 1]}…"

@@ -3,7 +3,7 @@
 from temporalio import activity
 
 from activities.capabilities import WorkerCapabilities, WorkerServices
-from activities.model_call import paid_attempt, paid_call
+from activities.model_call import paid_attempt, paid_call, refuse_unsendable
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Sparse, Strict
@@ -52,8 +52,10 @@ class GeneratorActivities:
             messages = await self._services.threads.messages(call.thread.messages)
             limits = self._services.limits(settings.outage_timeout)
             reply = await paid_call(self._services, self._request(call, settings, messages), heartbeat, limits)
+            turn = GeneratorTurn(message=reply.message, usage=reply.usage, offer=self._services.capabilities_for(settings))
+            refuse_unsendable(turn, heartbeat)
             self._services.threads.append(call.thread.messages, reply.message)
-            return GeneratorTurn(message=reply.message, usage=reply.usage, offer=self._services.capabilities_for(settings))
+            return turn
 
     def _request(self, call: GenerateCall, settings: GradingSettings, messages: list[Message]) -> ModelRequest:
         generator = settings.generator

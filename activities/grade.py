@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerCapabilities, WorkerServices
-from activities.model_call import paid_attempt, paid_call
+from activities.model_call import paid_attempt, paid_call, refuse_unsendable
 from activities.providers.base import ModelRequest, Step, ToolSpec
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
@@ -113,7 +113,9 @@ class GraderActivities:
                 return turn
             reading = parse_verdict(message.content, group, call.pending or None, earlier=earlier_answers(scratch), tag=request.tag)
             reading = verify_quotes(reading, messages) if group.quoted else reading
-            return turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
+            turn = turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
+            refuse_unsendable(turn, heartbeat)
+            return turn
 
     async def _request(
         self, call: GradeCall, settings: GradingSettings, messages: list[Message], scratch: list[Message]

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from activities.capabilities import WorkerServices
 from activities.errors import failure
 from activities.grade import answer_form, seeded
-from activities.model_call import paid_attempt, paid_call
+from activities.model_call import paid_attempt, paid_call, refuse_unsendable
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import LogRef, RunLoader, Subject, SubjectRef
 from gradeloop.contract.base import Recorded, Sparse, Strict
@@ -74,8 +74,11 @@ class JudgeActivities:
             answer = await asyncio.to_thread(parse_answer, reply.message.content, subject.judge, subject.run)
             turn = JudgeTurn(message=reply.message, usage=reply.usage, prompt_sha256=sha256)
             if isinstance(answer, ValidAnswer):
-                return turn.model_copy(update={"output": answer.output, "citations": answer.citations})
-            return turn.model_copy(update={"problems": answer.problems})
+                turn = turn.model_copy(update={"output": answer.output, "citations": answer.citations})
+            else:
+                turn = turn.model_copy(update={"problems": answer.problems})
+            refuse_unsendable(turn, heartbeat)
+            return turn
 
     @activity.defn(name="default_judge")
     async def default_judge(self, _rubric_id: str) -> ModelSpec:

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
 from activities.attempts import ATTEMPTS, CallLimits, FailedAttempts, failed_call, next_pause
 from activities.capabilities import WorkerServices
-from activities.errors import FailureDetails, ModelFault, failure, model_fault
-from activities.providers.base import ModelReply, ModelRequest
+from activities.errors import FailureDetails, ModelFault, conceal, failure, model_fault
+from activities.providers.base import ModelReply, ModelRequest, sendable
 from gradeloop.contract.messages import MESSAGE_BYTES, Usage
 
 HEARTBEAT_SECONDS = 1.0
@@ -22,6 +23,10 @@ HEARTBEAT_SECONDS = 1.0
 
 CANCELLED = "cancelled"
 """The error type of a call that its workflow stopped; it is not done, and its details say what it cost."""
+
+
+TURN_BYTES = 2 * MESSAGE_BYTES - 32 * 1024
+"""The most bytes of a reply together with how it reads, as JSON: Temporal takes a payload of 2 MiB."""
 
 
 class Heartbeat:
@@ -151,14 +156,31 @@ async def paid_call(services: WorkerServices, request: ModelRequest, heartbeat: 
         if isinstance(error, ModelFault) and services.recording:
             services.recording.fault(request, error)
         raise _failed(services, request, error, heartbeat, limits) from None
+    heartbeat.spent += reply.usage
     services.providers.note_answer(request.spec)
+    reply = replace(reply, message=sendable(reply.message))
     if services.recording:
         services.recording.reply(request, reply)
-    heartbeat.spent += reply.usage
     if (size := reply.message.size()) > MESSAGE_BYTES:
         text = f"{request.spec.id} answered with {size} bytes, {MESSAGE_BYTES} at most"
         raise ApplicationError(text, heartbeat.details(), type="ThreadTooLarge", non_retryable=True)
     return replace(reply, usage=heartbeat.spent)
+
+
+def refuse_unsendable(turn: BaseModel, heartbeat: Heartbeat) -> None:
+    """Refuse a turn that its workflow cannot be given: outside of the call that would fail too, and be paid again and counted nowhere.
+
+    Raises:
+        ApplicationError: Of type `ThreadTooLarge`, or `malformed_response`; its details are what all attempts have cost.
+    """
+    try:
+        size = len(to_json(turn))
+    except (PydanticSerializationError, ValueError) as error:
+        text = f"the reply cannot be written as JSON: {conceal(str(error))}"
+        raise ApplicationError(text, heartbeat.details(), type="malformed_response", non_retryable=True) from None
+    if size > TURN_BYTES:
+        text = f"the reply and how it reads have {size} bytes together, {TURN_BYTES} at most; ask for less at once"
+        raise ApplicationError(text, heartbeat.details(), type="ThreadTooLarge", non_retryable=True)
 
 
 def _failed(
@@ -167,6 +189,7 @@ def _failed(
     """Count a failed attempt, and return its failure for Temporal."""
     fault = model_fault(error, model=request.spec.id)
     if fault is None:
+        heartbeat.spent += Usage(attempts=1)
         return failure(error, model=request.spec.id, spent=heartbeat.spent)
     providers, info, now = services.providers, activity.info(), time.time()
     if fault.usage is not None:

@@ -26,6 +26,7 @@ from gradeloop.contract.evaluation import (
 from gradeloop.errors import explain
 from gradeloop.grading.prompts import records
 from gradeloop.settings.secrets import scrubbed, scrubbed_value
+from gradeloop.text import whole_characters
 
 TOOL_SECONDS = 110.0
 """Seconds that a tool may take: below its activity's own 2 minutes, so that the grader gets an error rather than nothing."""
@@ -134,7 +135,7 @@ def _describe_error(error: Exception) -> str:
         return str(error)
     if isinstance(error, ValidationError):
         return scrubbed(f"the arguments do not fit: {explain(error)}")[:ERROR_CHARACTERS]
-    return scrubbed(f"{type(error).__name__}: {error}")[:ERROR_CHARACTERS]
+    return scrubbed(whole_characters(f"{type(error).__name__}: {error}"))[:ERROR_CHARACTERS]
 
 
 class TranscriptActivities:

@@ -42,8 +42,8 @@ def installed() -> dict[str, PackageMetadata]:
 def licence(metadata: PackageMetadata) -> str:
     """Return a package's licence in its own words: the expression, else the classifiers, else the first line of the field."""
     classifiers = [line for line in metadata.get_all("Classifier") or [] if line.startswith("License ::")]
-    field = (metadata.get("License") or "").strip().splitlines()
-    return metadata.get("License-Expression") or " OR ".join(classifiers) or (field[0] if field else "")
+    (expression, *_), (field, *_) = (metadata.get_all(name) or [""] for name in ("License-Expression", "License"))
+    return expression or " OR ".join(classifiers) or next(iter(field.strip().splitlines()), "")
 
 
 def refusal(name: str, words: str) -> str | None:

@@ -20,6 +20,7 @@ from activities.providers.base import (
     error_in_reply,
     malformed,
     opaque,
+    paid_reply,
     refused,
     reply_body,
     reply_timeout,
@@ -199,14 +200,15 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     """
     if body.get("type") == "error":
         raise error_in_reply(body.get("error"), status=200)
-    content, usage = _content(body, request.step), _usage(body.get("usage"))
-    _refuse_unfinished(body, request, usage)
-    text = "".join(str(block.get("text") or "") for block in content if block.get("type") == "text")
-    tool_uses = [block for block in content if block.get("type") == "tool_use"]
-    calls = [tool_call(str(block["id"]), block.get("name"), block.get("input")) for block in tool_uses]
-    plain = all(block.get("type") in {"text", "tool_use"} for block in content)
-    vendor: JsonObject | None = None if plain else {"provider": "anthropic", "content": list(content)}
-    return assistant_reply(text, calls, vendor, usage)
+    with paid_reply(body, "usage", _usage) as usage:
+        content = _content(body, request.step)
+        _refuse_unfinished(body, request, usage)
+        text = "".join(str(block.get("text") or "") for block in content if block.get("type") == "text")
+        tool_uses = [block for block in content if block.get("type") == "tool_use"]
+        calls = [tool_call(str(block["id"]), block.get("name"), block.get("input")) for block in tool_uses]
+        plain = all(block.get("type") in {"text", "tool_use"} for block in content)
+        vendor: JsonObject | None = None if plain else {"provider": "anthropic", "content": list(content)}
+        return assistant_reply(text, calls, vendor, usage)
 
 
 def _content(body: JsonObject, step: Step) -> list[JsonObject]:

@@ -1,17 +1,23 @@
 """What all providers share: requests and replies of models, limits of a call, JSON and streams as they arrive."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import JsonValue
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from activities.errors import ModelFault, conceal, error_kind, excerpt
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.grading.checks import DEPTH, NESTING_DEPTH, depth, refuse_constant
 from gradeloop.settings.catalog import capability_of
+from gradeloop.text import whole_characters
 
 if TYPE_CHECKING:
     import httpx2
@@ -138,13 +144,81 @@ def json_object(body: bytes) -> JsonObject:
         ModelFault: It is no JSON object.
     """
     try:
-        value = from_json(body, allow_inf_nan=False)
+        value = json_value(body)
     except ValueError as error:
         shown = f"it begins {excerpt(body)}" if body else "it is empty"
         raise malformed(f"the reply is no JSON ({error}); {shown}") from None
     if not isinstance(value, dict):
         raise malformed(f"the reply is a JSON {type(value).__name__}, not an object: {conceal(str(value))!r}")
+    return whole_object(value)
+
+
+_HALVES = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape of half a character, of which the fast parser accepts no lone one."""
+
+
+def json_value(text: bytes | str) -> JsonValue:
+    """Parse JSON as a model's server wrote it; a lone half of a character stays one, and bytes that are no UTF-8 are U+FFFD.
+
+    Raises:
+        ValueError: It is no JSON, or nested too deeply.
+    """
+    try:
+        value: JsonValue = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        decoded = text if isinstance(text, str) else text.decode(errors="replace")
+        if not _HALVES.search(decoded) and "\ufffd" not in decoded:
+            raise
+        try:
+            value = json.loads(decoded, parse_constant=refuse_constant)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        if depth(value) > DEPTH:
+            raise ValueError(f"it is nested more than {DEPTH} deep") from None
     return value
+
+
+def whole_object(value: JsonObject) -> JsonObject:
+    """Return an object that can be sent on: halves of characters are joined where both are there, else replaced."""
+    try:
+        to_json(value)
+    except (PydanticSerializationError, UnicodeEncodeError):
+        return {whole_characters(name): _whole(item) for name, item in value.items()}
+    return value
+
+
+def _whole(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {whole_characters(name): _whole(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return whole_characters(value) if isinstance(value, str) else value
+
+
+def sendable(message: Message) -> Message:
+    """Return a message that can be sent on, whoever made it."""
+    try:
+        message.size()
+    except (PydanticSerializationError, UnicodeEncodeError):
+        return Message.model_validate(whole_object(message.model_dump()))
+    return message
+
+
+@contextmanager
+def paid_reply(body: JsonObject, key: str, read: Callable[[JsonValue], Usage]) -> Iterator[Usage]:
+    """Yield what a reply cost; where it is no answer, the fault says so, provided that the server did.
+
+    Args:
+        body: The reply, as far as it has come.
+        key: The key under which the server reports its usage.
+        read: Reads that report.
+    """
+    try:
+        yield read(body.get(key))
+    except ModelFault as fault:
+        if fault.usage is None and isinstance(body.get(key), dict):
+            fault.usage = read(body[key])
+        raise
 
 
 def error_in_reply(error: JsonValue, status: int) -> ModelFault:
@@ -165,6 +239,8 @@ def assistant_reply(text: str, calls: Sequence[ToolCall], vendor: JsonObject | N
     """
     if not text.strip() and not calls:
         raise malformed("the reply is empty: no text and no tool call", usage)
+    if depth(vendor) > NESTING_DEPTH:
+        raise malformed(f"a part of the reply is nested more than {NESTING_DEPTH} deep", usage)
     return ModelReply(Message(role="assistant", content=text, tool_calls=tuple(calls), vendor=vendor), usage)
 
 
@@ -224,9 +300,16 @@ def tool_call(identifier: str, name: JsonValue, arguments: JsonValue) -> ToolCal
     if not isinstance(name, str) or not name:
         raise malformed(f"a tool call names no tool: {name!r}")
     parsed = _parsed(arguments)
-    if isinstance(parsed, dict):
+    if isinstance(parsed, dict) and depth(parsed) <= NESTING_DEPTH and not _is_beyond_numbers(parsed):
         return ToolCall(id=identifier, name=name, arguments=parsed)
     return ToolCall(id=identifier, name=name, invalid=arguments if isinstance(arguments, str) else to_json(arguments).decode())
+
+
+def _is_beyond_numbers(value: JsonValue) -> bool:
+    """Tell whether a number in the value is larger than any that can be sent on, `1e400` say."""
+    if isinstance(value, dict | list):
+        return any(map(_is_beyond_numbers, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _parsed(arguments: JsonValue) -> JsonValue:
@@ -285,7 +368,7 @@ async def reply_body(response: "httpx2.Response", assembly: Assembly) -> JsonObj
     body = assembly.body()
     if body is None:
         raise malformed("the stream ended before the reply was complete")
-    return body
+    return whole_object(body)
 
 
 async def _events(response: "httpx2.Response") -> AsyncIterator[JsonObject]:
@@ -317,7 +400,7 @@ def _event(data: str) -> JsonObject | None:
     if data.strip() in ("", "[DONE]"):
         return None
     try:
-        value = from_json(data, allow_inf_nan=False)
+        value = json_value(data)
     except ValueError as error:
         raise malformed(f"an event of the stream is no JSON ({error}); it begins {excerpt(data)}") from None
     if not isinstance(value, dict):

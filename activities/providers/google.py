@@ -5,7 +5,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
-from pydantic_core import from_json
 
 from activities.errors import ModelFault, excerpt
 from activities.providers.base import (
@@ -18,13 +17,16 @@ from activities.providers.base import (
     completion_cap,
     count,
     error_in_reply,
+    json_value,
     malformed,
     objects,
     opaque,
+    paid_reply,
     reported,
     tool_call,
     truncated,
     unknown_end,
+    whole_object,
 )
 from gradeloop.contract.messages import Message, Usage
 
@@ -52,12 +54,16 @@ class GoogleGenAI:
         path = f"publishers/google/{model}" if api.vertexai else model
         chunks = await api.async_request_streamed("post", f"{path}:streamGenerateContent?alt=sse", wire_request(request))
         body: JsonObject = {}
-        async for chunk in chunks:
-            value = from_json(chunk.body or "{}")
-            if not isinstance(value, dict):
-                raise malformed(f"an event of the stream is no object: {excerpt(str(value))}")
-            _merge(body, value)
-        return model_reply(body, request)
+        with paid_reply(body, "usageMetadata", _usage):
+            try:
+                async for chunk in chunks:
+                    value = json_value(chunk.body or "{}")
+                    if not isinstance(value, dict):
+                        raise malformed(f"an event of the stream is no object: {excerpt(str(value))}")
+                    _merge(body, value)
+            except (ValueError, RecursionError) as error:  # the SDK's own parser's too
+                raise malformed(f"an event of the stream cannot be read: {type(error).__name__}: {error}") from None
+        return model_reply(whole_object(body), request)
 
 
 def _merge(body: JsonObject, chunk: JsonObject) -> None:
@@ -139,15 +145,16 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     Raises:
         ModelFault: It is no answer.
     """
-    usage, candidate = _usage(body.get("usageMetadata")), _candidate(body)
-    parts = _named(_parts(candidate), request.step)
-    _refuse_unfinished(body, candidate, request, usage)
-    text = "".join(str(part.get("text") or "") for part in parts if not part.get("thought"))
-    functions = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
-    calls = [tool_call(str(function["id"]), function.get("name"), function.get("args")) for function in objects(functions)]
-    plain = all(set(part) <= {"text"} for part in parts)
-    vendor: JsonObject = {"provider": "google_genai", "parts": [part for part in parts if part != {"text": ""}]}
-    return assistant_reply(text, calls, None if plain else vendor, usage)
+    with paid_reply(body, "usageMetadata", _usage) as usage:
+        candidate = _candidate(body)
+        parts = _named(_parts(candidate), request.step)
+        _refuse_unfinished(body, candidate, request, usage)
+        text = "".join(str(part.get("text") or "") for part in parts if not part.get("thought"))
+        functions = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
+        calls = [tool_call(str(function["id"]), function.get("name"), function.get("args")) for function in objects(functions)]
+        plain = all(set(part) <= {"text"} for part in parts)
+        vendor: JsonObject = {"provider": "google_genai", "parts": [part for part in parts if part != {"text": ""}]}
+        return assistant_reply(text, calls, None if plain else vendor, usage)
 
 
 def _named(parts: list[JsonObject], step: Step) -> list[JsonObject]:

@@ -22,6 +22,7 @@ from activities.providers.base import (
     malformed,
     objects,
     opaque,
+    paid_reply,
     refused,
     reply_body,
     reply_timeout,
@@ -165,16 +166,17 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     Raises:
         ModelFault: It is no answer.
     """
-    choice, usage = _choice(body), _usage(body.get("usage"))
-    message = choice.get("message")
-    _refuse_unfinished(choice, message if isinstance(message, dict) else {}, request, usage)
-    if not isinstance(message, dict):
-        raise malformed(f"the reply's choice has no message; finish_reason {choice.get('finish_reason')!r}")
-    text, raw_calls = _text(message.get("content")), list(_raw_calls(message, request))
-    calls = [tool_call(str(raw["id"]), function.get("name"), function.get("arguments")) for raw, function in raw_calls]
-    extras = _extras(message, [raw for raw, _ in raw_calls]) if calls else {}
-    vendor: JsonObject | None = {"provider": request.spec.provider, "message": extras} if extras else None
-    return assistant_reply(text, calls, vendor, usage)
+    with paid_reply(body, "usage", _usage) as usage:
+        choice = _choice(body)
+        message = choice.get("message")
+        _refuse_unfinished(choice, message if isinstance(message, dict) else {}, request, usage)
+        if not isinstance(message, dict):
+            raise malformed(f"the reply's choice has no message; finish_reason {choice.get('finish_reason')!r}")
+        text, raw_calls = _text(message.get("content")), list(_raw_calls(message, request))
+        calls = [tool_call(str(raw["id"]), function.get("name"), function.get("arguments")) for raw, function in raw_calls]
+        extras = _extras(message, [raw for raw, _ in raw_calls]) if calls else {}
+        vendor: JsonObject | None = {"provider": request.spec.provider, "message": extras} if extras else None
+        return assistant_reply(text, calls, vendor, usage)
 
 
 def _choice(body: JsonObject) -> JsonObject:

@@ -19,6 +19,7 @@ from activities.providers.base import (
     malformed,
     objects,
     opaque,
+    paid_reply,
     refused,
     reply_body,
     reply_timeout,
@@ -121,18 +122,18 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     Raises:
         ModelFault: It is no answer.
     """
-    usage = _usage(body.get("usage"))
-    if not isinstance(body.get("output"), list) and not body.get("error"):
-        raise malformed(f"the reply has no list of output items; its keys: {', '.join(body) or 'none'}")
-    output = _named(objects(body.get("output")), request)
-    parts = [part for item in output if item.get("type") == "message" for part in objects(item.get("content"))]
-    _refuse_unfinished(body, parts, request, usage)
-    text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text")
-    functions = [item for item in output if item.get("type") == "function_call"]
-    calls = [tool_call(str(item["call_id"]), item.get("name"), item.get("arguments")) for item in functions]
-    # What goes back has no `status`, which only replies have.
-    items: list[JsonValue] = [{name: value for name, value in item.items() if name != "status"} for item in output]
-    return assistant_reply(text, calls, {"provider": "openai", "items": items} if calls else None, usage)
+    with paid_reply(body, "usage", _usage) as usage:
+        if not isinstance(body.get("output"), list) and not body.get("error"):
+            raise malformed(f"the reply has no list of output items; its keys: {', '.join(body) or 'none'}")
+        output = _named(objects(body.get("output")), request)
+        parts = [part for item in output if item.get("type") == "message" for part in objects(item.get("content"))]
+        _refuse_unfinished(body, parts, request, usage)
+        text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text")
+        functions = [item for item in output if item.get("type") == "function_call"]
+        calls = [tool_call(str(item["call_id"]), item.get("name"), item.get("arguments")) for item in functions]
+        # What goes back has no `status`, which only replies have.
+        items: list[JsonValue] = [{name: value for name, value in item.items() if name != "status"} for item in output]
+        return assistant_reply(text, calls, {"provider": "openai", "items": items} if calls else None, usage)
 
 
 def _named(output: list[JsonObject], request: ModelRequest) -> list[JsonObject]:

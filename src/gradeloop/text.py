@@ -48,6 +48,11 @@ def _common(text: str, start: int, secret: str) -> int:
     return next(count for count in range(len(secret), -1, -1) if text.startswith(secret[:count], start))
 
 
+def whole_characters(text: str) -> str:
+    """Return the text with the halves of characters that stand side by side joined, and each lone one as U+FFFD: UTF-8 has no halves."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def one_line(text: str) -> str:
     """Return the text as one printable line."""
     return " ".join(printable(text).split())

@@ -314,7 +314,7 @@ def test_rows_come_in_the_order_of_the_rubric_whoever_decided() -> None:
 
 FREE = {"weight": 0, "required": False}
 SCALED = {"score": {"min": 0, "max": 10}}
-GROUPED = [{"group": "g", "threshold": 0.8, "criteria": [A, B]}, {"id": "c", "description": "c"}]
+GROUPED: list[dict[str, Any]] = [{"group": "g", "threshold": 0.8, "criteria": [A, B]}, {"id": "c", "description": "c"}]
 
 DECIDED: list[tuple[dict[str, Any], dict[str, Row], tuple[str, ...], float | None, str | None]] = [
     ({"criteria": [A | FREE, B]}, {"a": False, "b": False}, ("b",), None, "b"),
@@ -328,7 +328,7 @@ DECIDED: list[tuple[dict[str, Any], dict[str, Row], tuple[str, ...], float | Non
     ({"gate": "none", "threshold": 0.9, "criteria": [A | FREE, B]}, {"a": False, "b": False}, ("b",), 0.9, "b"),
     ({"threshold": 0.9, "criteria": [A, B | SCALED]}, {"a": True, "b": (True, 5)}, ("b",), 0.9, None),
     ({"criteria": GROUPED}, {"a": True, "b": False, "c": True}, ("b",), None, "b"),
-    ({"criteria": [GROUPED[0] | {"weight": 0}, GROUPED[1]]}, {"a": False, "b": False, "c": False}, ("a", "b", "c"), None, "c"),
+    ({"criteria": [{**GROUPED[0], "weight": 0}, GROUPED[1]]}, {"a": False, "b": False, "c": False}, ("a", "b", "c"), None, "c"),
     ({"criteria": [A, B]}, {"a": True, "b": True}, (), None, None),
 ]
 

@@ -76,7 +76,7 @@ def test_a_gap_on_a_pass_is_dropped() -> None:
         ('{"criteria": [{"id": "c1", "id": "c2"}]}', "the key 'id' appears twice"),
         ("{'result': 'satisfied'}", "the answer is not one JSON object: "),
         ('{"result": "satisfied",}', "the answer is not one JSON object: "),
-        ('{"result": "\\ud800", "criteria": [], "explanation": ""}', "result: "),
+        ('{"result": "\\ud800", "criteria": [], "explanation": ""}', "a text in it holds half of a surrogate pair"),
     ],
 )
 def test_what_is_not_one_json_object_is_malformed(text: str, why: str) -> None:

@@ -8,6 +8,7 @@ import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from gradeloop.cli.dev import json_schemas
+from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.checks import KINDS
 from gradeloop.suites import plan as suite_run
@@ -257,6 +258,78 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place_and_cure(tmp_path: Path, suite: str, words: str) -> None:
     assert words in refusal(tmp_path, suite)
+
+
+UNDEFINED = "'who' is undefined; the variables are: q"
+SIXTH = "(for the suite 'suite.yaml', line 6, column 5: tests[0])"
+ROW = "(for the dataset 'rows.csv', line 2)"
+ROWS = "tests:\n  - {id: a, output: x, vars: {q: 1}"
+ASSERT = "assert:\n      - {type: llm-rubric, value: fine}\n      - "
+
+
+@pytest.mark.parametrize(
+    ("suite", "words"),
+    [
+        (
+            f"rubric: {{criteria: [fine, 'names {{{{ who }}}}']}}\n{ROWS}}}",
+            f"the suite 'suite.yaml', line 4, column 9: rubric: criteria[1].description: {UNDEFINED} {SIXTH}",
+        ),
+        (
+            f"{ROWS}, rubric: 'names {{{{ who }}}}'}}",
+            f"the suite 'suite.yaml', line 5, column 46: tests[0].rubric: criteria[0].description: {UNDEFINED}",
+        ),
+        (
+            f"{ROWS}, assert: [{{type: llm-rubric, value: 'names {{{{ who }}}}'}}]}}",
+            f"the suite 'suite.yaml', line 5, column 73: tests[0].assert[0].value: {UNDEFINED}",
+        ),
+        (
+            f"{ROWS}, assert: [{{type: assert-set, assert: [{{type: is-json}}, {{type: llm-rubric, value: 'names {{{{ who }}}}'}}]}}]}}",
+            f"tests[0].assert[0].assert[1].value: {UNDEFINED}",
+        ),
+        (
+            f"{ROWS}, assert: [{{type: llm-rubric, value: a, rubricPrompt: '{{{{ output }}}} {{{{ who }}}}'}}]}}",
+            f"tests[0].assert[0].rubricPrompt: {UNDEFINED}",
+        ),
+        (
+            f"defaults: {{assert: [{{type: llm-rubric, value: 'names {{{{ who }}}}'}}]}}\n{ROWS}}}",
+            f"line 4, column 47: defaults.assert[0].value: {UNDEFINED} {SIXTH}",
+        ),
+        (
+            f"prompts: ['{{{{ who }}}}']\nrubric: '- a'\n{ROWS}}}",
+            f"the suite 'suite.yaml', line 7, column 5: tests[0]: prompt 'p1': {UNDEFINED}",
+        ),
+        (
+            "rubric: 'names {{ who }}'\ntests: rows.csv",
+            f"the suite 'suite.yaml', line 4, column 9: rubric: criteria[0].description: {UNDEFINED} {ROW}",
+        ),
+    ],
+)
+def test_an_unknown_variable_is_told_with_file_test_and_line(tmp_path: Path, suite: str, words: str) -> None:
+    (tmp_path / "rows.csv").write_text("q,output\n1,x\n")
+
+    assert words in refusal(tmp_path, f"scripted: replies.yaml\ngrader: scripted:j\n# what is judged\n{suite}")
+
+
+def test_an_unknown_variable_of_promptfoos_is_told_so_too(tmp_path: Path) -> None:
+    config = """
+prompts: ["Write about {{ topic }}"]
+providers: [openai:gpt-5-mini]
+defaultTest:
+  assert:
+    - {type: llm-rubric, value: fine}
+    - type: llm-rubric
+      value: "names {{ nobody }}"
+tests:
+  - vars: {topic: a}
+"""
+    path = tmp_path / "promptfooconfig.yaml"
+    path.write_text(config)
+
+    with pytest.raises(InvalidRequest) as caught:
+        list(read_suite(path).cases())
+
+    assert str(caught.value).startswith(f"the suite {str(path)!r}, line 8, column 14: defaultTest.assert[1].value: 'nobody' is undefined")
+    assert str(caught.value).endswith(f"(for the suite {str(path)!r}, line 10, column 5: tests[0])")
 
 
 def test_where_nothing_is_selected_what_there_is_is_named(tmp_path: Path) -> None:

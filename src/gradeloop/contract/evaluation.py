@@ -8,7 +8,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.text import clip, shortened
+from gradeloop.text import clip, shortened, whole_characters
 
 VerdictResult = Literal["satisfied", "needs_revision", "failed"]
 
@@ -398,7 +398,7 @@ def parse_check_outcome(value: Any) -> CheckOutcome:  # noqa: ANN401 - whatever 
         if value["ok"]:
             return CheckOutcome(passed=True)
         gap = "; ".join(f"{key}: {item if isinstance(item, str) else _json(item)}" for key, item in value.items() if key != "ok")
-        return CheckOutcome(passed=False, gap=shortened(gap) or CHECK_FALSE)
+        return CheckOutcome(passed=False, gap=shortened(whole_characters(gap)) or CHECK_FALSE)
     raise TypeError(f"a check returns true, false or an object with 'ok': true or false; this one returned {clip(repr(value))}")
 
 

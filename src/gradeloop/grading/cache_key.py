@@ -45,10 +45,10 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         checks: The outcomes of checks, by criterion; they count where the grader is told of them.
         version: The version of the prompts; by that of `TOLD_OF_CHECKS`, every grader is.
     """
-    told = group.shows_checks or version == TOLD_OF_CHECKS
+    with_checks = group.shows_checks or version == TOLD_OF_CHECKS
     question = {
         "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
-        "text": render_rubric(rubric, None if group.alone else group.criteria, checks=told),
+        "text": render_rubric(rubric, None if group.alone else group.criteria, checks=with_checks),
         "form": [group.pass_score, group.scored, group.quoted, group.alone],
         "instructions": [rubric.instructions, instructions],
         "prompt": group.prompt.model_dump(mode="json") if group.prompt else None,
@@ -58,7 +58,7 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         "tools": tools,
         "records": records,
         "request": request,
-        "checks": {name: outcome.model_dump(mode="json") for name, outcome in checks.items() if told},
+        "checks": {name: outcome.model_dump(mode="json") for name, outcome in checks.items() if with_checks},
         "sample": sample,
     }
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()

@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import code_of
-from gradeloop.text import clip, did_you_mean, shortened
+from gradeloop.text import clip, did_you_mean, shortened, whole_characters
 
 TextCheckKind = Literal[
     "equals",
@@ -75,7 +75,7 @@ def run_text_check(draft: str, arguments: Mapping[str, JsonValue]) -> CheckOutco
     validate_text_check(arguments)
     gap = _CHECKS[str(arguments["kind"])](draft, arguments.get("value"))
     if not arguments.get("negate"):
-        return CheckOutcome(passed=gap is None, gap=None if gap is None else shortened(gap))
+        return CheckOutcome(passed=gap is None, gap=None if gap is None else shortened(whole_characters(gap)))
     return CheckOutcome(
         passed=gap is not None, gap=None if gap else shortened(f"{describe_text_check(arguments)}; found {clip(draft, SHOWN)}")
     )
@@ -316,7 +316,7 @@ def strict_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
         ValueError: The text is no JSON, or nested too deeply.
         RecursionError: It is nested more deeply than the parser goes.
     """
-    return _acceptable(_DECODER.decode(text))
+    return acceptable(_DECODER.decode(text))
 
 
 def leading_json(text: str, start: int) -> tuple[Any, int]:
@@ -327,11 +327,15 @@ def leading_json(text: str, start: int) -> tuple[Any, int]:
         RecursionError: It is nested more deeply than the parser goes.
     """
     value, end = _DECODER.raw_decode(text, start)
-    return _acceptable(value), end
+    return acceptable(value), end
 
 
-def _acceptable(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Return the value if every parser accepts it: one that is deeply nested, or holds half a character, hangs or breaks its receiver."""
+def acceptable(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return the value if every parser accepts it: one that is deeply nested, or holds half a character, hangs or breaks its receiver.
+
+    Raises:
+        ValueError: It is such a value.
+    """
     if depth(value) > NESTING_DEPTH:
         raise ValueError(f"it is nested more than {NESTING_DEPTH} deep")
     try:

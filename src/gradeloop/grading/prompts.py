@@ -17,7 +17,7 @@ from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import CallGroup
-from gradeloop.text import ROW_CHARACTERS, shortened
+from gradeloop.text import ROW_CHARACTERS, shortened, whole_characters
 
 PROMPT_VERSION = "4"
 """The version of the prompts, recorded with everything that depends on their wording; every change of a text in `texts/` raises it."""
@@ -166,11 +166,11 @@ def _row_form(group: CallGroup, form: str) -> str:
 
 def _question(group: CallGroup, judged: JudgedDraft, tag: str | None, budget: int) -> str:
     starts = record_starts(judged.messages)
-    is_cut, told = is_elided(judged.messages, budget), group.shows_checks and judged.checks
+    is_cut, with_checks = is_elided(judged.messages, budget), group.shows_checks and judged.checks
     return _GRADER_TEXTS["question"].format(
         request=starts[judged.request],
         draft=starts[judged.draft],
-        checks=" The lines after the last record tell what tools have decided; do not judge those criteria again." if told else "",
+        checks=" The lines after the last record tell what tools have decided; do not judge those criteria again." if with_checks else "",
         read=" Long records are cut in the middle; the tool read_transcript shows any record whole." if is_cut else "",
         ids=", ".join(group.ids),
         tag=f" {_GRADER_TEXTS['question_tag'].format(tag=tag)}" if tag else "",
@@ -228,7 +228,7 @@ def _draft(slot: PromptSlot, group: CallGroup, judged: JudgedDraft, budget: int)
 
 
 def _as_text(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return whole_characters(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _fenced(what: str, lines: Sequence[str] | Iterator[str], nonce: str) -> str:

@@ -5,7 +5,7 @@ not nested. Nothing is called, so no template can run for long or make more than
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
@@ -48,24 +48,30 @@ def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Ru
         raise InvalidRequest("vars: nested too deeply; flatten them") from None
 
 
-def fill_rubric(rubric: Rubric, variables: Mapping[str, JsonValue]) -> Rubric:
+def fill_rubric(rubric: Rubric, variables: Mapping[str, JsonValue], describe: Callable[[int, str], str] | None = None) -> Rubric:
     """Return the rubric with the variables filled into its texts.
+
+    Args:
+        rubric: The rubric.
+        variables: The variables by name.
+        describe: Returns how a message names a field of a criterion, by the criterion's position: `criteria[0].description` by default.
 
     Raises:
         InvalidRequest: A template is invalid or names an unknown variable; the message names the field.
     """
     raw = rubric.model_dump(mode="json")
+    place = describe or (lambda at, field: f"criteria[{at}].{field}")
     for name in ("name", "instructions"):
         if raw.get(name):
             raw[name] = fill_text(raw[name], variables, name)
     for at, criterion in enumerate(raw["criteria"]):
-        criterion["description"] = fill_value(criterion["description"], variables, f"criteria[{at}].description")
+        criterion["description"] = fill_value(criterion["description"], variables, place(at, "description"))
     for line in raw.get("context", ()):
         line["text"] = fill_text(line["text"], variables, "context")
     filled = Rubric.model_validate(raw)
     prompt = _fill_prompt(rubric.prompt, variables, "prompt")
     criteria = tuple(
-        criterion.model_copy(update={"prompt": _fill_prompt(criterion.prompt, variables, f"criteria[{at}].prompt")})
+        criterion.model_copy(update={"prompt": _fill_prompt(criterion.prompt, variables, place(at, "prompt"))})
         for at, criterion in enumerate(filled.criteria)
     )
     return filled.model_copy(update={"prompt": prompt, "criteria": criteria})

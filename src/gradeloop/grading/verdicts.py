@@ -1,6 +1,5 @@
 """Graders' answers, parsed strictly into verdicts, and the conversation that asks for repairs of malformed ones."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -14,7 +13,7 @@ from gradeloop.contract.criterion import Scale
 from gradeloop.contract.evaluation import Malformed, Verdict, VerdictResult, VerdictRow
 from gradeloop.contract.messages import Message
 from gradeloop.errors import MISTAKES, explain
-from gradeloop.grading.checks import refuse_constant, refuse_duplicate_keys
+from gradeloop.grading.checks import strict_json
 from gradeloop.grading.prompts import missing_message, repair_message
 from gradeloop.grading.scoring import CallGroup, GraderAnswer
 from gradeloop.text import clip
@@ -108,7 +107,7 @@ def _parse_object(text: str) -> Any:  # noqa: ANN401 - validated by the caller
     body = text.strip()
     if not body.startswith("{"):
         raise ValueError(f"it starts with {clip(body[:40])}")
-    return json.loads(body, object_pairs_hook=refuse_duplicate_keys, parse_constant=refuse_constant)
+    return strict_json(body)
 
 
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.checks import canonical_json, leading_json, strict_json
+from gradeloop.grading.checks import acceptable, canonical_json, leading_json, strict_json
 from gradeloop.grading.quotes import FoldedText, written_forms
 from gradeloop.judges.contract import REASONING, SchemaJudge
 from gradeloop.judges.prompt import Block, blocks_of
@@ -166,9 +166,10 @@ def _yaml_value(text: str, start: int, key: str) -> tuple[JsonValue, int]:
     if end < 0:
         raise ValueError(f"there is no closing tag </{key}>")
     try:
-        return read_yaml(_without_fence(text[start:end]), f"what stands between <{key}> and </{key}>"), end + len(key) + 3
+        value = acceptable(read_yaml(_without_fence(text[start:end]), f"what stands between <{key}> and </{key}>"))
     except InvalidRequest as error:
         raise ValueError(str(error)) from None
+    return value, end + len(key) + 3
 
 
 @dataclass(frozen=True)

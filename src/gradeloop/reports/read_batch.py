@@ -251,9 +251,9 @@ def with_thread(result: CaseResult, thread: RunReport) -> RunReport:
     """
     now = {"thread now": thread.word.replace("_", " ")} if thread.verdict != COLOURS[result.status] else {}
     case = {"kind": "case", "name": result.id, "about": about(result) | now | thread.about}
-    case |= {"decided_by": result.decided_by, "worst": result.worst_criterion}
+    decided = {"decided_by": result.decided_by, "worst": result.worst_criterion}
     counted = {} if result.status in OPEN else {"verdict": COLOURS[result.status], "word": STATUS_LABELS[result.status][0]}
-    return thread.model_copy(update=case | counted)
+    return thread.model_copy(update={**case, **decided, **counted})
 
 
 def thread_of(result: CaseResult, batch_id: str | None) -> str | None:

@@ -127,10 +127,18 @@ class AssertionList:
         raw: dict[str, Any] = {"criteria": list(_with_ids(criteria))}
         raw |= {"name": self.name} if self.name else {}
         raw |= {"gate": "none", "threshold": self.threshold} if self.threshold is not None else {}
+        spots = [spot for value, where in self.assertions for spot in _spots(value, where)]
+        fields = {"description": "value", "prompt": "rubricPrompt"}
         try:
-            return fill_rubric(Rubric.model_validate(raw), variables)
+            return fill_rubric(Rubric.model_validate(raw), variables, lambda at, field: str(spots[at].at(fields[field])))
         except ValidationError as error:
             raise located_error(error, where) from None
+
+
+def _spots(value: JsonValue, where: Location) -> Iterator[Location]:
+    """Yield the place of each criterion that an assertion makes: its own, or those of its members."""
+    members = value.get("assert") if isinstance(value, dict) and value.get("type") == "assert-set" else None
+    yield from (spot for _, spot in located(members, where.at("assert"))) if isinstance(members, list) else (where,)
 
 
 def located(values: Sequence[JsonValue], where: Location) -> tuple[tuple[JsonValue, Location], ...]:

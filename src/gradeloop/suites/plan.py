@@ -19,7 +19,7 @@ from gradeloop.contract.messages import MESSAGE_BYTES, Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import fill_rubric, fill_text, is_template
 from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
@@ -290,7 +290,7 @@ class Plan:
     def _cases_of(self, located_test: LocatedTest, name: str) -> Iterator[Case]:
         test = located_test.test
         variables = {**self.defaults.vars, **test.vars}
-        rubric = self.rubrics.build(located_test, variables)
+        rubric = self._build_rubric(located_test, variables)
         grader = self._grader(located_test, rubric)
         prompts: tuple[NamedPrompt | None, ...] = (None,) if test.messages or self.defaults.messages else self.prompts or (None,)
         generators = (None,) if test.output is not None else self.generators or (self._default_generator(),)
@@ -309,6 +309,16 @@ class Plan:
                         **self._output_or_generator(located_test, generator, prompt),
                     },
                 )
+
+    def _build_rubric(self, located_test: LocatedTest, variables: dict[str, JsonValue]) -> Rubric:
+        """Return the rubric of a test; what is wrong with one that several tests share is said with the test that it is wrong for."""
+        try:
+            return self.rubrics.build(located_test, variables)
+        except InvalidRequest as error:
+            text, spot = str(error), located_test.spot
+            if field_path(spot.path) in text and text.startswith(spot.file):
+                raise
+            raise InvalidRequest(f"{text} (for {spot})") from None
 
     def _suffixes(
         self, prompt: NamedPrompt | None, generator: SuiteGenerator | None, count: int, prompts: int, generators: int
