@@ -428,8 +428,7 @@ async def worker(
         connection = await stack.enter_async_context(temporal_server()) if server is None else server
         folder, queue = stack.enter_context(TemporaryDirectory(prefix="gradeloop-")), queue or f"test-{uuid4()}"
         stack.enter_context(models)
-        client = GradingClient(await connect(connection), task_queue=queue)
-        stack.push_async_callback(client.close)
+        client = await stack.enter_async_context(GradingClient.connect(connection, task_queue=queue))
         process = WorkerProcess(client, queue, spec, _worker_environment(models, connection) | dict(environment or {}), Path(folder))
         stack.push_async_callback(process.kill)
         await process.restart()
