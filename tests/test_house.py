@@ -101,14 +101,6 @@ def modules() -> list[Path]:
     return sorted([ROOT / "worker.py", *(path for folder in ("src", "workflows", "activities") for path in (ROOT / folder).rglob("*.py"))])
 
 
-def texts() -> Iterator[Path]:
-    """Yield every file of the tree that people write, but this one."""
-    kinds = {".py", ".md", ".toml", ".yaml", ".yml", ".lock", ".sh", ".ts", ".txt", ".dockerignore"}
-    names = {"Makefile", "Dockerfile", "run"}
-    found = (path for name in (*TOP, ".ci") for path in [ROOT / name, *(ROOT / name).rglob("*")] if path.is_file())
-    yield from (path for path in found if path != Path(__file__) and (path.suffix in kinds or path.name in names))
-
-
 def functions(path: Path) -> Iterator[Function]:
     """Yield the functions of a module, inner ones too."""
     for node in ast.walk(ast.parse(path.read_text())):
@@ -363,18 +355,6 @@ def test_whatever_is_installed_from_a_lock_file_is_compared_with_its_hashes() ->
 
     assert len(installs) == len(LOCKS)
     assert all("--require-hashes" in line and "--no-deps" in line for line in installs)
-
-
-def test_no_file_names_an_index_of_packages() -> None:
-    places = re.compile(r"(?i)index-url|find-links|trusted-host|pypi\.|pythonhosted|/simple/|/pypi|devpi|artifactory|npmjs")
-    named = [
-        f"{path.relative_to(ROOT)}: {line.strip()[:100]}"
-        for path in texts()
-        for line in path.read_text().splitlines()
-        if places.search(line)
-    ]
-
-    assert not named
 
 
 def test_the_lock_file_answers_every_requirement_of_the_project() -> None:
