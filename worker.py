@@ -39,6 +39,7 @@ from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
 from gradeloop.temporal.connect import Connection, connect, find, is_embedded
 from gradeloop.temporal.namespace import register_search_attributes
 from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ReadyFile, report_failure
+from gradeloop.text import printable, without_commands
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
@@ -189,18 +190,23 @@ async def _examine(settings: WorkerSettings) -> None:
     print(json.dumps(report))  # noqa: T201 - the report that --examine asks for
 
 
-class ScrubbedFormatter(logging.Formatter):
-    """Formats log records, tracebacks included, without the environment's secrets."""
+class LineFormatter(logging.Formatter):
+    """Writes a message on one line, without the environment's secrets and what a terminal or a CI system would take for a command."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that the base class calls
+        """Return the line of a record, without its traceback."""
+        record.message = record.message.replace("\n", "\\n")
+        return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as text."""
-        return scrubbed(super().format(record))
+        """Return the line of a record and its traceback."""
+        return without_commands(printable(scrubbed(super().format(record))))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the worker and return the process's exit code."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(ScrubbedFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:

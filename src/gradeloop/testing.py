@@ -44,7 +44,7 @@ from gradeloop.temporal.connect import Connection, connect, find, storage_url
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import NAMESPACE, ensure_server, stop_server
 from gradeloop.temporal.worker import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch
-from gradeloop.text import one_line
+from gradeloop.text import one_line, without_commands
 
 MODEL = "openai_compatible:scripted"
 """A model that the scripted server answers for, as generator and as grader; any other name of that provider does too."""
@@ -428,8 +428,7 @@ async def worker(
         connection = await stack.enter_async_context(temporal_server()) if server is None else server
         folder, queue = stack.enter_context(TemporaryDirectory(prefix="gradeloop-")), queue or f"test-{uuid4()}"
         stack.enter_context(models)
-        client = GradingClient(await connect(connection), task_queue=queue)
-        stack.push_async_callback(client.close)
+        client = await stack.enter_async_context(GradingClient.connect(connection, task_queue=queue))
         process = WorkerProcess(client, queue, spec, _worker_environment(models, connection) | dict(environment or {}), Path(folder))
         stack.push_async_callback(process.kill)
         await process.restart()
@@ -515,4 +514,4 @@ def _describe_failure(result: JudgeResult) -> str:
     passing = [row["id"] for row in rows if row["passed"]]
     score = result.output.get("score")
     head = f"the output does not meet its rubric{f' (score {score:.2f})' if isinstance(score, float) else ''}:"
-    return "\n".join([head, *lines, *([f"  ✓ {', '.join(passing)}"] if passing else [])])
+    return without_commands("\n".join([head, *lines, *([f"  ✓ {', '.join(passing)}"] if passing else [])]))

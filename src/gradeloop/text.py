@@ -112,3 +112,23 @@ def percent(share: float | None) -> str:
 def shortened(text: str, limit: int = ROW_CHARACTERS) -> str:
     """Return the first `limit` characters and how many there were; a text that was shortened before is unchanged."""
     return text if len(text) <= limit or _SHORTENED.fullmatch(text, limit) else f"{text[:limit]}… ({len(text)} characters)"
+
+
+_BLANK = r"(?:\x1b\[[0-9;]*m|[^\S\r\n]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2060-\u2064\ufeff])"
+"""What CI systems skip, or do not see, before a command at the beginning of a line."""
+
+_AT_THE_BEGINNING = re.compile(rf"((?:^|(?<=[\r\n])){_BLANK}*:)(?=:)")
+_ANYWHERE = re.compile(r"#(?=#(?:vso|teamcity)?\[)|section(?=_(?:start|end):)")
+
+
+def without_commands(text: str) -> str:
+    """Return the text with a blank inside of whatever a CI system takes for a command in a log.
+
+    GitHub Actions reads `::error` and `##[`, Azure Pipelines `##vso[`, TeamCity `##teamcity[`, GitLab `section_start:`.
+    """
+    return _ANYWHERE.sub(r"\g<0> ", _AT_THE_BEGINNING.sub(r"\1 ", text))
+
+
+def json_without_commands(text: str) -> str:
+    """Return JSON of the same value in which no string holds a command of a CI system: its first character is escaped."""
+    return _ANYWHERE.sub(lambda found: f"\\u{ord(found[0][0]):04x}{found[0][1:]}", text)

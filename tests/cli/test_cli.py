@@ -325,6 +325,31 @@ def test_a_later_run_finds_the_server_and_the_worker_of_an_earlier_one(gradeloop
     assert gradeloop.workers() == workers
 
 
+COMMANDS = (
+    "::error::owned",
+    "  ::set-output name=a::b",
+    "\t::add-mask::a",
+    "\u200b::stop-commands::a",
+    "fine\r::warning::owned",
+    "##[error]owned",
+    "say ##vso[task.setvariable variable=PATH]owned",
+    "##teamcity[buildStatus status='SUCCESS']",
+    "section_start:1:owned",
+)
+"""Lines that GitHub Actions, Azure Pipelines, TeamCity and GitLab take for commands."""
+
+
+def test_no_line_of_a_draft_is_a_command_of_a_ci_system_that_reads_the_pipe(gradeloop: CommandLine) -> None:
+    told = "\n".join(COMMANDS)
+    task = gradeloop.task("commands", [draft(told), verdict(gap=None)])
+    shown, as_json = gradeloop("run", task), gradeloop("run", task, "--json")
+    lines = [line.strip(" \t\u200b") for out in (shown.out, shown.err, as_json.out) for line in re.split("[\r\n]", out)]
+
+    assert "owned" in shown.out
+    assert not [line for line in lines if line.startswith("::") or re.search(r"##(vso|teamcity)?\[|section_start:", line)]
+    assert as_json.result["output"] == told
+
+
 def test_control_characters_of_a_model_do_not_reach_the_terminal(gradeloop: CommandLine) -> None:
     done = gradeloop("run", gradeloop.task("rude", [draft("red \x1b[31m bell \x07 title \x1b]0;owned\x07 end"), verdict(gap=None)]))
 

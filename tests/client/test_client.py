@@ -301,6 +301,31 @@ async def test_a_closed_client_ends_its_watchers_and_takes_no_further_calls(clie
     assert (await served.client.state(thread)).status == "idle"
 
 
+async def test_a_client_that_connected_itself_ends_its_calls_in_flight(
+    served: Served, temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
+    thread = a_thread()
+    served.models.hold("generator")
+    async with GradingClient.connect(task_queue=served.task_queue) as connected:
+        turn = asyncio.create_task(connected.invoke(thread, "hello", start=start()))
+        await served.models.called("generator")
+
+    with pytest.raises(InvalidRequest, match=r"^this client was closed while a call was in flight; its thread continues$"):
+        await turn
+
+    served.models.release()
+    await served.until(thread, lambda state: state.status == "idle")
+
+
+async def test_a_client_leaves_the_temporal_client_that_it_was_given_open(client: Client, served: Served) -> None:
+    thread = a_thread()
+    async with GradingClient(client, task_queue=served.task_queue) as other:
+        await other.invoke(thread, "hello", start=start())
+
+    assert (await served.client.state(thread)).status == "idle"
+
+
 async def test_closing_a_thread_by_the_clients_own_close_is_refused_with_the_other_name(served: Served) -> None:
     sentence = r"^close\(\) closes this client; to close the thread 'haiku-1', call close_thread\('haiku-1'\)$"
 

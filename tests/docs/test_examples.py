@@ -37,8 +37,9 @@ async def ask(server: ServerInfo, verdicts: list[Reply]) -> tuple[int | None, st
 
 
 async def test_the_service_gives_the_answer_that_meets_its_rubric(temporal_server: ServerInfo) -> None:
-    _, out, err = await ask(temporal_server, [{"c1": "no next step is named"}, {}])
+    code, out, err = await ask(temporal_server, [{"c1": "no next step is named"}, {}])
 
+    assert code == 0, err
     assert out.splitlines() == ["iteration 1: needs_revision", "iteration 2: satisfied", "Bring it in: we replace the chain today."], err
 
 

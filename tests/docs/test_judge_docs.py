@@ -74,7 +74,7 @@ async def test_the_python_example_runs(
         process = await asyncio.create_subprocess_exec(sys.executable, str(script), stdout=asyncio.subprocess.PIPE)
         out, _ = await asyncio.wait_for(process.communicate(), 60)
 
-    assert out.decode().splitlines() == ["DIRECT_RESULT match", "france 2"]
+    assert (process.returncode, out.decode().splitlines()) == (0, ["DIRECT_RESULT match", "france 2"])
 
 
 def test_the_example_of_a_test_calls_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def written(provider: str, body: Any, literal: str = "", *, inside: bool = False
     return lambda _: answer
 
 
-def cost(usage: Usage | None) -> tuple[int, int, int] | None:
+def cost(usage: Usage | None) -> tuple[int, int | None, int | None] | None:
     """Return the calls and the tokens."""
     return None if usage is None else (usage.calls, usage.input, usage.output)
 

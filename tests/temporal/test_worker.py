@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -162,3 +163,10 @@ def test_settings_come_from_flags_and_from_variables(monkeypatch: pytest.MonkeyP
     assert settings.task_queue == "from-a-flag"
     assert settings.tools == [Path("a.py"), Path("b.py")]
     assert settings.max_concurrent_activities == 7
+
+
+def test_a_message_of_a_workers_log_is_one_line_and_no_command() -> None:
+    said = "the reply\r\n::error::owned \x1b[31m##vso[task.complete]"
+    line = worker.LineFormatter("%(levelname)s %(message)s").format(logging.LogRecord("any", logging.WARNING, "", 0, said, None, None))
+
+    assert line == "WARNING the reply\\n::error::owned [31m# #vso[task.complete]"

@@ -48,7 +48,7 @@ from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import Suite, SuiteFlags
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of, keep_worker_alive
-from gradeloop.text import counted
+from gradeloop.text import counted, json_without_commands
 
 app = typer.Typer(rich_markup_mode=None)
 batches_app = typer.Typer(
@@ -510,7 +510,7 @@ class EvalCommand:
 
 
 def _print_result(result: CaseResult) -> None:
-    print(json_line(result), end="", flush=True)  # noqa: T201 - the command's output
+    print(json_without_commands(json_line(result)), end="", flush=True)  # noqa: T201 - the command's output
 
 
 READ_SECONDS = 0.25

@@ -46,7 +46,7 @@ from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
-from gradeloop.text import clip, counted, did_you_mean, money, one_line, percent, token_count
+from gradeloop.text import clip, counted, did_you_mean, json_without_commands, money, one_line, percent, token_count
 
 if TYPE_CHECKING:
     from gradeloop.judges.registry import Registry
@@ -174,7 +174,7 @@ def show(
 
     async def work(registry: "Registry") -> None:
         found = await registry.get_rubric(collection, rubric, version)
-        typer.echo(json.dumps(found.model_dump(mode="json", exclude_none=True), ensure_ascii=False, indent=2))
+        typer.echo(json_without_commands(json.dumps(found.model_dump(mode="json", exclude_none=True), ensure_ascii=False, indent=2)))
 
     asyncio.run(_with_registry(work))
 
@@ -284,7 +284,7 @@ async def _judge_all(
                 progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
                 line = row.result.model_dump_json() + "\n"
                 if options.as_json:
-                    print(line, end="", flush=True)  # noqa: T201 - the command's output
+                    print(json_without_commands(line), end="", flush=True)  # noqa: T201 - the command's output
                 if lines:
                     lines.write(line)
                     lines.flush()

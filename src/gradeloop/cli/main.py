@@ -10,6 +10,7 @@ import typer
 from gradeloop.cli.commands import GroupedCommands
 from gradeloop.errors import GradeloopError
 from gradeloop.exit_codes import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of_error, fail, leave
+from gradeloop.text import without_commands
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -25,6 +26,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
+            if not stream.isatty():
+                _defuse(stream)
     try:
         app()
     except GradeloopError as error:
@@ -37,6 +40,12 @@ def main() -> None:
         if isinstance(ended.__context__, BrokenPipeError):  # for which click and rich exit with 1, as a capped run does
             leave(BROKEN_PIPE)
         leave(ended.code if isinstance(ended.code, int) else 0)
+
+
+def _defuse(stream: TextIOWrapper) -> None:
+    """Let no line that is written to a pipe be a command of the CI system that reads it."""
+    write = stream.write
+    stream.write = lambda text: write(without_commands(text))  # type: ignore[method-assign]  # rich, click and print call it by its name
 
 
 @app.callback(invoke_without_command=True)

@@ -33,7 +33,7 @@ from gradeloop.reports.diff_page import comparison_page
 from gradeloop.reports.html import checked_page, write_page
 from gradeloop.reports.subject import report_page
 from gradeloop.store.engine import own_store
-from gradeloop.text import one_line
+from gradeloop.text import json_without_commands, one_line
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -77,7 +77,7 @@ def diff(
     if output is not None:
         write_page(output, comparison_page(found))
     if as_json:
-        typer.echo(batch_json(found))
+        typer.echo(json_without_commands(batch_json(found)))
     else:
         show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns), as_json=False)
     for gate in fail_on or ():

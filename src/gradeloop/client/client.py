@@ -38,6 +38,7 @@ from gradeloop.contract.thread import (
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.grading.templates import fill
 from gradeloop.temporal.connect import Connection, connect, find
+from gradeloop.temporal.runtime import close_client
 from gradeloop.temporal.worker import wake_worker
 
 POLL_SECONDS = 0.1
@@ -55,12 +56,16 @@ logger = logging.getLogger("gradeloop")
 
 
 class GradingClient:
-    """Threads on one Temporal namespace; a client is closed by `close()`, or at the end of `async with`."""
+    """Threads on one Temporal namespace; a client is closed by `close()`, or at the end of `async with`.
+
+    A client that connected itself closes its connection too; one that was given a Temporal client leaves that open.
+    """
 
     def __init__(self, client: Client, *, task_queue: str = TASK_QUEUE) -> None:
         self._temporal: Client | None = client
         self._task_queue = task_queue
         self._watching = set[asyncio.Task[None]]()
+        self._connected_itself = False
 
     @property
     def temporal(self) -> Client:
@@ -85,16 +90,20 @@ class GradingClient:
         return Connecting(connection, task_queue)
 
     async def close(self, thread_id: None = None) -> None:
-        """Close this client: watchers see the end of their thread, and further calls are refused. Threads continue.
+        """Close this client: watchers see the end of their thread, calls in flight end, and further ones are refused. Threads continue.
 
         Raises:
             InvalidRequest: A thread's id is given, which `close_thread` takes.
         """
         if thread_id is not None:
             raise InvalidRequest(f"close() closes this client; to close the thread {thread_id!r}, call close_thread({thread_id!r})")
-        self._temporal = None  # the connection ends with its last user
-        for watching in tuple(self._watching):
-            watching.cancel()
+        temporal, self._temporal = self._temporal, None
+        watching = tuple(self._watching)
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+        if temporal is not None and self._connected_itself:
+            await close_client(temporal)
 
     async def __aenter__(self) -> Self:
         return self
@@ -300,6 +309,8 @@ class GradingClient:
             while self._temporal is not None:
                 closed = closing.done()
                 page = await self._next_events(thread_id, after, answered + patience)
+                if page is None:
+                    return
                 answered = clock()
                 for event in page.items:
                     after = event.seq
@@ -343,11 +354,15 @@ class GradingClient:
     def _thread(self, thread_id: str) -> ThreadHandle:
         return ThreadHandle(self.temporal, thread_id, self._task_queue)
 
-    async def _next_events(self, thread_id: str, after: int, deadline: float) -> Page[Event]:
-        """Return the next events, waiting until `deadline` for a server or worker that is gone."""
+    async def _next_events(self, thread_id: str, after: int, deadline: float) -> Page[Event] | None:
+        """Return the next events, waiting until `deadline` for a server or worker that is gone; None where this client was closed."""
         while True:
             try:
                 return await self.events(thread_id, after=after)
+            except InvalidRequest:
+                if self._temporal is not None:
+                    raise
+                return None
             except ServerUnreachable:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
@@ -374,7 +389,9 @@ class Connecting:
             await self._client.close()
 
     async def _connect(self) -> GradingClient:
-        return GradingClient(await connect(self._connection or await find()), task_queue=self._task_queue)
+        client = GradingClient(await connect(self._connection or await find()), task_queue=self._task_queue)
+        client._connected_itself = True  # noqa: SLF001 - this class is the other half of `GradingClient.connect`
+        return client
 
 
 async def open_thread(thread_id: str) -> tuple[GradingClient, str, Connection]:

@@ -26,10 +26,10 @@ from temporalio.converter import (
 from temporalio.envconfig import ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from gradeloop.errors import InvalidRequest, ServerUnreachable
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import load_connect_config
-from gradeloop.temporal.namespace import client_runtime
+from gradeloop.temporal.runtime import open_client
 from gradeloop.temporal.server import NAMESPACE, ensure_server, running_server
 
 VARIABLE = "GRADELOOP_STORAGE"
@@ -187,12 +187,15 @@ async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> C
     """Return a client that reached the server and its namespace within `seconds`.
 
     Raises:
+        InvalidRequest: The storage of large payloads cannot be used.
         ServerUnreachable: No Temporal server answers, or it refuses the credentials.
     """
     silence = f"No Temporal server answers at {connection.address!r}"
     try:
         async with asyncio.timeout(seconds):
             return await _dial(connection)
+    except GradeloopError:
+        raise  # a storage or a folder that cannot be used, which says so itself
     except TimeoutError as error:
         raise ServerUnreachable(f"{silence} within {seconds:.0f} s; {_cure(connection)}") from error
     except (RuntimeError, ValueError) as error:
@@ -214,12 +217,11 @@ def is_embedded(connection: Connection) -> bool:
 
 
 async def _dial(connection: Connection) -> Client:
-    client = await Client.connect(
+    client = await open_client(
         connection.address,
         namespace=connection.namespace,
         data_converter=await build_converter(storage_url(connection)),
-        runtime=client_runtime(),
-        **connection.options,  # type: ignore[misc]  # address and namespace were taken out
+        **connection.options,
     )
     await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=connection.namespace))
     return client

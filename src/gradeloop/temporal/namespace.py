@@ -1,8 +1,6 @@
 """The settings of a namespace: a year of retention on the embedded server, and the search attributes."""
 
 import asyncio
-import functools
-import logging
 from datetime import timedelta
 
 from google.protobuf.duration_pb2 import Duration
@@ -11,30 +9,21 @@ from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest, UpdateNamespaceRequest
 from temporalio.client import Client
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError
 
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 from gradeloop.errors import WorkerFailed
+from gradeloop.temporal.runtime import open_client
 
 RETENTION = timedelta(days=365)
 """How long a closed thread's checkpoint stays readable."""
-
-
-@functools.cache
-def client_runtime() -> Runtime:
-    """Return the process's Temporal runtime, whose own log goes to Python's logging: stdout belongs to the command."""
-    logger = logging.getLogger("gradeloop.temporal")
-    logger.addHandler(logging.NullHandler())
-    levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding=LogForwardingConfig(logger))))
 
 
 async def probe(address: str, namespace: str, seconds: float) -> Client | None:
     """Return a client of the server; None if it does not answer within so many seconds."""
     try:
         async with asyncio.timeout(seconds):
-            client = await Client.connect(address, namespace=namespace, runtime=client_runtime())
+            client = await open_client(address, namespace=namespace)
             await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
     except (RPCError, RuntimeError, TimeoutError):
         return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from gradeloop.errors import ServerUnreachable
+from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.settings.paths import state_folder
 from gradeloop.temporal.process import Resident
 
@@ -88,8 +88,11 @@ def server_command(folder: Path, port: int, ui_port: int, *, time_skipping: bool
 
 
 def running_server() -> ServerInfo | None:
-    """Return the server that runs in the state folder, ready or still starting; None where none runs."""
-    resident = _resident()
+    """Return the server that runs in the state folder, ready or still starting; None where none runs, or none can have a folder."""
+    try:
+        resident = _resident()
+    except InvalidRequest:
+        return None
     return _parse_info(resident.record()) if resident.alive() else None
 
 
@@ -100,7 +103,7 @@ async def ensure_server(*, time_skipping: bool = False) -> ServerInfo:
         ServerUnreachable: The binary is missing, or the server does not get ready.
     """
     info = running_server()
-    if info and info.version and await _probe(info):
+    if info and info.version and await _answers(info):
         return info
     resident = _resident()
     async with resident.alone():
@@ -158,11 +161,25 @@ async def _wait_until_ready(resident: Resident) -> ServerInfo:
     if info is None:
         raise ServerUnreachable(f"A server runs, but {resident.file} does not say where; end 'temporal server' by hand")
     from gradeloop.temporal.namespace import prepare
+    from gradeloop.temporal.runtime import close_client
 
     client = await resident.until(lambda: _probe(info), START_SECONDS)
-    version = await resident.until(lambda: prepare(client, PROBE_SECONDS), START_SECONDS)
+    try:
+        version = await resident.until(lambda: prepare(client, PROBE_SECONDS), START_SECONDS)
+    finally:
+        await close_client(client)
     resident.note({**resident.record(), "version": version})
     return ServerInfo(info.address, info.ui, info.pid, info.started, version)
+
+
+async def _answers(info: ServerInfo) -> bool:
+    client = await _probe(info)
+    if client is None:
+        return False
+    from gradeloop.temporal.runtime import close_client
+
+    await close_client(client)
+    return True
 
 
 async def _probe(info: ServerInfo) -> "Client | None":

@@ -20,7 +20,7 @@ from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import GivenPrompt, RunResult, ThreadState
 from gradeloop.grading.scoring import call_groups
-from gradeloop.text import counted, one_line, printable
+from gradeloop.text import counted, json_without_commands, one_line, printable
 
 STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow", "waiting": "bold yellow"}
 
@@ -357,7 +357,7 @@ class JsonScreen:
     def _line(self, value: dict[str, Any]) -> None:
         ascii_only = (self._console.encoding or "").lower() not in {"utf-8", "utf8"}
         try:
-            self._console.file.write(json.dumps(value, ensure_ascii=ascii_only) + "\n")
+            self._console.file.write(json_without_commands(json.dumps(value, ensure_ascii=ascii_only)) + "\n")
             self._console.file.flush()
         except BrokenPipeError:
             self._console.on_broken_pipe()

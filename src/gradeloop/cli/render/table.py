@@ -14,7 +14,7 @@ from gradeloop.batches.outputs import STATUS_LABELS, failure_reason
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
 from gradeloop.exit_codes import BROKEN_PIPE, leave
-from gradeloop.text import counted, money, one_line
+from gradeloop.text import counted, json_without_commands, money, one_line
 
 MARKS = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
 
@@ -130,7 +130,7 @@ def usage_line(usage: Usage, grader: str | None = None) -> str:
 def show_lines(value: object, lines: Any, *, as_json: bool) -> None:  # noqa: ANN401 - whatever rich can print
     """Print a value as JSON, or as lines for a terminal."""
     if as_json:
-        typer.echo(json.dumps(value, ensure_ascii=False, default=str))
+        typer.echo(json_without_commands(json.dumps(value, ensure_ascii=False, default=str)))
         return
     console = Console(highlight=False, markup=False, emoji=False)
     for line in lines:

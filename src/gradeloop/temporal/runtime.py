@@ -1,0 +1,157 @@
+"""The process's Temporal runtime, the clients that it serves, and their end, which comes before the interpreter's.
+
+The SDK hands every answer to Python from threads of its own. One that asks for the interpreter while that ends aborts the process, or
+waits for ever; so the threads are ended first: with the last client that is closed, and at the latest when Python begins to end.
+"""
+
+import asyncio
+import atexit
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from google.protobuf.message import Message
+from temporalio.client import Client
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.service import ServiceClient
+
+from gradeloop.errors import InvalidRequest
+
+RELEASE_SECONDS = 5.0
+"""How long a thread of the SDK may take to let go of a connection; it needs the interpreter once, and takes microseconds."""
+
+Response = TypeVar("Response", bound=Message)
+
+
+class ClosableService(ServiceClient):
+    """A service client that can be closed: its calls in flight end, and nothing of it runs on."""
+
+    def __init__(self, inner: ServiceClient) -> None:
+        super().__init__(inner.config)
+        self._inner: ServiceClient | None = inner
+        self._calls = set[asyncio.Task[Any]]()
+        _open.add(self)
+
+    @property
+    def worker_service_client(self) -> Any:  # noqa: ANN401 - the SDK's own class, which it does not export
+        """The SDK's own client, which a worker polls with."""
+        return self._connected().worker_service_client
+
+    def update_rpc_metadata(self, metadata: Mapping[str, str | bytes]) -> None:
+        """Replace the metadata of the calls to come."""
+        self._connected().update_rpc_metadata(metadata)
+
+    def update_api_key(self, api_key: str | None) -> None:
+        """Replace the API key of the calls to come."""
+        self._connected().update_api_key(api_key)
+
+    async def close(self) -> None:
+        """Cancel the calls in flight, wait for their end, and disconnect; the runtime ends with its last client."""
+        calls, inner = tuple(self._calls), self._inner
+        self._inner = None
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        self._release(inner)
+        _end_unused_runtime()
+
+    def disconnect(self) -> None:
+        """Disconnect where no event loop runs any more, and so no call."""
+        inner, self._inner = self._inner, None
+        self._release(inner)
+
+    def _connected(self) -> ServiceClient:
+        if self._inner is None:
+            raise InvalidRequest("this client is closed; connect another one with GradingClient.connect()")
+        return self._inner
+
+    def _release(self, inner: ServiceClient | None) -> None:
+        """Drop the connection itself: the SDK's objects around it live on, in circles of references and in the tracebacks of errors."""
+        _open.discard(self)
+        bridge = vars(inner).get("_bridge_client") if inner is not None else None
+        if bridge is None:
+            return
+        connection, new = bridge._ref, object()  # noqa: SLF001 - the SDK has no method that disconnects
+        bridge._ref = None  # noqa: SLF001 - as above
+        # The SDK's thread that brought the connection may not have let go of it yet, and would end the runtime from within.
+        deadline = time.monotonic() + RELEASE_SECONDS
+        while sys.getrefcount(connection) > sys.getrefcount(new) and time.monotonic() < deadline:
+            time.sleep(0.0005)
+
+    async def _rpc_call(
+        self,
+        rpc: str,
+        req: Message,
+        resp_type: type[Response],
+        *,
+        service: str,
+        retry: bool,
+        metadata: Mapping[str, str | bytes],
+        timeout: timedelta | None,  # noqa: ASYNC109 - the SDK's signature
+    ) -> Response:
+        sending = self._connected()._rpc_call(  # noqa: SLF001 - the method that every service client overrides
+            rpc, req, resp_type, service=service, retry=retry, metadata=metadata, timeout=timeout
+        )
+        call = asyncio.ensure_future(sending)
+        self._calls.add(call)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            self._refuse_if_closed(call)
+            raise
+        finally:
+            self._calls.discard(call)
+
+    def _refuse_if_closed(self, call: "asyncio.Task[Any]") -> None:
+        """Raise where the call was cancelled by `close()`, and not its caller."""
+        caller = asyncio.current_task()
+        if self._inner is None and call.cancelled() and not (caller and caller.cancelling()):
+            raise InvalidRequest("this client was closed while a call was in flight; its thread continues")
+
+
+_open: "WeakSet[ClosableService]" = WeakSet()
+_runtime: Runtime | None = None
+
+
+async def open_client(address: str, **options: Any) -> Client:  # noqa: ANN401 - what Client.connect takes
+    """Return a client that `close_client` can close, on the process's runtime."""
+    client = await Client.connect(address, runtime=client_runtime(), **options)
+    return Client(**(client.config() | {"service_client": ClosableService(client.service_client)}))
+
+
+async def close_client(client: Client) -> None:
+    """Close a client of `open_client`: its calls in flight end, and later ones are refused; any other client stays as it is."""
+    if isinstance(client.service_client, ClosableService):
+        await client.service_client.close()
+
+
+def client_runtime() -> Runtime:
+    """Return the process's Temporal runtime, whose own log goes to Python's logging: stdout belongs to the command."""
+    global _runtime  # noqa: PLW0603 - one runtime a process, which has to end with its last client
+    if _runtime is None:
+        logger = logging.getLogger("gradeloop.temporal")
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+        levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
+        _runtime = Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding=LogForwardingConfig(logger))))
+    return _runtime
+
+
+def _end_unused_runtime() -> None:
+    """End the runtime where no client is open; its threads hand over what they have, and stop."""
+    global _runtime  # noqa: PLW0603 - as above
+    if not _open and _runtime is not None:
+        vars(_runtime._core_runtime).update(_ref=None)  # noqa: SLF001 - the SDK has no method that ends a runtime
+        _runtime = None
+
+
+@atexit.register
+def _end_runtime() -> None:
+    """Disconnect every client and end the runtime; event loops and threads have ended, and the interpreter is still whole."""
+    for service in tuple(_open):
+        service.disconnect()
+    _end_unused_runtime()
