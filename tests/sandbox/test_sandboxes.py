@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -266,6 +267,73 @@ def test_a_sandbox_that_is_not_there_is_no_failure(monkeypatch: pytest.MonkeyPat
 
     assert [test.missing for test in found.tried if test.name == "bubblewrap"] == [True]
     assert not any("bubblewrap" in sentence for sentence in found.replaced())
+
+
+WRITES = "import os\npart = b'x' * 1_000_000\n"
+KEEPS: dict[str, str] = {
+    "files without a name": WRITES + (
+        "while True:\n    fd = os.open('.', os.O_TMPFILE | os.O_RDWR)\n    for _ in range(10):\n        os.write(fd, part)\n"
+    ),
+    "removed files that are open": WRITES + (
+        "n = 0\nwhile True:\n    n += 1\n    fd = os.open(f'f{n}', os.O_CREAT | os.O_RDWR)\n    os.unlink(f'f{n}')\n"
+        "    for _ in range(10):\n        os.write(fd, part)\n"
+    ),
+    "removed files that are allocated": (
+        "import os\nn = 0\nwhile True:\n    n += 1\n    fd = os.open(f'f{n}', os.O_CREAT | os.O_RDWR)\n    os.unlink(f'f{n}')\n"
+        "    os.posix_fallocate(fd, 0, 10_000_000)\n"
+    ),
+    "removed files that are mapped": WRITES + (
+        "import mmap\nkept, n = [], 0\nwhile True:\n    n += 1\n    fd = os.open(f'f{n}', os.O_CREAT | os.O_RDWR)\n"
+        "    for _ in range(10):\n        os.write(fd, part)\n    kept.append(mmap.mmap(fd, 4096))\n"
+        "    os.unlink(f'f{n}')\n    os.close(fd)\n"
+    ),
+    "files in /dev": "with open('/dev/big', 'wb') as file:\n    while True:\n        file.write(b'x' * 1_000_000)\n",
+    "shared memory": "with open('/dev/shm/big', 'wb') as file:\n    while True:\n        file.write(b'x' * 1_000_000)\n",
+    "memory without a name": "import os\nfd = os.memfd_create('x')\nwhile True:\n    os.write(fd, b'x' * 1_000_000)\n",
+    "empty files": "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'wb').close()\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEEPS)
+def test_no_program_keeps_more_of_the_disk_than_it_may(box: Sandbox, name: str) -> None:
+    ended = box.run(KEEPS[name], limits=Limits(seconds=10, disk_bytes=24 * MIB))
+
+    assert ended.status in {"limit", "raised"}
+    assert "Timeout" not in ended.error
+
+
+def run_together(box: Sandbox, code: str) -> Execution:
+    """Run a program that starts others, with the system's Python, which nobody else is kept from either."""
+    python = shutil.which("python3", path="/usr/bin")
+    if python is None:
+        pytest.skip("the system has no Python")
+    try:
+        return box.run([python, "-I", "-S", "-c", code], limits=Limits(seconds=20, memory_bytes=256 * MIB, processes=8))
+    except SandboxError as error:
+        pytest.skip(str(error))
+
+
+def test_the_memory_of_a_run_is_bounded_whoever_uses_it(box: Sandbox) -> None:
+    code = (
+        "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        kept = bytearray(os.urandom(1024)) * (60 * 1024)\n"
+        "        time.sleep(20)\n        os._exit(0)\ntime.sleep(20)\n"
+    )
+
+    ended = run_together(box, code)
+
+    assert (ended.status, ended.error) == ("limit", f"MemoryError: its processes use more than {256 * MIB} bytes of memory together")
+
+
+def test_what_processes_share_is_counted_once(box: Sandbox) -> None:
+    code = (
+        "import os, time\nkept = bytearray(os.urandom(1024)) * (100 * 1024)\nchildren = []\nfor _ in range(6):\n    child = os.fork()\n"
+        "    if child == 0:\n        time.sleep(0.5)\n        os._exit(0)\n    children.append(child)\n"
+        "for child in children:\n    os.waitpid(child, 0)\nprint('done')\n"
+    )
+
+    ended = run_together(box, code)
+
+    assert (ended.status, ended.stdout) == ("ok", "done\n")
 
 
 class Broken:

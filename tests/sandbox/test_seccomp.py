@@ -95,6 +95,11 @@ def test_another_architectures_door_is_no_way_round(machine: Architecture) -> No
         ("clone", (0x40000000 | 0x3D0F00,), ERRNO | EPERM, ERRNO | EPERM),  # a thread with a network namespace
         ("clone", (0x8000 | 17,), ERRNO | EPERM, ERRNO | EPERM),  # as a sibling
         ("clone3", (0, 0), ERRNO | ENOSYS, ERRNO | ENOSYS),
+        ("openat", (3, 0, 0x241, 0o600), ALLOW, ALLOW),
+        ("openat", (3, 0, 0x410002, 0o600), ERRNO | 95, ERRNO | 95),  # O_TMPFILE
+        ("openat", (3, 0, 0x404002, 0o600), ERRNO | 95, ERRNO | 95),  # O_TMPFILE of aarch64
+        ("openat2", (3, 0, 0, 24), ERRNO | ENOSYS, ERRNO | ENOSYS),
+        ("fcntl", (3, 1031, 1 << 20), ERRNO | EPERM, ERRNO | EPERM),  # F_SETPIPE_SZ
         ("kill", (1, 9), ERRNO | EPERM, ALLOW),
         ("tgkill", (1, 1, 9), ERRNO | EPERM, ALLOW),
         ("prlimit64", (0, 7), ALLOW, ALLOW),

@@ -5,11 +5,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from gradeloop.sandbox.execution import Execution, Limits, SandboxMissing
+from gradeloop.sandbox.execution import MIB, Execution, Limits, SandboxMissing
 from gradeloop.sandbox.programs import LAUNCHER, THREADS, Launch, build_launch_request, interpreter, nobody, readable, supervise
 from gradeloop.sandbox.seccomp import Policy
 
 FOLDER = "/sandbox"
+
+SHARED = "/dev/shm"  # noqa: S108 - of the program's own namespace
+"""Where programs have memory in common; all of the rest of `/dev` is read-only."""
+
+SHARED_BYTES = 8 * MIB
+
 NOBODY = "65534"
 
 
@@ -31,7 +37,7 @@ class Bubblewrap:
         request = build_launch_request(program, files, limits, policy, FOLDER)
         request["limits"]["NPROC"] = limits.processes + THREADS
         user = nobody([interpreter(), sys.base_prefix, str(LAUNCHER)], bounded=True) if policy.processes else None
-        return supervise(Launch(self.name, _prefix(bwrap, self._read_only, limits), request, user=user), limits)
+        return supervise(Launch(self.name, _prefix(bwrap, self._read_only, limits), request, user=user, in_memory=(FOLDER, SHARED)), limits)
 
 
 def _prefix(bwrap: str, read_only: Sequence[str], limits: Limits) -> list[str]:
@@ -39,5 +45,6 @@ def _prefix(bwrap: str, read_only: Sequence[str], limits: Limits) -> list[str]:
     command += ["--uid", NOBODY, "--gid", NOBODY, "--hostname", "sandbox"]
     for path in [path for path in readable(read_only) if not path.startswith("/dev")] + [str(LAUNCHER)]:
         command += ["--ro-bind", path, path]
-    command += ["--dev", "/dev", "--size", str(limits.disk_bytes), "--perms", "0700", "--tmpfs", FOLDER, "--remount-ro", "/"]
+    command += ["--dev", "/dev", "--size", str(min(SHARED_BYTES, limits.disk_bytes)), "--perms", "1777", "--tmpfs", SHARED]
+    command += ["--size", str(limits.disk_bytes), "--perms", "0700", "--tmpfs", FOLDER, "--remount-ro", "/dev", "--remount-ro", "/"]
     return [*command, "--chdir", FOLDER, "--"]

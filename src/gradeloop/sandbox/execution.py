@@ -20,11 +20,11 @@ class Limits:
     seconds: float = 5.0
     """The wall time in seconds, start included."""
     memory_bytes: int = 256 * MIB
-    """The address space of each process."""
+    """The memory of all its processes together, and the address space of each."""
     output_bytes: int = MIB
     """The size of standard output and standard error together."""
     disk_bytes: int = 32 * MIB
-    """The size of all files in its folder."""
+    """The size of all files in its folder, and of those that it has removed and still has open."""
     processes: int = 1
     """The most processes at once, threads not counted; 1 forbids to start another one."""
 

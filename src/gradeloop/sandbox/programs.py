@@ -2,7 +2,6 @@
 
 import base64
 import contextlib
-import errno
 import json
 import math
 import os
@@ -23,6 +22,7 @@ from typing import Any
 
 from gradeloop.sandbox import seccomp
 from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError, SandboxName
+from gradeloop.sandbox.usage import Run, exceeded
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 
@@ -37,10 +37,6 @@ GLANCE_SECONDS = 0.05
 
 REAP_SECONDS = 5.0
 """The seconds within which a killed process ends; beyond, the machine is in trouble."""
-
-
-BLOCK_BYTES = 4096
-"""The size of a disk block, which an empty file counts as."""
 
 
 MAIN = "main.py"
@@ -106,6 +102,8 @@ class Launch:
     """The program's folder, where it is on this machine's disk."""
     user: int | None = None
     """The user who runs it; None for the worker's own."""
+    in_memory: tuple[str, ...] = ()
+    """The places of its own namespace to which it can write, which are in memory."""
 
 
 def build_launch_request(
@@ -247,7 +245,7 @@ def supervise(launch: Launch, limits: Limits) -> Execution:
             raise SandboxError(f"{launch.sandbox} does not start: {error}") from None
         finally:
             os.close(report_end)
-        watched = _Watched(process, limits, launch.folder, started)
+        watched = _Watched(process, limits, Run(process.pid, launch.folder, launch.in_memory), started)
         try:
             _watch(watched)
         finally:
@@ -259,7 +257,7 @@ def supervise(launch: Launch, limits: Limits) -> Execution:
 class _Watched:
     process: subprocess.Popen[bytes]
     limits: Limits
-    folder: Path | None
+    run: Run
     started: float
     output: dict[int, bytearray] = field(default_factory=dict)
     stopped: str = ""
@@ -285,9 +283,9 @@ def _watch(watched: _Watched) -> None:
             if left <= 0:
                 watched.stopped = f"TimeoutError: it took more than {watched.limits.seconds:g} seconds"
                 return
-            if watched.folder and now - looked > GLANCE_SECONDS:
+            if now - looked > GLANCE_SECONDS:
                 looked = now
-                watched.stopped = overfull(watched.folder, watched.limits)
+                watched.stopped = exceeded(watched.run, watched.limits)
             ready = [key.fd for key, _ in selector.select(min(left, GLANCE_SECONDS))]
             done = [fd for fd in ready if fd in watched.output and not _read(watched, fd)]
             for fd in done:
@@ -311,29 +309,6 @@ def _read(watched: _Watched, fd: int) -> bool:
         watched.truncated = True
         watched.stopped = watched.stopped or f"it printed more than {watched.limits.output_bytes} bytes"
     return bool(part)
-
-
-def overfull(folder: Path, limits: Limits) -> str:
-    """Return which limit a folder exceeds, else nothing; it reads at most as many entries as the folder may have."""
-    most = max(1000, limits.disk_bytes // BLOCK_BYTES)
-    entries = total = 0
-    pending = [str(folder)]
-    while pending:
-        try:
-            with os.scandir(pending.pop()) as entries_here:
-                for entry in entries_here:
-                    entries += 1
-                    with contextlib.suppress(OSError):
-                        facts = entry.stat(follow_symlinks=False)
-                        total += facts.st_blocks * 512
-                        if entry.is_dir(follow_symlinks=False):
-                            pending.append(entry.path)
-                    if entries > most:
-                        return f"it made more than {most} files"
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:  # below it nobody would see what is written
-                return "it made folders too deep"
-    return f"it wrote more than {limits.disk_bytes} bytes to disk" if total > limits.disk_bytes else ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

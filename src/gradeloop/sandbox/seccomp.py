@@ -16,7 +16,7 @@ _AUDIT: dict[Architecture, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """The architectures of linux/audit.h: a call by another architecture's interface has other numbers."""
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-EPERM, EINVAL, ENOTTY, ENOSYS = 1, 22, 25, 38
+EPERM, EINVAL, ENOTTY, ENOSYS, EOPNOTSUPP = 1, 22, 25, 38, 95
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -27,8 +27,10 @@ _NEW = 424
 _CLONE_THREAD = 0x00010000
 _CLONE_REFUSED = 0x7E028000
 """All CLONE_NEW flags, and CLONE_PARENT, which would leave a dead child to the worker."""
-_FCNTL_REFUSED = (8, 10, 15, 1024, 1026)
-"""F_SETOWN, F_SETSIG, F_SETOWN_EX, which have a signal sent to anybody; F_SETLEASE, F_NOTIFY."""
+_FCNTL_REFUSED = (8, 10, 15, 1024, 1026, 1031)
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX, which have a signal sent to anybody; F_SETLEASE, F_NOTIFY; F_SETPIPE_SZ, memory that nobody counts."""
+_NAMELESS = 0x00400000
+"""The bit of O_TMPFILE, which makes a file that has no name, and that no look at the folder finds."""
 _IOCTL_ALLOWED = (0x5401, 0x5413, 0x540F, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, TIOCGPGRP, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
 _PRCTL_ALLOWED = (3, 15, 16, 23)
@@ -96,10 +98,14 @@ def _examined(policy: Policy) -> dict[str, list[Instruction]]:
     """Return the instructions for every call whose arguments count; they may overwrite the accumulator."""
     start = [_returns(ALLOW if policy.processes else ERRNO | EPERM)]
     signal = [_returns(ALLOW if policy.signals else ERRNO | EPERM)]
+    named = [(_ANY_BIT, 0, 1, _NAMELESS), _returns(ERRNO | EOPNOTSUPP), _returns(ALLOW)]
     shape = (_ANY_BIT, 0, 1, _CLONE_REFUSED)
     thread = [] if policy.processes else [(_ANY_BIT, 1, 0, _CLONE_THREAD), _returns(ERRNO | EPERM)]
     return {
         "clone": [_argument(0), shape, _returns(ERRNO | EPERM), *thread, _returns(ALLOW)],
+        "open": [_argument(1), *named],
+        "openat": [_argument(2), *named],
+        "openat2": [_returns(ERRNO | ENOSYS)],  # its flags lie in memory, too; programs fall back to openat
         "clone3": [_returns(ERRNO | ENOSYS)],  # its flags lie in memory, where no filter looks; the C library falls back to clone
         "fork": start,
         "vfork": start,

@@ -1,0 +1,171 @@
+"""What all processes of a run use together: memory, processes, files, and what they keep of files that they have removed."""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradeloop.sandbox.execution import Limits
+
+BLOCK_BYTES = 4096
+"""The size of a disk block, which an empty file counts as."""
+
+FEWEST_FILES = 1000
+"""The files that a run may have in any case."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The processes of a run, as the worker sees them."""
+
+    leader: int
+    """The process that the worker has started; it leads the run's session."""
+    folder: Path | None
+    """The program's folder, where it is on this machine's disk."""
+    in_memory: tuple[str, ...] = ()
+    """The places of its own namespace to which it can write, where it has one; there an orphan stays below the leader."""
+
+    def processes(self) -> list[int]:
+        """Return the run's processes that there are now."""
+        return list(_descendants(self.leader)) if self.in_memory else list(_session(self.leader))
+
+
+def most_files(limits: Limits) -> int:
+    """Return how many files a run may have: each takes a block at least, if it is empty, too."""
+    return max(FEWEST_FILES, limits.disk_bytes // BLOCK_BYTES)
+
+
+def exceeded(run: Run, limits: Limits) -> str:
+    """Return which limit the processes of a run exceed together, else nothing."""
+    processes = run.processes() if limits.processes > 1 or run.in_memory else [run.leader]
+    if (used := sum(map(_resident_bytes, processes))) > limits.memory_bytes and len(processes) > 1:
+        used = sum(map(_proportional_bytes, processes))
+    if used > limits.memory_bytes:
+        return f"MemoryError: its processes use more than {limits.memory_bytes} bytes of memory together"
+    if run.folder is None:
+        return _overfull_namespace(processes, run.in_memory, limits)
+    return overfull(run.folder, limits, sum(_removed_files(processes, run.folder, limits).values()))
+
+
+def overfull(folder: Path, limits: Limits, more_bytes: int = 0) -> str:
+    """Return which limit a folder exceeds, else nothing; it reads at most as many entries as the folder may have.
+
+    Args:
+        folder: The program's folder.
+        limits: The run's limits.
+        more_bytes: What the run has on this disk beside the folder.
+    """
+    most = most_files(limits)
+    entries, total = 0, more_bytes
+    pending = [str(folder)]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries_here:
+                for entry in entries_here:
+                    entries += 1
+                    with contextlib.suppress(OSError):
+                        facts = entry.stat(follow_symlinks=False)
+                        total += facts.st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.path)
+                    if entries > most:
+                        return f"it made more than {most} files"
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # below it nobody would see what is written
+                return "it made folders too deep"
+    return f"it wrote more than {limits.disk_bytes} bytes to disk" if total > limits.disk_bytes else ""
+
+
+def _overfull_namespace(processes: list[int], places: tuple[str, ...], limits: Limits) -> str:
+    """Return whether a run has too many files in its own file systems in memory, whose bytes are bounded by their size."""
+    most = most_files(limits)
+    for process in processes[-1:]:
+        for place in places:
+            with contextlib.suppress(OSError):
+                facts = os.statvfs(f"/proc/{process}/root{place}")
+                if facts.f_files - facts.f_ffree > most:
+                    return f"it made more than {most} files"
+    return ""
+
+
+def _removed_files(processes: list[int], folder: Path, limits: Limits) -> dict[tuple[int, int], int]:
+    """Return the bytes of files that have no name any more, but that a process has open or mapped, by device and number."""
+    found: dict[tuple[int, int], int] = {}
+    for process in processes:
+        for path in _descriptors(process):
+            with contextlib.suppress(OSError):
+                facts = os.stat(path)  # noqa: PTH116 - pathlib would resolve a name that is none
+                if stat.S_ISREG(facts.st_mode) and facts.st_nlink == 0:
+                    found[facts.st_dev, facts.st_ino] = facts.st_blocks * 512
+        for number, (span, inode) in enumerate(_removed_maps(process, folder)):
+            try:
+                facts = os.stat(f"/proc/{process}/map_files/{span}")  # noqa: PTH116 - as above
+                found[facts.st_dev, facts.st_ino] = facts.st_blocks * 512
+            except OSError:  # only root sees how large it is, so it counts as much as a file may have
+                found[-1 - number, inode] = limits.disk_bytes
+    return found
+
+
+def _descriptors(process: int) -> list[str]:
+    try:
+        return [entry.path for entry in os.scandir(f"/proc/{process}/fd")]
+    except OSError:
+        return []
+
+
+def _removed_maps(process: int, folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield the addresses and the number of each removed file that a process has mapped."""
+    for line in _lines(f"/proc/{process}/maps"):
+        fields = line.split(maxsplit=5)
+        if len(fields) > 5 and fields[5].endswith(" (deleted)") and fields[5].startswith(f"{folder}/"):  # noqa: PLR2004
+            yield fields[0], int(fields[4])
+
+
+def _resident_bytes(process: int) -> int:
+    """Return the memory of a process that is its own, and that which it shares with others of the run."""
+    return _sum_of(f"/proc/{process}/status", ("RssAnon:", "RssShmem:"))
+
+
+def _proportional_bytes(process: int) -> int:
+    """Return a process's part of its memory, where what it shares is divided; it is dear, so it is asked for last."""
+    return _sum_of(f"/proc/{process}/smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")) or _resident_bytes(process)
+
+
+def _sum_of(path: str, names: tuple[str, ...]) -> int:
+    return sum(int(line.split()[1]) * 1024 for line in _lines(path) if line.startswith(names))
+
+
+def _descendants(leader: int) -> Iterator[int]:
+    pending = [leader]
+    while pending:
+        process = pending.pop()
+        yield process
+        for task in _names(f"/proc/{process}/task"):
+            for line in _lines(f"/proc/{process}/task/{task}/children"):
+                pending += map(int, line.split())
+
+
+def _session(leader: int) -> Iterator[int]:
+    for name in _names("/proc"):
+        if name.isdecimal():
+            for line in _lines(f"/proc/{name}/stat"):
+                if line.rpartition(")")[2].split()[3] == str(leader):
+                    yield int(name)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - it is read twenty times a second
+    except OSError:
+        return []
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, errors="replace") as file:  # noqa: PTH123 - as above
+            return file.read().splitlines()
+    except OSError:
+        return []
