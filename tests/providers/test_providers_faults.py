@@ -94,7 +94,7 @@ def body(raw: bytes, content_type: str = "application/json", status: int = 200, 
         (
             b"<html>gateway</html>",
             "text/html",
-            "the reply is no JSON (expected value at line 1 column 1); it begins b'<html>gateway</html>'",
+            "the reply is no JSON (expected value at line 1 column 1); it begins '<html>gateway</html>'",
         ),
         (b"", "application/json", "it is empty"),
         (b'{"type": "message", "content": [{"ty', "application/json", "the reply is no JSON (EOF while parsing"),
