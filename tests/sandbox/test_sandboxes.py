@@ -270,6 +270,10 @@ def test_a_sandbox_that_is_not_there_is_no_failure(monkeypatch: pytest.MonkeyPat
 
 
 WRITES = "import os\npart = b'x' * 1_000_000\n"
+MANY = (
+    "n = 0\nwhile True:\n    n += 1\n    with open(f'{folder}/f{{n}}', 'wb') as file:\n        file.write(b'x' * 1_000_000)\n"
+    "    print(n * 1_000_000)\n"
+)
 KEEPS: dict[str, str] = {
     "files without a name": WRITES + (
         "while True:\n    fd = os.open('.', os.O_TMPFILE | os.O_RDWR)\n    for _ in range(10):\n        os.write(fd, part)\n"
@@ -279,16 +283,16 @@ KEEPS: dict[str, str] = {
         "    for _ in range(10):\n        os.write(fd, part)\n"
     ),
     "removed files that are allocated": (
-        "import os\nn = 0\nwhile True:\n    n += 1\n    fd = os.open(f'f{n}', os.O_CREAT | os.O_RDWR)\n    os.unlink(f'f{n}')\n"
-        "    os.posix_fallocate(fd, 0, 10_000_000)\n"
+        "import os, time\nn = 0\nwhile True:\n    n += 1\n    fd = os.open(f'f{n}', os.O_CREAT | os.O_RDWR)\n    os.unlink(f'f{n}')\n"
+        "    os.posix_fallocate(fd, 0, 10_000_000)\n    time.sleep(0.01)\n    print(n * 10_000_000)\n"
     ),
     "removed files that are mapped": WRITES + (
         "import mmap\nkept, n = [], 0\nwhile True:\n    n += 1\n    fd = os.open(f'f{n}', os.O_CREAT | os.O_RDWR)\n"
         "    for _ in range(10):\n        os.write(fd, part)\n    kept.append(mmap.mmap(fd, 4096))\n"
         "    os.unlink(f'f{n}')\n    os.close(fd)\n"
     ),
-    "files in /dev": "with open('/dev/big', 'wb') as file:\n    while True:\n        file.write(b'x' * 1_000_000)\n",
-    "shared memory": "with open('/dev/shm/big', 'wb') as file:\n    while True:\n        file.write(b'x' * 1_000_000)\n",
+    "files in /dev": MANY.format(folder="/dev"),
+    "shared memory": MANY.format(folder="/dev/shm"),
     "memory without a name": "import os\nfd = os.memfd_create('x')\nwhile True:\n    os.write(fd, b'x' * 1_000_000)\n",
     "empty files": "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'wb').close()\n",
 }  # fmt: skip
@@ -300,6 +304,8 @@ def test_no_program_keeps_more_of_the_disk_than_it_may(box: Sandbox, name: str) 
 
     assert ended.status in {"limit", "raised"}
     assert "Timeout" not in ended.error
+    assert "Too many open files" not in ended.error
+    assert max(map(int, ended.stdout.split()), default=0) <= 1000 * MIB
 
 
 def run_together(box: Sandbox, code: str) -> Execution:
