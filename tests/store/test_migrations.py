@@ -38,6 +38,7 @@ def load(dump: str, url: str) -> None:
         path.parent.mkdir(exist_ok=True)
         with closing(sqlite3.connect(path)) as connection:
             connection.executescript(script)
+        path.chmod(0o600)  # else whoever opens it closes it to others, with a word
     else:
         with psycopg.connect(url, autocommit=True) as server:
             server.execute(script.encode())

@@ -258,7 +258,8 @@ async def test_checks_run_first_and_their_ids_are_not_asked_of_the_model(client:
         """Fail."""
         return {"ok": False, "failed": "test_unhashable"}
 
-    rubric = {"criteria": [{"id": "tests", "description": "tests pass", "check": "run_tests"}, {"id": "clear", "description": "readable"}]}
+    criteria = [{"id": "tests", "description": "tests pass", "check": "run_tests"}, {"id": "clear", "description": "readable"}]
+    rubric = {"criteria": criteria, "show_checks": True}
     async with serving(client, draft(), grade(0, row("clear")), tools=[run_tests]) as served:
         thread = await served.start(request(rubric, max_iterations=1))
         result = await thread.result()

@@ -144,7 +144,8 @@ def fences(text: str) -> list[list[str]]:
 
 
 def whole(rubric: Rubric, payload: str) -> str:
-    """Return all the messages of a grader's prompt about a thread of the payload."""
+    """Return all the messages of a grader's prompt about a thread of the payload, with what a check found of it."""
+    rubric = rubric.model_copy(update={"show_checks": True})
     checks = {"c9": CheckOutcome(passed=False, gap=payload)}
     judged = JudgedDraft(thread_of(payload), 0, 4, checks, NONCE)
     given = build_grader_prompt(rubric, call_groups(rubric)[0], judged)

@@ -136,7 +136,7 @@ def cut(*, begun: bool) -> Fault:
     return answer
 
 
-EMPTY = said({"object": "chat.completion", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 0}})
+EMPTY = said({"object": "chat.completion", "choices": []})
 """No reply at all, and nothing paid for as far as is known."""
 
 NOTHING = said(
