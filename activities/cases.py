@@ -19,6 +19,7 @@ from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.state_cache import CaseLoader, GradingSettings
 from gradeloop.batches.cases import (
     CaseConversation,
+    Charge,
     build_judging_request,
     build_thread_request,
     log_of,
@@ -28,7 +29,6 @@ from gradeloop.batches.cases import (
     run_checks,
     units_of,
 )
-from gradeloop.batches.charges import Charge
 from gradeloop.batches.contract import (
     NO_OUTPUT,
     BatchClosing,

@@ -21,6 +21,7 @@ from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from tests.rig.cli import CommandLine
+from tests.rig.reading import ReadsAgain
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -109,8 +110,9 @@ async def temporal_server(server_folder: Path) -> AsyncIterator[ServerInfo]:
 
 @pytest.fixture(scope="session")
 async def client(temporal_server: ServerInfo) -> Client:
-    """Connect to the test run's server as every part of gradeloop does."""
-    return await connect(Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui))
+    """Connect to the test run's server as every part of gradeloop does; a query that is to be sent again is."""
+    connected = await connect(Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui))
+    return Client(**connected.config() | {"interceptors": [ReadsAgain()]})
 
 
 @pytest.fixture(scope="module")

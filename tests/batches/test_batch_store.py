@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import create_engine, inspect, text
 from temporalio.client import Client
 
-from gradeloop.batches.cases import CaseConversation
-from gradeloop.batches.charges import Charge
+from gradeloop.batches.cases import CaseConversation, Charge
 from gradeloop.batches.contract import BatchRequest, Case, Upload, build_result
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore

@@ -15,6 +15,8 @@ from temporalio.worker import WorkflowInstance
 from gradeloop.contract.evaluation import Event
 from gradeloop.contract.queries import READ_AGAIN
 from gradeloop.contract.thread import RunResult
+from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import Models, Served, a_thread, answering, ended, replay, serving
 from workflows.run_ahead import RunAheadGuard
 
@@ -22,6 +24,12 @@ READERS = 3
 """Queries of each thread that wait for a worker: the worker gets several before the workflow task."""
 
 THREADS = 4
+
+
+@pytest.fixture(scope="module")
+async def client(temporal_server: ServerInfo) -> Client:
+    """Connect as a client that knows nothing of queries to be sent again."""
+    return await connect(Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui))
 
 
 class Cut:

@@ -1,6 +1,7 @@
 """A case of a batch: how it is run, what its graders are asked, and its result."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -110,6 +111,18 @@ def _run_message(message: Message) -> RunMessage:
         tool_calls=message.tool_calls,
         tool_call_id=message.tool_call_id,
     )
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One attempt of a call: what it costs is counted once, however often its transaction is sent."""
+
+    call: str
+    """The call, by an id that all its attempts share."""
+    attempt: int = 0
+    """The number of the attempt; 0 where all attempts count the same."""
+    requests: int = 0
+    """How many requests of the call's attempts so far its usage accounts for."""
 
 
 class CaseConversation(GraderConversation):

@@ -1,24 +1,10 @@
 """The charges of a batch's calls: each is reserved before it is paid for, and counted once, whatever comes of it."""
 
-from dataclasses import dataclass
-
 from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from gradeloop.batches.cases import Charge
 from gradeloop.store.tables import table
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One attempt of a call: what it costs is counted once, however often its transaction is sent."""
-
-    call: str
-    """The call, by an id that all its attempts share."""
-    attempt: int = 0
-    """The number of the attempt; 0 where all attempts count the same."""
-    requests: int = 0
-    """How many requests of the call's attempts so far its usage accounts for."""
-
 
 _CHARGES = table("charges")
 

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, RowMapping, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
-from gradeloop.batches.cases import CaseConversation, plan_of
-from gradeloop.batches.charges import Charge, clear, reserve, settle
+from gradeloop.batches.cases import CaseConversation, Charge, plan_of
+from gradeloop.batches.charges import clear, reserve, settle
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
 from gradeloop.batches.reader import parse_request, summary_of, usage_of
 from gradeloop.contract.messages import Usage
