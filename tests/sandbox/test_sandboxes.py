@@ -342,6 +342,14 @@ def test_what_processes_share_is_counted_once(box: Sandbox) -> None:
     assert (ended.status, ended.stdout) == ("ok", "done\n")
 
 
+def test_the_processes_of_a_run_are_counted(box: Sandbox) -> None:
+    code = "import os, time\nfor _ in range(12):\n    if os.fork() == 0:\n        time.sleep(20)\n        os._exit(0)\ntime.sleep(20)\n"
+
+    ended = run_together(box, code)
+
+    assert (ended.status, ended.error) == ("limit", "it started more than 8 processes")
+
+
 class Broken:
     """A sandbox that is none: it runs the program as it is."""
 

@@ -5,8 +5,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from gradeloop.sandbox import cgroups
+from gradeloop.sandbox.cgroups import THREADS
 from gradeloop.sandbox.execution import MIB, Execution, Limits, SandboxMissing
-from gradeloop.sandbox.programs import LAUNCHER, THREADS, Launch, build_launch_request, interpreter, nobody, readable, supervise
+from gradeloop.sandbox.programs import LAUNCHER, Launch, build_launch_request, interpreter, nobody, readable, supervise
 from gradeloop.sandbox.seccomp import Policy
 
 FOLDER = "/sandbox"
@@ -36,7 +38,7 @@ class Bubblewrap:
         policy = Policy(processes=limits.processes > 1, signals=True)
         request = build_launch_request(program, files, limits, policy, FOLDER)
         request["limits"]["NPROC"] = limits.processes + THREADS
-        user = nobody([interpreter(), sys.base_prefix, str(LAUNCHER)], bounded=True) if policy.processes else None
+        user = nobody([interpreter(), sys.base_prefix, str(LAUNCHER)], bounded=cgroups.delegated() is None) if policy.processes else None
         return supervise(Launch(self.name, _prefix(bwrap, self._read_only, limits), request, user=user, in_memory=(FOLDER, SHARED)), limits)
 
 

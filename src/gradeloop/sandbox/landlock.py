@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from gradeloop.sandbox import cgroups
+from gradeloop.sandbox.cgroups import THREADS
 from gradeloop.sandbox.execution import Execution, Limits, SandboxMissing
-from gradeloop.sandbox.programs import THREADS, Launch, argv_of, build_launch_request, nobody, readable, run_folder, supervise
+from gradeloop.sandbox.programs import Launch, argv_of, build_launch_request, nobody, readable, run_folder, supervise
 from gradeloop.sandbox.seccomp import Policy
 
 _CREATE_RULESET, _VERSION_ASKED = 444, 1
@@ -47,7 +49,7 @@ class Landlock:
         with run_folder() as folder:
             request = build_launch_request(program, files, limits, policy, str(folder))
             needed = [argv_of(program)[0], str(folder), *(read if isinstance(program, str) else ())]
-            uid = nobody(needed, bounded=policy.processes)
+            uid = nobody(needed, bounded=policy.processes and cgroups.delegated() is None)
             if uid is not None:
                 os.chown(folder, uid, uid)
             request["uid"] = uid

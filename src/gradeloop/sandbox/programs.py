@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gradeloop.sandbox import seccomp
+from gradeloop.sandbox.cgroups import RunGroup, run_group
 from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError, SandboxName
 from gradeloop.sandbox.usage import Run, exceeded
 
@@ -48,10 +49,6 @@ OPEN_FILES = 256
 
 NOBODIES = range(61184, 65520)
 """Unused users, one for each run, where the worker is root: systemd's range for dynamic users."""
-
-
-THREADS = 64
-"""The threads and processes together that a run may have beside the processes that its limits grant."""
 
 
 SYSTEM = (
@@ -222,10 +219,14 @@ def supervise(launch: Launch, limits: Limits) -> Execution:
         SandboxError: The program could not be confined, so it did not run.
     """
     with _slots, contextlib.ExitStack() as stack:
+        group = stack.enter_context(_group(launch, limits))
         report, report_end = os.pipe()
         stack.callback(os.close, report)
+        go, go_end = os.pipe() if group else (None, None)
+        if go_end is not None:
+            stack.callback(os.close, go_end)
         request = stack.enter_context(os.fdopen(os.memfd_create("request"), "w+b"))
-        request.write(json.dumps({**launch.request, "report": report_end}).encode())
+        request.write(json.dumps({**launch.request, "report": report_end, "go": go}).encode())
         request.seek(0)
         started = time.monotonic()
         try:
@@ -234,7 +235,7 @@ def supervise(launch: Launch, limits: Limits) -> Execution:
                 stdin=request,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(report_end,),
+                pass_fds=(report_end,) if go is None else (report_end, go),
                 env={},
                 start_new_session=True,
                 user=launch.user,
@@ -244,13 +245,44 @@ def supervise(launch: Launch, limits: Limits) -> Execution:
         except OSError as error:
             raise SandboxError(f"{launch.sandbox} does not start: {error}") from None
         finally:
-            os.close(report_end)
+            for descriptor in (report_end, go):
+                if descriptor is not None:
+                    os.close(descriptor)
         watched = _Watched(process, limits, Run(process.pid, launch.folder, launch.in_memory), started)
         try:
+            _bound(launch, group, process.pid, go_end)
             _watch(watched)
         finally:
             _end(process)
+        if group is not None:
+            watched.stopped = group.exceeded(limits) or watched.stopped
         return _execution(launch.sandbox, watched, report)
+
+
+@contextmanager
+def _group(launch: Launch, limits: Limits) -> Iterator[RunGroup | None]:
+    """Make the control group of a run, where there can be one.
+
+    Raises:
+        SandboxError: The system has delegated groups, and does not let one be made.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            group = stack.enter_context(run_group(limits))
+        except OSError as error:
+            raise SandboxError(f"{launch.sandbox} cannot make a control group: {error}") from None
+        yield group
+
+
+def _bound(launch: Launch, group: RunGroup | None, process: int, go: int | None) -> None:
+    """Put the run into its group, and only then let the launcher begin."""
+    if group is None or go is None:
+        return
+    try:
+        group.take(process)
+        os.write(go, b"+")
+    except OSError as error:
+        raise SandboxError(f"{launch.sandbox} cannot put the program into its control group: {error}") from None
 
 
 @dataclass

@@ -17,6 +17,10 @@ FEWEST_FILES = 1000
 """The files that a run may have in any case."""
 
 
+OF_BUBBLEWRAP = 2
+"""The processes of bubblewrap itself: outside of the run's namespace and its first one inside."""
+
+
 @dataclass(frozen=True)
 class Run:
     """The processes of a run, as the worker sees them."""
@@ -41,6 +45,8 @@ def most_files(limits: Limits) -> int:
 def exceeded(run: Run, limits: Limits) -> str:
     """Return which limit the processes of a run exceed together, else nothing."""
     processes = run.processes() if limits.processes > 1 or run.in_memory else [run.leader]
+    if len(processes) > limits.processes + (OF_BUBBLEWRAP if run.in_memory else 0):
+        return f"it started more than {limits.processes} processes"
     if (used := sum(map(_resident_bytes, processes))) > limits.memory_bytes and len(processes) > 1:
         used = sum(map(_proportional_bytes, processes))
     if used > limits.memory_bytes:
