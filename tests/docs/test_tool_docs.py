@@ -23,7 +23,7 @@ from gradeloop.contract.criterion import Criterion
 from gradeloop.grading import checks as json_schema
 from gradeloop.grading import checks as patterns
 from gradeloop.grading import checks as text_check
-from gradeloop.sandbox import monty, programs, suite_runner
+from gradeloop.sandbox import cgroups, monty, suite_runner
 from gradeloop.sandbox.choice import choose_sandboxes
 from gradeloop.settings.worker import FetchSettings, McpSettings, SandboxSettings, WorkerSettings, load_settings
 from tests.rig.attacks import HOSTILE, INTERPRETER
@@ -89,7 +89,7 @@ def test_the_pages_limits_are_the_codes() -> None:
     }
     assert limits("run_pytest")["the suite"] == f"{run_pytest.SUITE_BYTES // 2**20} MiB"
     assert limits("run_pytest")["reported"] == f"{run_pytest.FAILURES_SHOWN} failed tests, {suite_runner.CHARACTERS:,} characters each"
-    assert limits("run_command")["processes"] == f"`sandbox.processes`, {box.processes}, and {programs.THREADS} threads beside them"
+    assert limits("run_command")["processes"] == f"`sandbox.processes`, {box.processes}, and {cgroups.THREADS} threads beside them"
     assert limits("read_file")["per call"].startswith(f"{read_files.STRETCH_BYTES // 1024} KiB")
     assert limits("list_files")["files"] == f"{read_files.LISTED:,}"
     assert limits("search_files") == {
