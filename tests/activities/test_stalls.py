@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 8.0
 
 @dataclass
 class Watch:
-    """The longest time for which the event loop did not go on, as its process was at work; what others use of the machine does not count."""
+    """The longest time for which the event loop did not go on since its process was at work; what others use does not count."""
 
     longest_ms: float = 0.0
 
