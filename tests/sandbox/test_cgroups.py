@@ -12,6 +12,13 @@ from gradeloop.sandbox.landlock import Landlock
 LIMITS = Limits(seconds=20, memory_bytes=128 * MIB, processes=3)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that has files is not removed, however long one waits."""
+    if cgroups.delegated() is None:
+        monkeypatch.setattr(cgroups, "END_SECONDS", 0.0)
+
+
 def tree(root: Path, own: str, **controllers: str) -> tuple[Path, Path]:
     """Make a tree of groups, each with its controllers, and the file that names the own group."""
     for name, enabled in controllers.items():
@@ -51,12 +58,21 @@ def test_where_nothing_is_delegated_there_is_no_group(tmp_path: Path) -> None:
     assert find_delegated(mounted, tmp_path / "absent") is None
 
 
+def test_a_group_that_takes_no_process_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: RunGroup, __: int) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    mounted, own = tree(tmp_path, "unit/worker", unit="memory pids", unit__worker="memory pids")
+    monkeypatch.setattr(RunGroup, "take", refused)
+
+    assert find_delegated(mounted, own) is None
+
+
 @pytest.fixture
 def landlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
     """Return the sandbox, whose runs have groups in a folder; nothing but the kernel bounds them there."""
     monkeypatch.setattr(cgroups, "delegated", lambda: tmp_path)
     monkeypatch.setattr(cgroups, "_name", lambda: "run")
-    monkeypatch.setattr(cgroups, "END_SECONDS", 0.0)
     box = Landlock()
     try:
         box.run("pass", limits=Limits(seconds=20))

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -106,16 +107,22 @@ def find_delegated(mounted: Path, own: Path) -> Path | None:
 
 
 def _can_hold_runs(group: Path) -> bool:
-    """Tell whether groups can be made in a group, and have both controllers."""
+    """Tell whether groups can be made in a group, have both controllers, and take a process of ours."""
+    probe = RunGroup(group / _name())
     try:
         missing = CONTROLLERS - set((group / "cgroup.subtree_control").read_text().split())
         if missing:
             (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in sorted(missing)))
-        probe = group / _name()
-        probe.mkdir()
-        probe.rmdir()
+        probe.path.mkdir()
+        with subprocess.Popen(["/bin/sh", "-c", "read line"], stdin=subprocess.PIPE) as process:
+            try:
+                probe.take(process.pid)
+            finally:
+                process.kill()
     except OSError:
         return False
+    finally:
+        probe.remove()
     return set((group / "cgroup.subtree_control").read_text().replace("+", "").split()) >= CONTROLLERS
 
 
