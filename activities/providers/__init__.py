@@ -9,10 +9,12 @@ from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from activities.errors import ModelFault, model_fault
 from activities.providers.anthropic import AnthropicMessages
-from activities.providers.base import ModelReply, ModelRequest, Provider, completion_cap, deadline
+from activities.providers.base import CapField, ModelReply, ModelRequest, Provider, completion_cap, deadline
+from activities.providers.cap_field import LearnsCapField
 from activities.providers.endpoint import Endpoint
 from activities.providers.environment import Environment, settings_complaint
 from activities.providers.google import GoogleGenAI
@@ -69,7 +71,7 @@ class Providers:
         self._script = script
         self._prices = load_prices(environment.prices)
         self._adapters: dict[tuple[str, str], tuple[Endpoint, Provider]] = {}
-        self._learned: dict[tuple[str, str], dict[str, str]] = {}
+        self._learned: dict[tuple[str, str], dict[str, CapField]] = {}
         self._loaded: set[str] = set()
         self._answered: dict[tuple[str, str], float] = {}  # seconds since 1970, by provider and base URL
 
@@ -266,7 +268,7 @@ class Providers:
         if protocol == "openai_responses":
             return OpenAIResponses(self._clients.openai(endpoint))
         learned = self._learned.setdefault((spec.provider, endpoint.base_url), {})
-        return OpenAIChat(self._clients.openai(endpoint), learned)
+        return LearnsCapField(OpenAIChat(self._clients.openai(endpoint)), urlsplit(endpoint.base_url).hostname or "", learned)
 
 
 async def _has_other_key(source: KeySource, used: str | None, error: Exception) -> bool:

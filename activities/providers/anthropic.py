@@ -126,12 +126,12 @@ class AnthropicMessages:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        # Bedrock streams in a form of its own.
-        body, streamed = wire_request(request), capability_of(request.spec).stream and self._cloud != "bedrock"
+        body, streamed = wire_request(request), capability_of(request.spec).stream
         config = request.spec.config
         extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})
         # Only the older protocol takes a temperature, of the older models that have one.
         headers = {} if config.temperature is None else {"anthropic-version": "2023-06-01"}
+        streamed = streamed and self._cloud != "bedrock"  # which streams in a form of its own
         if headers and self._cloud in _OLDER_VERSIONS:
             extra["anthropic_version"] = _OLDER_VERSIONS[self._cloud]
         call, sent = self._client.messages.with_streaming_response.create, request_body(body, extra)

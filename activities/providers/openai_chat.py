@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from activities.errors import failure_facts
 from activities.providers.base import (
     JsonObject,
     ModelReply,
@@ -34,9 +33,7 @@ from activities.providers.base import (
     unknown_end,
 )
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.settings.catalog import capability_of
-from gradeloop.settings.endpoints import listed_model
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -98,58 +95,15 @@ _OPAQUE = ("reasoning", "reasoning_content", "reasoning_details")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-_OTHER = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-"""The two names of a completion's cap."""
-
-_OPENAI_MODEL = re.compile(r"(openai/)?(gpt-[3-9]|chatgpt-|o[1-9]\b).*|ft:(gpt-|o[1-9]).*")
-_OPENAI_HOSTS = (".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com", "api.openai.com")
-_UNKNOWN_FIELD = re.compile(
-    r"not supported|unsupported|unrecogni[sz]ed|unknown|unexpected|extra (inputs|fields)|not permitted", re.IGNORECASE
-)
-_BAD_FIELD_STATUSES = {400, 422}
-
-
-def cap_field(spec: ModelSpec, host: str) -> str:
-    """Return the name of a completion's cap: OpenAI's own models, on Azure too, take the newer one alone; other servers often the older."""
-    if spec.provider == "openrouter":
-        return "max_tokens"
-    own = host.endswith(_OPENAI_HOSTS) or listed_model(spec.provider, spec.model)[0] == "openai" or _OPENAI_MODEL.fullmatch(spec.model)
-    return "max_completion_tokens" if own else "max_tokens"
-
-
-def refuses_field(error: Exception, field: str) -> bool:
-    """Return whether an error says that the server does not know a field, not that its value is wrong."""
-    facts = failure_facts(error)
-    if facts.status not in _BAD_FIELD_STATUSES:
-        return False
-    named = re.search(rf"\b{field}\b", facts.message) is not None or getattr(error, "param", None) == field
-    unknown = "unsupported_parameter" in facts.codes or "unknown_parameter" in facts.codes or _UNKNOWN_FIELD.search(facts.message)
-    return named and bool(unknown)
-
-
 class OpenAIChat:
     """Speaks Chat Completions through its SDK; reads the raw body, since compatible servers differ from the SDK's types."""
 
-    def __init__(self, client: "AsyncOpenAI", learned: dict[str, str] | None = None) -> None:
+    def __init__(self, client: "AsyncOpenAI") -> None:
         self._client = client
-        self._learned = {} if learned is None else learned
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        """Make one call, and the same one once more where the server knows the completion's cap by its other name; see `Provider`."""
-        model = request.spec.model
-        field = self._learned.get(model) or cap_field(request.spec, str(self._client.base_url.host))
-        try:
-            return await self._call(request, field)
-        except Exception as error:
-            if not refuses_field(error, field):
-                raise
-            self._learned[model] = _OTHER[field]
-        return await self._call(request, _OTHER[field])
-
-    async def _call(self, request: ModelRequest, field: str) -> ModelReply:
+        """Make one call; see `Provider`."""
         body, streamed = wire_request(request), capability_of(request.spec).stream
-        if field != "max_tokens" and "max_tokens" in body:
-            body[field] = body.pop("max_tokens")
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
         call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
         async with call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:
@@ -173,7 +127,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     if request.schema is not None:
         schema = {"name": request.schema_name, "strict": True, "schema": request.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return {name: value for name, value in body.items() if value is not None}
+    return {request.cap_field if name == "max_tokens" else name: value for name, value in body.items() if value is not None}
 
 
 def _merged(request: ModelRequest) -> Iterator[dict[str, Any]]:
