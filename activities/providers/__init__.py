@@ -27,7 +27,6 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.settings.catalog import load_prices
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.settings.endpoints import EndpointProtocol, unknown_provider
-from gradeloop.settings.limits import CallCeilings
 from gradeloop.text import clip
 
 if TYPE_CHECKING:
@@ -104,10 +103,6 @@ class Providers:
         if made is None or made[0] != endpoint:
             made = self._adapters[key] = (endpoint, self._adapter(spec, endpoint))
         return made[1]
-
-    def ceilings(self, spec: ModelSpec) -> CallCeilings:
-        """Return the ceilings that a model's endpoint has for all its calls together."""
-        return self._environment.endpoint(spec).limits
 
     @property
     def secrets(self) -> frozenset[str]:

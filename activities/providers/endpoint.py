@@ -23,7 +23,6 @@ from gradeloop.settings.endpoints import (
     presets_by_name,
     referenced_variables,
 )
-from gradeloop.settings.limits import CallCeilings
 from gradeloop.settings.secrets import remember_secret
 from gradeloop.text import clip
 
@@ -64,8 +63,6 @@ class Endpoint:
     """Keys of every request's body."""
     cloud: Cloud | None = None
     """The cloud whose own client is used."""
-    limits: CallCeilings = field(default_factory=CallCeilings)
-    """The ceilings of all its calls together."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +155,6 @@ def _place(endpoint: NamedEndpoint, environ: Mapping[str, str]) -> Endpoint:
         query=query,
         body=endpoint.body,
         cloud=endpoint.cloud,
-        limits=endpoint.limits,
     )
 
 

@@ -10,7 +10,8 @@ from gradeloop.contract.thread import ThreadRequest
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.catalog import capability_of
 from gradeloop.settings.default_model import refuse_unservable
-from gradeloop.settings.endpoints import declare_endpoints, listed_model, named_endpoints, own_names
+from gradeloop.settings.endpoints import declare_endpoints, endpoint_ceilings, listed_model, named_endpoints, own_names
+from gradeloop.settings.limits import CallCeilings
 from gradeloop.settings.trust import find_config_file, trust
 from gradeloop.settings.worker import load_settings
 
@@ -49,6 +50,7 @@ def test_a_file_and_a_variable_name_endpoints_together(folder: Path, monkeypatch
     assert providers["house"].headers == {"x-team": "graders", "x-more": "1"}
     assert (providers["house"].limits.requests_per_minute, providers["house"].limits.concurrency) == (600, 5)
     assert named_endpoints(providers)["azure"].keys == ("AZURE_OPENAI_API_KEY",)
+    assert endpoint_ceilings(providers) == {"house": CallCeilings(requests_per_minute=600, concurrency=5)}
 
 
 def test_endpoints_of_a_folder_count_once_it_is_trusted(folder: Path) -> None:

@@ -188,7 +188,6 @@ class NamedEndpoint(Preset):
     headers: dict[str, str] = Field(default_factory=dict)
     query: dict[str, str] = Field(default_factory=dict)
     body: dict[str, JsonValue] = Field(default_factory=dict)
-    limits: CallCeilings = CallCeilings()
     region: str | None = None
     project: str | None = None
 
@@ -222,12 +221,17 @@ def named_endpoints(own: Mapping[str, EndpointSettings]) -> dict[str, NamedEndpo
 
 
 def _merged(name: str, endpoint: EndpointSettings) -> NamedEndpoint:
-    said = endpoint.model_dump(exclude={"preset"}, exclude_none=True) | ({} if endpoint.key is None else {"keyless": False})
+    said = endpoint.model_dump(exclude={"preset", "limits"}, exclude_none=True) | ({} if endpoint.key is None else {"keyless": False})
     preset = preset_of(name, endpoint)
     if preset is not None:
         return NamedEndpoint.model_validate(preset.model_dump() | said | {"name": name})
     protocol = said["protocol"]
     return NamedEndpoint.model_validate({"tables": TABLES[protocol], "keyless": True} | said | {"name": name})
+
+
+def endpoint_ceilings(own: Mapping[str, EndpointSettings]) -> dict[str, CallCeilings]:
+    """Return the ceilings of a worker's endpoints, by the name of each that has any."""
+    return {name: endpoint.limits for name, endpoint in own.items() if endpoint.limits != CallCeilings()}
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
