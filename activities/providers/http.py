@@ -15,7 +15,7 @@ from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNet
 from activities.errors import ModelFault
 from activities.providers.addresses import is_public, reached_address
 from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, LONGEST_CALL
-from activities.providers.endpoint import Endpoint
+from activities.providers.endpoint import NO_KEY, Endpoint
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex
@@ -35,6 +35,9 @@ ERROR_BYTES = 1024 * 1024
 """The largest reply that is an error: SDKs read those whole."""
 
 Network = IPv4Network | IPv6Network
+
+KEY_HEADERS = frozenset({"api-key", "x-api-key"})
+"""Headers that have the key in the place of `Authorization` where an endpoint sets them itself."""
 
 LIST_SERVER = "list the server in GRADELOOP_BASE_URLS"
 
@@ -148,7 +151,9 @@ class SdkClients:
     def _headers(self, endpoint: Endpoint, omit: object) -> Mapping[str, object]:
         """Leave out what `*_CUSTOM_HEADERS` would add to calls of any host, but for a pinned version of the protocol."""
         own = {name.lower() for name in endpoint.headers}
-        key = {} if "authorization" in own else {"Authorization": f"Bearer {endpoint.key}"}
+        key: dict[str, object] = {} if "authorization" in own else {"Authorization": f"Bearer {endpoint.key}"}
+        if endpoint.key == NO_KEY and own & KEY_HEADERS and endpoint.protocol == "anthropic":  # the other SDK insists on it
+            key = {"Authorization": omit}
         return self._left_out(omit) | key | dict(endpoint.headers)
 
     def _left_out(self, omit: object) -> dict[str, object]:

@@ -113,6 +113,23 @@ async def ask(providers: Providers, model: str, **config: Any) -> ModelReply:
     return await providers.complete(ModelRequest(spec, Step(role="grader"), (Message(role="user", content="Capital of France?"),)))
 
 
+@pytest.mark.parametrize(
+    ("protocol", "name", "sent"),
+    [
+        ("anthropic", "x-api-key", None),
+        ("anthropic", "Authorization", "of our own"),
+        ("openai_chat", "api-key", "Bearer EMPTY"),
+        ("openai_chat", "Authorization", "of our own"),
+    ],
+)
+async def test_a_header_of_ones_own_may_have_the_key(gateway: Gateway, protocol: str, name: str, sent: str | None) -> None:
+    table = {"protocol": protocol, "base_url": gateway.url, "headers": {name: "${GATE_KEY}"}}
+    await ask(serving({"gate": table}, {"GATE_KEY": "of our own"}), "gate:m")
+
+    headers = gateway.seen[0][1]
+    assert (headers[name.lower()], headers.get("authorization")) == ("of our own", sent)
+
+
 PATHS = {
     "anthropic": "/v1/messages",
     "openai_responses": "/responses",

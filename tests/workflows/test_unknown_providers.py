@@ -1,11 +1,13 @@
 """A model of a provider that the worker does not know is a final error by name, wherever it stands; nothing hangs."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from gradeloop.judges.client import Judge
+from tests.rig.batches import batching, case
 from tests.rig.judging import fresh
 from tests.rig.threads import JUDGE, WRITER, draft, refusal, request, serving
 
@@ -29,6 +31,14 @@ async def test_a_thread_with_an_unknown_provider_is_refused_by_name(client: Clie
 
         assert UNKNOWN in await refusal(thread)
         assert served.models.requests == []
+
+
+async def test_a_batch_with_an_unknown_provider_is_refused_at_the_upload(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path) as batches:
+        with pytest.raises(WorkflowFailureError) as refused:
+            await batches.upload("unknown", [case("a"), case("b", grader={"model": "antropic:claude"})])
+
+    assert UNKNOWN in str(refused.value.cause)
 
 
 async def test_a_judgement_by_an_unknown_provider_ends_with_its_name(client: Client) -> None:
