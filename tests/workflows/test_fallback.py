@@ -12,11 +12,14 @@ from temporalio.common import RetryPolicy
 
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.judges.client import Judge
+from gradeloop.reports.read_thread import read_thread_report
+from gradeloop.reports.run_page import run_page
 from gradeloop.settings.catalog import load_prices
 from tests.rig.batches import batching
 from tests.rig.failing_models import FailingModels, calling, listening, said, working
 from tests.rig.judging import PARIS
-from tests.rig.threads import request, row, until, verdict_text
+from tests.rig.threads import request, until, verdict_text
 from workflows import activity_calls as options
 
 FIRST, SECOND, THIRD = "openai:gpt-5-mini", "anthropic:claude-haiku-4-5", "openai_compatible:third"
@@ -292,8 +295,6 @@ async def test_a_draft_of_a_case_and_a_judgement_by_a_schema_fall_back(client: C
 
 
 async def test_a_judgement_names_the_fallback_that_gave_it(client: Client, models: FailingModels) -> None:
-    from gradeloop.judges.client import Judge
-
     schema = {"type": "object", "properties": {"label": {"type": "string", "enum": ["match", "no match"]}}, "required": ["label"]}
     judge = {"rubric_text": "Which label?", "output_schema": schema, "judge_model": listed(FIRST, THIRD), "n_rollouts_per_input": 3}
     models.plan(A, 404)
@@ -310,10 +311,17 @@ async def test_a_judgement_names_the_fallback_that_gave_it(client: Client, model
     assert "OPENROUTER_API_KEY is not set" in str(refused[0])
 
 
-def test_the_row_in_place_of_another_graders_is_a_sentence_on_the_terminal() -> None:
-    from gradeloop.cli.render.table import criterion_line
-    from gradeloop.contract.evaluation import CriterionRow
+async def test_the_page_of_a_run_says_who_answered_in_whose_place(client: Client, models: FailingModels) -> None:
+    models.plan(A, 404)
+    panel = [listed(FIRST, THIRD), "openai_compatible:other"]
+    rubric = {"criteria": [{"description": "it is good", "panel": panel}, {"description": "it is short", "grader": listed(FIRST, THIRD)}]}
+    models.plan(C, verdict_text(True, "c1"), verdict_text(True, "c2"))
+    models.plan("other", verdict_text(True, "c1"))
+    async with working(client, models) as served:
+        thread = await served.start(request(rubric, generator={"model": listed(FIRST, SECOND)}))
+        await thread.result()
+        page = run_page(await read_thread_report(served.client, thread.id))
 
-    line = criterion_line(CriterionRow.model_validate(row("c1") | {"name": "good", "grader": SECOND, "instead_of": FIRST}))
-
-    assert f"by {SECOND} instead of {FIRST}" in str(line.body)
+    assert f"judged by {THIRD} instead of {FIRST}" in page
+    assert f'<span class="muted">instead of {FIRST}</span>' in page
+    assert f'<span class="fact">{SECOND}</span>' in page
