@@ -105,3 +105,5 @@ def refuse_unservable_model(where: str, model: ModelSpec, environ: Mapping[str, 
         raise InvalidRequest(f"{where}: {model.id!r} needs a key and {cure}")
     if model.provider == "scripted" and not scripted:
         raise InvalidRequest(f"{where}: {model.id!r} needs a file of replies; name it as 'scripted:' in the file")
+    for at, fallback in enumerate(model.chain[1:]):
+        refuse_unservable_model(f"{where}.fallback[{at}]", fallback, environ, scripted=scripted)

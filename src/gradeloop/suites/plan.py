@@ -205,7 +205,7 @@ class SuiteModels:
         """The default models that were chosen, and why."""
         self._scripted = scripted
         self._defaults: dict[str, ModelSpec] = {}
-        self._served: set[str] = set()
+        self._served: set[tuple[str, ...]] = set()
 
     def generator(self) -> Generator:
         """Return the default generator."""
@@ -225,9 +225,10 @@ class SuiteModels:
     def refuse_unservable(self, case: Case) -> None:
         """Refuse a case whose models need a missing key or file of replies; the worker of a named task queue has keys of its own."""
         for where, model in _models(case):
-            if model.id not in self._served and not os.environ.get("GRADELOOP_TASK_QUEUE"):
+            models = tuple(asked.id for asked in model.chain)
+            if models not in self._served and not os.environ.get("GRADELOOP_TASK_QUEUE"):
                 refuse_unservable_model(f"case {case.id!r}: {where}", model, os.environ, scripted=self._scripted)
-            self._served.add(model.id)
+            self._served.add(models)
 
 
 def _models(case: Case) -> Iterator[tuple[str, ModelSpec]]:

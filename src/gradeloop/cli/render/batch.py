@@ -339,11 +339,18 @@ def _criterion(row: CriterionRow) -> Iterator[Text]:
     for quote in row.quotes:
         yield from _quote(quote)
     if row.votes:
-        votes = (f"{one_line(vote.grader)} {_voted(vote.passed)}" for vote in row.votes)
+        votes = (f"{one_line(vote.grader)} {_voted(vote.passed)}{_in_place(vote.instead_of)}" for vote in row.votes)
         yield Text().append("    votes: ", "dim").append(", ".join(votes), "yellow" if row.contested else "")
+    if row.instead_of:
+        yield Text().append("    judged by: ", "dim").append(f"{one_line(row.grader or '')}{_in_place(row.instead_of)}")
     if row.override is not None:
         word = f"{_voted(row.override.passed)} by {one_line(row.override.by)}: {one_line(row.override.why)}"
         yield Text().append("    overridden: ", "dim").append(word)
+
+
+def _in_place(model: str | None) -> str:
+    """Return whom a fallback stands in for; empty where the grader is none."""
+    return f" (instead of {one_line(model)})" if model else ""
 
 
 def _quote(quote: Quote) -> Iterator[Text]:
