@@ -85,6 +85,9 @@ _BY_MESSAGE: tuple[tuple[FailureKind, re.Pattern[str], frozenset[int | None]], .
 )
 """Kinds that have no code of their own with every provider, with the statuses under which the message counts."""
 
+_THINKING_REFUSED = re.compile(r"block is bound to a different|encrypted[_ ]content", re.IGNORECASE)
+"""What Anthropic says of thinking behind another conversation or of another account, and OpenAI of reasoning that it cannot decrypt."""
+
 _BY_CLASS: tuple[tuple[FailureKind, frozenset[str]], ...] = (
     ("config", frozenset({"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "UnicodeEncodeError"})),
     ("malformed_response", frozenset({"JSONDecodeError", "UnknownApiResponseError", "DecodingError", "BodyTooLarge"})),
@@ -134,6 +137,11 @@ class ModelFault(Exception):
         """What the reply cost that gave no answer; None where no reply came."""
         self.raisable = raisable
         """True for a completion that was cut at its own cap, below what the model can write."""
+
+    @property
+    def refuses_thinking(self) -> bool:
+        """Whether the provider refused the thinking of an earlier reply, so that the call may succeed without it."""
+        return self.kind == "bad_request" and _THINKING_REFUSED.search(self.message) is not None
 
     def concealed(self, model: str, secrets: Collection[str]) -> "ModelFault":
         """Return the fault as others may see it: with the model, without keys, its wait capped."""

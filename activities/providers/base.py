@@ -90,6 +90,8 @@ class ModelRequest:
     """The name of the tags around the answer, where no schema binds it."""
     raised: bool = False
     """True where the completion was cut at its cap before: it gets `RAISE_FACTOR` times as much, as far as the model goes."""
+    without_thinking: bool = False
+    """True where the provider refused the thinking of earlier messages: none of it is sent."""
 
 
 @dataclass(frozen=True)
