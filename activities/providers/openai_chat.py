@@ -196,6 +196,8 @@ def _refuse_unfinished(choice: JsonObject, message: JsonObject, request: ModelRe
         raise refused(message.get("refusal") or reason, usage)
     if reason == "length":
         raise truncated("finish_reason length", request, usage)
+    if reason == "model_length":  # Mistral's: the prompt and the reply together fill the model's window, which no larger cap cures
+        raise truncated("finish_reason model_length", request, usage, at_own_cap=False)
     if reason not in _DONE:
         raise unknown_end(f"finish_reason {reason!r}", usage)
 
