@@ -30,7 +30,7 @@ def circumstances(request: ModelRequest, account: str) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def first_with_thinking(request: ModelRequest, bound: str) -> int:
+def first_with_thinking(request: ModelRequest, bound: str | None = None) -> int:
     """Return the index of the first message whose thinking may be sent; that of all before it is left out.
 
     One message whose thinking is bound to something else invalidates all thinking before it too: the oldest thinking may be left out, but
@@ -38,7 +38,7 @@ def first_with_thinking(request: ModelRequest, bound: str) -> int:
 
     Args:
         request: The call.
-        bound: Its own circumstances.
+        bound: Its own circumstances; None where none count.
     """
     if request.without_thinking:
         return len(request.messages)
@@ -54,21 +54,21 @@ def first_with_thinking(request: ModelRequest, bound: str) -> int:
 def _current_turn(request: ModelRequest) -> int:
     """Return the index of the message that the model is answering, with tool calls on the way."""
     roles = [message.role for message in request.messages]
-    return max(at for at, role in enumerate(roles) if role == "user" and (at == 0 or roles[at - 1] != "tool"))
+    return max((at for at, role in enumerate(roles) if role == "user" and (at == 0 or roles[at - 1] != "tool")), default=0)
 
 
-def with_circumstances(reply: ModelReply, request: ModelRequest, provider: str, bound: str) -> ModelReply:
+def with_circumstances(reply: ModelReply, request: ModelRequest, provider: str, bound: str | None = None) -> ModelReply:
     """Return a reply that says to what its thinking is bound, and whether the thinking before it was left out.
 
     Args:
         reply: The reply.
         request: The call.
         provider: The name under which the reply's own parts are kept.
-        bound: The circumstances of the call.
+        bound: The circumstances of the call; None where none count.
     """
     vendor = reply.message.vendor
-    if vendor is None and not request.without_thinking:
+    if not request.without_thinking and (vendor is None or bound is None):
         return reply
     alone: dict[str, JsonValue] = {ALONE: True} if request.without_thinking else {}
-    noted = {**(vendor or {"provider": provider}), BOUND: bound, **alone}
+    noted = {**(vendor or {"provider": provider}), **({} if bound is None else {BOUND: bound}), **alone}
     return replace(reply, message=reply.message.model_copy(update={"vendor": noted}))
