@@ -23,6 +23,8 @@ from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import fill_rubric, fill_text, is_template
 from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
+from gradeloop.settings.endpoints import own_names
+from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import AssertionList, located
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.filters import CaseFilters, PlannedCase
@@ -206,6 +208,7 @@ class SuiteModels:
         self.notes: list[str] = []
         """The default models that were chosen, and why."""
         self._scripted = scripted
+        self._endpoints: frozenset[str] | None = None
         self._defaults: dict[str, ModelSpec] = {}
         self._served: set[tuple[str, ...]] = set()
 
@@ -229,7 +232,10 @@ class SuiteModels:
         for where, model in _models(case):
             models = tuple(asked.id for asked in model.chain)
             if models not in self._served and not os.environ.get("GRADELOOP_TASK_QUEUE"):
-                refuse_unservable_model(f"case {case.id!r}: {where}", model, os.environ, scripted=self._scripted)
+                if self._endpoints is None:
+                    self._endpoints = own_names(os.environ, find_config_file((), os.environ))
+                place = f"case {case.id!r}: {where}"
+                refuse_unservable_model(place, model, os.environ, scripted=self._scripted, endpoints=self._endpoints)
             self._served.add(models)
 
 
