@@ -22,6 +22,10 @@ FEEDBACK_SOURCE = "rubric_grader"
 """The `name` and `source` of a message that gives the grader's feedback to the generator."""
 
 
+TURN_LIMIT_SOURCE = "turn_limit"
+"""The `source` of a message that asks a model to answer now, since its tool calls or turns are used up."""
+
+
 EMPTY_SHA = hashlib.sha256(b"").hexdigest()
 """The sha256 of an empty log."""
 
@@ -57,6 +61,8 @@ class Message(Strict):
     tool_call_id: Sparse[str | None] = None
     vendor: Sparse[dict[str, JsonValue] | None] = None
     """Parts that only the provider understands, such as signatures and encrypted reasoning; they are sent back to it unread."""
+    model: Sparse[str | None] = None
+    """The model that wrote it, where that is a fallback of the one that was to."""
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "Message":

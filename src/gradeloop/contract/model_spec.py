@@ -45,7 +45,7 @@ class ModelConfig(Strict):
         return value
 
 
-class ModelSpec(OrText):
+class FallbackModel(OrText):
     """A provider's model with its settings."""
 
     id: str
@@ -77,6 +77,50 @@ class ModelSpec(OrText):
     def model(self) -> str:
         """The model's name, as its provider knows it."""
         return _split(self.id)[2]
+
+
+FALLBACK_SECONDS = 60.0
+"""Seconds of an outage after which a fallback is asked, unless the model says otherwise: most rate limits are over by then."""
+
+FALLBACKS = 8
+"""The most fallbacks of a model."""
+
+
+class ModelSpec(FallbackModel):
+    """A provider's model with its settings, and the models that are asked where it cannot be had."""
+
+    fallback: Sparse[Annotated[tuple[FallbackModel, ...], Field(max_length=FALLBACKS)]] = ()
+    """The models that are asked in this order after an outage, or where the model is not served; every call begins with the first again."""
+    fallback_after: Sparse[Annotated[float, Field(ge=0, le=604_800)] | None] = None
+    """Seconds from a call's first failure on after which the next model is asked; 60 by default."""
+    on_refusal: Sparse[bool] = False
+    """Whether the next model is asked also where one refuses the content."""
+
+    @field_validator("fallback", mode="before")
+    @classmethod
+    def _is_a_flat_list(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        if isinstance(value, str | dict):
+            raise ValueError(f"{clip(str(value))} is no list; write fallback: [model, ...]")  # noqa: TRY004 - pydantic tells no other
+        for entry in value if isinstance(value, list | tuple) else ():
+            if isinstance(entry, dict) and not {"fallback", "fallback_after", "on_refusal"}.isdisjoint(entry):
+                raise ValueError("a fallback has no fallback of its own; list all models in the first one's fallback, in order")
+        return value
+
+    @model_validator(mode="after")
+    def _falls_back_elsewhere(self) -> Self:
+        if not self.fallback and (self.fallback_after is not None or self.on_refusal):
+            name = "on_refusal" if self.on_refusal else "fallback_after"
+            raise ValueError(f"{name} is for a model with a fallback; list one in fallback: [model, ...], or leave it out")
+        models = [(self.id, self.config), *((model.id, model.config) for model in self.fallback)]
+        if twin := next((model for model, config in models if models.count((model, config)) > 1), None):
+            raise ValueError(f"fallback: {twin!r} is asked twice with the same config; keep it once")
+        return self
+
+    @property
+    def chain(self) -> "tuple[ModelSpec, ...]":
+        """The models that a call may ask, in order: the model itself and its fallbacks."""
+        first = ModelSpec(id=self.id, config=self.config)
+        return (first, *(ModelSpec(id=model.id, config=model.config) for model in self.fallback))
 
 
 def _split(value: str) -> tuple[str, str, str]:

@@ -127,7 +127,7 @@ async def read_thread(reader: GradingClient, thread_id: str) -> AgentRun:
     while after is not None:
         page = await reader.messages(thread_id, after=after)
         for item in page.items:
-            message = item.model_dump(exclude={"source", "vendor"}, exclude_none=True)
+            message = item.model_dump(exclude={"source", "vendor", "model"}, exclude_none=True)
             messages.append(RunMessage.model_validate(message | ({"metadata": {"source": item.source}} if item.source else {})))
         after = page.next
     if not messages:
@@ -172,7 +172,12 @@ def _with_grader_model(judge: JudgeConfig, model: ModelSpec) -> JudgeConfig:
     return judge.model_copy(update={"judge_model": model})
 
 
-def _refuse_unservable(model: ModelSpec, *, scripted: bool) -> None:
+def _refuse_unservable(spec: ModelSpec, *, scripted: bool) -> None:
+    for model in spec.chain:
+        _refuse_uncallable(model, scripted=scripted)
+
+
+def _refuse_uncallable(model: ModelSpec, *, scripted: bool) -> None:
     endpoints = own_names(os.environ, find_config_file((), os.environ))
     if (variable := missing_variable("the judge", model, os.environ, endpoints)) is not None:
         raise InvalidRequest(f"the judge {model.id!r} needs a key and {variable} is not set; set it, or name another model with --grader")

@@ -112,6 +112,8 @@ def refuse_unservable_model(
         raise InvalidRequest(f"{where}: {model.id!r} needs a key and {variable} is not set; set it, or name another model")
     if model.provider == "scripted" and not scripted:
         raise InvalidRequest(f"{where}: {model.id!r} needs a file of replies; name it as 'scripted:' in the file")
+    for at, fallback in enumerate(model.chain[1:]):
+        refuse_unservable_model(f"{where}.fallback[{at}]", fallback, environ, scripted=scripted, endpoints=endpoints)
 
 
 def missing_variable(where: str, model: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str]) -> str | None:
