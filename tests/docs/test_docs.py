@@ -41,7 +41,7 @@ from gradeloop.contract import thread as request
 from gradeloop.contract.base import Strict
 from gradeloop.contract.criterion import VOTES
 from gradeloop.contract.evaluation import EVIDENCE_BYTES, Event, RunStatus, Verdict
-from gradeloop.contract.model_spec import ModelConfig, ModelSpec
+from gradeloop.contract.model_spec import PROVIDERS, ModelConfig, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, InvokeRequest, RunResult, ThreadRequest, ThreadState
 from gradeloop.errors import InvalidRequest
@@ -49,8 +49,8 @@ from gradeloop.grading.scoring import call_groups
 from gradeloop.grading.templates import VARS_BYTES
 from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS, parse_verdict
 from gradeloop.settings.default_model import DEFAULTS
-from gradeloop.settings.endpoints import preset_variables
-from gradeloop.settings.worker import WorkerSettings
+from gradeloop.settings.endpoints import EndpointSettings, load_presets, preset_variables
+from gradeloop.settings.worker import WorkerSettings, load_settings
 from gradeloop.temporal import connect as storage
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.cli import CommandLine, Done
@@ -247,7 +247,7 @@ def test_the_examples_keep_the_printed_schemas(example: Block) -> None:
 
 
 def test_every_block_of_every_document_is_of_a_kind_that_is_checked() -> None:
-    known = {"json", "sh", "python", "yaml", "text"}
+    known = {"json", "sh", "python", "yaml", "text", "toml"}
 
     assert [block for block in blocks(*DOCUMENTS) if block.language not in known] == []
     assert {block.language for block in blocks(README)} == {"sh", "python", "yaml", "text"}
@@ -568,6 +568,18 @@ def provider_variables() -> set[str]:
     names = [*(f"{vendor}_{kind}" for vendor in vendors for kind in ("API_KEY", "BASE_URL")), *of_presets]
     beside = {"AZURE_OPENAI_ENDPOINT": "https://example.com"}
     return {name for name in names if called_with({name: "https://example.com/v1"} | beside) != called_with(beside)}
+
+
+def test_the_endpoints_of_the_contract_are_settings_and_its_presets_the_tables(tmp_path: Path) -> None:
+    (tmp_path / "gradeloop.toml").write_text(block(CONTRACT, "toml", "providers").text)
+    providers = load_settings(["--config", str(tmp_path / "gradeloop.toml")]).providers
+    documented = {
+        name.strip("`"): protocol.strip("`") for name, protocol, *_ in rows(CONTRACT, "Endpoints with names") if protocol[0] == "`"
+    }
+
+    assert set(providers) == {"house", "azure-eu", "anthropic"}
+    assert names_in(rows(CONTRACT, "Endpoints with names")) >= set(EndpointSettings.model_fields)
+    assert documented == {preset.name: preset.protocol for preset in load_presets().presets if preset.name not in PROVIDERS}
 
 
 def called_with(environ: dict[str, str]) -> tuple[Environment, frozenset[str]]:
