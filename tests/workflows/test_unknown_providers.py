@@ -21,9 +21,10 @@ UNKNOWN = "unknown provider 'antropic'. Did you mean 'anthropic'?"
         request("- x", grader={"model": "antropic:claude"}),
         request({"criteria": [{"description": "x", "grader": "antropic:claude"}]}),
         request({"criteria": [{"description": "x", "panel": [JUDGE, "antropic:claude"]}]}),
+        request("- x", grader={"model": {"id": JUDGE, "fallback": ["antropic:claude"]}}),
         request("- x", generator={"activity": "write", "task_queue": "elsewhere"}, grader={"model": "antropic:claude"}),
     ],
-    ids=["generator", "grader", "criterion", "panel", "remote generator"],
+    ids=["generator", "grader", "criterion", "panel", "fallback", "remote generator"],
 )
 async def test_a_thread_with_an_unknown_provider_is_refused_by_name(client: Client, argument: dict[str, Any]) -> None:
     async with serving(client, draft()) as served:
