@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Literal, get_args
 
+from pydantic_core import from_json, to_json
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
 from gradeloop.contract.base import Recorded, Sparse
@@ -69,21 +70,35 @@ _BY_CODE: dict[str, FailureKind] = {
     "permission_error": "auth",
     "not_found_error": "not_found",
     "invalid_request_error": "bad_request",
+    "API_KEY_INVALID": "auth",
+    "content_filter": "refused",
+    "content_policy_violation": "refused",
+    "ResponsibleAIPolicyViolation": "refused",
+    "invalid_prompt": "refused",
+    "bio_policy": "refused",
+    "misalignment_policy_violation": "refused",
+    "refusal": "refused",
 }
 
-_BEFORE_STATUS: frozenset[FailureKind] = frozenset({"quota_exhausted", "context_overflow", "overloaded"})
+_BEFORE_STATUS: frozenset[FailureKind] = frozenset({"quota_exhausted", "context_overflow", "overloaded", "auth", "refused"})
 """Kinds whose code is more exact than the status beside it."""
 
 _BY_MESSAGE: tuple[tuple[FailureKind, re.Pattern[str], frozenset[int | None]], ...] = (
     ("truncated", re.compile(r"token limit reached", re.IGNORECASE), frozenset({None, 400})),
     (
         "context_overflow",
-        re.compile(r"(prompt|input) is too long|context[_ ](length|window)|maximum context|too many tokens", re.IGNORECASE),
+        re.compile(
+            r"(prompt|input) is too long|context[_ ](length|window)|maximum (context|prompt)|too many tokens|token count.{0,30}exceeds",
+            re.IGNORECASE,
+        ),
         frozenset({None, 400, 422}),
     ),
     ("quota_exhausted", re.compile(r"credit balance|insufficient (credit|quota|balance)", re.IGNORECASE), frozenset({None, 400, 403, 429})),
 )
 """Kinds that have no code of their own with every provider, with the statuses under which the message counts."""
+
+_THINKING_REFUSED = re.compile(r"block is bound to a different|encrypted[_ ]content", re.IGNORECASE)
+"""What Anthropic says of thinking behind another conversation or of another account, and OpenAI of reasoning that it cannot decrypt."""
 
 _BY_CLASS: tuple[tuple[FailureKind, frozenset[str]], ...] = (
     ("config", frozenset({"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "UnicodeEncodeError"})),
@@ -134,6 +149,11 @@ class ModelFault(Exception):
         """What the reply cost that gave no answer; None where no reply came."""
         self.raisable = raisable
         """True for a completion that was cut at its own cap, below what the model can write."""
+
+    @property
+    def refuses_thinking(self) -> bool:
+        """Whether the provider refused the thinking of an earlier reply, so that the call may succeed without it."""
+        return self.kind == "bad_request" and _THINKING_REFUSED.search(self.message) is not None
 
     def concealed(self, model: str, secrets: Collection[str]) -> "ModelFault":
         """Return the fault as others may see it: with the model, without keys, its wait capped."""
@@ -203,8 +223,8 @@ def error_kind(status: int | None, codes: Sequence[str], message: str) -> Failur
     by_code = [kind for kind in known if kind in _BEFORE_STATUS]
     reported = status if status and status >= HTTPStatus.MULTIPLE_CHOICES else None
     by_message = [kind for kind, pattern, statuses in _BY_MESSAGE if reported in statuses and pattern.search(message)]
-    if by_code or by_message:
-        return (by_code + by_message)[0]
+    if by_code or by_message:  # a prompt that is too long is sometimes called an invalid one, too
+        return min(by_code + by_message, key=lambda kind: kind == "refused")
     if reported is None:
         return known[0] if known else "malformed_response"
     return _BY_STATUS.get(reported, "server" if reported >= HTTPStatus.INTERNAL_SERVER_ERROR else "bad_request")
@@ -241,7 +261,7 @@ def failure_facts(error: Exception) -> FailureFacts:
         name=type(error).__name__,
         classes=frozenset(cls.__name__ for link in _chain(error) for cls in type(link).__mro__),
         status=status if isinstance(status, int) else None,
-        codes=_codes(report),
+        codes=reported_codes(report),
         message=_redirect(response) or _message(error, report),
         retry_after=_retry_delay(report) or retry_after(getattr(response, "headers", {})),
     )
@@ -277,15 +297,51 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _report(error: Exception) -> Mapping[str, object]:
     """Return the error object of the reply's body: providers nest it, and one SDK unwraps it."""
     body = getattr(error, "body", None) or getattr(error, "details", None)
+    body = body[0] if isinstance(body, list) and body else body
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     return inner if isinstance(inner, Mapping) else {}
 
 
-def _codes(report: Mapping[str, object]) -> tuple[str, ...]:
-    details = report.get("details")
-    exact = details.get("error_code") if isinstance(details, Mapping) else None
+def reported_codes(report: Mapping[str, object]) -> tuple[str, ...]:
+    """Return a provider's own names for an error, the most exact first; those of the provider behind it last."""
+    details, metadata = _part(report, "details"), _part(report, "metadata")
     daily = "insufficient_quota" if any("PerDay" in str(violation.get("quotaId")) for violation in _violations(report)) else None
-    return tuple(code for code in (exact, daily, report.get("code"), report.get("type")) if isinstance(code, str))
+    flagged = "content_filter" if metadata.get("reasons") or metadata.get("flagged_input") else None  # OpenRouter's moderation
+    inner = _part(report, "innererror").get("code")
+    reason = next((info.get("reason") for info in _details(report, "ErrorInfo")), None)
+    named = (details.get("error_code"), daily, flagged, metadata.get("error_type"), inner, reason, report.get("code"), report.get("type"))
+    upstream = _upstream(report)
+    behind = reported_codes(upstream) if isinstance(upstream, Mapping) else ()
+    return (*(code for code in named if isinstance(code, str)), *behind)
+
+
+def reported_message(report: Mapping[str, object]) -> str:
+    """Return a provider's own message, with what the provider behind it said; empty where there is none."""
+    metadata, upstream = _part(report, "metadata"), _upstream(report)
+    behind = reported_message(upstream) if isinstance(upstream, Mapping) else upstream
+    name, reasons = metadata.get("provider_name"), metadata.get("reasons")
+    more = [f"{name}: {behind}" if isinstance(name, str) else behind] if behind else []
+    more += [", ".join(map(str, reasons))] if isinstance(reasons, list) and reasons else []
+    message = str(report.get("message") or report.get("detail") or "")
+    return f"{message} ({'; '.join(more)})".strip() if more else message
+
+
+def _upstream(report: Mapping[str, object]) -> Mapping[str, object] | str:
+    """Return the error of the provider behind a router, as OpenRouter hands it on: an error object, else a text."""
+    raw = _part(report, "metadata").get("raw")
+    try:
+        value = from_json(raw) if isinstance(raw, str) else raw
+    except ValueError:
+        return str(raw)
+    inner = value.get("error", value) if isinstance(value, Mapping) else None
+    if isinstance(inner, Mapping) and not _part(inner, "metadata").get("raw") and reported_message(inner):
+        return inner
+    return raw if isinstance(raw, str) else "" if raw is None else to_json(raw, fallback=str).decode()
+
+
+def _part(report: Mapping[str, object], name: str) -> Mapping[str, object]:
+    part = report.get(name)
+    return part if isinstance(part, Mapping) else {}
 
 
 def _details(report: Mapping[str, object], kind: str) -> Iterator[Mapping[str, object]]:
@@ -317,9 +373,8 @@ def _redirect(response: object) -> str:
 
 def _message(error: Exception, report: Mapping[str, object]) -> str:
     body, cause = getattr(error, "body", None), error.__cause__
-    reported = report.get("message") or report.get("detail") or (body if isinstance(body, str) else None)
-    if reported:
-        return str(reported)
+    if reported := reported_message(report) or (body if isinstance(body, str) else ""):
+        return reported
     text = str(error) or type(error).__name__
     return text if cause is None else f"{text} ({type(cause).__name__}: {cause}{_address(error)})"
 

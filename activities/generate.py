@@ -10,7 +10,7 @@ from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Generator
-from gradeloop.grading.prompts import build_generator_system, last_draft_message
+from gradeloop.grading.prompts import build_generator_system, is_turn_limit, last_draft_message
 
 
 class GenerateCall(Strict):
@@ -32,6 +32,8 @@ class GeneratorTurn(Recorded):
     message: Message
     usage: Usage
     offer: WorkerCapabilities
+    added: Sparse[tuple[Message, ...]] = ()
+    """What was sent behind the thread's messages, which stands before the reply from now on."""
 
 
 class GeneratorActivities:
@@ -53,11 +55,14 @@ class GeneratorActivities:
                 self._services.refuse_unservable(settings)
             messages = await self._services.threads.messages(call.thread.messages)
             limits = self._services.limits(settings.outage_timeout)
+            added = (last_draft_message(),) if call.last and not is_turn_limit(messages) else ()
             choice = heartbeat.choose(drafting_model(settings.generator))
-            reply = await paid_call(self._services, self._request(call, settings, messages, choice.model), heartbeat, limits, choice)
-            turn = GeneratorTurn(message=reply.message, usage=reply.usage, offer=self._services.capabilities_for(settings))
+            request = self._request(call, settings, [*messages, *added], choice.model)
+            reply = await paid_call(self._services, request, heartbeat, limits, choice)
+            offer = self._services.capabilities_for(settings)
+            turn = GeneratorTurn(message=reply.message, usage=reply.usage, offer=offer, added=added)
             refuse_unsendable(turn, heartbeat)
-            self._services.threads.append(call.thread.messages, reply.message)
+            self._services.threads.append(call.thread.messages, *added, reply.message)
             return turn
 
     def _request(self, call: GenerateCall, settings: GradingSettings, messages: list[Message], model: ModelSpec) -> ModelRequest:
@@ -66,7 +71,7 @@ class GeneratorActivities:
         return ModelRequest(
             spec=model,
             step=call.step,
-            messages=(*messages, last_draft_message()) if call.last else tuple(messages),
+            messages=tuple(messages),
             breakpoints=(len(messages) - 1,) if is_continued else (),
             raised=call.raised,
             system=build_generator_system(generator.system_prompt, settings.rubric if generator.show_rubric else None),

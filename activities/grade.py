@@ -21,7 +21,7 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, is_elided, last_turn_message, sent_sha256
+from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, is_elided, is_turn_limit, last_turn_message, sent_sha256
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup, call_groups
 from gradeloop.grading.verdicts import earlier_answers, parse_verdict
@@ -78,6 +78,8 @@ class GraderTurn(Recorded):
     loose: Sparse[bool] = False
     """True where the model was given tools and no schema, since its API takes one of them at a time."""
     offer: WorkerCapabilities
+    added: Sparse[tuple[Message, ...]] = ()
+    """What was sent behind the conversation, which stands before the answer from now on."""
     prompt_sha256: Sparse[str | None] = None
     """The sha256 of what was sent before the grader's own conversation, its random code masked; None unless a finished run is judged."""
 
@@ -102,10 +104,11 @@ class GraderActivities:
             messages = call.shown(await self._services.threads.messages(call.thread.messages))
             scratch = await self._services.threads.messages(call.scratch)
             choice = heartbeat.choose(self._judge(call, settings), call.taken)
-            request, group = await self._request(call, settings, messages, scratch, choice.model)
+            added = (last_turn_message(),) if call.last and not is_turn_limit(scratch) else ()
+            request, group = await self._request(call, settings, messages, [*scratch, *added], choice.model)
             reply = await paid_call(self._services, request, heartbeat, self._services.limits(settings.outage_timeout), choice)
             message = reply.message
-            self._services.threads.append(call.scratch, message)
+            self._services.threads.append(call.scratch, *added, message)
             turn = GraderTurn(
                 message=message,
                 usage=reply.usage,
@@ -113,6 +116,7 @@ class GraderActivities:
                 tools=tuple(tool.name for tool in request.tools),
                 loose=answer_form(request.spec) == "schema" and request.schema is None,
                 offer=self._services.capabilities_for(settings),
+                added=added,
                 prompt_sha256=sent_sha256(request.system, request.messages, call.nonce, request.tag) if call.whole else None,
             )
             if message.tool_calls and not call.last:
@@ -200,7 +204,7 @@ def grader_request(question: GraderQuestion) -> ModelRequest:
     return ModelRequest(
         spec=model,
         step=question.step,
-        messages=(*messages, *((last_turn_message(),) if question.last else ())),
+        messages=messages,
         system=prompt.system,
         tools=tools,
         schema=_schema(group) if by_schema else None,

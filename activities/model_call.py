@@ -185,7 +185,7 @@ async def paid_call(
     clock = asyncio.get_running_loop().time
     began = clock()
     try:
-        reply = await services.providers.complete(request)
+        reply = await _complete(services, request, heartbeat)
     except asyncio.CancelledError:  # it was sent, and so may be paid for
         heartbeat.spend(Usage(attempts=1, seconds=round(clock() - began, 3)))
         raise
@@ -203,6 +203,21 @@ async def paid_call(
         text = f"{request.spec.id} answered with {size} bytes, {MESSAGE_BYTES} at most"
         raise ApplicationError(text, heartbeat.details(), type="ThreadTooLarge", non_retryable=True)
     return replace(reply, usage=heartbeat.spent)
+
+
+async def _complete(services: WorkerServices, request: ModelRequest, heartbeat: Heartbeat) -> ModelReply:
+    """Call a model; where its provider refuses the thinking that it gave before, once more without it.
+
+    Raises:
+        ModelFault: The call failed or gave no answer.
+    """
+    try:
+        return await services.providers.complete(request)
+    except ModelFault as fault:
+        if request.without_thinking or not fault.refuses_thinking or not any(message.vendor for message in request.messages):
+            raise
+        heartbeat.spend(fault.usage or Usage(attempts=1))
+    return await services.providers.complete(replace(request, without_thinking=True))
 
 
 def refuse_unsendable(turn: BaseModel, heartbeat: Heartbeat) -> None:

@@ -188,14 +188,15 @@ class ThreadLoader:
             self._logs.put(name, copy, copy.log.bytes)
             return copy.log.slice(0, reference.count)
 
-    def append(self, reference: LogRef, message: Message) -> None:
-        """Keep the message that the calling activity is about to return, after the ones that `reference` names."""
+    def append(self, reference: LogRef, *messages: Message) -> None:
+        """Keep the messages that the calling activity is about to return, after the ones that `reference` names."""
         name = _log_name(reference)
         copy = self._copy(name)
         if len(copy.log) > reference.count:
             copy.log = Log(copy.log.slice(0, reference.count))
         if len(copy.log) == reference.count and copy.log.sha256() == reference.sha256:
-            copy.log.append(message)
+            for message in messages:
+                copy.log.append(message)
         self._logs.put(name, copy, copy.log.bytes)
 
     def _copy(self, name: LogName) -> _LogCopy:

@@ -127,7 +127,7 @@ class GradingLoop:
             exchange.steps += 1
             self._spend(turn.usage)
             self._calls.learn(turn.offer)
-            index = self._append(turn.message)
+            index = [self._append(message) for message in (*turn.added, turn.message)][-1]
             self._calls.note_returned(MESSAGES, thread.log)
             if not turn.message.tool_calls:
                 thread.drafting = None

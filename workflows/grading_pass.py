@@ -170,7 +170,8 @@ class GradingPass:
             conversation.steps += 1
             conversation.offered = turn.tools
             conversation.prompt_sha256 = conversation.prompt_sha256 or turn.prompt_sha256
-            log.append(turn.message)
+            for message in (*turn.added, turn.message):
+                log.append(message)
             self._calls.learn(turn.offer)
             self._calls.note_returned(key, log)
             self._spend(turn.usage)

@@ -4,7 +4,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 from gradeloop.contract.evaluation import CheckOutcome, Evaluation
-from gradeloop.contract.messages import FEEDBACK_SOURCE
+from gradeloop.contract.messages import FEEDBACK_SOURCE, TURN_LIMIT_SOURCE
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES, GivenPrompt
 from gradeloop.grading.prompts import PROMPT_VERSION, JudgedDraft, build_grader_prompt
 from gradeloop.grading.scoring import call_groups
@@ -20,6 +20,10 @@ LISTED = "listed-as-it-stands"
 
 ROWS = 20
 """The number of evaluations in the details, the newest ones."""
+
+
+_OUR_OWN = frozenset({FEEDBACK_SOURCE, TURN_LIMIT_SOURCE})
+"""The sources of messages that the loop wrote, and not the thread's user."""
 
 
 _KEYS = tuple(SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
@@ -80,7 +84,7 @@ def given_prompt(thread: Thread, index: int, number: int) -> GivenPrompt | None:
     if rubric is None or not 0 <= number < len(groups) or evaluation.prompt_version != PROMPT_VERSION:
         return None
     messages = thread.log.slice(0, evaluation.draft + 1)
-    requests = [at for at, message in enumerate(messages) if message.role == "user" and message.source != FEEDBACK_SOURCE]
+    requests = [at for at, message in enumerate(messages) if message.role == "user" and message.source not in _OUR_OWN]
     checks = {row.id: CheckOutcome(passed=row.passed, gap=row.gap) for row in evaluation.criteria if row.by == "tool"}
     judged = JudgedDraft(messages, requests[-1], evaluation.draft, checks, MASK)
     prompt = build_grader_prompt(rubric, groups[number], judged, instructions=thread.grader.system_prompt if thread.grader else None)

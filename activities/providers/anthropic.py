@@ -30,11 +30,13 @@ from activities.providers.base import (
     truncated,
     unknown_end,
 )
+from activities.providers.thinking import THINKING, circumstances, first_with_thinking, with_circumstances
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.settings.catalog import capability_of
+from gradeloop.settings.endpoints import Cloud
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+    from activities.providers.http import AnthropicClient
 
 
 _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
@@ -112,27 +114,38 @@ _MARKABLE = {"text", "tool_use", "tool_result"}
 _CUT = {"max_tokens", "model_context_window_exceeded"}
 
 
+_OLDER_VERSIONS: dict[str | None, str] = {"bedrock": "bedrock-2023-05-31", "vertex": "vertex-2023-10-16"}
+"""The older protocol's names on the clouds, which take it in the body."""
+
+
 class AnthropicMessages:
     """Speaks the Messages API through its SDK; reads the raw body, so that opaque blocks go back byte for byte."""
 
-    def __init__(self, client: "AsyncAnthropic") -> None:
+    def __init__(self, client: "AnthropicClient", cloud: Cloud | None = None) -> None:
         self._client = client
+        self._cloud = cloud
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability_of(request.spec).stream
+        account = getattr(self._client, "api_key", None)  # a cloud's client has none
+        bound = circumstances(request, f"{self._client.base_url} {account}")
+        body, streamed = wire_request(request, first_with_thinking(request, bound)), capability_of(request.spec).stream
         config = request.spec.config
         extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})
         # Only the older protocol takes a temperature, of the older models that have one.
         headers = {} if config.temperature is None else {"anthropic-version": "2023-06-01"}
+        streamed = streamed and self._cloud != "bedrock"  # which streams in a form of its own
+        if headers and self._cloud in _OLDER_VERSIONS:
+            extra["anthropic_version"] = _OLDER_VERSIONS[self._cloud]
         call, sent = self._client.messages.with_streaming_response.create, request_body(body, extra)
         known, wait = {"model": body["model"], "max_tokens": body["max_tokens"]}, reply_timeout(streamed=streamed)
         async with call(**known, messages=[], stream=streamed, extra_body=sent, extra_headers=headers, timeout=wait) as response:
-            return model_reply(await reply_body(response.http_response, MessageAssembly()), request)
+            reply = model_reply(await reply_body(response.http_response, MessageAssembly()), request)
+        return with_circumstances(reply, request, "anthropic", bound)
 
 
-def wire_request(request: ModelRequest) -> dict[str, Any]:
-    """Return the request's body."""
+def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
+    """Return the request's body, with the thinking of the messages from index `first` on."""
     config = request.spec.config
     output: dict[str, Any] = {"effort": config.reasoning_effort} if config.reasoning_effort else {}
     if request.schema is not None:
@@ -140,7 +153,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.spec.model,
         "max_tokens": completion_cap(request),
-        "messages": _messages(request),
+        "messages": _messages(request, first),
     }
     if request.system:
         body["system"] = [{"type": "text", "text": request.system, "cache_control": CACHED}]
@@ -155,9 +168,12 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     return body
 
 
-def _messages(request: ModelRequest) -> list[dict[str, Any]]:
+def _messages(request: ModelRequest, first: int) -> list[dict[str, Any]]:
     """Merge neighbours of one role: all results of a turn's tool calls belong in the one message after it."""
-    turns = [("assistant" if message.role == "assistant" else "user", list(_blocks(message))) for message in request.messages]
+    turns = [
+        ("assistant" if message.role == "assistant" else "user", list(_blocks(message, with_thinking=at >= first)))
+        for at, message in enumerate(request.messages)
+    ]
     for index in request.breakpoints[-BREAKPOINTS:]:
         role, blocks = turns[index]
         turns[index] = (role, _marked(blocks))
@@ -173,10 +189,10 @@ def _marked(blocks: list[JsonValue]) -> list[JsonValue]:
     return [*before, {**last, "cache_control": CACHED}]
 
 
-def _blocks(message: Message) -> Iterator[JsonValue]:
+def _blocks(message: Message, *, with_thinking: bool) -> Iterator[JsonValue]:
     content = opaque(message.vendor, "anthropic", "content")
     if isinstance(content, list):
-        yield from content
+        yield from (block for block in content if with_thinking or not (isinstance(block, dict) and block.get("type") in THINKING))
         return
     if message.role == "tool":
         yield {"type": "tool_result", "tool_use_id": _wire_id(message.tool_call_id or ""), "content": message.content}

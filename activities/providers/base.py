@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from activities.errors import ModelFault, conceal, error_kind, excerpt
+from activities.errors import ModelFault, conceal, error_kind, excerpt, reported_codes, reported_message
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -67,6 +67,9 @@ class Step(Strict):
     """The ordinal of the model turn in its conversation, from 0."""
 
 
+CapField = Literal["max_tokens", "max_completion_tokens"]
+
+
 @dataclass(frozen=True)
 class ModelRequest:
     """One call of one model."""
@@ -81,6 +84,8 @@ class ModelRequest:
     schema_name: str = "verdict"
     tools_allowed: bool = True
     """False on a last turn: the tools stay declared (earlier turns name them) but the model must answer."""
+    cap_field: CapField = "max_tokens"
+    """The name of the completion's cap in Chat Completions."""
     breakpoints: tuple[int, ...] = ()
     """Indexes of the messages up to which the prompt is the beginning of later ones, so that a provider may cache it; three at most.
 
@@ -90,6 +95,8 @@ class ModelRequest:
     """The name of the tags around the answer, where no schema binds it."""
     raised: bool = False
     """True where the completion was cut at its cap before: it gets `RAISE_FACTOR` times as much, as far as the model goes."""
+    without_thinking: bool = False
+    """True where the provider refused the thinking of earlier messages: none of it is sent."""
 
 
 @dataclass(frozen=True)
@@ -224,11 +231,9 @@ def paid_reply(body: JsonObject, key: str, read: Callable[[JsonValue], Usage]) -
 def error_in_reply(error: JsonValue, status: int) -> ModelFault:
     """Turn an error that came inside a 200 into a fault; a numeric code is the HTTP status that is meant."""
     report = error if isinstance(error, dict) else {"message": str(error)}
-    code = report.get("code")
-    codes = [name for name in (code, report.get("type")) if isinstance(name, str)]
-    message = str(report.get("message") or report)
+    code, message = report.get("code"), reported_message(report) or str(report)
     meant = code if isinstance(code, int) else status
-    return ModelFault(error_kind(meant, codes, message), f"an error inside HTTP {status}: {message}", status=meant)
+    return ModelFault(error_kind(meant, reported_codes(report), message), f"an error inside HTTP {status}: {message}", status=meant)
 
 
 def assistant_reply(text: str, calls: Sequence[ToolCall], vendor: JsonObject | None, usage: Usage) -> ModelReply:

@@ -32,6 +32,7 @@ from activities.providers.base import (
     truncated,
     unknown_end,
 )
+from activities.providers.thinking import circumstances, first_with_thinking, with_circumstances
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.settings.catalog import capability_of
 
@@ -103,20 +104,35 @@ class OpenAIChat:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability_of(request.spec).stream
+        bound = circumstances(request, f"{self._client.base_url} {self._client.api_key}")
+        first = first_with_thinking(request, bound) if _is_claude(request) or request.without_thinking else 0
+        body, streamed = wire_request(request, first), capability_of(request.spec).stream
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
         call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
         async with call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:
-            return model_reply(await reply_body(response.http_response, ChatAssembly()), request)
+            reply = model_reply(await reply_body(response.http_response, ChatAssembly()), request)
+        return with_circumstances(reply, request, request.spec.provider, bound) if _is_claude(request) else reply
 
 
-def wire_request(request: ModelRequest) -> dict[str, Any]:
-    """Return the request's body."""
+def _is_claude(request: ModelRequest) -> bool:
+    """Return whether OpenRouter hands the call to a model of Anthropic's, whose thinking and whose cache have rules of their own."""
+    return request.spec.provider == "openrouter" and request.spec.model.startswith("anthropic/")
+
+
+CACHED: JsonObject = {"type": "ephemeral"}
+"""The mark up to which Anthropic caches a prompt."""
+
+BREAKPOINTS = 3
+"""Marks beside the one on the system prompt: Anthropic takes four."""
+
+
+def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
+    """Return the request's body, with the reasoning of the messages from index `first` on."""
     config = request.spec.config
-    system = [{"role": "system", "content": request.system}] if request.system else []
+    system = [_marked({"role": "system", "content": request.system}, request)] if request.system else []
     body: dict[str, Any] = {
         "model": request.spec.model,
-        "messages": [*system, *_merged(request)],
+        "messages": [*system, *_merged(request, first)],
         "max_tokens": completion_cap(request) if config.max_tokens or request.raised else None,
         "temperature": config.temperature,
         "seed": config.seed,
@@ -127,24 +143,41 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     if request.schema is not None:
         schema = {"name": request.schema_name, "strict": True, "schema": request.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return {name: value for name, value in body.items() if value is not None}
+    return {request.cap_field if name == "max_tokens" else name: value for name, value in body.items() if value is not None}
 
 
-def _merged(request: ModelRequest) -> Iterator[dict[str, Any]]:
+def _merged(request: ModelRequest, first: int) -> Iterator[dict[str, Any]]:
     """Yield the messages, neighbours of the user's merged to one: the templates of some servers take no two in a row."""
-    for by_user, group in groupby(request.messages, key=lambda message: message.role == "user" and not message.name):
-        messages = list(group)
+    marks = set(request.breakpoints[-BREAKPOINTS:]) if _is_claude(request) else set()
+    provider = request.spec.provider
+
+    def is_merged(place: tuple[int, Message]) -> bool:
+        message = place[1]
+        return message.role == "user" and not message.name and not _is_claude(request)  # whose messages have marks of their own
+
+    for by_user, group in groupby(enumerate(request.messages), key=is_merged):
+        places = list(group)
         if by_user:
-            yield {"role": "user", "content": "\n\n".join(message.content for message in messages)}
-        else:
-            yield from (_message(message, request.spec.provider) for message in messages)
+            yield {"role": "user", "content": "\n\n".join(message.content for _, message in places)}
+            continue
+        for at, message in places:
+            written = _message(message, provider, with_reasoning=at >= first)
+            yield _marked(written, request) if at in marks else written
+
+
+def _marked(message: dict[str, Any], request: ModelRequest) -> dict[str, Any]:
+    """Mark a message for Anthropic's cache; a message without a text takes no mark."""
+    content = message["content"]
+    if not _is_claude(request) or not isinstance(content, str) or not content:
+        return message
+    return {**message, "content": [{"type": "text", "text": content, "cache_control": CACHED}]}
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters}}
 
 
-def _message(message: Message, provider: str) -> dict[str, Any]:
+def _message(message: Message, provider: str, *, with_reasoning: bool) -> dict[str, Any]:
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
     if message.role == "user":
@@ -157,7 +190,8 @@ def _message(message: Message, provider: str) -> dict[str, Any]:
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": to_json(call.arguments).decode()}}
             for call in message.tool_calls
         ]
-    return {**echo, **extras} if isinstance(extras, dict) else echo
+    kept = {name: part for name, part in extras.items() if with_reasoning or name not in _OPAQUE} if isinstance(extras, dict) else {}
+    return {**echo, **kept}
 
 
 def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
@@ -196,6 +230,8 @@ def _refuse_unfinished(choice: JsonObject, message: JsonObject, request: ModelRe
         raise refused(message.get("refusal") or reason, usage)
     if reason == "length":
         raise truncated("finish_reason length", request, usage)
+    if reason == "model_length":  # Mistral's: the prompt and the reply together fill the model's window, which no larger cap cures
+        raise truncated("finish_reason model_length", request, usage, at_own_cap=False)
     if reason not in _DONE:
         raise unknown_end(f"finish_reason {reason!r}", usage)
 

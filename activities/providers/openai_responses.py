@@ -29,6 +29,7 @@ from activities.providers.base import (
     truncated,
     unknown_end,
 )
+from activities.providers.thinking import first_with_thinking, with_circumstances
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.settings.catalog import capability_of
 
@@ -47,10 +48,12 @@ class OpenAIResponses:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
-        body, streamed = wire_request(request), capability_of(request.spec).stream
+        # Reasoning is bound to its organization alone, and several keys may be one's.
+        body, streamed = wire_request(request, first_with_thinking(request)), capability_of(request.spec).stream
         call, sent = self._client.responses.with_streaming_response.create, request_body(body, request.spec.config.extra)
         async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:
-            return model_reply(await reply_body(response.http_response, ResponseAssembly()), request)
+            reply = model_reply(await reply_body(response.http_response, ResponseAssembly()), request)
+        return with_circumstances(reply, request, "openai")
 
 
 class ResponseAssembly:
@@ -72,12 +75,17 @@ class ResponseAssembly:
         return self._body
 
 
-def wire_request(request: ModelRequest) -> dict[str, Any]:
-    """Return the request's body, without `stream` and the request's own extras."""
+def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
+    """Return the request's body, without `stream` and the request's own extras.
+
+    Args:
+        request: The call.
+        first: The index of the first message whose reasoning is sent.
+    """
     config = request.spec.config
     body: dict[str, Any] = {
         "model": request.spec.model,
-        "input": [item for message in request.messages for item in _items(message)],
+        "input": [item for at, message in enumerate(request.messages) for item in _items(message, with_reasoning=at >= first)],
         "instructions": request.system or None,
         "store": False,
         "include": ["reasoning.encrypted_content"],
@@ -102,10 +110,10 @@ def cache_key(request: ModelRequest) -> str:
     return hashlib.sha256(f"{request.spec.id}\n{request.system}".encode()).hexdigest()[:32]
 
 
-def _items(message: Message) -> Iterator[JsonValue]:
+def _items(message: Message, *, with_reasoning: bool) -> Iterator[JsonValue]:
     items = opaque(message.vendor, "openai", "items")
     if isinstance(items, list):
-        yield from items
+        yield from items if with_reasoning else _without_reasoning(objects(items))
         return
     if message.role == "tool":
         yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": message.content}
@@ -114,6 +122,13 @@ def _items(message: Message) -> Iterator[JsonValue]:
         yield {"role": message.role, "content": message.content}
     for call in message.tool_calls:
         yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": to_json(call.arguments).decode()}
+
+
+def _without_reasoning(items: list[JsonObject]) -> Iterator[JsonValue]:
+    """Yield the items but for reasoning, and without their ids: an item that is known by its id wants its reasoning before it."""
+    for item in items:
+        if item.get("type") != "reasoning":
+            yield {name: value for name, value in item.items() if name != "id"}
 
 
 def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:

@@ -38,7 +38,7 @@ class ModelServer:
         """Answer as Anthropic's Messages API does."""
         body = await request.json()
         problem = None if request.headers.get("Authorization") == f"Bearer {KEY}" else "invalid API key"
-        problem = problem or next(_messages_problems(body), None)
+        problem = problem or next(messages_problems(body), None)
         if problem:
             return web.json_response({"type": "error", "error": {"type": "invalid_request_error", "message": problem}}, status=400)
         reply, identifier = self._next(body)
@@ -106,7 +106,7 @@ class ModelServer:
         return self.story[model][turn], len(self.requests)
 
 
-def _messages_problems(body: JsonObject) -> Iterator[str]:
+def messages_problems(body: JsonObject) -> Iterator[str]:
     """Yield what the Messages API would refuse."""
     turns = body["messages"]
     if [turn["role"] for turn in turns] != ["user" if at % 2 == 0 else "assistant" for at in range(len(turns))]:

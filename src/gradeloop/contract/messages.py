@@ -22,6 +22,10 @@ FEEDBACK_SOURCE = "rubric_grader"
 """The `name` and `source` of a message that gives the grader's feedback to the generator."""
 
 
+TURN_LIMIT_SOURCE = "turn_limit"
+"""The `source` of a message that asks a model to answer now, since its tool calls or turns are used up."""
+
+
 EMPTY_SHA = hashlib.sha256(b"").hexdigest()
 """The sha256 of an empty log."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from gradeloop.contract.criterion import Criterion, OwnPrompt, PromptSlot, resolve_slot
 from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Evaluation
-from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
+from gradeloop.contract.messages import FEEDBACK_SOURCE, TURN_LIMIT_SOURCE, Message
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import CallGroup
@@ -341,12 +341,17 @@ def missing_message(ids: Sequence[str]) -> Message:
 
 def last_turn_message() -> Message:
     """Return the message that asks a grader for its verdict once its tool calls or turns are used up."""
-    return Message(role="user", content=_TEXTS["last_turn"])
+    return Message(role="user", content=_TEXTS["last_turn"], source=TURN_LIMIT_SOURCE)
 
 
 def last_draft_message() -> Message:
     """Return the message that asks a generator for its draft once its tool calls or turns are used up."""
-    return Message(role="user", content=_TEXTS["last_draft"])
+    return Message(role="user", content=_TEXTS["last_draft"], source=TURN_LIMIT_SOURCE)
+
+
+def is_turn_limit(messages: Sequence[Message]) -> bool:
+    """Return whether the last message tells the model that its tool calls or turns are used up."""
+    return bool(messages) and messages[-1].source == TURN_LIMIT_SOURCE
 
 
 def sent_sha256(system: str, messages: Sequence[Message], *secret: str | None) -> str:
