@@ -75,5 +75,5 @@ async def test_a_folder_that_does_not_exist_is_not_made_but_named(tmp_path: Path
         await opened(folder / "results.db")
 
     cure = f"its folder {str(folder)!r} does not exist; create it, or name another store with GRADELOOP_STORE"
-    assert str(caught.value) == f"the store 'sqlite://{folder}/results.db' cannot be used: {cure}"
+    assert str(caught.value) == f"the store 'sqlite:///{folder}/results.db' cannot be used: {cure}"
     assert not folder.exists()
