@@ -75,7 +75,7 @@ async def test_after_an_outage_the_fallback_answers_and_its_tokens_are_counted_a
     assert (result.output, result.error) == (f"a draft of {B}", None)
     assert result.messages is not None
     assert result.messages[-1].model == SECOND
-    assert models.times(A) > 1
+    assert models.times(A) >= 1
     assert models.times(B) == 1
     assert (result.usage.calls, result.usage.attempts) == (1, len(models.asked))
     assert result.usage.cost_usd == load_prices(None).cost(ModelSpec(id=SECOND), used)
