@@ -111,6 +111,17 @@ class ModelChoice:
         turn = turn.model_copy(update={"place": place, "left": _left(turn, self.model, fault.kind)})
         return NextAttempt(turn, model=self.chain[place])
 
+    def after_wait(self, away_since: float, limits: CallLimits, now: float) -> "NextAttempt":
+        """Return what comes after an attempt that could not be sent: the next model, or the seconds in which this one may still be asked.
+
+        Args:
+            away_since: Since when the model has answered nobody, in seconds since 1970.
+            limits: The limits of the call.
+            now: Seconds since 1970.
+        """
+        fault = ModelFault("rate_limited", "its rate limit leaves no room for the call", model=self.model.id)
+        return self.after_failure(fault, FailedAttempts(away_since=away_since), Ruling(left=limits.outage_seconds), limits, now)
+
 
 @dataclass(frozen=True)
 class NextAttempt:

@@ -252,8 +252,12 @@ def _failed(
     following = choice.after_failure(fault, heartbeat.failed, ruling, limits, now)
     heartbeat.turn_to(following)
     if following.model is not None:
-        text = f"{fault}; {following.model.id} is asked instead"
-        return ApplicationError(text, heartbeat.details(), type=FALLBACK, next_retry_delay=AT_ONCE)
+        return fallback_call(fault, following.model, heartbeat)
     pause = next_pause(info.retry_policy, info.attempt)
     fault.message += choice.blame(following.turn) if following.ruling.final else ""
     return failed_call(fault, following.ruling, heartbeat.spent, endpoint=providers.address_of(request.spec), pause=pause)
+
+
+def fallback_call(fault: ModelFault, model: ModelSpec, heartbeat: Heartbeat) -> ApplicationError:
+    """Return what ends an attempt after which another model is asked, at once."""
+    return ApplicationError(f"{fault}; {model.id} is asked instead", heartbeat.details(), type=FALLBACK, next_retry_delay=AT_ONCE)

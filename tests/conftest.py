@@ -205,7 +205,8 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return an empty database's URL, of either kind."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'new folder' / STORE_FILE}"
+        (folder := tmp_path / "a folder").mkdir()
+        return f"sqlite:///{folder / STORE_FILE}"
     return str(request.getfixturevalue("server_url"))
 
 

@@ -66,6 +66,8 @@ class ScriptedReply(Strict):
     step: NonNegativeInt = 0
     when: Annotated[str, Field(min_length=1)] | None = None
     """The row answers only a prompt with this text; among several rows at one address the first that fits, before one without."""
+    model: Annotated[str, Field(min_length=1)] | None = None
+    """The row answers only the model of this name, `judge` for `scripted:judge`; such a row comes before one without."""
     text: str | None = None
     verdict: dict[str, JsonValue] | None = None
     """The reply, as JSON text."""
@@ -110,9 +112,9 @@ class Script(Strict):
 
     @model_validator(mode="after")
     def _addresses_differ(self) -> "Script":
-        seen: dict[tuple[Step, str | None], int] = {}
+        seen: dict[tuple[Step, str | None, str | None], int] = {}
         for ordinal, row in enumerate(self.replies):
-            first = seen.setdefault((row.address, row.when), ordinal)
+            first = seen.setdefault((row.address, row.when, row.model), ordinal)
             if first != ordinal:
                 raise ValueError(f"replies[{first}] and replies[{ordinal}] both answer {_describe_step(row.address)}; keep one")
         return self
@@ -138,13 +140,13 @@ class Scripted:
 
     def __init__(self, script: Script) -> None:
         self._rows: dict[Step, list[ScriptedReply]] = {}
-        for row in sorted(script.replies, key=lambda row: row.when is None):
+        for row in sorted(script.replies, key=lambda row: row.when is None and row.model is None):
             self._rows.setdefault(row.address, []).append(row)
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the row at the request's step, after its delay."""
         rows, model = self._rows.get(request.step, []), request.spec.id
-        row = next((row for row in rows if row.when is None or _contains(request, row.when)), None)
+        row = next((row for row in rows if _answers(row, request)), None)
         if row is None:
             raise ModelFault("config", f"the scripted file has no reply for {_describe_step(request.step)}; add a row for it", model=model)
         await asyncio.sleep(row.delay)
@@ -155,6 +157,10 @@ class Scripted:
         if row.text is not None and not row.text.strip() and not row.tool_calls:
             raise ModelFault("malformed_response", "the reply is empty", model=model, usage=usage)
         return ModelReply(row.message(), usage)
+
+
+def _answers(row: ScriptedReply, request: ModelRequest) -> bool:
+    return row.model in (None, request.spec.model) and (row.when is None or _contains(request, row.when))
 
 
 def _contains(request: ModelRequest, text: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradeloop.batches.reader import BatchReader
-from gradeloop.errors import StoreUnavailable
+from gradeloop.errors import StoreRefused, StoreUnavailable
 from gradeloop.store.engine import Store
 
 
@@ -66,3 +66,14 @@ async def test_a_store_in_a_folder_that_everybody_can_write_is_refused(tmp_path:
         await opened(tmp_path / "common" / "results.db")
     (tmp_path / "common").chmod(0o1777)
     await opened(tmp_path / "common" / "results.db")
+
+
+async def test_a_folder_that_does_not_exist_is_not_made_but_named(tmp_path: Path) -> None:
+    folder = tmp_path / "misspelt"
+
+    with pytest.raises(StoreRefused) as caught:
+        await opened(folder / "results.db")
+
+    cure = f"its folder {str(folder)!r} does not exist; create it, or name another store with GRADELOOP_STORE"
+    assert str(caught.value) == f"the store 'sqlite:///{folder}/results.db' cannot be used: {cure}"
+    assert not folder.exists()

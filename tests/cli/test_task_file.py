@@ -128,6 +128,7 @@ MISTAKES: dict[str, tuple[str | bytes | dict[str, Any], tuple[str, ...]]] = {
     "a key twice": ("prompt: a\nprompt: b", ("line 2", "'prompt' is there twice", "keep one")),
     "an alias": ("prompt: &p a\nrubric: *p", ("line 1", "&p is refused", "write the value out")),
     "an unknown key": ("promt: a", ("'promt'", "Did you mean 'prompt'?")),
+    "an unknown key's place": ("prompt: a\nvariables:\n  - b", ("task.yaml", "line 2, column 1: unknown key 'variables'")),
     "an unknown key within": ({"generator": {"model": "scripted:x", "tool": []}}, ("generator", "'tool'", "Did you mean 'tools'?")),
     "no task": ("rubric: a", ("the task is missing", "'prompt:'", "--prompt")),
     "an empty prompt": ({"prompt": ""}, ("messages[0]", "is empty", "write it")),

@@ -20,7 +20,19 @@ from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
-from tests.rig.threads import SECONDS, Served, a_thread, answering, failing_until, history_length, replay, serving, start
+from tests.rig.threads import (
+    SECONDS,
+    Served,
+    a_thread,
+    answering,
+    failing_until,
+    history_length,
+    refusal,
+    replay,
+    request,
+    serving,
+    start,
+)
 
 
 @pytest.fixture
@@ -414,6 +426,20 @@ async def test_a_thread_that_is_interrupted_in_its_first_draft_is_listed_as_that
     assert interrupted.rubric_sha256 == satisfied.rubric_sha256
     assert interrupted.rubric_sha256 is not None
     await replay(served.temporal, thread)
+
+
+async def test_a_thread_whose_request_was_refused_is_listed_as_its_state_says(served: Served) -> None:
+    thread = a_thread()
+    await refusal(await served.start(request(generator={"model": "scripted:writer", "tools": ["nope"]}), id=thread))
+
+    assert (await served.client.state(thread)).status == (await listed(served, thread, "interrupted")).status == "interrupted"
+
+
+async def test_a_status_that_no_thread_has_is_refused_with_those_that_there_are(served: Served) -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"status 'interupted' is no status of a thread. Did you mean 'interrupted'\? Known: running, "
+    ):
+        await listed(served, "any", "interupted")
 
 
 async def test_a_closed_thread_is_listed_with_its_run_and_rubric_after_an_override(served: Served) -> None:

@@ -66,6 +66,19 @@ async def test_a_reply_may_be_for_what_holds_a_text_alone_the_codes_of_fences_as
     assert reply.message.content == said
 
 
+async def test_a_reply_may_be_for_one_model_alone(tmp_path: Path) -> None:
+    replies = [{"role": "grader", "text": "for any"}, {"role": "grader", "text": "for one", "model": "one"}]
+    providers = Providers(Environment(), script(tmp_path, json.dumps({"replies": replies})))
+    question = (Message(role="user", content="?"),)
+
+    said = [
+        (await providers.complete(ModelRequest(spec=ModelSpec(id=f"scripted:{name}"), step=Step(role="grader"), messages=question)))
+        for name in ("one", "other")
+    ]
+
+    assert [reply.message.content for reply in said] == ["for one", "for any"]
+
+
 async def test_a_retry_gets_the_same_reply(tmp_path: Path) -> None:
     replies = script(tmp_path, "replies: [{role: grader, tool_calls: [{name: look, arguments: {n: 1}}, {name: look}]}]")
 

@@ -229,8 +229,9 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("suite", "words"),
     [
-        ("tets: []", "the suite 'suite.yaml', line 1, column 7: unknown key 'tets'. Did you mean 'tests'?"),
-        (GIVEN + "tests:\n  - id: a\n    ouput: x", "line 6, column 12: tests[0]: unknown key 'ouput'. Did you mean 'output'?"),
+        ("tets: []", "the suite 'suite.yaml', line 1, column 1: unknown key 'tets'. Did you mean 'tests'?"),
+        (GIVEN + "tests:\n  - id: a\n    ouput: x", "line 6, column 5: tests[0]: unknown key 'ouput'. Did you mean 'output'?"),
+        (GIVEN + "tests:\n  - output: x\ncases:\n  - id: a", "line 6, column 1: unknown key 'cases'. Did you mean 'cache'?"),
         (GIVEN + "tests:\n  - {id: a, output: 1.10}", "line 5, column 21: tests[0].output: YAML reads '1.1' as no text; quote it"),
         (GIVEN + "tests:\n  - {id: 7, output: x}", "line 5, column 10: tests[0].id: Input should be a valid string, got '7'"),
         (GIVEN + "tests:\n  - {output: x, threshold: 80}", "line 5, column 28: tests[0].threshold: 80 is outside of 0 to 1"),

@@ -231,6 +231,14 @@ def with_tools(argument: dict[str, Any], *tools: str) -> dict[str, Any]:
     return argument | {role: argument[role] | {"tools": list(tools)} for role in ("generator", "grader")}
 
 
+GONE = {"kind": "not_found", "message": "no such model"}
+
+
+def spared(name: str, fallback: str) -> dict[str, Any]:
+    """Return a scripted model with a fallback."""
+    return {"id": f"scripted:{name}", "fallback": [f"scripted:{fallback}"]}
+
+
 CANCELLED = "cancelled"
 """The ending of a story whose workflow is cancelled."""
 
@@ -318,6 +326,19 @@ STORIES = {
         out_of_budget,
     ),
     "cut_short": Story(request(HAIKU), REVISED, "satisfied", cut_short),
+    "fallen_back": Story(
+        request(
+            {"criteria": [{"description": "it is good", "panel": [*(spared(name, "c") for name in "ab"), "scripted:other"]}]},
+            generator={"model": spared("writer", "spare")},
+        ),
+        (
+            draft(),
+            {"role": "generator", "model": "writer", "error": GONE},
+            *({"role": "grader", "sample": at, "model": name, "error": GONE} for at, name in enumerate("ab")),
+            *(grade(0, row("c1")) | {"sample": at} for at in range(3)),
+        ),
+        "satisfied",
+    ),
     "draft_failed": Story(request(HAIKU), ({"role": "generator", "error": {"kind": "auth", "message": "no such key"}},), "interrupted"),
     "refused": Story(request(" "), (), "InvalidRequest"),
     "tools": Story(

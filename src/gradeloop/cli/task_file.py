@@ -17,7 +17,7 @@ from gradeloop.contract.thread import ThreadRequest, parse_request
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric, require_files
-from gradeloop.files.yaml import Location, read_placed
+from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.grading.templates import fill
 from gradeloop.settings.default_model import refuse_unservable, require_default_model
 from gradeloop.settings.endpoints import own_names
@@ -231,7 +231,7 @@ def _read_task_file(path: Path, scope: FileScope) -> tuple[TaskFile, Location]:
     try:
         return TaskFile.model_validate(value), spot
     except ValidationError as error:
-        raise InvalidRequest(f"{path}: {explain(error)}") from None
+        raise located_error(error, spot) from None
 
 
 def _build_messages(task: TaskFile, flags: TaskFlags) -> list[JsonValue]:

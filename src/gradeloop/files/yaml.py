@@ -23,7 +23,7 @@ DEPTH = 64
 """How deep lists and mappings may nest: more than any task, and well within Python's own stack."""
 
 _KEY = "\0"
-"""The last step of a key's path, which tells it from its value's."""
+"""The last step of a key's path, behind the key itself, which tells it from its value's."""
 
 Places = dict[tuple[int | str, ...], tuple[int, int]]
 """The line and column, from 1, of each value by its path of keys and indexes."""
@@ -128,6 +128,7 @@ class _Converter:
                 raise self._refusal(key_node, f"the key {clip(str(key))} is no text; quote it")
             if key in mapping:
                 raise self._refusal(key_node, f"the key {clip(key)} is there twice; keep one")
+            self.places[*path, key, _KEY] = self.places.pop((*path, _KEY))
             mapping[key] = self.value(value_node, (*path, key))
         return mapping
 
@@ -202,4 +203,4 @@ def _unknown_key(detail: ErrorDetails) -> tuple[str, ...]:
     """Return the key that a model does not know, which has a place of its own; empty for any other mistake."""
     given = detail["input"] if detail["type"] == "unknown_key" else None
     named = detail.get("ctx", {}).get("key")
-    return tuple(key for key in given if clip(str(key)) == named)[:1] if isinstance(given, dict) else ()
+    return next(((key, _KEY) for key in given if clip(str(key)) == named), ()) if isinstance(given, dict) else ()

@@ -147,8 +147,10 @@ class Store:
         return engine
 
     def _close_file(self, file: Path) -> None:
-        """Make the database's file and folder, and close the file to other users."""
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make the database's file, not its folder, which may be misspelt or not mounted yet, and close the file to other users."""
+        if not file.parent.is_dir():
+            problem = f"its folder {str(file.parent)!r} does not exist; create it, or name another store with {STORE_VARIABLE}"
+            raise StoreRefused(f"the store {_without_secrets(self._url)!r} cannot be used: {problem}")
         try:
             close_database(file, STORE_CURE)
         except InvalidRequest as error:
