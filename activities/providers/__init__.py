@@ -10,9 +10,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from activities.errors import ModelFault, model_fault
+from activities.errors import ModelFault, model_fault, note_paid, paid_by
 from activities.providers.anthropic import AnthropicMessages
-from activities.providers.base import ModelReply, ModelRequest, Provider, completion_cap, deadline
+from activities.providers.base import ModelReply, ModelRequest, Provider, deadline
 from activities.providers.environment import Endpoint, Environment, settings_complaint
 from activities.providers.google import GoogleGenAI
 from activities.providers.openai_chat import OpenAIChat
@@ -41,7 +41,15 @@ _PACKAGES = {"anthropic": "anthropic", "openai": "openai", "google": "google.gen
 class Providers:
     """Model calls by spec, with the worker's keys and under one deadline."""
 
-    def __init__(self, environment: Environment, script: Script | None = None) -> None:
+    def __init__(self, environment: Environment, script: Script | None = None, *, call_timeout: float | None = None) -> None:
+        """Read what the models cost.
+
+        Args:
+            environment: The worker's keys and endpoints.
+            script: What the scripted models say.
+            call_timeout: Seconds that a call may take in all, unless its model or its completion needs more; 540 by default.
+        """
+        self._call_timeout = call_timeout
         self._environment = environment
         self._script = script
         self._prices = load_prices(environment.prices)
@@ -123,10 +131,13 @@ class Providers:
         except ModelFault as fault:
             fault.usage = self._metered(request.spec, fault.usage or Usage(), clock() - started)
             raise
+        except asyncio.CancelledError as error:
+            note_paid(error, self._metered(request.spec, paid_by(error) or Usage(), clock() - started))
+            raise
         return replace(reply, usage=self._metered(request.spec, reply.usage, clock() - started))
 
     async def _attempt(self, request: ModelRequest) -> ModelReply:
-        model, seconds = request.spec.id, deadline(completion_cap(request))
+        model, seconds = request.spec.id, deadline(request, self._call_timeout)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -137,7 +148,7 @@ class Providers:
             if fault is None:
                 raise
             if isinstance(error, TimeoutError) and limit.expired():
-                fault = ModelFault("timeout", f"no reply within {seconds:g} s", model=model)
+                fault = _timed_out(request, seconds, paid_by(error))
             raise fault from None
 
     def _metered(self, spec: ModelSpec, usage: Usage, seconds: float) -> Usage:
@@ -202,6 +213,16 @@ class Providers:
         if spec.provider == "openai":
             return OpenAIResponses(self._clients.openai(endpoint))
         return OpenAIChat(self._clients.openai(endpoint))
+
+
+def _timed_out(request: ModelRequest, seconds: float, paid: Usage | None) -> ModelFault:
+    """Return the fault of a call that took too long, with what the provider charges for it as far as that is known."""
+    where = "config.timeout" if request.spec.config.timeout else "config.timeout of the model, or the worker's call_timeout"
+    cost = "what the provider charges for it is not known"
+    if paid is not None:
+        cost = f"{paid.input or 0} prompt and {paid.output or 0} completion tokens were reported by then, and are counted as paid"
+    text = f"no whole reply within {seconds:g} s; {cost}; raise {where}, if the model needs longer"
+    return ModelFault("timeout", text, model=request.spec.id, usage=paid)
 
 
 def _installed(extra: str) -> bool:
