@@ -77,11 +77,11 @@ class WorkerServices:
         grader_tools = settings.grader.tools if settings.grader else ()
         try:
             if settings.generator.model is not None:
-                self.providers.check(settings.generator.model)
+                self.refuse_uncallable(settings.generator.model)
                 self.tools.refuse_unknown(settings.generator.tools, "generator.tools")
             for judge in self.judges(settings):
                 if isinstance(judge, ModelSpec):
-                    self.providers.check(judge)
+                    self.refuse_uncallable(judge)
                 elif judge.function:
                     self.tools.refuse_non_grader(judge.function, "grader")
             self.tools.refuse_unknown(grader_tools, "grader.tools", judges=True)
@@ -93,6 +93,21 @@ class WorkerServices:
                     self.tools.refuse_non_check(criterion.check.tool, criterion.check.arguments, where)
         except (InvalidRequest, ModelFault) as error:
             raise ApplicationError(str(error), type="InvalidRequest", non_retryable=True) from None
+
+    def refuse_uncallable(self, spec: ModelSpec) -> None:
+        """Refuse a model that this worker cannot call, and one with such a fallback: an outage is too late to hear of a missing key.
+
+        Raises:
+            ModelFault: Of kind `config`.
+        """
+        for at, model in enumerate(spec.chain):
+            try:
+                self.providers.check(model)
+            except ModelFault as fault:
+                if not at:
+                    raise
+                why = f"fallback {at} of {spec.id!r}: {fault.message}, or leave it out of the fallbacks"
+                raise ModelFault(fault.kind, why, model=spec.id) from None
 
     def judges(self, settings: GradingSettings) -> tuple[GraderSpec, ...]:
         """Return whoever judges by the rubric of the settings, every judge once.
@@ -130,8 +145,8 @@ class WorkerServices:
     def _refuse_unpriced(self, settings: GradingSettings) -> None:
         models = (settings.generator.model, *self.judges(settings)) if settings.priced else ()
         for model in models:
-            if isinstance(model, ModelSpec):
-                self.refuse_without_price(model)
+            for asked in model.chain if isinstance(model, ModelSpec) else ():
+                self.refuse_without_price(asked)
 
     def refuse_without_price(self, model: ModelSpec) -> None:
         """Refuse a budget in money where it is not known what a model costs.

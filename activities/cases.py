@@ -1,5 +1,6 @@
 """The activities of a batch: cases are stored, opened, drafted, graded and ended, and all that was paid for is written down."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -13,6 +14,8 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from activities.capabilities import WorkerServices
 from activities.errors import failure
+from activities.fallback import ModelChoice
+from activities.generate import drafting_model
 from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
 from activities.model_call import CANCELLED, Heartbeat, heartbeats, paid_attempt, paid_call
 from activities.providers.base import ModelReply, ModelRequest, Step
@@ -117,11 +120,14 @@ class CaseQuestion:
 
     group: CallGroup
     sample: int
-    model: ModelSpec
+    judge: ModelSpec
+    """The model that is to answer, with its fallbacks."""
+    choice: ModelChoice
+    """The model that this attempt asks."""
     messages: list[Message]
     checks: dict[str, CheckOutcome]
     key: str
-    """The key under which its verdict is kept for the same question asked again."""
+    """The key under which the verdict of the model that is asked is kept for the same question asked again."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,8 @@ class PaidReply:
 
     reply: ModelReply
     bill: Bill
+    choice: ModelChoice
+    """The model that gave it."""
 
 
 class BatchActivities:
@@ -214,7 +222,8 @@ class BatchActivities:
             lookup = await self._store.look_up(call.batch_id, _place(call))
             if lookup.pause_reason and activity_call() not in self._replies:
                 return CaseAnswer(held=lookup.pause_reason)
-            paid = await self._paid_call(call, lookup, _draft_request(stored.case, call), heartbeat)
+            choice = heartbeat.choose(drafting_model(stored.case.generator or NOBODY))
+            paid = await self._paid_call(call, lookup, _draft_request(stored.case, call, choice.model), heartbeat, choice)
             draft, bill = paid.reply.message.content, paid.bill
             await self._store.keep_draft(
                 call.batch_id, call.position, call.attempt, draft, bill.spent, charge=bill.charge, on_wait=bill.on_wait
@@ -245,13 +254,13 @@ class BatchActivities:
                 return await self.end_case(call, stored, result, Bill())
             if not units_of(stored.case):
                 return await self.end_case(call, stored, await result_of_answers(stored.case, stored.output, []), Bill())
-            question = self._question(stored, stored.output, checks, call)
+            question = await self._question(stored, stored.output, checks, call, heartbeat)
             lookup = await self._store.look_up(call.batch_id, _place(call), question.key)
             conversation, bill = lookup.conversation, Bill()
             paid_already = activity_call() in self._replies
             if not conversation.ended and lookup.verdict is not None and not paid_already:
                 conversation.verdict, conversation.cached = Verdict.model_validate_json(lookup.verdict), True
-                conversation.judge = question.model.id
+                _name_judge(conversation, question)
             elif not conversation.ended:
                 if lookup.pause_reason and not paid_already:
                     return CaseAnswer(held=lookup.pause_reason)
@@ -289,6 +298,7 @@ class BatchActivities:
             if lookup.pause_reason:
                 return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
             await self._store.require_writable(call.batch_id, Charge(activity_call()))
+        await asyncio.sleep(lookup.request.delay / 1000)
         if _limits_cost(lookup.request):
             self._services.refuse_unservable(_settings(stored.case, priced=True))
         priority = lookup.request.priority
@@ -369,16 +379,25 @@ class BatchActivities:
     async def _reload(self, call: CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
 
-    def _question(self, stored: StoredCase, output: str, checks: dict[str, CheckOutcome], call: CaseCall) -> CaseQuestion:
+    async def _question(
+        self, stored: StoredCase, output: str, checks: dict[str, CheckOutcome], call: CaseCall, heartbeat: Heartbeat
+    ) -> CaseQuestion:
         case, log = stored.case, log_of(stored.case, output)
         group, sample = units_of(case)[call.unit]
-        named, grader = group.judges[sample], case.grader or Grader()
-        judge = named if isinstance(named, ModelSpec) else grader.model or self._services.providers.default_grader()
+        grader, judges = case.grader or Grader(), self._judges(case, group)
+        judge = judges[sample]
+        rivals = [other for other in judges if other != judge] if judge.fallback else []
+        taken = {rival.id for rival in rivals}
+        for other in await self._store.conversations(call.batch_id, call.position, call.attempt) if rivals else ():
+            if other.fallback is not None and other.group == group.index and other.instead_of != judge.id:
+                taken.add(other.fallback.id)
+        kept = self._replies.get(activity_call())
+        choice = kept.choice if kept else heartbeat.choose(judge, taken)
         key = reuse_key(
             case.rubric,
             group,
             sample=sample,
-            judge=judge,
+            judge=choice.model,
             instructions=grader.system_prompt,
             tools=self._services.tools.sha256(()),
             records=Log(log).sha256(),
@@ -387,34 +406,43 @@ class BatchActivities:
         )
         if own := _own_key_parts(call, stored):
             key = hashlib.sha256("/".join([*own, key]).encode()).hexdigest()
-        return CaseQuestion(group, sample, seeded(judge, sample + case.repeat), log, checks, key)
+        return CaseQuestion(group, sample, judge, choice, log, checks, key)
+
+    def _judges(self, case: Case, group: CallGroup) -> list[ModelSpec]:
+        """Return the models that vote on a group's criteria, in order."""
+        own = case.grader.model if case.grader else None
+        return [judge if isinstance(judge, ModelSpec) else own or self._services.providers.default_grader() for judge in group.judges]
 
     async def _ask(self, call: CaseCall, stored: StoredCase, question: CaseQuestion, lookup: CaseLookup, heartbeat: Heartbeat) -> Bill:
         """Make the call, add its answer to the conversation, and return what it cost."""
         conversation, log, group = lookup.conversation, question.messages, question.group
+        model = seeded(question.choice.model, question.sample + stored.case.repeat)
         request = grader_request(
             GraderQuestion(
                 rubric=stored.case.rubric,
                 group=group,
                 grader=stored.case.grader or Grader(),
-                model=question.model,
+                model=model,
                 judged=JudgedDraft(log, request_index(log, len(log) - 1), len(log) - 1, question.checks, call.nonce),
                 scratch=conversation.scratch,
                 step=Step(role="grader", group=group.index, sample=question.sample, step=conversation.steps),
-                tag=answer_tag(call.nonce, str(call.unit)) if answer_form(question.model) == "tagged" else None,
+                tag=answer_tag(call.nonce, str(call.unit)) if answer_form(model) == "tagged" else None,
                 raised=call.raised,
             )
         )
-        paid = await self._paid_call(call, lookup, request, heartbeat)
+        paid = await self._paid_call(call, lookup, request, heartbeat, question.choice)
         reply = paid.reply
         earlier = earlier_answers(conversation.scratch)
         reading = parse_verdict(reply.message.content, group, conversation.pending or None, earlier=earlier, tag=request.tag)
         reading = verify_quotes(reading, log) if group.quoted else reading
-        conversation.judge, conversation.usage = question.model.id, conversation.usage + paid.bill.spent
+        _name_judge(conversation, question)
+        conversation.usage += paid.bill.spent
         conversation.note(reply.message, reading, group, sum(len(asked.ids) for asked, _ in units_of(stored.case)))
         return paid.bill
 
-    async def _paid_call(self, call: CaseCall, lookup: CaseLookup, request: ModelRequest, heartbeat: Heartbeat) -> PaidReply:
+    async def _paid_call(
+        self, call: CaseCall, lookup: CaseLookup, request: ModelRequest, heartbeat: Heartbeat, choice: ModelChoice
+    ) -> PaidReply:
         """Reserve and make a model call for a case, or return the reply that an earlier attempt could not write down.
 
         Raises:
@@ -425,12 +453,14 @@ class BatchActivities:
         if (kept := self._replies.get(mine)) is not None:
             return replace(kept, bill=replace(kept.bill, on_wait=heartbeat.wait_for))
         charge, carried = Charge(mine, activity.info().attempt), call.carried
+        await asyncio.sleep(lookup.request.delay / 1000)
         try:
             if _limits_cost(lookup.request):
-                self._services.refuse_without_price(request.spec)
+                for model in choice.chain:
+                    self._services.refuse_without_price(model)
             if await self._store.reserve(call.batch_id, charge):  # an attempt whose worker was lost right after it had counted all this
                 heartbeat.spent, carried = Usage(), Usage()
-            reply = await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts))
+            reply = await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts), choice)
         except InvalidRequest as error:
             raise _invalid(str(error)) from None
         except ApplicationError as error:
@@ -439,7 +469,7 @@ class BatchActivities:
                     await self._store.count_throttling(call.batch_id, request.spec.id)
             raise
         bill = Bill(carried + reply.usage, replace(charge, requests=reply.usage.attempts), heartbeat.wait_for)
-        self._replies[mine] = PaidReply(reply, bill)
+        self._replies[mine] = PaidReply(reply, bill, choice)
         return self._replies[mine]
 
     async def _keep(
@@ -551,12 +581,16 @@ def _limits_cost(request: BatchRequest) -> bool:
     return request.budget is not None and request.budget.max_cost_usd is not None
 
 
-def _draft_request(case: Case, call: CaseCall) -> ModelRequest:
-    generator = case.generator
-    if generator is None or generator.model is None:
-        raise LookupError(f"the case {case.id!r} has no model that drafts it")
+def _name_judge(conversation: CaseConversation, question: CaseQuestion) -> None:
+    """Note which model answers a question: the one that was to, or a fallback in its place."""
+    conversation.fallback, conversation.group = question.choice.fallback, question.group.index
+    conversation.name_judge(question.judge.id)
+
+
+def _draft_request(case: Case, call: CaseCall, model: ModelSpec) -> ModelRequest:
+    generator = case.generator or NOBODY
     system = build_generator_system(generator.system_prompt, case.rubric if generator.show_rubric else None)
-    return ModelRequest(spec=generator.model, step=Step(role="generator"), messages=case.messages, system=system, raised=call.raised)
+    return ModelRequest(spec=model, step=Step(role="generator"), messages=case.messages, system=system, raised=call.raised)
 
 
 def _own_key_parts(call: CaseCall, stored: StoredCase) -> list[str]:

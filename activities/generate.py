@@ -8,6 +8,8 @@ from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.thread import Generator
 from gradeloop.grading.prompts import build_generator_system, is_turn_limit, last_draft_message
 
 
@@ -54,20 +56,20 @@ class GeneratorActivities:
             messages = await self._services.threads.messages(call.thread.messages)
             limits = self._services.limits(settings.outage_timeout)
             added = (last_draft_message(),) if call.last and not is_turn_limit(messages) else ()
-            reply = await paid_call(self._services, self._request(call, settings, [*messages, *added]), heartbeat, limits)
+            choice = heartbeat.choose(drafting_model(settings.generator))
+            request = self._request(call, settings, [*messages, *added], choice.model)
+            reply = await paid_call(self._services, request, heartbeat, limits, choice)
             offer = self._services.capabilities_for(settings)
             turn = GeneratorTurn(message=reply.message, usage=reply.usage, offer=offer, added=added)
             refuse_unsendable(turn, heartbeat)
             self._services.threads.append(call.thread.messages, *added, reply.message)
             return turn
 
-    def _request(self, call: GenerateCall, settings: GradingSettings, messages: list[Message]) -> ModelRequest:
+    def _request(self, call: GenerateCall, settings: GradingSettings, messages: list[Message], model: ModelSpec) -> ModelRequest:
         generator = settings.generator
-        if generator.model is None:
-            raise LookupError("the thread's generator is no model")
         is_continued = settings.rubric is not None or bool(generator.tools)
         return ModelRequest(
-            spec=generator.model,
+            spec=model,
             step=call.step,
             messages=tuple(messages),
             breakpoints=(len(messages) - 1,) if is_continued else (),
@@ -76,3 +78,14 @@ class GeneratorActivities:
             tools=self._services.tools.specs(generator.tools),
             tools_allowed=not call.last,
         )
+
+
+def drafting_model(generator: Generator) -> ModelSpec:
+    """Return the model that drafts.
+
+    Raises:
+        LookupError: An activity or a workflow does.
+    """
+    if generator.model is None:
+        raise LookupError("the generator is no model")
+    return generator.model

@@ -56,6 +56,8 @@ class GradeCall(Strict):
     """True where a reply was cut before: it gets a larger completion."""
     whole: Sparse[bool] = False
     """True where a finished run is judged: what comes after the draft is shown too."""
+    taken: Sparse[tuple[str, ...]] = ()
+    """Ids of the models that vote on the same criteria, to which this call does not fall back."""
 
     def shown(self, messages: list[Message]) -> list[Message]:
         """Return those of the thread's messages that are judged."""
@@ -69,6 +71,8 @@ class GraderTurn(Recorded):
     verdict: Verdict | None = None
     malformed: Malformed | None = None
     usage: Usage
+    fallback: Sparse[ModelSpec | None] = None
+    """The model that answered, where it is a fallback of the one that was asked first."""
     tools: tuple[str, ...] = ()
     """The tools that the grader was offered."""
     loose: Sparse[bool] = False
@@ -99,14 +103,16 @@ class GraderActivities:
                 self._services.refuse_unservable(settings)
             messages = call.shown(await self._services.threads.messages(call.thread.messages))
             scratch = await self._services.threads.messages(call.scratch)
+            choice = heartbeat.choose(self._judge(call, settings), call.taken)
             added = (last_turn_message(),) if call.last and not is_turn_limit(scratch) else ()
-            request, group = await self._request(call, settings, messages, [*scratch, *added])
-            reply = await paid_call(self._services, request, heartbeat, self._services.limits(settings.outage_timeout))
+            request, group = await self._request(call, settings, messages, [*scratch, *added], choice.model)
+            reply = await paid_call(self._services, request, heartbeat, self._services.limits(settings.outage_timeout), choice)
             message = reply.message
             self._services.threads.append(call.scratch, *added, message)
             turn = GraderTurn(
                 message=message,
                 usage=reply.usage,
+                fallback=choice.fallback,
                 tools=tuple(tool.name for tool in request.tools),
                 loose=answer_form(request.spec) == "schema" and request.schema is None,
                 offer=self._services.capabilities_for(settings),
@@ -121,15 +127,17 @@ class GraderActivities:
             refuse_unsendable(turn, heartbeat)
             return turn
 
+    def _judge(self, call: GradeCall, settings: GradingSettings) -> ModelSpec:
+        """Return the model that is to answer, with its fallbacks."""
+        judge = call_groups(_rubric(settings))[call.step.group].judges[call.step.sample]
+        return judge if isinstance(judge, ModelSpec) else self._services.grader_of(settings)
+
     async def _request(
-        self, call: GradeCall, settings: GradingSettings, messages: list[Message], scratch: list[Message]
+        self, call: GradeCall, settings: GradingSettings, messages: list[Message], scratch: list[Message], asked: ModelSpec
     ) -> tuple[ModelRequest, CallGroup]:
-        rubric = settings.rubric
-        if rubric is None:
-            raise LookupError("the thread's settings name no rubric")
-        group = call_groups(rubric)[call.step.group]
-        judge, grader = group.judges[call.step.sample], settings.grader or Grader()
-        model = seeded(judge if isinstance(judge, ModelSpec) else self._services.grader_of(settings), call.step.sample)
+        rubric = _rubric(settings)
+        group, grader = call_groups(rubric)[call.step.group], settings.grader or Grader()
+        model = seeded(asked, call.step.sample)
         judged = JudgedDraft(messages, call.request, call.draft, call.checks, call.nonce)
         takes_both = capability_of(model).schema_with_tools
         question = GraderQuestion(
@@ -151,6 +159,12 @@ class GraderActivities:
         """Return the grader's tools, and the one that shows records whole, where they are cut."""
         is_cut = group.prompt is None and is_elided(judged.messages) and RESERVED not in grader.tools
         return (*self._services.tools.specs(grader.tools), *((READ_TRANSCRIPT,) if is_cut else ()))
+
+
+def _rubric(settings: GradingSettings) -> Rubric:
+    if settings.rubric is None:
+        raise LookupError("the thread's settings name no rubric")
+    return settings.rubric
 
 
 @dataclass(frozen=True)

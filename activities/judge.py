@@ -7,7 +7,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerServices
-from activities.errors import failure
+from activities.errors import ModelFault, failure
 from activities.grade import answer_form, seeded
 from activities.model_call import paid_attempt, paid_call, refuse_unsendable
 from activities.providers.base import ModelRequest, Step
@@ -17,6 +17,7 @@ from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.grading.prompts import sent_sha256
 from gradeloop.judges.answers import Citation, ValidAnswer, parse_answer
+from gradeloop.judges.contract import SchemaJudge
 from gradeloop.judges.prompt import build_judge_prompt
 from gradeloop.judges.schema import for_provider
 
@@ -48,6 +49,8 @@ class JudgeTurn(Recorded):
     citations: tuple[Citation, ...] = ()
     usage: Usage
     prompt_sha256: str
+    fallback: Sparse[ModelSpec | None] = None
+    """The model that answered, where it is a fallback of the one that was asked first."""
 
 
 class JudgeActivities:
@@ -67,18 +70,36 @@ class JudgeActivities:
         async with paid_attempt(self._services) as heartbeat:
             subject = await self._runs.subject(call.subject)
             scratch = await self._services.threads.messages(call.scratch)
+            choice = heartbeat.choose(call.model)
+            if choice.fallback is None:
+                self._refuse_unservable(call.model, subject)
             is_large = call.subject.bytes > LARGE_BYTES
-            request, sha256 = await asyncio.to_thread(_request, call, subject, scratch) if is_large else _request(call, subject, scratch)
-            reply = await paid_call(self._services, request, heartbeat, self._services.limits())
+            asked = (call, subject, scratch, choice.model)
+            request, sha256 = await asyncio.to_thread(_request, *asked) if is_large else _request(*asked)
+            reply = await paid_call(self._services, request, heartbeat, self._services.limits(), choice)
             self._services.threads.append(call.scratch, reply.message)
             answer = await asyncio.to_thread(parse_answer, reply.message.content, subject.judge, subject.run)
-            turn = JudgeTurn(message=reply.message, usage=reply.usage, prompt_sha256=sha256)
+            turn = JudgeTurn(message=reply.message, usage=reply.usage, prompt_sha256=sha256, fallback=choice.fallback)
             if isinstance(answer, ValidAnswer):
                 turn = turn.model_copy(update={"output": answer.output, "citations": answer.citations})
             else:
                 turn = turn.model_copy(update={"problems": answer.problems})
             refuse_unsendable(turn, heartbeat)
             return turn
+
+    def _refuse_unservable(self, model: ModelSpec, subject: Subject) -> None:
+        """Refuse a judge with a fallback that cannot be called, or cannot answer as this judge does.
+
+        Raises:
+            ApplicationError: Of type `config`.
+        """
+        try:
+            if model.fallback:
+                self._services.refuse_uncallable(model)
+        except ModelFault as fault:
+            raise ApplicationError(str(fault), type=fault.kind, non_retryable=True) from None
+        for asked in model.chain:
+            _refuse_unconstrained(subject.judge, asked)
 
     @activity.defn(name="default_judge")
     async def default_judge(self, _rubric_id: str) -> ModelSpec:
@@ -93,14 +114,17 @@ class JudgeActivities:
             raise failure(error, model="") from None
 
 
-def _request(call: JudgeCall, subject: Subject, scratch: list[Message]) -> tuple[ModelRequest, str]:
-    judge, model = subject.judge, seeded(call.model, call.step.sample)
+def _refuse_unconstrained(judge: SchemaJudge, model: ModelSpec) -> None:
     if judge.constrained and answer_form(model) != "schema":
         text = (
             f"{model.id!r} keeps no JSON Schema, as output_parsing_mode CONSTRAINED_DECODING needs; use XML_KEY, or another model "
             "(config.structured_output: true says that its server does)"
         )
         raise ApplicationError(text, type="config", non_retryable=True)
+
+
+def _request(call: JudgeCall, subject: Subject, scratch: list[Message], asked: ModelSpec) -> tuple[ModelRequest, str]:
+    judge, model = subject.judge, seeded(asked, call.step.sample)
     prompt = build_judge_prompt(judge, subject.run, call.nonce)
     request = ModelRequest(
         spec=model,

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -15,8 +16,10 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, Fa
 from activities.attempts import ATTEMPTS, CallLimits, FailedAttempts, failed_call, next_pause
 from activities.capabilities import WorkerServices
 from activities.errors import FailureDetails, ModelFault, conceal, failure, model_fault, paid_by
+from activities.fallback import FALLBACK, CarriedTurn, ModelChoice, NextAttempt, choose_model, fit_for
 from activities.providers.base import ModelReply, ModelRequest, sendable
 from gradeloop.contract.messages import MESSAGE_BYTES, Usage
+from gradeloop.contract.model_spec import ModelSpec
 
 HEARTBEAT_SECONDS = 1.0
 """A cancellation comes back with a heartbeat alone, so this and the worker's throttle of 2 s decide how soon a call stops."""
@@ -24,6 +27,9 @@ HEARTBEAT_SECONDS = 1.0
 CANCELLED = "cancelled"
 """The error type of a call that its workflow stopped; it is not done, and its details say what it cost."""
 
+
+AT_ONCE = timedelta(milliseconds=1)
+"""The pause before the next model is asked; none at all would leave the pause to Temporal."""
 
 TURN_BYTES = 2 * MESSAGE_BYTES - 32 * 1024
 """The most bytes of a reply together with how it reads, as JSON: Temporal takes a payload of 2 MiB."""
@@ -35,12 +41,13 @@ class Heartbeat:
     def __init__(self) -> None:
         self.spent = _earlier(0, Usage)
         self.failed = _earlier(1, FailedAttempts)
+        self.turn = _earlier(1, CarriedTurn).turn
         self.waits_for: str | None = None
         """The problem of the store that a reply waits for; whoever describes the workflow reads it."""
 
     def beat(self) -> None:
         """Send a heartbeat."""
-        known: list[object] = [self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json")]
+        known: list[object] = [self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json") | self.turn.as_beat()]
         waiting: list[object] = [self.waits_for] if self.waits_for else []
         activity.heartbeat(*(known + waiting if waiting or self.spent.attempts or self.failed.counts else []))
 
@@ -60,6 +67,25 @@ class Heartbeat:
     def fail(self, failed: FailedAttempts) -> None:
         """Keep how the attempts so far failed, for the next one."""
         self.failed = failed
+        self.beat()
+
+    def choose(self, spec: ModelSpec, taken: Collection[str] = ()) -> ModelChoice:
+        """Return the model that this attempt asks, of the model that is to answer and its fallbacks.
+
+        Args:
+            spec: The model that is to answer.
+            taken: Ids of the models to which the call may not fall back.
+        """
+        choice = choose_model(spec, self.turn, self.failed, time.time(), taken)
+        if choice.turn != self.turn:
+            self.turn, self.failed = choice.turn, FailedAttempts()
+            self.beat()
+        return choice
+
+    def turn_to(self, following: NextAttempt) -> None:
+        """Keep which model is asked next; what it failed before counts no more."""
+        self.turn = following.turn
+        self.failed = self.failed if following.model is None else FailedAttempts()
         self.beat()
 
 
@@ -137,14 +163,25 @@ def stop_requested() -> bool:
     return details is not None and details.cancel_requested and not details.worker_shutdown
 
 
-async def paid_call(services: WorkerServices, request: ModelRequest, heartbeat: Heartbeat, limits: CallLimits) -> ModelReply:
+async def paid_call(
+    services: WorkerServices, request: ModelRequest, heartbeat: Heartbeat, limits: CallLimits, choice: ModelChoice | None = None
+) -> ModelReply:
     """Call a model once, and record the exchange where the worker has a recording.
 
+    Args:
+        services: What the worker has.
+        request: The request, of the model that this attempt asks.
+        heartbeat: The heartbeats of the attempt.
+        limits: How often and how long the attempts may fail.
+        choice: The model that is asked among its fallbacks; the request's own without any by default.
+
     Raises:
-        ApplicationError: Its type is the kind of failure, `outage` where the provider was away for as long as the limits say; its details
-            are what all attempts have cost. `ThreadTooLarge` where the reply has more than 1 MiB, since a larger payload would wedge the
-            workflow.
+        ApplicationError: Its type is the kind of failure, `outage` where the provider was away for as long as the limits say, `fallback`
+            where the next attempt asks another model; its details are what all attempts have cost. `ThreadTooLarge` where the reply has
+            more than 1 MiB, since a larger payload would wedge the workflow.
     """
+    choice = choice or heartbeat.choose(request.spec)
+    request = fit_for(request, choice.chain[0])
     clock = asyncio.get_running_loop().time
     began = clock()
     try:
@@ -155,10 +192,11 @@ async def paid_call(services: WorkerServices, request: ModelRequest, heartbeat: 
     except Exception as error:  # noqa: BLE001 - the one classifier decides
         if isinstance(error, ModelFault) and services.recording:
             services.recording.fault(request, error)
-        raise _failed(services, request, error, heartbeat, limits) from None
+        raise _failed(services, choice, request, error, heartbeat, limits) from None
     heartbeat.spent += reply.usage
     services.providers.note_answer(request.spec)
-    reply = replace(reply, message=sendable(reply.message))
+    message = sendable(reply.message)
+    reply = replace(reply, message=message.model_copy(update={"model": choice.fallback.id}) if choice.fallback else message)
     if services.recording:
         services.recording.reply(request, reply)
     if (size := reply.message.size()) > MESSAGE_BYTES:
@@ -199,7 +237,7 @@ def refuse_unsendable(turn: BaseModel, heartbeat: Heartbeat) -> None:
 
 
 def _failed(
-    services: WorkerServices, request: ModelRequest, error: Exception, heartbeat: Heartbeat, limits: CallLimits
+    services: WorkerServices, choice: ModelChoice, request: ModelRequest, error: Exception, heartbeat: Heartbeat, limits: CallLimits
 ) -> ApplicationError:
     """Count a failed attempt, and return its failure for Temporal."""
     fault = model_fault(error, model=request.spec.id)
@@ -211,5 +249,11 @@ def _failed(
         heartbeat.spent += fault.usage
     heartbeat.fail(heartbeat.failed.after(fault, now))
     ruling = heartbeat.failed.judge(fault, limits, now, lambda moment: providers.answered_since(request.spec, moment))
+    following = choice.after_failure(fault, heartbeat.failed, ruling, limits, now)
+    heartbeat.turn_to(following)
+    if following.model is not None:
+        text = f"{fault}; {following.model.id} is asked instead"
+        return ApplicationError(text, heartbeat.details(), type=FALLBACK, next_retry_delay=AT_ONCE)
     pause = next_pause(info.retry_policy, info.attempt)
-    return failed_call(fault, ruling, heartbeat.spent, endpoint=providers.address_of(request.spec), pause=pause)
+    fault.message += choice.blame(following.turn) if following.ruling.final else ""
+    return failed_call(fault, following.ruling, heartbeat.spent, endpoint=providers.address_of(request.spec), pause=pause)

@@ -132,7 +132,7 @@ class GradingPass:
         except GraderFailed as error:
             conversation.error = str(error)
         conversation.log = Log()
-        conversation.judge = self._name(group, sample)
+        conversation.name_judge(self._name(group, sample))
         if conversation.verdict is not None:
             rows = sum(len(group.ids) * len(group.judges) for group in self._groups)
             conversation.verdict = shorten_verdict(conversation.verdict, row_characters(rows))
@@ -163,6 +163,10 @@ class GradingPass:
                 for message in await self._tools.answer(conversation, wanted, conversation.offered, step, self._draft):
                     log.append(message)
             turn = await self._call_grader(group, sample, conversation, key)
+            if turn.fallback is not None and turn.fallback.id in self._taken(group, sample):
+                self._spend(turn.usage)  # another vote has gone to the same model meanwhile: it votes once
+                continue
+            conversation.fallback = turn.fallback
             conversation.steps += 1
             conversation.offered = turn.tools
             conversation.prompt_sha256 = conversation.prompt_sha256 or turn.prompt_sha256
@@ -203,12 +207,22 @@ class GradingPass:
                 forced=conversation.forced,
                 raised=conversation.raised,
                 whole=self._run.finished,
+                taken=self._taken(group, sample),
             )
 
         try:
             return await self._calls.make_paid("grade", call, conversation, self._spend, _summary(step, group), GraderTurn)
         except ActivityError as error:
             raise GraderFailed(describe_error(error)) from None
+
+    def _taken(self, group: CallGroup, sample: int) -> tuple[str, ...]:
+        """Return the ids of the models that other graders of the same criteria vote with, to which this one must not fall back."""
+        own, others = self._judge(group, sample), range(len(group.judges))
+        if not isinstance(own, ModelSpec) or not own.fallback:
+            return ()
+        rivals = [at for at in others if (judge := self._judge(group, at)) is not None and judge != own]
+        models = (self._conversation(group, at).fallback for at in rivals)
+        return tuple(sorted({*(self._name(group, at) or "" for at in rivals), *(model.id for model in models if model)}))
 
     def _judge(self, group: CallGroup, sample: int) -> GraderSpec | None:
         """Return the grader; None where that is the worker's default, which is not known yet."""
@@ -234,7 +248,8 @@ class GradingPass:
 
     def _remember(self, group: CallGroup, sample: int, conversation: Conversation) -> None:
         """Keep a verdict for the same question, unless it rests on a tool whose result may change."""
-        capabilities, verdict, key = self._calls.capabilities, conversation.verdict, self._question_key(group, sample)
+        capabilities, verdict = self._calls.capabilities, conversation.verdict
+        key = self._question_key(group, sample, conversation.fallback)
         lasting = capabilities is not None and set(conversation.called) <= {READ_TRANSCRIPT, *capabilities.cacheable}
         if verdict is None or key is None or conversation.error or verdict.result == "failed" or not lasting:
             return
@@ -242,12 +257,12 @@ class GradingPass:
         for oldest in list(self._thread.verdicts)[:-KEPT]:
             del self._thread.verdicts[oldest]
 
-    def _question_key(self, group: CallGroup, sample: int) -> str | None:
+    def _question_key(self, group: CallGroup, sample: int, fallback: ModelSpec | None = None) -> str | None:
         """Return the key of a question; None where no model answers it, or where the worker has not yet said what it can do.
 
         Workers from before verdicts were reused say nothing of their tools: what they graded again, a replay grades again.
         """
-        judge, grader, capabilities = self._judge(group, sample), self._thread.grader, self._calls.capabilities
+        judge, grader, capabilities = fallback or self._judge(group, sample), self._thread.grader, self._calls.capabilities
         if not isinstance(judge, ModelSpec) or capabilities is None or not capabilities.tools:
             return None
         return reuse_key(

@@ -158,13 +158,18 @@ class JudgingWorkflow(Judging):
             NoJudgeAvailable: No model could be reached.
         """
         rollouts, reflections = await judging.all()
-        model = judging.model.id if judging.model else None
+        model = self._answered_by(judging.model, [*rollouts, *reflections])
         prompt = next((rollout.prompt_sha256 for rollout in rollouts if rollout.prompt_sha256), None)
         if all(rollout.output is None for rollout in rollouts):
             return self._result("FAILURE", {}, _invalid(rollouts), model, prompt)
         found = summarize(judging.judge, rollouts, reflections)
         cut = {"elided": True} if is_cut(self._request.run) else {}
         return self._result("DIRECT_RESULT", found.output, found.metadata | cut, model, prompt)
+
+    def _answered_by(self, model: ModelSpec | None, rollouts: list[Rollout]) -> str | None:
+        """Return the model that answered: the judge's own where one answer is of it, else the fallback."""
+        answered = [rollout.model for rollout in rollouts if rollout.unavailable is None]
+        return answered[0] if answered and None not in answered else model.id if model else None
 
     def _result(
         self, kind: ResultType, output: dict[str, Any], metadata: dict[str, Any], model: str | None, prompt_sha256: str | None
@@ -312,7 +317,14 @@ class Rollouts:
             log.append(turn.message)
             self._calls.note_returned(key, log)
             self._spend(turn.usage)
-            rollout = Rollout(index=at, output=turn.output, citations=turn.citations, repairs=repairs, prompt_sha256=turn.prompt_sha256)
+            rollout = Rollout(
+                index=at,
+                output=turn.output,
+                citations=turn.citations,
+                repairs=repairs,
+                model=turn.fallback.id if turn.fallback else None,
+                prompt_sha256=turn.prompt_sha256,
+            )
             if turn.output is not None:
                 return rollout
             following = conversation.take(

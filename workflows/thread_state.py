@@ -31,7 +31,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import RESULT_MESSAGES_BYTES, STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority, RunResult
 from gradeloop.grading.changes import changes
 from gradeloop.grading.scoring import PassFindings, aggregate, call_groups
-from gradeloop.grading.verdicts import GraderConversation
+from gradeloop.grading.verdicts import GraderConversation, first_judge
 
 StopReason = Literal["rubric", "person", "cancel"]
 """Why calls in flight are to stop: another rubric takes over, somebody interrupts the turn, or the workflow is cancelled."""
@@ -118,8 +118,8 @@ class PassState(State):
 
     @property
     def judged_by(self) -> str | None:
-        """The grader that judged, the first of several; None where no grader was asked."""
-        return next((conversation.judge for conversation in self.conversations.values() if conversation.judge), None)
+        """The grader that judged, the first of several, a fallback where no other did; None where no grader was asked."""
+        return first_judge(self.conversations.values())
 
     @property
     def prompt_sha256(self) -> str | None:

@@ -129,7 +129,7 @@ def test_the_shell_completes_commands_and_flags_without_loading_anything_heavy()
 
     assert completed("gradeloop e") == ["eval"]
     assert completed("gradeloop registry ") == ["create", "add", "list", "show"]
-    assert completed("gradeloop eval --fil") == ["--filter"]
+    assert completed("gradeloop eval --scr") == ["--scripted"]
     assert "rubrics" not in completed("gradeloop ")
 
 

@@ -49,6 +49,7 @@ from gradeloop.grading.scoring import call_groups
 from gradeloop.grading.templates import VARS_BYTES
 from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS, parse_verdict
 from gradeloop.settings.default_model import DEFAULTS
+from gradeloop.settings.endpoints import preset_variables
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal import connect as storage
 from gradeloop.temporal.server import ServerInfo
@@ -471,7 +472,7 @@ def test_the_limits_are_the_codes() -> None:
         "the `parameters` of a remote tool": f"{tool_elsewhere.PARAMETERS_BYTES // 1024} KiB",
         "the arguments of a call that a person approves": f"{tool_calls.APPROVED_BYTES // 1024} KiB",
         "a tool's time": f"{evidence.TOOL_SECONDS:.0f} s",
-        "one model call": f"{model.CALL_SECONDS:.0f} s",
+        "one model call": f"{modelspec.CALL_SECONDS:.0f} s",
         "a stream without data": f"{model.IDLE_TIMEOUT:.0f} s",
         "a reply": f"{transport.BODY_BYTES // 1024**2} MiB, unpacked",
         "a generator of your own": foreign_limits(),
@@ -564,9 +565,16 @@ def test_the_variables_of_the_contract_are_the_ones_that_are_read() -> None:
 def provider_variables() -> set[str]:
     """Return the variables that change what the worker calls."""
     vendors = ("ANTHROPIC", "OPENAI", "OPENROUTER", "GOOGLE", "GEMINI", "PALM", "GOOGLE_GEMINI", "MISTRAL", "AZURE_OPENAI")
-    names = [f"{vendor}_{kind}" for vendor in vendors for kind in ("API_KEY", "BASE_URL")]
+    of_presets = [name for name in preset_variables() if name.endswith(("_API_KEY", "_BASE_URL"))]
+    names = [*(f"{vendor}_{kind}" for vendor in vendors for kind in ("API_KEY", "BASE_URL")), *of_presets]
     beside = {"AZURE_OPENAI_ENDPOINT": "https://example.com"}
-    return {name for name in names if Environment.read({name: "https://example.com/v1"} | beside) != Environment.read(beside)}
+    return {name for name in names if called_with({name: "https://example.com/v1"} | beside) != called_with(beside)}
+
+
+def called_with(environ: dict[str, str]) -> tuple[Environment, frozenset[str]]:
+    """Return what a worker with these variables calls, and with which keys."""
+    environment = Environment.read(environ)
+    return environment, environment.secrets
 
 
 def test_the_default_graders_of_the_contract_are_the_tables() -> None:
@@ -576,7 +584,9 @@ def test_the_default_graders_of_the_contract_are_the_tables() -> None:
 
 
 def test_the_settings_of_the_contract_are_those_of_a_model() -> None:
-    assert names_in(rows(CONTRACT, "Models")) == set(ModelConfig.model_fields)
+    beside = set(ModelSpec.model_fields) - {"id", "config"}
+
+    assert names_in(rows(CONTRACT, "Models")) == set(ModelConfig.model_fields) | beside
 
 
 def test_every_path_that_a_document_names_exists() -> None:

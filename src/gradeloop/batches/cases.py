@@ -1,6 +1,6 @@
 """A case of a batch: how it is run, what its graders are asked, and its result."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from gradeloop.grading.scoring import (
     shortfall_of,
     worst_of,
 )
-from gradeloop.grading.verdicts import GraderConversation
+from gradeloop.grading.verdicts import GraderConversation, first_judge
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest
 from gradeloop.sandbox.processes import await_in_process
 from gradeloop.text import shortened
@@ -135,6 +135,22 @@ class CaseConversation(GraderConversation):
     judge: str = ""
     """The id of the grader's model."""
     usage: Usage = Usage()
+    group: int = 0
+    """The call group that the question belongs to."""
+
+    def votes_twice(self, others: "Iterable[CaseConversation]") -> bool:
+        """Return whether the fallback that answered votes on the same criteria for another grader already."""
+        return self.fallback is not None and any(
+            other.fallback is not None
+            and (other.fallback.id, other.group) == (self.fallback.id, self.group)
+            and other.instead_of != self.instead_of
+            for other in others
+        )
+
+    def ask_again(self) -> None:
+        """Drop the verdict, so that the question is asked once more."""
+        self.verdict, self.error, self.missing, self.cached = None, None, (), False
+        self.fallback, self.judge, self.instead_of, self.steps = None, "", None, max(0, self.steps - 1)
 
     @property
     def is_clean(self) -> bool:
@@ -178,7 +194,7 @@ async def result_of_answers(case: Case, output: str, conversations: Sequence[Cas
         **_decided(case, status, judgement.rows, impossible=judgement.impossible),
         error=judgement.error,
         cached=bool(verdicts) and all(conversation.cached for conversation in verdicts),
-        grader=next((conversation.judge for conversation in conversations if conversation.judge), None),
+        grader=first_judge(conversations),
     )
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain, repeat
 from typing import TypeVar
 
-from sqlalchemy import Connection, RowMapping, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
@@ -160,6 +160,12 @@ class BatchStore:
 
         return await self._do(read)
 
+    async def conversations(self, batch_id: str, position: int, attempt: int) -> list[CaseConversation]:
+        """Return the conversations about a case that are stored until now."""
+        rows = _CONVERSATIONS
+        mine = (rows.c.batch_id == batch_id, rows.c.position == position, rows.c.attempt == attempt)
+        return await self._do(lambda connection: _conversations(connection, *mine))
+
     async def reserve(self, batch_id: str, charge: Charge) -> bool:
         """Reserve the charge of a call that is about to be made, and return whether an earlier attempt of it is counted already.
 
@@ -225,7 +231,7 @@ class BatchStore:
         Args:
             batch_id: The batch.
             question: Position and attempt of the case, and the number of the question.
-            conversation: The conversation about the question.
+            conversation: The conversation about the question; its verdict is dropped where its fallback votes for another grader already.
             spent: The usage of the call that was just made.
             key: The cache key of the verdict; None where the verdict must not be reused.
             charge: The call that was paid for; None where none was, so that `spent` is counted as it is.
@@ -449,12 +455,19 @@ def _store_conversation(
     position, attempt, number = question
     _count_spending(connection, batch_id, spent)  # which takes the lock under which the others are read
     connection.execute(select(_CASES.c.position).where(_CASES.c.batch_id == batch_id, _CASES.c.position == position).with_for_update())
-    rows, text = _CONVERSATIONS, conversation.model_dump_json()
+    rows = _CONVERSATIONS
     mine = (rows.c.batch_id == batch_id, rows.c.position == position, rows.c.attempt == attempt)
+    if conversation.fallback is not None and conversation.votes_twice(_conversations(connection, *mine, rows.c.unit != number)):
+        conversation.ask_again()
+    text = conversation.model_dump_json()
     changed = connection.execute(rows.update().where(*mine, rows.c.unit == number).values(held=text))
     if not changed.rowcount:
         connection.execute(rows.insert().values(batch_id=batch_id, position=position, attempt=attempt, unit=number, held=text))
-    texts = connection.execute(select(rows.c.held).where(*mine).order_by(rows.c.unit)).scalars()
+    return _conversations(connection, *mine)
+
+
+def _conversations(connection: Connection, *where: ColumnElement[bool]) -> list[CaseConversation]:
+    texts = connection.execute(select(_CONVERSATIONS.c.held).where(*where).order_by(_CONVERSATIONS.c.unit)).scalars()
     return [CaseConversation.model_validate_json(stored) for stored in texts]
 
 

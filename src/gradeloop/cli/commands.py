@@ -42,7 +42,9 @@ COMMANDS = {
     },
     "Suites and batches": {
         "eval": ("gradeloop.cli.eval", "Run a suite as a batch; the exit code is a gate for CI."),
-        "batches": ("gradeloop.cli.eval", "List, show, export and pause batches."),
+        "retry": ("gradeloop.cli.eval", "Run a batch's errors again, as `eval --retry errors` does."),
+        "validate": ("gradeloop.cli.eval", "Check that a suite can run, without a call and without a server."),
+        "batches": ("gradeloop.cli.batches", "List, show, export and pause batches."),
     },
     "Reports": {
         "report": ("gradeloop.cli.reports", "Write an HTML page that explains every verdict."),
@@ -81,6 +83,11 @@ AllowOutside = Annotated[
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Trust this folder's gradeloop.toml first, as `gradeloop trust` does; for CI.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output files that gradeloop did not write, too.")]
+BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or `latest` for the newest.")]
+OutputOption = Annotated[
+    list[Path] | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the results to a .json, .jsonl, .csv, .xml or .html file; repeatable."),
+]
 Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many.")]
 
 

@@ -146,6 +146,8 @@ class Vote(Strict):
     grader: str
     passed: bool | None
     """The vote; None where the grader gave no verdict."""
+    instead_of: Sparse[str | None] = None
+    """The model that was to vote, where the grader is its fallback."""
 
 
 class CriterionRow(Strict):
@@ -170,7 +172,9 @@ class CriterionRow(Strict):
     metadata: Sparse[dict[str, JsonValue] | None] = None
     """Data that a remote grader returned beside its verdict."""
     grader: Sparse[str | None] = None
-    """The grader, where the criterion names its own."""
+    """The grader, where the criterion names its own, or a fallback answered."""
+    instead_of: Sparse[str | None] = None
+    """The model that was to judge, where the grader is its fallback."""
     override: Sparse[Override | None] = None
 
     def curtailed(self) -> "CriterionRow":
@@ -198,7 +202,7 @@ class Evaluation(Strict):
     draft: int
     """Index of the judged message in the thread."""
     grader: str | None = None
-    """The grader's model; None where checks alone decided."""
+    """The model that judged, a fallback where it did so; None where checks alone decided."""
     rubric_sha256: Sparse[str | None] = None
     """The sha256 of the rubric's canonical form."""
     prompt_version: Sparse[str | None] = None

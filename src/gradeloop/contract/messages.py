@@ -61,6 +61,8 @@ class Message(Strict):
     tool_call_id: Sparse[str | None] = None
     vendor: Sparse[dict[str, JsonValue] | None] = None
     """Parts that only the provider understands, such as signatures and encrypted reasoning; they are sent back to it unread."""
+    model: Sparse[str | None] = None
+    """The model that wrote it, where that is a fallback of the one that was to."""
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "Message":

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, JsonValue, Tag, field_validator, model_validator
 
@@ -10,8 +10,12 @@ from gradeloop.contract.base import OrText, Sparse, Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.text import clip, did_you_mean
 
-ProviderName = Literal["anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted"]
-PROVIDERS: tuple[str, ...] = get_args(ProviderName)
+PROVIDERS = ("anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted")
+"""The providers of every worker; a worker has endpoints with other names besides, which it alone knows."""
+
+PROVIDER_NAME = r"[a-z][a-z0-9_-]{0,63}"
+"""The names that a provider or an endpoint may have."""
+
 ALIASES = {"google": "google_genai", "gemini": "google_genai"}
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -53,7 +57,7 @@ class ModelConfig(Strict):
         return value
 
 
-class ModelSpec(OrText):
+class FallbackModel(OrText):
     """A provider's model with its settings."""
 
     id: str
@@ -71,19 +75,64 @@ class ModelSpec(OrText):
         if not separator or not model.strip():
             raise ValueError(f"{clip(value)} names no model; write 'provider:model', for example 'anthropic:claude-haiku-4-5'")
         provider = ALIASES.get(provider, provider)
-        if provider not in PROVIDERS:
-            raise ValueError(f"Unknown provider {provider!r}.{did_you_mean(provider, sorted(PROVIDERS))}")
+        if not re.fullmatch(PROVIDER_NAME, provider):
+            cure = "write small letters, digits, '-' and '_', a letter first"
+            raise ValueError(f"{clip(provider)} is no provider's name; {cure}.{did_you_mean(provider.lower(), sorted(PROVIDERS))}")
         return f"{provider}:{model}"
 
     @property
-    def provider(self) -> ProviderName:
-        """The provider's name."""
-        return _split(self.id)[0]  # type: ignore[return-value]  # the validator admits no other
+    def provider(self) -> str:
+        """The name of the provider, or of the worker's endpoint."""
+        return _split(self.id)[0]
 
     @property
     def model(self) -> str:
         """The model's name, as its provider knows it."""
         return _split(self.id)[2]
+
+
+FALLBACK_SECONDS = 60.0
+"""Seconds of an outage after which a fallback is asked, unless the model says otherwise: most rate limits are over by then."""
+
+FALLBACKS = 8
+"""The most fallbacks of a model."""
+
+
+class ModelSpec(FallbackModel):
+    """A provider's model with its settings, and the models that are asked where it cannot be had."""
+
+    fallback: Sparse[Annotated[tuple[FallbackModel, ...], Field(max_length=FALLBACKS)]] = ()
+    """The models that are asked in this order after an outage, or where the model is not served; every call begins with the first again."""
+    fallback_after: Sparse[Annotated[float, Field(ge=0, le=604_800)] | None] = None
+    """Seconds from a call's first failure on after which the next model is asked; 60 by default."""
+    on_refusal: Sparse[bool] = False
+    """Whether the next model is asked also where one refuses the content."""
+
+    @field_validator("fallback", mode="before")
+    @classmethod
+    def _is_a_flat_list(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        if isinstance(value, str | dict):
+            raise ValueError(f"{clip(str(value))} is no list; write fallback: [model, ...]")  # noqa: TRY004 - pydantic tells no other
+        for entry in value if isinstance(value, list | tuple) else ():
+            if isinstance(entry, dict) and not {"fallback", "fallback_after", "on_refusal"}.isdisjoint(entry):
+                raise ValueError("a fallback has no fallback of its own; list all models in the first one's fallback, in order")
+        return value
+
+    @model_validator(mode="after")
+    def _falls_back_elsewhere(self) -> Self:
+        if not self.fallback and (self.fallback_after is not None or self.on_refusal):
+            name = "on_refusal" if self.on_refusal else "fallback_after"
+            raise ValueError(f"{name} is for a model with a fallback; list one in fallback: [model, ...], or leave it out")
+        models = [(self.id, self.config), *((model.id, model.config) for model in self.fallback)]
+        if twin := next((model for model, config in models if models.count((model, config)) > 1), None):
+            raise ValueError(f"fallback: {twin!r} is asked twice with the same config; keep it once")
+        return self
+
+    @property
+    def chain(self) -> "tuple[ModelSpec, ...]":
+        """The models that a call may ask, in order: the model itself and its fallbacks."""
+        first = ModelSpec(id=self.id, config=self.config)
+        return (first, *(ModelSpec(id=model.id, config=model.config) for model in self.fallback))
 
 
 def _split(value: str) -> tuple[str, str, str]:

@@ -253,8 +253,9 @@ class Rubric(OrText):
         """Return the rubric as JSON with sorted keys and no spaces: equal rubrics give equal text."""
         raw = self.model_dump(mode="json")
         for judge in (judge for criterion in raw["criteria"] for judge in (criterion.get("grader"), *criterion.get("panel", ()))):
-            if judge and "config" in judge:  # a setting that a later version adds must not change the sha256 of an old rubric
-                judge["config"] = {name: value for name, value in judge["config"].items() if value is not None}
+            for model in (judge, *judge.get("fallback", ())) if judge else ():
+                if "config" in model:  # a setting that a later version adds must not change the sha256 of an old rubric
+                    model["config"] = {name: value for name, value in model["config"].items() if value is not None}
         return json.dumps(raw, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     def sha256(self) -> str:

@@ -45,6 +45,15 @@ def refuse_foreign(path: Path, *, overwrite: bool) -> None:
         raise InvalidRequest(f"the output {quoted_path(path)} is a file that gradeloop did not write; {cure}")
 
 
+def is_written_by_us(path: Path) -> bool:
+    """Return whether a file begins as one that gradeloop writes; one that cannot be read does not."""
+    try:
+        with path.open("rb") as file:
+            return _OURS.match(file.read(_HEAD_BYTES)) is not None
+    except OSError:
+        return False
+
+
 def resolve_writable(given: Path, suffixes: Sequence[str], *, overwrite: bool = False) -> Path:
     """Return the absolute path of an output, after checking that it can be written.
 

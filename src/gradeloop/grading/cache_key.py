@@ -37,7 +37,7 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         rubric: The whole rubric.
         group: The criteria that are answered together.
         sample: The number of the group's vote.
-        judge: The model with its settings.
+        judge: The model that gives the verdict, with its settings; its fallbacks play no part.
         instructions: The user's grading instructions.
         tools: The sha256 of the tools that the grader is offered, with their versions.
         records: The running sha256 of all messages up to the draft, which is the last of them.
@@ -53,7 +53,7 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         "instructions": [rubric.instructions, instructions],
         "prompt": group.prompt.model_dump(mode="json") if group.prompt else None,
         "language": rubric.language,
-        "judge": judge.model_dump(mode="json", exclude={"config": {"timeout"}}),
+        "judge": judge.chain[0].model_dump(mode="json", exclude={"config": {"timeout"}}),
         "version": version,
         "tools": tools,
         "records": records,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gradeloop.contract.criterion import TOLERANCE, Criterion, OwnPrompt, Score, weighted_mean
@@ -118,6 +118,8 @@ class GraderAnswer:
     """Why there is no verdict, or rows are missing."""
     cached: bool = False
     """Whether the verdict was reused from the same question."""
+    instead_of: str | None = None
+    """The id of the grader that was to answer, where a fallback did."""
 
     def row(self, name: str) -> VerdictRow | None:
         """Return the row of a criterion; None without one."""
@@ -178,7 +180,7 @@ def _samples(group: CallGroup, findings: PassFindings) -> list[GraderAnswer]:
     if len(group.judges) == 1:
         return answers
     return [
-        GraderAnswer(judge=answer.judge, error=f"it says that this cannot be judged: {answer.verdict.explanation}")
+        replace(answer, verdict=None, missing=(), cached=False, error=f"it says that this cannot be judged: {answer.verdict.explanation}")
         if answer.verdict is not None and answer.verdict.result == "failed"
         else answer
         for answer in answers
@@ -240,11 +242,14 @@ def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer]
         gap=None if passed else "; ".join(gaps),
         score=median(scores) if scores and criterion.scale else None,
         contested=bool(passing and failing),
-        votes=tuple(Vote(grader=sample.judge, passed=passed_of.get(id(sample))) for sample in samples) if voters > 1 else (),
+        votes=tuple(
+            Vote(grader=sample.judge, passed=passed_of.get(id(sample)), instead_of=sample.instead_of) for sample in samples if voters > 1
+        ),
         quotes=tuple(dict.fromkeys(quote for vote in deciding for quote in vote.row.quotes or ())) if criterion.quoted else (),
         metadata=deciding[0].row.metadata,
         by="cached" if all(sample.cached for sample, _ in votes) else "model",
-        grader=samples[0].judge if criterion.grader and voters == 1 else None,
+        grader=samples[0].judge if voters == 1 and (criterion.grader or samples[0].instead_of) else None,
+        instead_of=samples[0].instead_of if voters == 1 else None,
     )
 
 

@@ -12,6 +12,7 @@ from gradeloop.contract.base import Items, Strict
 from gradeloop.contract.criterion import Scale
 from gradeloop.contract.evaluation import Malformed, Verdict, VerdictResult, VerdictRow
 from gradeloop.contract.messages import Message
+from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.errors import MISTAKES, explain
 from gradeloop.grading.checks import strict_json
 from gradeloop.grading.prompts import missing_message, repair_message
@@ -321,7 +322,11 @@ class GraderConversation(BaseModel):
     """Why there is no verdict, or rows are missing."""
     verdict: Verdict | None = None
     judge: str | None = None
-    """The id of the grader that was asked."""
+    """The id of the grader that was asked, or of the fallback that answered."""
+    fallback: ModelSpec | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The model that gave the last answer, where it is a fallback."""
+    instead_of: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The id of the grader that was to answer, where a fallback did."""
     cached: bool = False
     """Whether the verdict was reused from the same question."""
 
@@ -392,6 +397,24 @@ class GraderConversation(BaseModel):
         self.error = f"malformed_verdict: {why}"
         return GraderFailure(self.error)
 
+    def name_judge(self, asked: str | None) -> None:
+        """Note who answered: the grader that was asked, or a fallback in its place."""
+        self.judge = self.fallback.id if self.fallback else asked
+        self.instead_of = asked if self.fallback else None
+
     def answer(self) -> GraderAnswer:
         """Return the answer as votes are counted from it."""
-        return GraderAnswer(judge=self.judge or "", verdict=self.verdict, missing=self.missing, error=self.error, cached=self.cached)
+        return GraderAnswer(
+            judge=self.judge or "",
+            verdict=self.verdict,
+            missing=self.missing,
+            error=self.error,
+            cached=self.cached,
+            instead_of=self.instead_of,
+        )
+
+
+def first_judge(conversations: Iterable[GraderConversation]) -> str | None:
+    """Return the id of the grader that judged, the first of several, a fallback where no other did; None where nobody was asked."""
+    judged = sorted((conversation for conversation in conversations if conversation.judge), key=lambda one: one.instead_of is not None)
+    return judged[0].judge if judged else None

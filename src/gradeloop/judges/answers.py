@@ -409,6 +409,8 @@ class Rollout(Recorded):
     """The text of an invalid answer."""
     unavailable: Sparse[str | None] = None
     """Why no judge answered; None where one did."""
+    model: Sparse[str | None] = None
+    """The model that answered, where it is a fallback of the judge's."""
     prompt_sha256: Sparse[str | None] = None
 
 

@@ -23,8 +23,12 @@ from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import fill_rubric, fill_text, is_template
 from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
+from gradeloop.settings.endpoints import own_names
+from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import AssertionList, located
 from gradeloop.suites.datasets import LocatedTest
+from gradeloop.suites.filters import CaseFilters, PlannedCase
+from gradeloop.suites.overrides import Overrides
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings, SuiteTest
 from gradeloop.text import clip
 
@@ -63,7 +67,7 @@ def make_id(test: SuiteTest) -> str:
 
     The id stays the same when prompts, rubric or output change, so that two batches can be compared.
     """
-    fields = test.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    fields = test.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"metadata"})
     identity = {name: fields[name] for name in ("description", "vars", "messages") if name in fields} or fields
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True, ensure_ascii=False).encode(errors="surrogatepass")).hexdigest()[:10]
     title = test.description or next((value for value in test.vars.values() if isinstance(value, str) and value.strip()), "")
@@ -204,8 +208,9 @@ class SuiteModels:
         self.notes: list[str] = []
         """The default models that were chosen, and why."""
         self._scripted = scripted
+        self._endpoints: frozenset[str] | None = None
         self._defaults: dict[str, ModelSpec] = {}
-        self._served: set[str] = set()
+        self._served: set[tuple[str, ...]] = set()
 
     def generator(self) -> Generator:
         """Return the default generator."""
@@ -225,9 +230,13 @@ class SuiteModels:
     def refuse_unservable(self, case: Case) -> None:
         """Refuse a case whose models need a missing key or file of replies; the worker of a named task queue has keys of its own."""
         for where, model in _models(case):
-            if model.id not in self._served and not os.environ.get("GRADELOOP_TASK_QUEUE"):
-                refuse_unservable_model(f"case {case.id!r}: {where}", model, os.environ, scripted=self._scripted)
-            self._served.add(model.id)
+            models = tuple(asked.id for asked in model.chain)
+            if models not in self._served and not os.environ.get("GRADELOOP_TASK_QUEUE"):
+                if self._endpoints is None:
+                    self._endpoints = own_names(os.environ, find_config_file((), os.environ))
+                place = f"case {case.id!r}: {where}"
+                refuse_unservable_model(place, model, os.environ, scripted=self._scripted, endpoints=self._endpoints)
+            self._served.add(models)
 
 
 def _models(case: Case) -> Iterator[tuple[str, ModelSpec]]:
@@ -273,19 +282,18 @@ class Plan:
     loop: bool | None = None
     """Whether cases loop, where a flag says so; None leaves it to the file."""
 
-    def cases(self) -> Iterator[Case]:
-        """Yield the cases in order.
+    def cases(self) -> Iterator[PlannedCase]:
+        """Yield the cases in order, each with its test.
 
         Raises:
-            InvalidRequest: A test is invalid, or makes a case that cannot run; the message names its place.
+            InvalidRequest: A test is invalid; the message names its place.
         """
         ids = CaseIds()
         for located_test in self.tests():
             name = ids.derive(located_test.test)
             for case in self._cases_of(located_test, name):
                 ids.take(case.id, located_test.spot)
-                self.models.refuse_unservable(case)
-                yield case
+                yield PlannedCase(located_test, case)
 
     def _cases_of(self, located_test: LocatedTest, name: str) -> Iterator[Case]:
         test = located_test.test
@@ -409,6 +417,10 @@ class SuiteFlags:
     repeat: int | None = None
     tools: tuple[Path, ...] = ()
     scripted: Path | None = None
+    select: CaseFilters = CaseFilters()  # noqa: RUF009 - frozen
+    """Further conditions on the cases that run."""
+    overrides: Overrides = Overrides()  # noqa: RUF009 - frozen
+    """Prompts, providers, tests and variables that replace the file's."""
 
 
 @dataclass(frozen=True)
@@ -447,19 +459,26 @@ class Suite:
                 return
 
     def _selected(self) -> Iterator[Case]:
-        seen: list[str] = []
-        selected = total = 0
-        for case in self.plan.cases():
-            total += 1
-            if not self.flags.filters or any(_matches(pattern, case.id) for pattern in self.flags.filters):
-                selected += 1
-                yield case
-            elif len(seen) < _LISTED_IDS:
-                seen.append(case.id)
+        """Yield the cases that the flags select, once their models are known to be served."""
+        total, first, selected = 0, list[str](), False
+
+        def named() -> Iterator[PlannedCase]:
+            nonlocal total
+            for planned in self.plan.cases():
+                total += 1
+                first.extend([planned.case.id] if total <= _LISTED_IDS else [])
+                if not self.flags.filters or any(_matches(pattern, planned.case.id) for pattern in self.flags.filters):
+                    yield planned
+
+        for planned in self.flags.select.select(named()):
+            selected = True
+            self.plan.models.refuse_unservable(planned.case)
+            yield planned.case
         if not selected:
-            more = f" and {total - len(seen)} more" if total > len(seen) else ""
+            more = f" and {total - len(first)} more" if total > len(first) else ""
             patterns = ", ".join(clip(pattern) for pattern in self.flags.filters)
-            raise InvalidRequest(f"--filter: {patterns} matches no case of {str(self.path)!r}; its cases are {', '.join(seen)}{more}")
+            flags = "; ".join(part for part in (f"--filter: {patterns}" if patterns else "", str(self.flags.select)) if part)
+            raise InvalidRequest(f"{flags} matches no case of {str(self.path)!r}; its cases are {', '.join(first)}{more}")
 
 
 def _matches(pattern: str, name: str) -> bool:

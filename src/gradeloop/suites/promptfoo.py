@@ -48,8 +48,8 @@ _PROMPTFOO_KEYS = {"providers", "targets", "defaultTest", "evaluateOptions", "sc
 _GRADELOOP_KEYS = {"generators", "grader", "rubric", "defaults"}
 _KNOWN = _PROMPTFOO_KEYS - {"scenarios"} | {"description", "prompts", "tests"}
 _IGNORED = {"$schema", "tags", "metadata", "sharing", "writeLatestResults"}
-_OPTIONS = {"maxConcurrency": "concurrency", "repeat": "repeat", "cache": "cache"}
-_IGNORED_OPTIONS = {"showProgressBar", "generateSuggestions", "delay"}
+_OPTIONS = {"maxConcurrency": "concurrency", "repeat": "repeat", "cache": "cache", "delay": "delay"}
+_IGNORED_OPTIONS = {"showProgressBar", "generateSuggestions"}
 
 
 @dataclass(frozen=True)
@@ -302,11 +302,12 @@ class PromptfooTests:
     def _expand(self, value: dict[str, JsonValue], where: Location, *, recorded: bool = False) -> Iterator[LocatedTest]:
         raw = dict(value) if recorded else self._resolve(value, _TEST_KEYS, where)
         refuse_number(raw.get("providerOutput"), where)
-        output = {"output": raw.pop("providerOutput")} if "providerOutput" in raw else {}
+        given = {"output": raw.pop("providerOutput")} if "providerOutput" in raw else {}
+        given |= {"metadata": value["metadata"]} if value.get("metadata") else {}
         expands = self.expands and not as_object(value.get("options"), where).get("disableVarExpansion")
         for variables in _combinations(as_object(raw.get("vars"), where.at("vars")), expands=expands):
             try:
-                yield LocatedTest(SuiteTest.model_validate(raw | output | {"vars": variables}), where)
+                yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables}), where)
             except ValidationError as error:
                 raise located_error(error, where) from None
 
@@ -382,6 +383,19 @@ _TYPES = {
 """The types that a cell may begin with; a type without a counterpart is refused by its name."""
 
 
+_METADATA = "__metadata:"
+
+
+def _metadata_of(row: DatasetRow) -> dict[str, JsonValue]:
+    """Return the metadata that the columns of a row give its test; a column that ends with `[]` has a list, its items between commas."""
+    cells = {name.removeprefix(_METADATA): str(cell) for name, cell in row.value.items() if name.startswith(_METADATA)}
+    found: dict[str, JsonValue] = {}
+    for name, cell in cells.items():
+        items: list[JsonValue] = [item.strip() for item in cell.split(",") if item.strip()]
+        found |= {name.removesuffix("[]"): items if name.endswith("[]") else cell} if items else {}
+    return {"metadata": found} if found else {}
+
+
 def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
     """Parse a row of CSV into a raw test.
 
@@ -408,7 +422,7 @@ def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
             metric = {"metric": cell} if cell else {}
         elif not name.startswith("__metadata"):
             raise InvalidRequest(f"{row.spot}: the column {clip(name)} has no counterpart; leave it out")
-    return fields | {"vars": variables, "assert": list(_with_thresholds(assertions, thresholds, row.spot, metric))}
+    return fields | _metadata_of(row) | {"vars": variables, "assert": list(_with_thresholds(assertions, thresholds, row.spot, metric))}
 
 
 def _with_thresholds(

@@ -107,6 +107,8 @@ def criterion_line(row: CriterionRow, width: int = 0) -> Line:
     beside = [f"score {row.score:g}"] if row.score is not None else []
     beside += [f"{sum(bool(vote.passed) for vote in row.votes)} of {len(row.votes)} votes"] if row.votes else []
     beside += ["cached"] if row.by == "cached" else []
+    beside += [f"by {one_line(row.grader or '')} instead of {one_line(row.instead_of)}"] if row.instead_of else []
+    beside += [f"{one_line(vote.grader)} voted instead of {one_line(vote.instead_of)}" for vote in row.votes if vote.instead_of]
     beside += [f"overridden by {one_line(row.override.by)}"] if row.override is not None else []
     body = Text(one_line(row.name)).append("".join(f"  ({fact})" for fact in beside), "dim")
     return Line(Text(f"{sign} {row.id:{width}}  ", style), body.append(f": {one_line(row.gap)}", style) if row.gap else body)
