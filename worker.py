@@ -128,7 +128,8 @@ async def serve(settings: WorkerSettings) -> None:
     """Run a worker until a signal stops it, or it has been idle for as long as its settings say; its ready file goes with it."""
     ready = ReadyFile(settings.ready_file)
     script = Script.read(settings.scripted) if settings.scripted else None
-    providers = Providers(Environment.read({}) if settings.role == "evidence" else Environment.read(os.environ, settings.providers), script)
+    environment = Environment.read({}) if settings.role == "evidence" else Environment.read(os.environ, settings.providers)
+    providers = Providers(environment, script, call_timeout=settings.call_timeout)
     if settings.role == "evidence":
         withhold_keys(named_endpoints(settings.providers).values())
     if settings.role == "loop":  # it runs workflows alone, and no tools

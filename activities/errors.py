@@ -97,6 +97,8 @@ _BY_MESSAGE: tuple[tuple[FailureKind, re.Pattern[str], frozenset[int | None]], .
 )
 """Kinds that have no code of their own with every provider, with the statuses under which the message counts."""
 
+_PAID = "paid_usage"
+
 _THINKING_REFUSED = re.compile(r"block is bound to a different|encrypted[_ ]content", re.IGNORECASE)
 """What Anthropic says of thinking behind another conversation or of another account, and OpenAI of reasoning that it cannot decrypt."""
 
@@ -202,6 +204,21 @@ def failure(error: BaseException, *, model: str, spent: Usage | None = None, fin
     return ApplicationError(str(fault), *facts, type=fault.kind, non_retryable=final, next_retry_delay=delay)
 
 
+def note_paid(error: BaseException, usage: Usage) -> None:
+    """Note on an exception what the call that it ends had cost by then."""
+    error.__dict__[_PAID] = usage
+
+
+def paid_by(error: BaseException) -> Usage | None:
+    """Return what a call had cost when this exception ended it, as far as its server had reported that; None where it had not."""
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(usage := link.__dict__.get(_PAID), Usage):
+            return usage
+        link = link.__cause__ or link.__context__  # closing a connection may be cut short, too
+    return None
+
+
 def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) -> ModelFault | None:
     """Return the fault that an exception is, by its status, codes and class names; None for any other exception (a bug)."""
     if isinstance(error, ModelFault):
@@ -214,7 +231,8 @@ def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) 
     if kind is None:
         return None
     wait = _wait(kind, facts.retry_after)
-    return ModelFault(kind, conceal(facts.message, secrets), model=model, status=facts.status, retry_after=wait, error=facts.name)
+    text, paid = conceal(facts.message, secrets), paid_by(error)
+    return ModelFault(kind, text, model=model, status=facts.status, retry_after=wait, error=facts.name, usage=paid)
 
 
 def error_kind(status: int | None, codes: Sequence[str], message: str) -> FailureKind:

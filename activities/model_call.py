@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, Fa
 
 from activities.attempts import ATTEMPTS, CallLimits, FailedAttempts, failed_call, next_pause
 from activities.capabilities import WorkerServices
-from activities.errors import FailureDetails, ModelFault, conceal, failure, model_fault
+from activities.errors import FailureDetails, ModelFault, conceal, failure, model_fault, paid_by
 from activities.fallback import FALLBACK, CarriedTurn, ModelChoice, NextAttempt, choose_model, fit_for
 from activities.providers.base import ModelReply, ModelRequest, sendable
 from gradeloop.contract.messages import MESSAGE_BYTES, Usage
@@ -186,8 +186,8 @@ async def paid_call(
     began = clock()
     try:
         reply = await _complete(services, request, heartbeat)
-    except asyncio.CancelledError:  # it was sent, and so may be paid for
-        heartbeat.spend(Usage(attempts=1, seconds=round(clock() - began, 3)))
+    except asyncio.CancelledError as error:  # it was sent, and so may be paid for
+        heartbeat.spend(paid_by(error) or Usage(attempts=1, seconds=round(clock() - began, 3)))
         raise
     except Exception as error:  # noqa: BLE001 - the one classifier decides
         if isinstance(error, ModelFault) and services.recording:

@@ -17,6 +17,7 @@ from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, 
 from gradeloop.contract import thread as contract
 from gradeloop.contract.evaluation import InterruptReason
 from gradeloop.contract.messages import Log, Usage
+from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 from gradeloop.contract.thread import Grader
 from workflows.stop_rule import PATCH, Arrived, CallEnd, Failed, NotDone, ask_to_stop, end_without_result
 from workflows.thread_state import MESSAGES, Exchange, StopReason, Thread
@@ -26,7 +27,7 @@ NEVER_RETRIED = [*PERMANENT, "PayloadsTooLarge", "PayloadSizeError", "InvalidReq
 
 
 MODEL_CALL = ActivityConfig(
-    start_to_close_timeout=timedelta(hours=1),
+    start_to_close_timeout=timedelta(seconds=LONGEST_TIMEOUT, minutes=10),
     schedule_to_close_timeout=timedelta(days=8),
     heartbeat_timeout=timedelta(seconds=10),
     retry_policy=RetryPolicy(
@@ -36,8 +37,8 @@ MODEL_CALL = ActivityConfig(
 )
 """Options of a model call: which failure is its last one, the call itself decides (`activities/attempts.py`).
 
-An hour is above the client's own deadline, eight days above the longest wait for a provider; a resumed call never overlaps the one that
-it replaces.
+Six hours and more are above any deadline of the client's own, which ends a call; a lost worker is missed by its heartbeats. Eight days are
+above the longest wait for a provider; a resumed call never overlaps the one that it replaces.
 """
 
 TOOL_CALL = ActivityConfig(

@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from activities.errors import ModelFault, model_fault
+from activities.errors import ModelFault, model_fault, note_paid, paid_by
 from activities.providers.anthropic import AnthropicMessages
-from activities.providers.base import CapField, ModelReply, ModelRequest, Provider, completion_cap, deadline
+from activities.providers.base import CapField, ModelReply, ModelRequest, Provider, deadline
 from activities.providers.cap_field import LearnsCapField
 from activities.providers.endpoint import Endpoint
 from activities.providers.environment import Environment, settings_complaint
@@ -65,7 +65,15 @@ _NOT_SET = "is not set in the worker's environment"
 class Providers:
     """Model calls by spec, with the worker's keys and under one deadline."""
 
-    def __init__(self, environment: Environment, script: Script | None = None) -> None:
+    def __init__(self, environment: Environment, script: Script | None = None, *, call_timeout: float | None = None) -> None:
+        """Read what the models cost.
+
+        Args:
+            environment: The worker's keys and endpoints.
+            script: What the scripted models say.
+            call_timeout: Seconds that a call may take in all, unless its model or its completion needs more; 540 by default.
+        """
+        self._call_timeout = call_timeout
         self._environment = environment
         self._script = script
         self._prices = load_prices(environment.prices)
@@ -149,10 +157,13 @@ class Providers:
         except ModelFault as fault:
             fault.usage = self._metered(request.spec, fault.usage or Usage(), clock() - started)
             raise
+        except asyncio.CancelledError as error:
+            note_paid(error, self._metered(request.spec, paid_by(error) or Usage(), clock() - started))
+            raise
         return replace(reply, usage=self._metered(request.spec, reply.usage, clock() - started))
 
     async def _attempt(self, request: ModelRequest) -> ModelReply:
-        model, seconds = request.spec.id, deadline(completion_cap(request))
+        model, seconds = request.spec.id, deadline(request, self._call_timeout)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -162,7 +173,7 @@ class Providers:
             if fault is None:
                 raise
             if isinstance(error, TimeoutError) and limit.expired():
-                fault = ModelFault("timeout", f"no reply within {seconds:g} s", model=model)
+                fault = _timed_out(request, seconds, paid_by(error))
             raise fault from None
 
     async def _served(self, request: ModelRequest) -> ModelReply:
@@ -283,6 +294,16 @@ def _with_body(request: ModelRequest, place: Endpoint) -> ModelRequest:
     config = request.spec.config
     more = config.model_copy(update={"extra": {**place.body, **config.extra}})
     return replace(request, spec=request.spec.model_copy(update={"config": more}))
+
+
+def _timed_out(request: ModelRequest, seconds: float, paid: Usage | None) -> ModelFault:
+    """Return the fault of a call that took too long, with what the provider charges for it as far as that is known."""
+    where = "config.timeout" if request.spec.config.timeout else "config.timeout of the model, or the worker's call_timeout"
+    cost = "what the provider charges for it is not known"
+    if paid is not None:
+        cost = f"{paid.input or 0} prompt and {paid.output or 0} completion tokens were reported by then, and are counted as paid"
+    text = f"no whole reply within {seconds:g} s; {cost}; raise {where}, if the model needs longer"
+    return ModelFault("timeout", text, model=request.spec.id, usage=paid)
 
 
 def _installed(extra: str) -> bool:

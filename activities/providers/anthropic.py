@@ -92,6 +92,10 @@ class MessageAssembly:
         content: list[JsonValue] = [self._blocks[index] | self._input(index) for index in sorted(self._blocks)]
         return self._message | {"content": content}
 
+    def usage(self) -> JsonValue:
+        """Return what the server has reported of the usage so far."""
+        return self._message.get("usage")
+
     def _input(self, index: int) -> JsonObject:
         """Return a tool call's input; one that is no JSON stays as written."""
         text = self._inputs.get(index)
@@ -138,9 +142,9 @@ class AnthropicMessages:
         if headers and self._cloud in _OLDER_VERSIONS:
             extra["anthropic_version"] = _OLDER_VERSIONS[self._cloud]
         call, sent = self._client.messages.with_streaming_response.create, request_body(body, extra)
-        known, wait = {"model": body["model"], "max_tokens": body["max_tokens"]}, reply_timeout(streamed=streamed)
+        known, wait = {"model": body["model"], "max_tokens": body["max_tokens"]}, reply_timeout(request, streamed=streamed)
         async with call(**known, messages=[], stream=streamed, extra_body=sent, extra_headers=headers, timeout=wait) as response:
-            reply = model_reply(await reply_body(response.http_response, MessageAssembly()), request)
+            reply = model_reply(await reply_body(response.http_response, MessageAssembly(), _usage), request)
         return with_circumstances(reply, request, "anthropic", bound)
 
 

@@ -1,20 +1,22 @@
 """What all providers share: requests and replies of models, limits of a call, JSON and streams as they arrive."""
 
+import asyncio
 import json
 import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from activities.errors import ModelFault, conceal, error_kind, excerpt, reported_codes, reported_message
+from activities.errors import ModelFault, conceal, error_kind, excerpt, note_paid, reported_codes, reported_message
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message, ToolCall, Usage
-from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.model_spec import CALL_SECONDS, LONGEST_TIMEOUT, ModelSpec
 from gradeloop.grading.checks import DEPTH, NESTING_DEPTH, depth, refuse_constant
 from gradeloop.settings.catalog import capability_of
 from gradeloop.text import whole_characters
@@ -29,11 +31,11 @@ CONNECT_TIMEOUT = 10.0
 IDLE_TIMEOUT = 240.0
 """Seconds without a byte after which a stream counts as hung: reasoning models think for minutes before their first word."""
 
-DEADLINE = 540.0
-"""Seconds that one model call may take in all, unless its completion may be so long that it needs more."""
+SLOW_CALL = 3600.0
+"""Seconds that a call of a slow model may take in all: some think for most of an hour."""
 
-LONGEST_CALL = 3300.0
-"""Seconds that the longest completion may take: below the activity's own hour, so that the client ends first."""
+LONGEST_COMPLETION = 3300.0
+"""Seconds that the longest completion is given."""
 
 TOKENS_PER_SECOND = 30.0
 """The speed by which the time for a long completion is reckoned; few hosted models write slower."""
@@ -126,12 +128,24 @@ def completion_cap(request: ModelRequest) -> int:
     return min(cap, most) if most else cap
 
 
-def deadline(max_tokens: int | None) -> float:
-    """Return the seconds that a call with this cap on its completion may take in all."""
-    if max_tokens is None or max_tokens <= MAX_TOKENS:
-        return DEADLINE
-    return min(max(DEADLINE, max_tokens / TOKENS_PER_SECOND), LONGEST_CALL)
+def deadline(request: ModelRequest, usual: float | None = None) -> float:
+    """Return the seconds that a call may take in all: its model's own, else the usual ones, or more where model or completion need more."""
+    if request.spec.config.timeout is not None:
+        return request.spec.config.timeout
+    slow = SLOW_CALL if capability_of(request.spec).slow else 0.0
+    cap = completion_cap(request)
+    long = min(cap / TOKENS_PER_SECOND, LONGEST_COMPLETION) if cap > MAX_TOKENS else 0.0
+    return max(CALL_SECONDS if usual is None else usual, slow, long)
 
+
+def silence(request: ModelRequest) -> float:
+    """Return the seconds for which a stream may be silent: until the deadline, where the model is slow or its settings say how long."""
+    patient = request.spec.config.timeout is not None or capability_of(request.spec).slow
+    return LONGEST_TIMEOUT if patient else IDLE_TIMEOUT
+
+
+SILENCE: ContextVar[float | None] = ContextVar("silence", default=None)
+"""What `silence` returns for the call that is being made, for a client whose SDK takes no such time."""
 
 JsonObject = dict[str, JsonValue]
 
@@ -335,11 +349,11 @@ def opaque(vendor: Mapping[str, JsonValue] | None, provider: str, part: str) -> 
     return vendor.get(part) if vendor is not None and vendor.get("provider") == provider else None
 
 
-def reply_timeout(*, streamed: bool) -> "httpx2.Timeout":
+def reply_timeout(request: ModelRequest, *, streamed: bool) -> "httpx2.Timeout":
     """Return how long to wait for the next bytes: a stream that says nothing hangs, any other reply comes at its end."""
     import httpx2  # with the SDKs
 
-    return httpx2.Timeout(LONGEST_CALL, read=IDLE_TIMEOUT if streamed else LONGEST_CALL, connect=CONNECT_TIMEOUT)
+    return httpx2.Timeout(LONGEST_TIMEOUT, read=silence(request) if streamed else LONGEST_TIMEOUT, connect=CONNECT_TIMEOUT)
 
 
 class Assembly(Protocol):
@@ -357,15 +371,50 @@ class Assembly(Protocol):
         """Return the whole reply; None where its end has not come."""
         ...
 
+    def usage(self) -> JsonValue:
+        """Return what the server has reported of the usage so far; None where that is nothing."""
+        ...
 
-async def reply_body(response: "httpx2.Response", assembly: Assembly) -> JsonObject:
+
+@contextmanager
+def paid_until_cut(usage: Callable[[], JsonValue], read: Callable[[JsonValue], Usage]) -> Iterator[None]:
+    """Have whatever cuts a reply short say what it had cost by then, as far as the server has reported that.
+
+    Args:
+        usage: Returns what the server has reported so far.
+        read: Reads that report.
+    """
+    try:
+        yield
+    except ModelFault as fault:
+        reported_usage = usage()
+        if fault.usage is None and isinstance(reported_usage, dict):
+            fault.usage = read(reported_usage)
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(reported_usage := usage(), dict):
+            note_paid(error, read(reported_usage))
+        raise
+
+
+async def reply_body(response: "httpx2.Response", assembly: Assembly, read: Callable[[JsonValue], Usage]) -> JsonObject:
     """Read a reply, streamed or not: servers that know no streams answer with one JSON object.
+
+    Args:
+        response: The response, whose body is still to come.
+        assembly: Puts the events of a stream together.
+        read: Reads the server's report of its usage.
 
     Raises:
         ModelFault: It is no JSON, too large, reports an error, or ends early.
     """
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         return json_object(await response.aread())
+    with paid_until_cut(assembly.usage, read):
+        return await _assembled(response, assembly)
+
+
+async def _assembled(response: "httpx2.Response", assembly: Assembly) -> JsonObject:
     async for event in _events(response):
         if event.get("error") and "choices" not in event and event.get("type") in (None, "error"):
             raise error_in_reply(event["error"], status=200)

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from activities.errors import ModelFault, excerpt
 from activities.providers.base import (
+    SILENCE,
     JsonObject,
     ModelReply,
     ModelRequest,
@@ -23,7 +24,9 @@ from activities.providers.base import (
     objects,
     opaque,
     paid_reply,
+    paid_until_cut,
     reported,
+    silence,
     tool_call,
     truncated,
     unknown_end,
@@ -54,9 +57,10 @@ class GoogleGenAI:
         api = self._client._api_client  # noqa: SLF001 - the one place that gives raw chunks
         model = f"models/{request.spec.model}"
         path = f"publishers/google/{model}" if api.vertexai else model
+        SILENCE.set(silence(request))
         chunks = await api.async_request_streamed("post", f"{path}:streamGenerateContent?{self._query}", wire_request(request))
         body: JsonObject = {}
-        with paid_reply(body, "usageMetadata", _usage):
+        with paid_until_cut(lambda: body.get("usageMetadata"), _usage):
             try:
                 async for chunk in chunks:
                     value = json_value(chunk.body or "{}")

@@ -14,8 +14,9 @@ from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNet
 
 from activities.errors import ModelFault
 from activities.providers.addresses import is_public, reached_address
-from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, LONGEST_CALL
+from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, SILENCE
 from activities.providers.endpoint import NO_KEY, Endpoint
+from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex
@@ -128,7 +129,7 @@ class SdkClients:
         options = types.HttpOptions(
             base_url=endpoint.base_url if endpoint.named or not endpoint.project else None,
             api_version="v1",
-            timeout=int(LONGEST_CALL * 1000),
+            timeout=LONGEST_TIMEOUT * 1000,
             httpx_async_client=self._pool(endpoint),
             headers=dict(endpoint.headers),
             retry_options=types.HttpRetryOptions(attempts=1),
@@ -161,7 +162,7 @@ class SdkClients:
 
 
 def _timeout() -> httpx2.Timeout:
-    return httpx2.Timeout(LONGEST_CALL, read=IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
+    return httpx2.Timeout(LONGEST_TIMEOUT, read=IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
 
 
 def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient:
@@ -184,7 +185,7 @@ async def ask_for_plain_body(request: httpx2.Request) -> None:
 async def set_idle_timeout(request: httpx2.Request) -> None:
     """Give a stream of Google's the idle timeout, since its SDK knows one timeout for everything."""
     if request.url.path.endswith(":streamGenerateContent"):
-        request.extensions["timeout"] = httpx2.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT).as_dict()
+        request.extensions["timeout"] = httpx2.Timeout(SILENCE.get() or IDLE_TIMEOUT, connect=CONNECT_TIMEOUT).as_dict()
 
 
 async def bound_body(response: httpx2.Response) -> None:

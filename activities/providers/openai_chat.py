@@ -90,6 +90,10 @@ class ChatAssembly:
         calls: JsonObject = {"tool_calls": [self._calls[index] for index in sorted(self._calls)]} if self._calls else {}
         return {**self._reply, "choices": [{"index": 0, "message": self._message | calls, "finish_reason": self._reason}]}
 
+    def usage(self) -> JsonValue:
+        """Return what the server has reported of the usage so far, which it does at the end alone."""
+        return self._reply.get("usage")
+
 
 _DONE = {"stop", "tool_calls"}
 _OPAQUE = ("reasoning", "reasoning_content", "reasoning_details")
@@ -109,8 +113,8 @@ class OpenAIChat:
         body, streamed = wire_request(request, first), capability_of(request.spec).stream
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
         call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
-        async with call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:
-            reply = model_reply(await reply_body(response.http_response, ChatAssembly()), request)
+        async with call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(request, streamed=streamed)) as response:
+            reply = model_reply(await reply_body(response.http_response, ChatAssembly(), _usage), request)
         return with_circumstances(reply, request, request.spec.provider, bound) if _is_claude(request) else reply
 
 

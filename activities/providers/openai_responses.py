@@ -51,8 +51,9 @@ class OpenAIResponses:
         # Reasoning is bound to its organization alone, and several keys may be one's.
         body, streamed = wire_request(request, first_with_thinking(request)), capability_of(request.spec).stream
         call, sent = self._client.responses.with_streaming_response.create, request_body(body, request.spec.config.extra)
-        async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:
-            reply = model_reply(await reply_body(response.http_response, ResponseAssembly()), request)
+        wait = reply_timeout(request, streamed=streamed)
+        async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=wait) as response:
+            reply = model_reply(await reply_body(response.http_response, ResponseAssembly(), _usage), request)
         return with_circumstances(reply, request, "openai")
 
 
@@ -73,6 +74,10 @@ class ResponseAssembly:
     def body(self) -> JsonObject | None:
         """Return the reply."""
         return self._body
+
+    def usage(self) -> JsonValue:
+        """Return the reply's usage, which comes with its end alone."""
+        return self._body.get("usage") if self._body else None
 
 
 def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def asked(provider: str, mode: str) -> ModelRequest:
 @pytest.mark.parametrize("provider", PROTOCOLS)
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_fault_has_its_name_and_ends_in_time(faults: Faults, provider: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.providers.base.DEADLINE", 1.0)
+    monkeypatch.setattr("activities.providers.base.CALL_SECONDS", 1.0)
     kind, wait = MODES[mode]
     providers, started = Providers(Environment.read(faults.environ)), asyncio.get_running_loop().time()
     with pytest.raises(ModelFault) as caught:
@@ -152,7 +152,7 @@ async def mixed(client: Client, faults: Faults, provider: str) -> AsyncIterator[
     """Serve a queue whose grader misbehaves three times in ten, and waits for nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("activities.errors.RETRY_AFTER_CAP", 0.01)
-        patch.setattr("activities.providers.base.DEADLINE", 0.5)
+        patch.setattr("activities.providers.base.CALL_SECONDS", 0.5)
         models, queue = Mixed(faults, provider, 0.3), f"queue-{uuid4()}"
         async with build(client, models, ToolRegistry(), WorkerSettings(task_queue=queue)):
             yield models, queue

@@ -111,7 +111,7 @@ async def test_a_redirect_is_refused_and_the_key_goes_nowhere_else(ask: Ask, mod
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_a_body_that_trickles_ends_with_the_deadline(ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.providers.base.DEADLINE", 0.5)
+    monkeypatch.setattr("activities.providers.base.CALL_SECONDS", 0.5)
     started = asyncio.get_running_loop().time()
 
     fault = await ask(model, endless(b" ", "text/event-stream", pause=0.05))
@@ -124,7 +124,7 @@ async def test_a_body_that_trickles_ends_with_the_deadline(ask: Ask, model: str,
 async def test_a_stream_that_says_nothing_is_hung(ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("activities.providers.base.IDLE_TIMEOUT", 0.3)
     monkeypatch.setattr(transport, "IDLE_TIMEOUT", 0.3)
-    monkeypatch.setattr("activities.providers.base.DEADLINE", 5.0)
+    monkeypatch.setattr("activities.providers.base.CALL_SECONDS", 5.0)
     monkeypatch.setattr("gradeloop.settings.catalog.capability_of", lambda _: Capability(stream=True))
 
     fault = await ask(model, endless(b"data: {}\n\n", "text/event-stream", pause=10))

@@ -21,6 +21,16 @@ ALIASES = {"google": "google_genai", "gemini": "google_genai"}
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
+LONGEST_TIMEOUT = 21_600
+"""Seconds that one model call may be given: six hours, several times what the slowest models take."""
+
+CALL_SECONDS = 540.0
+"""Seconds that one model call may take in all, unless its model, its completion or the worker's settings need more."""
+
+CallTimeout = Annotated[float, Field(gt=0, le=LONGEST_TIMEOUT)]
+"""Seconds that one model call may take in all."""
+
+
 class ModelConfig(Strict):
     """The settings of a model call; the provider's defaults hold for absent ones."""
 
@@ -32,6 +42,8 @@ class ModelConfig(Strict):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     structured_output: bool | None = None
     """Whether the server enforces a JSON Schema; by default as the worker's table of models says."""
+    timeout: Sparse[CallTimeout | None] = None
+    """Seconds that one call may take in all, and a stream be silent; the worker's own by default, an hour for models that are slow."""
     extra: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """Keys that are added to the request's body unchanged, for settings that have no field here."""
     base_url: str | None = None

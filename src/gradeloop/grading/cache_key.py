@@ -53,7 +53,7 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         "instructions": [rubric.instructions, instructions],
         "prompt": group.prompt.model_dump(mode="json") if group.prompt else None,
         "language": rubric.language,
-        "judge": judge.chain[0].model_dump(mode="json"),
+        "judge": judge.chain[0].model_dump(mode="json", exclude={"config": {"timeout"}}),
         "version": version,
         "tools": tools,
         "records": records,

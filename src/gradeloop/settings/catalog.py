@@ -32,6 +32,8 @@ class Capability(Strict):
     """Whether one request may have tools and a schema."""
     stream: bool = False
     """Whether its replies are streamed."""
+    slow: bool = False
+    """Whether a call may take an hour."""
     max_output: int | None = None
     """Tokens of the longest completion; None where it is unknown."""
 

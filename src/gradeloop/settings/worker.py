@@ -20,7 +20,7 @@ from pydantic_settings import (
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from gradeloop.contract.base import Strict
-from gradeloop.contract.model_spec import ToolName
+from gradeloop.contract.model_spec import CALL_SECONDS, CallTimeout, ToolName
 from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.settings.endpoints import EndpointTable, names_file
@@ -247,6 +247,8 @@ class WorkerSettings(BaseSettings):
     """Keep at most this many threads in memory; with fewer than are in flight, throughput falls to a third."""
     outage_timeout: OutageTimeout = OUTAGE_SECONDS
     """Wait for a provider that is away for this many seconds, before a run is interrupted; a request may say otherwise."""
+    call_timeout: CallTimeout = CALL_SECONDS
+    """Give a model call this many seconds in all; slow models and long completions get more, and a model's `config.timeout` comes first."""
     until_idle: float | None = None
     """Stop after this many seconds without an open workflow; never by default."""
     ready_file: Path | None = None
