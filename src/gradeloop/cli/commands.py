@@ -43,7 +43,7 @@ COMMANDS = {
     "Suites and batches": {
         "eval": ("gradeloop.cli.eval", "Run a suite as a batch; the exit code is a gate for CI."),
         "retry": ("gradeloop.cli.eval", "Run a batch's errors again, as `eval --retry errors` does."),
-        "validate": ("gradeloop.cli.eval", "Check that a suite can run, without a call and without a server."),
+        "validate": ("gradeloop.cli.eval", "Check that a suite can run; no call, no server."),
         "batches": ("gradeloop.cli.batches", "List, show, export and pause batches."),
     },
     "Reports": {

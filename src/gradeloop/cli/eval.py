@@ -191,7 +191,7 @@ def validate(
     allow_outside: AllowOutside = None,
     as_json: Json = False,
 ) -> None:
-    """Check that a suite can run, without a call and without a server."""
+    """Check that a suite can run; no call, no server."""
     load_env_files(env_file or ())
     path = choose_suite(suite, config) or find_suite(Path())
     found = read_suite(path, SuiteFlags(), own_outside_roots(allow_outside))
