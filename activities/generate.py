@@ -2,7 +2,7 @@
 
 from temporalio import activity
 
-from activities.capabilities import WorkerCapabilities, WorkerServices
+from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.model_call import paid_attempt, paid_call, refuse_unsendable
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
@@ -30,6 +30,8 @@ class GeneratorTurn(Recorded):
     message: Message
     usage: Usage
     offer: WorkerCapabilities
+    notes: Sparse[tuple[str, ...]] = ()
+    """What an evaluation says about the model that was called."""
 
 
 class GeneratorActivities:
@@ -52,7 +54,8 @@ class GeneratorActivities:
             messages = await self._services.threads.messages(call.thread.messages)
             limits = self._services.limits(settings.outage_timeout)
             reply = await paid_call(self._services, self._request(call, settings, messages), heartbeat, limits)
-            turn = GeneratorTurn(message=reply.message, usage=reply.usage, offer=self._services.capabilities_for(settings))
+            offer, notes = self._services.capabilities_for(settings), model_notes(settings.generator.model)
+            turn = GeneratorTurn(message=reply.message, usage=reply.usage, offer=offer, notes=notes)
             refuse_unsendable(turn, heartbeat)
             self._services.threads.append(call.thread.messages, reply.message)
             return turn

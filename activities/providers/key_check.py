@@ -1,17 +1,24 @@
 """Keys tried against their providers, for `gradeloop doctor`."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
+from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 
 from activities.errors import model_fault
 from activities.providers.environment import Endpoint, Environment
 from activities.providers.http import SdkClients
 from gradeloop.contract.base import Strict
-from gradeloop.settings.catalog import load_catalogue, load_prices
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.settings.catalog import load_catalogue, retirement_of
+from gradeloop.settings.prices import PriceTable, load_prices, published_version
 
 SECONDS = 15.0
 """How long a provider has to answer."""
+
+PAGE = 200
+"""The models of a provider that are looked at."""
 
 KeyVerdict = Literal["accepted", "refused", "unreachable", "not installed"]
 
@@ -23,6 +30,10 @@ class KeyReport(Strict):
     address: str
     verdict: KeyVerdict
     why: str | None = None
+    unpriced: tuple[str, ...] = ()
+    """The models of text that the provider lists and no table prices."""
+    retiring: tuple[str, ...] = ()
+    """Those that it lists and stops serving within two months, or should not serve any more, each with the day."""
 
 
 class WorkerExamination(Strict):
@@ -31,8 +42,14 @@ class WorkerExamination(Strict):
     keys: tuple[KeyReport, ...]
     models_as_of: str
     prices_as_of: str
+    published_prices: str
+    """The version of genai-prices."""
+    own_models: int
+    """How many families the user's own table of models adds."""
+    own_models_as_of: date | None
     own_prices: int
     """How many rows the user's own price table adds."""
+    own_prices_as_of: date | None
 
 
 async def examine(environment: Environment) -> WorkerExamination:
@@ -51,25 +68,52 @@ async def examine(environment: Environment) -> WorkerExamination:
     usable = [(name, endpoint, ask) for name, (endpoint, ask) in named.items() if endpoint.key or endpoint.project]
     usable += [("openai_compatible", endpoint, _openai) for endpoint in environment.compatible]
     try:
-        reports = await asyncio.gather(*(_report(name, endpoint, ask, clients, environment) for name, endpoint, ask in usable))
+        reports = await asyncio.gather(*(_report(name, endpoint, ask, clients, environment, table) for name, endpoint, ask in usable))
     finally:
         await clients.aclose()
-    shipped = load_prices(None)
+    models = load_catalogue()
     return WorkerExamination(
         keys=tuple(reports),
-        models_as_of=load_catalogue().as_of,
+        models_as_of=models.as_of,
         prices_as_of=table.as_of,
-        own_prices=len(table.prices) - len(shipped.prices),
+        published_prices=published_version(),
+        own_models=models.own,
+        own_models_as_of=models.own_as_of,
+        own_prices=table.own,
+        own_prices_as_of=table.own_as_of,
     )
 
 
-AskProvider = Callable[[SdkClients, Endpoint], Awaitable[object]]
+AskProvider = Callable[[SdkClients, Endpoint], Awaitable[tuple[str, ...]]]
+"""Asks a provider with a key, and returns the names of the models that it lists."""
+
+TEXT = re.compile(
+    r"(gpt-|o\d|chatgpt-|claude-|gemini-|mistral-|ministral-|magistral-)"
+    r"(?!.*(image|audio|realtime|tts|transcribe|live|search|embed|robotics))"
+)
+"""How the name of a model begins that writes text, as far as the providers' own names tell."""
+
+SOON = timedelta(days=60)
+"""How long before its last day a model is named."""
 
 
-async def _report(name: str, endpoint: Endpoint, ask: AskProvider, clients: SdkClients, environment: Environment) -> KeyReport:
+def _unpriced(name: str, endpoint: Endpoint, listed: tuple[str, ...], table: PriceTable) -> tuple[str, ...]:
+    specs = [ModelSpec(id=f"{name}:{model}") for model in listed if TEXT.match(model)]
+    return tuple(spec.model for spec in specs if table.price(spec, address=endpoint.base_url) is None)
+
+
+def _retiring(name: str, listed: tuple[str, ...]) -> tuple[str, ...]:
+    until = datetime.now(UTC).date() + SOON
+    ends = [(model, retirement_of(ModelSpec(id=f"{name}:{model}"))) for model in listed if model.strip()]
+    return tuple(f"{model} ({end.on})" for model, end in ends if end and end.on <= until)
+
+
+async def _report(
+    name: str, endpoint: Endpoint, ask: AskProvider, clients: SdkClients, environment: Environment, table: PriceTable
+) -> KeyReport:
     try:
         async with asyncio.timeout(SECONDS):
-            await ask(clients, endpoint)
+            listed = await ask(clients, endpoint)
     except ModuleNotFoundError as error:
         return KeyReport(provider=name, address=endpoint.base_url, verdict="not installed", why=f"the package {error.name} is missing")
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is reported
@@ -77,21 +121,24 @@ async def _report(name: str, endpoint: Endpoint, ask: AskProvider, clients: SdkC
         refused = fault is not None and fault.kind in {"auth", "bad_request", "quota_exhausted"}
         why = str(fault) if fault else f"{type(error).__name__}: {error}"
         return KeyReport(provider=name, address=endpoint.base_url, verdict="refused" if refused else "unreachable", why=why)
-    return KeyReport(provider=name, address=endpoint.base_url, verdict="accepted")
+    unpriced, retiring = _unpriced(name, endpoint, listed, table), _retiring(name, listed)
+    return KeyReport(provider=name, address=endpoint.base_url, verdict="accepted", unpriced=unpriced, retiring=retiring)
 
 
-async def _anthropic(clients: SdkClients, endpoint: Endpoint) -> object:
-    return await clients.anthropic(endpoint).models.list(limit=1)
+async def _anthropic(clients: SdkClients, endpoint: Endpoint) -> tuple[str, ...]:
+    return tuple(model.id for model in (await clients.anthropic(endpoint).models.list(limit=PAGE)).data)
 
 
-async def _openai(clients: SdkClients, endpoint: Endpoint) -> object:
-    return await clients.openai(endpoint).models.list()
+async def _openai(clients: SdkClients, endpoint: Endpoint) -> tuple[str, ...]:
+    return tuple(model.id for model in (await clients.openai(endpoint).models.list()).data)
 
 
-async def _openrouter(clients: SdkClients, endpoint: Endpoint) -> object:
-    """Ask for the key itself, since the list of models is open to everybody."""
-    return await clients.openai(endpoint).get("/key", cast_to=object)
+async def _openrouter(clients: SdkClients, endpoint: Endpoint) -> tuple[str, ...]:
+    """Ask for the key itself, since the list of models is open to everybody; what a call costs, the server says itself."""
+    await clients.openai(endpoint).get("/key", cast_to=object)
+    return ()
 
 
-async def _google(clients: SdkClients, endpoint: Endpoint) -> object:
-    return await clients.google(endpoint).aio.models.list(config={"page_size": 1})
+async def _google(clients: SdkClients, endpoint: Endpoint) -> tuple[str, ...]:
+    page = await clients.google(endpoint).aio.models.list(config={"page_size": PAGE})
+    return tuple((model.name or "").removeprefix("models/") for model in page.page)

@@ -33,6 +33,7 @@ from activities.providers.base import (
     unknown_end,
 )
 from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
         "temperature": config.temperature,
         "seed": config.seed,
         "reasoning_effort": config.reasoning_effort,
+        **_thinking(request.spec),
         "tools": [_tool(tool) for tool in request.tools] or None,
         "tool_choice": ("auto" if request.tools_allowed else "none") if request.tools else None,
     }
@@ -128,6 +130,16 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
         schema = {"name": request.schema_name, "strict": True, "schema": request.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return {name: value for name, value in body.items() if value is not None}
+
+
+def _thinking(spec: ModelSpec) -> dict[str, Any]:
+    """Return the setting of thinking: OpenRouter's own, or the one that compatible servers took over from Anthropic."""
+    thinking = spec.config.thinking
+    if thinking is None:
+        return {}
+    if spec.provider == "openrouter":
+        return {"reasoning": {"max_tokens": thinking} if isinstance(thinking, int) else {"enabled": thinking != "disabled"}}
+    return {"thinking": {"type": "enabled", "budget_tokens": thinking} if isinstance(thinking, int) else {"type": thinking}}
 
 
 def _merged(request: ModelRequest) -> Iterator[dict[str, Any]]:

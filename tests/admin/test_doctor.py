@@ -31,7 +31,7 @@ def test_without_a_key_everything_else_is_looked_at(gradeloop: CommandLine) -> N
     seen = found(done.out)
     assert done.code == 0, done.err
     machine = {name for name in seen if name.startswith("sandbox ")}
-    works = {"server", "retention", "search attributes", "tables", "sandbox", "limits", "tools"}
+    works = {"server", "retention", "search attributes", "tables", "retired", "sandbox", "limits", "tools"}
     assert {name for name in seen if seen[name]["ok"]} - machine == works
     assert machine == {"sandbox monty", "sandbox bubblewrap", "sandbox landlock"}
     assert seen["sandbox"]["told"].startswith("snippets monty, programs ")
@@ -115,7 +115,7 @@ def test_a_key_that_nobody_accepts_is_told_and_not_shown(gradeloop: CommandLine)
     done = gradeloop("doctor", **variables, ANTHROPIC_BASE_URL="http://127.0.0.1:9")
 
     assert done.code == 1
-    assert "✓ default grader: openai:gpt-5.4-mini, because OPENAI_API_KEY is set" in done.out
+    assert "✓ default grader: openai:gpt-6-luna, because OPENAI_API_KEY is set; $0.1 in, $0.5 out a million tokens" in done.out
     assert "✗ key of openai: not checked: no answer from http://127.0.0.1:9/v1: APIConnectionError" in done.out
     assert "✗ key of anthropic: not checked: no answer from" in done.out
     assert BAD not in done.out + done.err

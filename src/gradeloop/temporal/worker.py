@@ -39,7 +39,7 @@ STOP_SECONDS = 5.0
 """How long a worker that is being replaced has to stop; it is idle, or its server is gone."""
 
 PROVIDER_VARIABLES = (
-    "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN",
+    "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_",
 )  # fmt: skip
 
 KINDS: dict[str, type[GradeloopError]] = {kind.__name__: kind for kind in (InvalidRequest, ServerUnreachable, WorkerFailed)}
@@ -245,7 +245,7 @@ def _provider_environment() -> Mapping[str, str | None]:
     names = sorted(name for name, value in os.environ.items() if value and name.startswith(PROVIDER_VARIABLES))
     shown = {name: os.environ[name] if name.endswith("_BASE_URL") else None for name in names}
     of_tools = tuple(f"GRADELOOP_{name}" for name in TOOL_VARIABLES)
-    named = ("GRADELOOP_BASE_URLS", "GRADELOOP_PRICES", "GRADELOOP_STORE", "GRADELOOP_OUTAGE_TIMEOUT")
+    named = ("GRADELOOP_BASE_URLS", "GRADELOOP_MODELS", "GRADELOOP_PRICES", "GRADELOOP_STORE", "GRADELOOP_OUTAGE_TIMEOUT")
     ours = {name: os.environ[name] for name in named if os.environ.get(name)}
     ours |= {name: value for name, value in sorted(os.environ.items()) if name.startswith(of_tools)}
     return {**shown, **ours}
