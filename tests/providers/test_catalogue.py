@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from activities.providers import Providers
+from activities.providers.environment import Environment
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import PROVIDERS, ModelSpec
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.catalog import Capability, capability_of, load_catalogue
+from gradeloop.settings.catalog import Capability, capability_of, load_catalogue, settings_complaint
 from gradeloop.settings.default_model import DEFAULTS, DefaultRule, default_model
 from gradeloop.settings.prices import load_prices, load_shipped_prices
 
@@ -51,6 +53,41 @@ def test_a_request_may_say_that_its_server_keeps_a_schema() -> None:
 def test_of_what_no_family_matches_nothing_is_known_and_nothing_refused() -> None:
     assert capability_of(ModelSpec.model_construct(id="elsewhere:m")) == Capability()
     assert {getattr(Capability(), name) for name in ("temperature", "seed", "efforts", "thinking", "max_output")} == {None}
+
+
+def test_ones_own_families_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "models.toml"
+    own.write_text('[[families]]\nprovider = "openai"\nmodels = "gpt-6.*"\nefforts = ["low"]\ntemperature = true\nstream = true\n')
+    before = settings_complaint(spec("openai:gpt-6-luna", temperature=0))
+    monkeypatch.setenv("GRADELOOP_MODELS", f" {own} ")
+
+    assert before is not None
+    assert settings_complaint(spec("openai:gpt-6-luna", temperature=0)) is None
+    assert settings_complaint(spec("openai:gpt-6-luna", reasoning_effort="max")) is not None
+    assert capability_of(spec("openai:gpt-5")).efforts == ("minimal", "low", "medium", "high")
+    assert load_catalogue().own == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("families = [", "is no readable TOML file"),
+        ('[[families]]\nprovider = "a"\nmodels = "b"\neffort = []', "families[0]: unknown key 'effort'. Did you mean 'efforts'?"),
+        ('[[families]]\nprovider = "a"\nmodels = "("', "families[0].models: '(' is no regular expression"),
+    ],
+)
+def test_a_table_of_models_that_cannot_be_read_stops_the_worker_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    own = tmp_path / "models.toml"
+    own.write_text(text)
+    monkeypatch.setenv("GRADELOOP_MODELS", str(own))
+
+    with pytest.raises(InvalidRequest) as caught:
+        Providers(Environment())
+
+    assert str(caught.value).startswith("GRADELOOP_MODELS: ")
+    assert words in str(caught.value)
 
 
 def test_every_provider_has_families_and_the_last_one_takes_what_is_left() -> None:

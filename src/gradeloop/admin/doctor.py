@@ -20,13 +20,13 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 from gradeloop.errors import GradeloopError
-from gradeloop.settings.catalog import MODELS, load_catalogue, retirement_of
+from gradeloop.settings.catalog import MODELS, read_catalogue
 from gradeloop.settings.default_model import DEFAULTS, KEYS, DefaultRule, default_model
 from gradeloop.settings.prices import PRICES, Price, PriceTable, load_prices
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_COMMAND, TRUST_FLAG
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import application_folder
-from gradeloop.text import printable
+from gradeloop.text import counted, printable
 
 RETENTION = timedelta(days=30)
 """The shortest retention that lets a user resume a closed thread after a holiday."""
@@ -107,15 +107,16 @@ def _check_default_grader() -> Iterator[Finding]:
     own = os.environ.get(PRICES, "").strip()
     try:
         table = load_prices(Path(own) if own else None)
+        models = read_catalogue(os.environ.get(MODELS, "").strip())
     except GradeloopError as error:
-        yield Finding(subject="prices", ok=False, detail=str(error))
-        table = load_prices(None)
+        yield Finding(subject="tables", ok=False, detail=str(error))
+        return
     chosen = default_model(os.environ)
     if chosen is None:
         cure = "set a provider's key, or give grader.model in every request"
         yield Finding(subject="default grader", ok=None, detail="none: no provider key is set", cure=cure)
     else:
-        price, gone = table.price(chosen.spec), retirement_of(chosen.spec)
+        price, gone = table.price(chosen.spec), next((row for row in models.retired if row.names(chosen.spec)), None)
         detail = f"{chosen.spec.id}, because {chosen.variable} is set; {_dollars(price)}"
         absent = f"add its price to the file that {PRICES} names; until then a budget in money is refused for it"
         yield Finding(subject="default grader", ok=True if price else None, detail=detail, cure=None if price else absent)
@@ -176,11 +177,11 @@ def tables_finding(report: dict[str, Any], today: date) -> Finding:
     """
     dates = {"models": report["models_as_of"], "prices": report["prices_as_of"]}
     shown = f"models as of {dates['models']}, prices as of {dates['prices']} (genai-prices {report['published_prices']})"
-    for kind, name in (("models", "families of models"), ("prices", "prices")):
+    for kind in ("models", "prices"):
         if report[f"own_{kind}"]:
             as_of = report[f"own_{kind}_as_of"]
             dates |= {f"your {kind}": as_of} if as_of else {}
-            shown += f", {report[f'own_{kind}']} {name} of your own" + (f" as of {as_of}" if as_of else "")
+            shown += f", {counted(report[f'own_{kind}'], 'row')} of your own for {kind}" + (f" as of {as_of}" if as_of else "")
     ages = {name: (today - date.fromisoformat(as_of)).days for name, as_of in dates.items()}
     if not (old := [f"{name} {days} days" for name, days in ages.items() if days > OLD.days]):
         return Finding(subject="tables", ok=True, detail=shown)
@@ -191,7 +192,8 @@ def tables_finding(report: dict[str, Any], today: date) -> Finding:
 def _retired_finding(today: date) -> Finding:
     """Return the models of the providers whose keys are set that are no longer served, or all of them where no key is set."""
     keyed = {provider for provider, names in KEYS.items() if any(os.environ.get(name, "").strip() for name in names)}
-    rows = [row for row in load_catalogue().retired if row.on <= today and (not keyed or row.provider in keyed)]
+    retired = read_catalogue(os.environ.get(MODELS, "").strip()).retired
+    rows = [row for row in retired if row.on <= today and (not keyed or row.provider in keyed)]
     shown = "; ".join(f"{row.provider} since {row.on}: {', '.join(row.models)}" for row in rows)
     return Finding(subject="retired", ok=True, detail=f"no longer served: {shown}" if shown else "none of the providers' models")
 

@@ -145,8 +145,14 @@ def load_shipped_catalogue() -> Catalogue:
     return Catalogue.model_validate(tomllib.loads(text))
 
 
-@cache
-def _joined(own: str) -> Catalogue:
+def read_catalogue(own: str) -> Catalogue:
+    """Read the shipped table, with the rows of a user's own file before it, if there is one.
+
+    Raises:
+        InvalidRequest: The user's file is no such table.
+    """
+    if not own:
+        return load_shipped_catalogue()
     table, shipped = read_own_table(Path(own), OwnModels, MODELS), load_shipped_catalogue()
     return Catalogue(
         as_of=shipped.as_of,
@@ -157,14 +163,16 @@ def _joined(own: str) -> Catalogue:
     )
 
 
+_load = cache(read_catalogue)
+
+
 def load_catalogue() -> Catalogue:
-    """Load the shipped table, with the rows of the file that `GRADELOOP_MODELS` names before it; each file is read once.
+    """Load the shipped table, with the rows of the file that `GRADELOOP_MODELS` names before it; a process reads each file once.
 
     Raises:
         InvalidRequest: The user's file is no such table.
     """
-    own = os.environ.get(MODELS, "").strip()
-    return _joined(own) if own else load_shipped_catalogue()
+    return _load(os.environ.get(MODELS, "").strip())
 
 
 def capability_of(spec: ModelSpec) -> Capability:

@@ -246,9 +246,15 @@ def _provider_environment() -> Mapping[str, str | None]:
     shown = {name: os.environ[name] if name.endswith("_BASE_URL") else None for name in names}
     of_tools = tuple(f"GRADELOOP_{name}" for name in TOOL_VARIABLES)
     named = ("GRADELOOP_BASE_URLS", "GRADELOOP_MODELS", "GRADELOOP_PRICES", "GRADELOOP_STORE", "GRADELOOP_OUTAGE_TIMEOUT")
-    ours = {name: os.environ[name] for name in named if os.environ.get(name)}
+    ours: dict[str, str | None] = {name: os.environ[name] for name in named if os.environ.get(name)}
+    tables = {name: Path(os.environ.get(name, "").strip()) for name in _TABLES}
+    ours |= {f"{name} sha256": _sha256(file) for name, file in tables.items() if file.is_file()}
     ours |= {name: value for name, value in sorted(os.environ.items()) if name.startswith(of_tools)}
     return {**shown, **ours}
+
+
+_TABLES = ("GRADELOOP_MODELS", "GRADELOOP_PRICES")
+"""The variables that name files which a worker reads once: one with another content needs another worker."""
 
 
 def _sha256(file: Path) -> str:
