@@ -12,58 +12,10 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.checks import KINDS, describe_text_check, validate_text_check
 from gradeloop.grading.templates import fill_rubric, fill_value
-from gradeloop.settings.default_model import MISTRAL_URL
 from gradeloop.suites.chats import read_chat
 from gradeloop.suites.fields import as_list, as_object, refuse_others
+from gradeloop.suites.providers import parse_provider
 from gradeloop.text import clip, did_you_mean
-
-PREFIXES: tuple[tuple[str, str, str | None], ...] = (
-    ("openai:chat:", "openai:", None),
-    ("openai:responses:", "openai:", None),
-    ("openai:", "openai:", None),
-    ("anthropic:messages:", "anthropic:", None),
-    ("anthropic:", "anthropic:", None),
-    ("google:", "google_genai:", None),
-    ("openrouter:", "openrouter:", None),
-    ("mistral:", "openai_compatible:", MISTRAL_URL),
-    ("azure:chat:", "openai_compatible:", "azure"),
-    ("azure:", "openai_compatible:", "azure"),
-    *((f"{name}:", f"{name}:", None) for name in ("google_genai", "openai_compatible", "scripted")),
-)
-"""Prefixes of promptfoo's provider ids, the prefix of ours, and the URL; the longer of two first, and our own last."""
-
-_SETTINGS = {"temperature": "temperature", "max_tokens": "max_tokens", "reasoning_effort": "reasoning_effort", "seed": "seed"}
-_WITHOUT_EFFECT = {"showThinking"}
-
-
-def parse_provider(provider: JsonValue, where: str | Location) -> dict[str, Any]:
-    """Parse a provider of promptfoo, `"openai:chat:gpt-5-mini"` or `{id, config}`, into a model.
-
-    Raises:
-        InvalidRequest: The provider or one of its settings has no counterpart.
-    """
-    fields = {"id": provider} if isinstance(provider, str) else as_object(provider, f"{where}.provider")
-    name, config = str(fields.get("id")), as_object(fields.get("config"), f"{where}.provider.config")
-    for theirs, ours, served in PREFIXES:
-        if name.startswith(theirs):
-            settings = dict(_settings(config, served, where))
-            return {"id": f"{ours}{name.removeprefix(theirs)}"} | ({"config": settings} if settings else {})
-    known = ", ".join(dict.fromkeys(theirs for theirs, _, _ in PREFIXES))
-    raise InvalidRequest(f"{where}.provider: {clip(name)} has no counterpart; known ids begin with {known}")
-
-
-def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | Location) -> Iterator[tuple[str, JsonValue]]:
-    host = config.get("apiHost")
-    if served == "azure" and not isinstance(host, str):
-        raise InvalidRequest(f"{where}.provider: config.apiHost is missing; name the host of the Azure resource")
-    if served:
-        yield "base_url", f"https://{host}/openai/v1" if served == "azure" else served
-    for key, value in config.items():
-        if key in _SETTINGS:
-            yield _SETTINGS[key], value
-        elif key not in _WITHOUT_EFFECT and not (served == "azure" and key == "apiHost"):
-            raise InvalidRequest(f"{where}.provider: config.{key} has no counterpart; leave it out, or put it into the model's `extra`")
-
 
 JUDGED_TYPES = {"llm-rubric": False, "not-llm-rubric": True}
 """The types that a model judges, and whether the verdict is negated."""
