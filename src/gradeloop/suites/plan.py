@@ -84,6 +84,8 @@ class CaseRubrics:
     """The place of the defaults in the suite."""
     grader_given: bool = False
     """Whether a flag names the grader, which then replaces the defaults' provider."""
+    allow_code: bool = False
+    """Whether the user has allowed the code of the suite to run."""
     _made: dict[str, Rubric] = field(default_factory=dict, repr=False)
 
     def build(self, located_test: LocatedTest, variables: dict[str, JsonValue]) -> Rubric:
@@ -109,7 +111,7 @@ class CaseRubrics:
         key = json.dumps([[value for value, _ in assertions], options, threshold])
         if key in self._made:
             return self._made[key]
-        rubric = AssertionList(assertions, options, threshold).rubric(variables, located_test.spot)
+        rubric = AssertionList(assertions, options, threshold, allow_code=self.allow_code).rubric(variables, located_test.spot)
         if not is_template(key) and len(self._made) < _CACHED_RUBRICS:
             self._made[key] = rubric
         return rubric
@@ -409,6 +411,8 @@ class SuiteFlags:
     repeat: int | None = None
     tools: tuple[Path, ...] = ()
     scripted: Path | None = None
+    allow_code: bool = False
+    """Whether code of the suite may run, in the sandbox."""
 
 
 @dataclass(frozen=True)

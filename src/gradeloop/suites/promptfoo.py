@@ -109,7 +109,7 @@ def _build_plan(config: _Config, flags: SuiteFlags, repeat: int) -> Plan:
         prompts=parse_prompts(config.value.get("prompts"), scope, config.spot.at("prompts")),
         generators=parse_generators(*config.at(providers)),
         defaults=defaults,
-        rubrics=CaseRubrics(defaults, place, grader_given=flags.grader is not None),
+        rubrics=CaseRubrics(defaults, place, grader_given=flags.grader is not None, allow_code=flags.allow_code),
         tests=lambda: reader.tests(listed, where),
         models=SuiteModels(scripted=flags.scripted is not None),
         repeat=flags.repeat or repeat,
@@ -315,7 +315,7 @@ class PromptfooTests:
         raw: dict[str, Any] = {key: item for key, item in value.items() if key != "metadata"}
         options = as_object(raw.get("options"), where.at("options"))
         refuse_others(options, _TEST_OPTIONS, where.at("options"))
-        _refuse_code(raw, where)
+        _refuse_code({key: item for key, item in raw.items() if key != "assert"}, where)
         named = [key for key in ("vars", "assert", "options") if raw.get(key) is not None]
         read = {key: resolve_files(raw[key], self.scope, where.at(key)) for key in named}
         if isinstance(read.get("options"), dict):
