@@ -153,3 +153,26 @@ def test_what_a_variable_holds_is_no_template_of_the_criterion(tmp_path: Path, m
     )
 
     assert case.rubric.criteria[0].references == ("{{ secret }}",)
+
+
+def test_a_transform_of_the_test_or_the_defaults_makes_what_is_judged(tmp_path: Path) -> None:
+    text = """
+        prompts: ['{{ q }}']
+        providers: echo
+        defaultTest: {options: {transform: 'output.trim()'}, assert: [{type: equals, value: x}]}
+        tests:
+          - {vars: {q: x}}
+          - {vars: {q: y}, options: {transform: 'file://t.py'}}
+          - {vars: {q: z}, options: {transform: 'file://t.py:own'}}
+    """
+    python = "def get_transform(output, context):\n    return output\n"
+    found = [case.transforms[0] for case in cases(tmp_path, text, ALLOWED, name=NAME, t_py=python)]
+
+    assert [(code.language, code.code[:6], code.function) for code in found] == [
+        ("javascript", "output", ""),
+        ("python", "def ge", "get_transform"),
+        ("python", "def ge", "own"),
+    ]
+    assert "the transform is code, which runs in a sandbox; read it, then allow it with --allow-code" in refusal(
+        tmp_path, text, name=NAME, t_py=python
+    )

@@ -165,7 +165,6 @@ ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
         (asserting("{type: equals, value: v, transform: output.trim()}"), "line 4, column 65: tests[0].assert[0]: 'transform' has"),
         (asserting("{type: contains, value: file://check.js}"), "assert[0].value: the file"),
         (config(ASSERTED + ", provider: openai:x}"), "tests[0]: 'provider' has no counterpart; leave it out."),
-        (config(ASSERTED + ", options: {transform: x}}"), "tests[0].options: 'transform' has no counterpart"),
         (asserting("{$ref: '#/assertionTemplates/no'}"), "'#/assertionTemplates/no' is not among the assertionT"),
         (config("{vars: {q: '{{ now }}'}, assert: [{type: is-json}]}"), "tests[0].vars.q: '{{ now }}' is a template; "),
         (asserting("{type: equals, value: '{{ q | dump }}'}"), "tests[0].assert[0], line 1: the filter 'dump' is not taken"),

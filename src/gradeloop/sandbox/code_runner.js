@@ -1,5 +1,6 @@
 // Calls the functions of a suite's author inside a sandbox: by Node, which runs this file, or by QuickJS, which is given one call at a time.
 
+const { stringify, parse } = JSON; // a call may change those that later ones find
 const Inline = (async () => {}).constructor;
 let ended = null;
 
@@ -11,7 +12,7 @@ function inlineFunction(code, parameters) {
     if (!(error instanceof SyntaxError)) throw error;
   }
   if (/\breturn\b/.test(code)) return new Inline(...parameters, code);
-  return new Inline(...parameters, `return eval(${JSON.stringify(code)})`);
+  return new Inline(...parameters, `return eval(${stringify(code)})`);
 }
 
 function pick(exported, name, file) {
@@ -30,7 +31,7 @@ function exportsOf(code, load) {
 
 function plainJson(value) {
   if (typeof value === "function" || value === undefined) throw new TypeError(`it returned ${typeof value}`);
-  const written = JSON.stringify(value, (_, item) => {
+  const written = stringify(value, (_, item) => {
     if (typeof item === "number" && !Number.isFinite(item)) throw new TypeError(`it returned ${item}, which is no number of JSON`);
     return item;
   });
@@ -61,14 +62,14 @@ function takeEnded() {
 }
 
 function begin(text) {
-  const call = JSON.parse(text);
+  const call = parse(text);
   const load = (name) => {
-    throw new Error(`require(${JSON.stringify(name)}) needs Node, which this sandbox does not have`);
+    throw new Error(`require(${stringify(name)}) needs Node, which this sandbox does not have`);
   };
   ended = null;
   valueOf(call, load, null).then(
     (value) => { ended = `{"value": ${value}}`; },
-    (error) => { ended = JSON.stringify({ error: shown(error) }); },
+    (error) => { ended = stringify({ error: shown(error) }); },
   );
 }
 
@@ -79,7 +80,8 @@ if (typeof console === "undefined") {
 
 if (typeof process !== "undefined" && typeof require === "function") {
   const fs = require("fs");
-  const request = JSON.parse(fs.readFileSync("calls.json", "utf8"));
+  const request = parse(fs.readFileSync("calls.json", "utf8"));
+  fs.unlinkSync("calls.json");
   const write = fs.writeSync.bind(fs);
   const exit = process.exit.bind(process);
   const report = (at, rest) => {
@@ -101,7 +103,7 @@ if (typeof process !== "undefined" && typeof require === "function") {
         if (value.length > 1024 * 1024) throw new Error(`it returned ${value.length} characters, ${1024 * 1024} at most`);
         report(at, `"value": ${value}`);
       } catch (error) {
-        report(at, `"error": ${JSON.stringify(shown(error))}`);
+        report(at, `"error": ${stringify(shown(error))}`);
       }
     }
     exit(0);

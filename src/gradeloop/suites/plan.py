@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from gradeloop.batches.contract import CASE_BYTES, Case
+from gradeloop.contract.code import CodeText
 from gradeloop.contract.messages import MESSAGE_BYTES, Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
@@ -24,6 +25,7 @@ from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import fill_rubric, fill_text, is_template
 from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
 from gradeloop.suites.assertions import AssertionList, located
+from gradeloop.suites.code import parse_transform, refuse_code
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings, SuiteTest
 from gradeloop.text import clip
@@ -120,7 +122,8 @@ class CaseRubrics:
         default = self.defaults.options.model_dump(by_alias=True, exclude_none=True)
         if self.grader_given:
             default.pop("provider", None)
-        return default | located_test.test.options.model_dump(by_alias=True, exclude_none=True)
+        chosen = default | located_test.test.options.model_dump(by_alias=True, exclude_none=True)
+        return {name: value for name, value in chosen.items() if name != "transform"}
 
 
 def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Location) -> Rubric:
@@ -256,6 +259,8 @@ class SuiteGenerator:
     label: str
     generator: Generator | None
     """None where the prompt itself is judged."""
+    transform: CodeText | None = None
+    """What makes of its output what is judged."""
 
 
 @dataclass(frozen=True)
@@ -308,9 +313,24 @@ class Plan:
                         "rubric": rubric,
                         "grader": grader,
                         "repeat": count - 1,
+                        "transforms": self._transforms(located_test, generator),
                         **self._output_or_generator(located_test, generator, prompt),
                     },
                 )
+
+    def _transforms(self, located_test: LocatedTest, generator: SuiteGenerator | None) -> tuple[CodeText, ...]:
+        """Return the code that makes of an output what is judged: the generator's, then the test's or the defaults'.
+
+        Raises:
+            InvalidRequest: It is no code, or its user has not allowed it.
+        """
+        own, spot = located_test.test.options.transform, located_test.spot.at("options", "transform")
+        value = own if own is not None else self.defaults.options.transform
+        found = () if value is None else (parse_transform(value, "get_transform", spot),)
+        transforms = (*((generator.transform,) if generator and generator.transform else ()), *found)
+        if transforms and not self.rubrics.allow_code:
+            raise refuse_code(spot, "the transform")
+        return transforms
 
     def _build_rubric(self, located_test: LocatedTest, variables: dict[str, JsonValue]) -> Rubric:
         """Return the rubric of a test; what is wrong with one that several tests share is said with the test that it is wrong for."""

@@ -256,7 +256,7 @@ def _parse_generator(value: JsonValue, where: Location) -> SuiteGenerator:
 
 _DEFAULT_KEYS = {"vars", "assert", "threshold", "options", "metadata"}
 _TEST_KEYS = _DEFAULT_KEYS | {"description", "providerOutput"}
-_TEST_OPTIONS = {"provider", "rubricPrompt", "disableVarExpansion"}
+_TEST_OPTIONS = {"provider", "rubricPrompt", "disableVarExpansion", "transform"}
 _CODE = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".py", ".rb")
 
 _REFERENCE = "#/assertionTemplates/"
@@ -315,7 +315,7 @@ class PromptfooTests:
         raw: dict[str, Any] = {key: item for key, item in value.items() if key != "metadata"}
         options = as_object(raw.get("options"), where.at("options"))
         refuse_others(options, _TEST_OPTIONS, where.at("options"))
-        _refuse_code({key: item for key, item in raw.items() if key != "assert"}, where)
+        _refuse_code({key: item for key, item in raw.items() if key not in {"assert", "options"}}, where)
         named = [key for key in ("vars", "assert", "options") if raw.get(key) is not None]
         read = {key: resolve_files(raw[key], self.scope, where.at(key)) for key in named}
         if isinstance(read.get("options"), dict):

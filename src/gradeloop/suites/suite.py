@@ -92,7 +92,7 @@ class SuiteMessage(Strict):
 
 
 class Options(Strict):
-    """How the assertions of type `llm-rubric` are judged."""
+    """How the assertions of type `llm-rubric` are judged, and what of the output."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -100,6 +100,8 @@ class Options(Strict):
     """The model that judges them."""
     rubric_prompt: JsonValue = Field(default=None, alias="rubricPrompt")
     """The grader's prompt, with `{{ output }}` in it."""
+    transform: JsonValue = None
+    """Code that makes of the output what is judged: JavaScript over `output` and `context`, or `file://` a file of code."""
 
 
 class Defaults(Strict):
