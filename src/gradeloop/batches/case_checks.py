@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from gradeloop.batches.contract import Case
-from gradeloop.contract.code import CodeText
+from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import MESSAGE_BYTES, Message, Usage, code_of

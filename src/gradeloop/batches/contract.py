@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from temporalio import workflow
 
 from gradeloop.contract.base import FirstMistakes, Recorded, Sparse, Strict
-from gradeloop.contract.code import CodeText
+from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Messages, Usage
 from gradeloop.contract.model_spec import Budget

@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import code_of
-from gradeloop.grading.text_kinds import MEASURES, SENTENCES, SIMPLE, THRESHOLDS, as_number, validate_kind
+from gradeloop.grading.text_kinds import CALLS, MEASURES, SENTENCES, SIMPLE, THRESHOLDS, JsonReader, as_number, validate_kind
 from gradeloop.text import clip, did_you_mean, shortened, whole_characters
 
 TextCheckKind = Literal[
@@ -300,6 +300,16 @@ def _objects(draft: str) -> Iterator[Any]:
             yield value
 
 
+def _reading(check: Callable[[str, JsonValue, JsonReader], str | None]) -> Callable[[str, JsonValue], Gap]:
+    """Return the check of a kind that reads calls of functions."""
+    return lambda draft, value: check(draft, value, JsonReader(read_json, _valid_schema_errors))
+
+
+def _valid_schema_errors(schema: dict[str, Any], value: object) -> Iterator[str]:
+    validate_schema(schema)
+    return schema_errors(schema, value)
+
+
 _CHECKS: dict[str, Callable[[str, JsonValue], Gap]] = {
     "equals": _equals,
     "contains": _contains,
@@ -313,6 +323,7 @@ _CHECKS: dict[str, Callable[[str, JsonValue], Gap]] = {
     "is-json": _is_json,
     "contains-json": _contains_json,
     **SIMPLE,
+    **{kind: _reading(check) for kind, check in CALLS.items()},
 }
 
 

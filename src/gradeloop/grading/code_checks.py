@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, JsonValue, ValidationError
 
 from gradeloop.contract.base import Sparse
-from gradeloop.contract.code import CodeText
+from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.evaluation import CHECK_FALSE, CheckOutcome
 from gradeloop.errors import explain
 from gradeloop.sandbox.code_calls import CodeCall, CodeResult

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -246,47 +247,57 @@ def _statements() -> tuple[type, ...]:
     return (exp.Query, exp.DML, exp.DDL, exp.Drop, exp.Alter, exp.Pragma, exp.Set, exp.Use, exp.Describe, exp.Transaction, exp.Commit)
 
 
-def valid_tool_calls(draft: str, value: JsonValue) -> str | None:
+@dataclass(frozen=True)
+class JsonReader:
+    """What calls of functions are read and checked with."""
+
+    read: Callable[[str], Any]
+    """Parses a text as JSON; raises ValueError where it is none."""
+    errors: Callable[[dict[str, Any], object], Iterator[str]]
+    """Yields what of a value does not fit a JSON Schema."""
+
+    def value(self, text: str) -> Any:  # noqa: ANN401 - JSON of any shape
+        """Return the JSON that a text is; None where it is none."""
+        try:
+            return self.read(text)
+        except ValueError:
+            return None
+
+
+def valid_tool_calls(draft: str, value: JsonValue, reader: JsonReader) -> str | None:
     """Return why a text is no list of tool calls as OpenAI's API has them, whose arguments fit the tools' schemas."""
-    calls = _read(draft)
+    calls = reader.value(draft)
     if isinstance(calls, dict) and isinstance(calls.get("tool_calls"), list):
         calls = calls["tool_calls"]
     if not isinstance(calls, list) or not calls:
         return "it is no list of tool calls"
     for call in calls:
         function = call.get("function") if isinstance(call, dict) and call.get("type", "function") == "function" else None
-        if problem := _call_problem(function, value):
+        if problem := _call_problem(function, value, reader):
             return problem
     return None
 
 
-def valid_function_call(draft: str, value: JsonValue) -> str | None:
+def valid_function_call(draft: str, value: JsonValue, reader: JsonReader) -> str | None:
     """Return why a text is no function call as OpenAI's API has it, whose arguments fit the function's schema."""
-    call = _read(draft)
+    call = reader.value(draft)
     if isinstance(call, dict) and isinstance(call.get("function_call"), dict):
         call = call["function_call"]
-    return _call_problem(call, value)
+    return _call_problem(call, value, reader)
 
 
-def _call_problem(call: object, value: JsonValue) -> str | None:
+def _call_problem(call: object, value: JsonValue, reader: JsonReader) -> str | None:
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return "it is no function call: it has no name"
     arguments = call.get("arguments")
-    read = _read(arguments) if isinstance(arguments, str) else arguments
+    read = reader.value(arguments) if isinstance(arguments, str) else arguments
     if not isinstance(read, dict):
         return f"the arguments of {clip(call['name'])} are no JSON object"
-    functions = list(_functions(value))
-    if not functions:
-        return None
-    schema = next((function.get("parameters") for function in functions if function.get("name") == call["name"]), None)
-    if not any(function.get("name") == call["name"] for function in functions):
-        return f"there is no function {clip(call['name'])} among {', '.join(str(function.get('name')) for function in functions)}"
-    if not isinstance(schema, dict):
-        return None
-    from gradeloop.grading.checks import schema_errors, validate_schema
-
-    validate_schema(schema)
-    return "; ".join(schema_errors(schema, read)) or None
+    known = {str(function.get("name")): function.get("parameters") for function in _functions(value)}
+    if known and call["name"] not in known:
+        return f"there is no function {clip(call['name'])} among {', '.join(known)}"
+    schema = known.get(call["name"])
+    return "; ".join(reader.errors(schema, read)) or None if isinstance(schema, dict) else None
 
 
 def _functions(value: JsonValue) -> Iterator[Mapping[str, Any]]:
@@ -294,15 +305,6 @@ def _functions(value: JsonValue) -> Iterator[Mapping[str, Any]]:
         if isinstance(tool, dict):
             inner = tool.get("function")
             yield inner if isinstance(inner, dict) else tool
-
-
-def _read(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
-    from gradeloop.grading.checks import read_json
-
-    try:
-        return read_json(text)
-    except ValueError:
-        return None
 
 
 def _refuse_long(*texts: str) -> None:
@@ -331,11 +333,15 @@ SIMPLE: Mapping[str, Callable[[str, JsonValue], str | None]] = {
     "contains-html": contains_html,
     "is-sql": is_sql,
     "contains-sql": contains_sql,
+}
+"""The kinds that hold or do not."""
+
+CALLS: Mapping[str, Callable[[str, JsonValue, JsonReader], str | None]] = {
     "is-valid-openai-tools-call": valid_tool_calls,
     "is-valid-openai-function-call": valid_function_call,
     "is-valid-function-call": valid_function_call,
 }
-"""The kinds that hold or do not."""
+"""The kinds that read calls of functions."""
 
 MEASURES: Mapping[str, Measure] = {"levenshtein": levenshtein, "rouge-n": rouge_n, "bleu": bleu}
 """The kinds that measure, and compare with a threshold."""

@@ -12,7 +12,7 @@ from gradeloop.files.yaml import Location
 from gradeloop.grading.call_checks import CALL_CHECK, CALL_KINDS, describe_call_check, validate_call_check
 from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
 from gradeloop.grading.templates import fill_value
-from gradeloop.suites.code import is_code_file, refuse_code
+from gradeloop.suites.code_files import is_code_file, refuse_code
 from gradeloop.text import clip, one_line
 
 CODE_TYPES = ("javascript", "python")

@@ -15,7 +15,7 @@ from gradeloop.grading.checks import KINDS, describe_text_check, takes_threshold
 from gradeloop.grading.templates import fill_rubric, fill_value
 from gradeloop.settings.default_model import MISTRAL_URL
 from gradeloop.suites.assertion_kinds import CODE_TYPES, SIMILAR_TYPES, build_criterion, known_keys, refused_type
-from gradeloop.suites.code import is_code_file
+from gradeloop.suites.code_files import is_code_file
 from gradeloop.suites.graded import GRADED_KEYS, GRADED_TYPES, build_graded
 from gradeloop.text import clip, did_you_mean
 

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from gradeloop.batches.contract import CASE_BYTES, Case
-from gradeloop.contract.code import CodeText
+from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.messages import MESSAGE_BYTES, Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
@@ -25,7 +25,7 @@ from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import fill_rubric, fill_text, is_template
 from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
 from gradeloop.suites.assertions import AssertionList, located
-from gradeloop.suites.code import parse_transform, refuse_code
+from gradeloop.suites.code_files import parse_transform, refuse_code
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings, SuiteTest
 from gradeloop.text import clip

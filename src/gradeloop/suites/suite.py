@@ -19,7 +19,7 @@ from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, load_rubric, r
 from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.grading.call_checks import CALL_KINDS
 from gradeloop.grading.checks import KINDS
-from gradeloop.suites.code import names_code, read_code_file
+from gradeloop.suites.code_files import names_code, read_code_file
 from gradeloop.suites.graded import GRADED
 from gradeloop.text import clip
 
