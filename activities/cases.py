@@ -239,6 +239,8 @@ class BatchActivities:
             stored = await self._cases.load(call.batch_id, call.position, call.attempt)
             if is_over(stored, call):
                 return case_answer(stored.status)
+            if not stored.case.runs:
+                return await self.end_case(call, stored, result_of_answers(stored.case, None, []), Bill())
             if stored.output is None:  # drafted since it was read
                 stored = await self._reload(call)
             if stored.output is None:

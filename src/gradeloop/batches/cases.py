@@ -36,6 +36,8 @@ from gradeloop.text import shortened
 
 def plan_of(case: Case) -> CasePlan:
     """Return how a case is run: a case that needs tools or a remote grader gets a workflow of its own."""
+    if not case.runs:
+        return CasePlan(kind="calls", drafted=False, units=0)
     if case.loop:
         return CasePlan(kind="thread", drafted=False, units=0)
     if case.generator is not None and (case.generator.model is None or case.generator.tools):
@@ -150,20 +152,22 @@ class CaseConversation(GraderConversation):
             self.verdict = shorten_verdict(self.verdict, row_characters(rows))
 
 
-def result_of_answers(case: Case, found: CheckedOutput, conversations: Sequence[CaseConversation]) -> CaseResult:
+def result_of_answers(case: Case, found: CheckedOutput | None, conversations: Sequence[CaseConversation]) -> CaseResult:
     """Return the result of a case all of whose questions are answered, or have failed for good.
 
     Args:
         case: The case.
-        found: What was judged, and what its checks say.
+        found: What was judged, and what its checks say; None where the case does not run.
         conversations: One for each question, in the order of `units_of`.
     """
+    if found is None or not case.rubric.criteria:
+        return build_result(case, "ungraded", output=found and found.output, explanation=ASKED_NOTHING, error=not_judged(case))
     answers = {
         (group.index, sample): conversation.answer() for (group, sample), conversation in zip(units_of(case), conversations, strict=True)
     }
     judgement = aggregate(case.rubric, PassFindings(answers=answers, checks=found.checks))
     met = result_of(case.rubric, judgement) == "satisfied"
-    status: CaseStatus = "error" if judgement.error else "passed" if met else "failed"
+    status = ended_as(case, "error" if judgement.error else "passed" if met else "failed")
     verdicts = [conversation for conversation in conversations if conversation.verdict is not None]
     return build_result(
         case,
@@ -172,10 +176,25 @@ def result_of_answers(case: Case, found: CheckedOutput, conversations: Sequence[
         score=score_of(case.rubric, judgement),
         explanation=shortened(judgement.explanation),
         **_decided(case, status, judgement.rows, impossible=judgement.impossible),
-        error=judgement.error,
+        error=not_judged(case) if status == "ungraded" else judgement.error,
         cached=bool(verdicts) and all(conversation.cached for conversation in verdicts),
         grader=next((conversation.judge for conversation in conversations if conversation.judge), None),
     )
+
+
+def ended_as(case: Case, status: CaseStatus) -> CaseStatus:
+    """Return the status of a case of which something may have been left out: it never passes, nor fails where a mean of all decides."""
+    undecided = status == "passed" or (status == "failed" and case.rubric.gate == "none")
+    return "ungraded" if case.left_out and undecided else status
+
+
+ASKED_NOTHING = "nothing is asked of it"
+"""The explanation of a case without assertions."""
+
+
+def not_judged(case: Case) -> str | None:
+    """Return what of a case is not judged, in words; None where it asks for nothing more."""
+    return shortened(f"not judged: {'; '.join(case.left_out)}") if case.left_out else None
 
 
 def _decided(case: Case, status: CaseStatus, rows: tuple[CriterionRow, ...], *, impossible: bool) -> dict[str, Any]:
@@ -196,7 +215,7 @@ def result_of_thread(case: Case, result: RunResult) -> CaseResult:
     waited = result.waiting_for.draft if result.waiting_for else None
     rows = waited.rows if waited else best.criteria if best else ()
     ends: dict[str | None, CaseStatus] = {"satisfied": "passed", "max_iterations_reached": "failed", "failed": "failed"}
-    status = ends.get(result.status, "error")
+    status = ended_as(case, ends.get(result.status, "error"))
     problem = result.error or (last.explanation if last else f"the thread ended as {result.status}")
     return build_result(
         case,
@@ -205,7 +224,7 @@ def result_of_thread(case: Case, result: RunResult) -> CaseResult:
         score=result.score,
         explanation=best.explanation if best and not waited else "",
         **_decided(case, status, rows, impossible=result.status == "failed"),
-        error=problem if status == "error" else None,
+        error=problem if status == "error" else not_judged(case) if status == "ungraded" else None,
         usage=result.usage,
         grader=best.grader if best else None,
         iterations=result.iterations,
@@ -219,7 +238,7 @@ _ROWS = TypeAdapter(tuple[CriterionRow, ...])
 def result_of_judging(case: Case, output: str, result: JudgeResult) -> CaseResult:
     """Return the result of a case from the result of its judgement."""
     judged: dict[str, Any] = result.output
-    status: CaseStatus = "error" if result.failed else "passed" if judged.get("result") == "satisfied" else "failed"
+    status = ended_as(case, "error" if result.failed else "passed" if judged.get("result") == "satisfied" else "failed")
     reason = str(result.result_metadata.get("reason") or "the judge gave no verdict")
     return build_result(
         case,
@@ -228,7 +247,7 @@ def result_of_judging(case: Case, output: str, result: JudgeResult) -> CaseResul
         score=judged.get("score"),
         explanation=str(judged.get("explanation") or ""),
         **_decided(case, status, _ROWS.validate_python(judged.get("criteria") or ()), impossible=judged.get("result") == "failed"),
-        error=reason if result.failed else None,
+        error=reason if result.failed else not_judged(case) if status == "ungraded" else None,
         usage=result.usage,
         grader=result.model,
         thread_id=result.id,

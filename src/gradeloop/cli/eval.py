@@ -21,6 +21,7 @@ from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.outage import StoreWatch, store_timeout
 from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_line, results_line
 from gradeloop.batches.reader import PAGE, BatchReader
+from gradeloop.cli.check_flags import CHECK_HELP, SKIP_HELP, check_suites, one_suite
 from gradeloop.cli.commands import (
     AllowOutside,
     CommandWithFormerFlags,
@@ -77,8 +78,12 @@ Again = Literal["errors", "failures"]
 
 @app.command("eval", cls=CommandWithFormerFlags, epilog=codes_help("eval"))
 def evaluate(  # noqa: PLR0913 - one parameter a flag
-    suite: Annotated[Path | None, typer.Argument(metavar="SUITE.yaml", help="The suite to run, or a promptfooconfig.yaml.")] = None,
+    suites: Annotated[
+        list[Path] | None, typer.Argument(metavar="SUITE.yaml", help="The suite to run, or a promptfooconfig.yaml; several with --check.")
+    ] = None,
     *,
+    check: Annotated[bool, typer.Option("--check", help=CHECK_HELP)] = False,
+    skip_unsupported: Annotated[bool, typer.Option("--skip-unsupported", help=SKIP_HELP)] = False,
     output: OutputOption = None,
     grader: Grader = None,
     filters: Annotated[list[str] | None, typer.Option("--filter", metavar="TEXT", help=FILTER_HELP)] = None,
@@ -108,7 +113,10 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Run a suite as a batch; the exit code is a gate for CI."""
     budget = budget_of(budget_tokens, budget_usd)
-    flags = SuiteFlags(grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted, allow_code)
+    flags = SuiteFlags(grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted, allow_code, skip_unsupported)
+    if check:
+        raise typer.Exit(check_suites(suites or [], flags, tuple(allow_outside or ()), as_json=as_json))
+    suite = one_suite(suites or [])
     limits = LimitFlags(budget, concurrency, max_errors, max_error_rate, pass_rate, retries)
     folder = FolderFlags(tuple(allow_outside or ()), trust, overwrite)
     options = EvalOptions(suite, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json, folder)
@@ -254,17 +262,18 @@ class EvalOptions:
         if self.attach and self.resume:
             raise InvalidRequest("--attach and --resume exclude each other; keep one")
         if self.suite is None and self.flags != SuiteFlags():
-            flags = "--grader, --filter, --limit, --loop, --repeat, --tools and --scripted"
+            flags = "--grader, --filter, --limit, --loop, --repeat, --tools, --scripted and --skip-unsupported"
             raise InvalidRequest(f"{flags} need a suite; a batch keeps the ones it was started with")
 
-    def request(self, suite: Suite, total: int) -> BatchRequest:
+    def request(self, suite: Suite, cases: SpooledCases) -> BatchRequest:
         """Return the request that starts the suite's batch.
 
         Raises:
             InvalidRequest: A limit is out of range.
         """
         name, settings = suite.name or suite.path.stem, suite.settings
-        given = {"batch_id": new_batch_id(name), "total": total, "name": name[:200], "cache": settings.cache and self.cache}
+        given = {"batch_id": new_batch_id(name), "total": cases.total, "name": name[:200], "cache": settings.cache and self.cache}
+        given |= {"asks": cases.asks}
         try:
             return BatchRequest.model_validate(given | self.limits.fields_of(settings) | self.limits.fields_of(self.limits))
         except ValidationError as error:
@@ -317,7 +326,7 @@ class EvalCommand:
         known = [path for path in suite.outputs if path.suffix.lower() in SUFFIXES]
         outputs = Outputs([*known, *options.outputs], overwrite=options.folder.overwrite)
         spool = SpooledCases(suite.cases())
-        request = options.request(suite, spool.total)
+        request = options.request(suite, spool)
         require_files(suite.tools, "--tools")
         require_files((suite.scripted,) if suite.scripted else (), "--scripted")
         unknown = [

@@ -13,92 +13,13 @@ from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.call_checks import CALL_KINDS
 from gradeloop.grading.checks import KINDS, describe_text_check, takes_threshold, validate_text_check
 from gradeloop.grading.templates import fill_rubric, fill_value
-from gradeloop.settings.default_model import MISTRAL_URL
 from gradeloop.suites.assertion_kinds import CODE_TYPES, SIMILAR_TYPES, build_criterion, known_keys, refused_type
+from gradeloop.suites.chats import read_chat
 from gradeloop.suites.code_files import is_code_file
+from gradeloop.suites.fields import as_list, as_object, refuse_others
 from gradeloop.suites.graded import GRADED_KEYS, GRADED_TYPES, build_graded
+from gradeloop.suites.providers import parse_provider
 from gradeloop.text import clip, did_you_mean
-
-PREFIXES: tuple[tuple[str, str, str | None], ...] = (
-    ("openai:chat:", "openai:", None),
-    ("openai:responses:", "openai:", None),
-    ("openai:", "openai:", None),
-    ("anthropic:messages:", "anthropic:", None),
-    ("anthropic:", "anthropic:", None),
-    ("google:", "google_genai:", None),
-    ("openrouter:", "openrouter:", None),
-    ("mistral:", "openai_compatible:", MISTRAL_URL),
-    ("azure:chat:", "openai_compatible:", "azure"),
-    ("azure:", "openai_compatible:", "azure"),
-    *((f"{name}:", f"{name}:", None) for name in ("google_genai", "openai_compatible", "scripted")),
-)
-"""Prefixes of promptfoo's provider ids, the prefix of ours, and the URL; the longer of two first, and our own last."""
-
-_SETTINGS = {"temperature": "temperature", "max_tokens": "max_tokens", "reasoning_effort": "reasoning_effort", "seed": "seed"}
-_WITHOUT_EFFECT = {"showThinking"}
-
-
-def parse_provider(provider: JsonValue, where: str | Location) -> dict[str, Any]:
-    """Parse a provider of promptfoo, `"openai:chat:gpt-5-mini"` or `{id, config}`, into a model.
-
-    Raises:
-        InvalidRequest: The provider or one of its settings has no counterpart.
-    """
-    fields = {"id": provider} if isinstance(provider, str) else as_object(provider, f"{where}.provider")
-    name, config = str(fields.get("id")), as_object(fields.get("config"), f"{where}.provider.config")
-    for theirs, ours, served in PREFIXES:
-        if name.startswith(theirs):
-            settings = dict(_settings(config, served, where))
-            return {"id": f"{ours}{name.removeprefix(theirs)}"} | ({"config": settings} if settings else {})
-    known = ", ".join(dict.fromkeys(theirs for theirs, _, _ in PREFIXES))
-    raise InvalidRequest(f"{where}.provider: {clip(name)} has no counterpart; known ids begin with {known}")
-
-
-def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | Location) -> Iterator[tuple[str, JsonValue]]:
-    host = config.get("apiHost")
-    if served == "azure" and not isinstance(host, str):
-        raise InvalidRequest(f"{where}.provider: config.apiHost is missing; name the host of the Azure resource")
-    if served:
-        yield "base_url", f"https://{host}/openai/v1" if served == "azure" else served
-    for key, value in config.items():
-        if key in _SETTINGS:
-            yield _SETTINGS[key], value
-        elif key not in _WITHOUT_EFFECT and not (served == "azure" and key == "apiHost"):
-            raise InvalidRequest(f"{where}.provider: config.{key} has no counterpart; leave it out, or put it into the model's `extra`")
-
-
-def as_object(value: JsonValue, where: str | Location) -> dict[str, JsonValue]:
-    """Return a value that must be an object; null is an empty one.
-
-    Raises:
-        InvalidRequest: The value is no object.
-    """
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"{where} is {clip(str(value))}; it must be an object")
-    return value
-
-
-def as_list(value: JsonValue, where: str | Location) -> list[JsonValue]:
-    """Return a value that must be a list; null is an empty one.
-
-    Raises:
-        InvalidRequest: The value is no list.
-    """
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise InvalidRequest(f"{where} is {clip(str(value))}; it must be a list")
-    return value
-
-
-def refuse_others(fields: Mapping[str, JsonValue], known: set[str], where: Location) -> None:
-    """Raise InvalidRequest where an object has a key that has no counterpart."""
-    if odd := sorted(set(fields) - known):
-        names = ", ".join(sorted(known))
-        raise InvalidRequest(f"{where.describe(odd[0])}: {clip(odd[0])} has no counterpart; leave it out. Known: {names}.")
-
 
 JUDGED_TYPES = {"llm-rubric": False, "not-llm-rubric": True}
 """The types that a model judges, and whether the verdict is negated."""
@@ -197,7 +118,8 @@ class _Reader:
     def _graded(self, fields: Mapping[str, JsonValue], kind: str, where: Location) -> dict[str, Any]:
         refuse_others(fields, set(GRADED_KEYS), where)
         prompt = fields.get("rubricPrompt", self.options.get("rubricPrompt"))
-        return build_graded(fields, kind, where, self.variables, prompt) | _grader(fields, self.options, where)
+        chat = read_chat(prompt, where.at("rubricPrompt")) if isinstance(prompt, str) else None
+        return build_graded(fields, kind, where, self.variables, chat or prompt) | _grader(fields, self.options, where)
 
     def _group(self, fields: Mapping[str, JsonValue], where: Location) -> dict[str, Any]:
         refuse_others(fields, {"type", "assert", "threshold", "weight", "metric"}, where)
@@ -217,7 +139,8 @@ def _judged(fields: Mapping[str, JsonValue], kind: str, where: Location, options
     criterion: dict[str, Any] = {"description": fields.get("value", PROMPT_CRITERION), "form": "pass_score", "score": scale}
     criterion |= {"negate": True} if JUDGED_TYPES[kind] else {}
     criterion |= _grader(fields, options, where)
-    return criterion | ({"prompt": prompt} if prompt is not None else {})
+    chat = read_chat(prompt, where.at("rubricPrompt")) if isinstance(prompt, str) else None
+    return criterion | ({"prompt": chat or prompt} if prompt is not None else {})
 
 
 def _grader(fields: Mapping[str, JsonValue], options: Mapping[str, JsonValue], where: Location) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import require_files
 from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.suites.datasets import LocatedTest, find_files, parse_row, read_rows, refuse_number
+from gradeloop.suites.findings import Findings
 from gradeloop.suites.plan import (
     CaseRubrics,
     NamedPrompt,
@@ -21,19 +22,20 @@ from gradeloop.suites.plan import (
     parse_grader,
     refuse_duplicates,
 )
-from gradeloop.suites.promptfoo import build_promptfoo_suite, is_promptfoo
+from gradeloop.suites.promptfoo import PromptfooConfig, build_promptfoo_suite, is_promptfoo
 from gradeloop.suites.suite import SuiteFile, SuiteSettings, SuiteTest, resolve_prompts, resolve_rubric, resolve_test
 
 _YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def read_suite(path: Path, flags: SuiteFlags = SuiteFlags(), outside: Sequence[Path] = ()) -> Suite:  # noqa: B008 - frozen
+def read_suite(path: Path, flags: SuiteFlags = SuiteFlags(), outside: Sequence[Path] = (), findings: Findings | None = None) -> Suite:  # noqa: B008 - frozen
     """Load a suite, our own or a `promptfooconfig.yaml`; files of tests are read when the cases are iterated.
 
     Args:
         path: The suite's file.
         flags: The flags that override it.
         outside: The folders besides its own in which it may name files.
+        findings: Takes what of a promptfoo configuration has no counterpart.
 
     Raises:
         InvalidRequest: Something is missing or invalid; the message names file, line, field and cure.
@@ -45,7 +47,8 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags(), outside: Sequence[P
     if not isinstance(value, dict):
         raise InvalidRequest(f"{spot}: it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")
     if is_promptfoo(path, value):
-        return build_promptfoo_suite(path, value, spot, flags, FileScope.of(path, outside))
+        known = Findings(skips=flags.skip_unsupported or flags.check) if findings is None else findings
+        return build_promptfoo_suite(PromptfooConfig(value, path, spot, FileScope.of(path, outside)), flags, known)
     scope = FileScope.of(path, outside)
     suite = _parse_suite(value, scope, spot)
     tools = require_files((*(scope.find(name, spot.at("tools")) for name in suite.tools), *flags.tools), "tools")
@@ -60,7 +63,7 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags(), outside: Sequence[P
         scripted=scripted,
         outputs=(),
         warnings=(),
-        plan=_build_plan(suite, scope, spot, flags, SuiteModels(scripted=scripted is not None)),
+        plan=_build_plan(suite, scope, spot, flags, SuiteModels(scripted=scripted is not None, checks=flags.check)),
         flags=flags,
     )
 
