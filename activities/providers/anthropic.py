@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import from_json
 
+from activities.errors import ModelFault
 from activities.providers.base import (
     JsonObject,
     ModelReply,
@@ -120,6 +121,8 @@ class AnthropicMessages:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
+        if request.embedded:
+            raise ModelFault("config", f"{request.spec.id!r} makes no embeddings; name an embedding model of OpenAI or Google")
         body, streamed = wire_request(request), capability_of(request.spec).stream
         config = request.spec.config
         extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})

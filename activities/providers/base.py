@@ -90,6 +90,8 @@ class ModelRequest:
     """The name of the tags around the answer, where no schema binds it."""
     raised: bool = False
     """True where the completion was cut at its cap before: it gets `RAISE_FACTOR` times as much, as far as the model goes."""
+    embedded: tuple[str, ...] = ()
+    """The draft and the texts to which it is compared by their embeddings; nothing is completed then."""
 
 
 @dataclass(frozen=True)

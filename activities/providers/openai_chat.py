@@ -32,6 +32,7 @@ from activities.providers.base import (
     truncated,
     unknown_end,
 )
+from activities.providers.embeddings import embed_openai
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.settings.catalog import capability_of
 
@@ -103,6 +104,8 @@ class OpenAIChat:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
+        if request.embedded:
+            return await embed_openai(self._client, request)
         body, streamed = wire_request(request), capability_of(request.spec).stream
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
         call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)

@@ -9,12 +9,14 @@ from pydantic_core import to_json
 from temporalio import workflow
 
 from gradeloop.contract.base import FirstMistakes, Recorded, Sparse, Strict
+from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Messages, Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import MAX_ITERATIONS, Generator, Grader, Priority
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.grading.call_checks import CALL_CHECK
 
 CASE_BYTES = 1024 * 1024
 """The largest case as JSON: it is uploaded in one payload."""
@@ -48,6 +50,8 @@ class Case(Strict):
     generator: Sparse[Generator | None] = None
     rubric: Rubric
     grader: Sparse[Grader | None] = None
+    transforms: Sparse[tuple[CodeText, ...]] = ()
+    """Functions that make of the output what is judged, one after the other."""
     repeat: Sparse[Annotated[int, Field(ge=0)]] = 0
     """The number of the repetition, from 0; every repetition has a draft and verdicts of its own."""
     loop: Sparse[bool] = False
@@ -84,6 +88,14 @@ class Case(Strict):
             raise ValueError("output is empty, and there is no conversation before it; there is nothing to judge")
         if self.rubric.asked_of_people and not self.loop:
             raise ValueError("rubric: a criterion is for a person, whom only a case with loop: true can wait for")
+        if self.loop and self.transforms:
+            raise ValueError("transforms: a draft that is revised is judged as it is; leave transforms or loop out")
+        calls = any(criterion.check and criterion.check.tool == CALL_CHECK for criterion in self.rubric.checked)
+        if calls and (self.loop or self.generator is None or self.generator.model is None):
+            raise ValueError(
+                "rubric: latency, cost and finish-reason are those of one call that drafts; leave them out of a loop, and "
+                "of an output that was given"
+            )
         return self
 
     def size(self) -> int:

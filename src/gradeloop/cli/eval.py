@@ -101,6 +101,7 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse verdicts from the cache, or judge everything again.")] = True,
     tools: Tools = None,
     scripted: Scripted = None,
+    allow_code: Annotated[bool, typer.Option("--allow-code", help="Run the suite's own code, in the sandbox; read it first.")] = False,
     attach: Annotated[str | None, typer.Option(metavar="BATCH", help="Follow a batch that was started before, or `latest`.")] = None,
     resume: Annotated[str | None, typer.Option(metavar="BATCH", help="Resume a batch: run what has not run, and retry its errors.")] = None,
     allow_outside: AllowOutside = None,
@@ -112,7 +113,7 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Run a suite as a batch; the exit code is a gate for CI."""
     budget = budget_of(budget_tokens, budget_usd)
-    flags = SuiteFlags(grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted, skip_unsupported)
+    flags = SuiteFlags(grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted, allow_code, skip_unsupported)
     if check:
         raise typer.Exit(check_suites(suites or [], flags, tuple(allow_outside or ()), as_json=as_json))
     suite = one_suite(suites or [])

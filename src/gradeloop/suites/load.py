@@ -104,7 +104,9 @@ def _build_plan(suite: SuiteFile, scope: FileScope, spot: Location, flags: Suite
         prompts=_name_prompts(suite, spot),
         generators=_name_generators(suite, spot),
         defaults=defaults,
-        rubrics=CaseRubrics(defaults, spot if suite.rubric else spot.at("defaults"), grader_given=flags.grader is not None),
+        rubrics=CaseRubrics(
+            defaults, spot if suite.rubric else spot.at("defaults"), grader_given=flags.grader is not None, allow_code=flags.allow_code
+        ),
         tests=_Tests(suite, scope, spot),
         models=models,
         repeat=flags.repeat or suite.repeat,

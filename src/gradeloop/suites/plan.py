@@ -15,15 +15,18 @@ from typing import Any
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from gradeloop.batches.contract import CASE_BYTES, Case
+from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.messages import MESSAGE_BYTES, Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.files.yaml import Location, located_error
+from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.grading.templates import fill_rubric, fill_text, is_template
 from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
 from gradeloop.suites.assertions import AssertionList, located
+from gradeloop.suites.code_files import parse_transform, refuse_code
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.findings import Findings
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings, SuiteTest
@@ -96,6 +99,8 @@ class CaseRubrics:
     """The place of the defaults in the suite."""
     grader_given: bool = False
     """Whether a flag names the grader, which then replaces the defaults' provider."""
+    allow_code: bool = False
+    """Whether the user has allowed the code of the suite to run."""
     findings: Findings = field(default_factory=Findings)
     """Takes the assertions that have no counterpart."""
     asks_nothing: bool = False
@@ -127,7 +132,9 @@ class CaseRubrics:
         key = json.dumps([[value for value, _ in assertions], options, threshold])
         if key in self._made:
             return self._made[key]
-        built = self._build_what_can(AssertionList(assertions, options, threshold), variables, located_test.spot)
+        built = self._build_what_can(
+            AssertionList(assertions, options, threshold, allow_code=self.allow_code), variables, located_test.spot
+        )
         if not is_template(key) and len(self._made) < _CACHED_RUBRICS:
             self._made[key] = built
         return built
@@ -156,7 +163,8 @@ class CaseRubrics:
         default = self.defaults.options.model_dump(by_alias=True, exclude_none=True)
         if self.grader_given:
             default.pop("provider", None)
-        return default | located_test.test.options.model_dump(by_alias=True, exclude_none=True)
+        chosen = default | located_test.test.options.model_dump(by_alias=True, exclude_none=True)
+        return {name: value for name, value in chosen.items() if name != "transform"}
 
 
 def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Location) -> Rubric:
@@ -306,6 +314,8 @@ class SuiteGenerator:
     label: str
     generator: Generator | None
     """None where the prompt itself is judged."""
+    transform: CodeText | None = None
+    """What makes of its output what is judged."""
     left_out: tuple[str, ...] = ()
     """What of it has no counterpart and is left out, so that none of its cases passes."""
     runs: bool = True
@@ -326,6 +336,16 @@ class _Columns:
 
 def _is_named(label: str, names: tuple[str, ...] | None) -> bool:
     return names is None or any(label == name or fnmatchcase(label, name) for name in names)
+
+
+def _refuse_unknown_call(rubric: Rubric, asked: Mapping[str, object], where: Location) -> None:
+    """Refuse checks of the call that drafts where a case has none, or several."""
+    kinds = [
+        str(criterion.check.arguments["kind"]) for criterion in rubric.checked if criterion.check and criterion.check.tool == CALL_CHECK
+    ]
+    generator = asked.get("generator")
+    if kinds and (asked.get("loop") or not isinstance(generator, Generator) or generator.model is None):
+        raise InvalidRequest(f"{where}: {kinds[0]} is that of one call that drafts, which this case has not; leave the assertion out")
 
 
 @dataclass(frozen=True)
@@ -417,12 +437,28 @@ class Plan:
         try:
             prompt = self._fill_prompt(located_test, named, {**self.defaults.vars, **located_test.test.vars})
             asked = self._output_or_generator(located_test, generator, prompt)
+            asked |= {"transforms": self._transforms(located_test, generator)}
+            _refuse_unknown_call(built.rubric, asked, located_test.spot)
         except InvalidRequest as error:
             reason = self.findings.leave_out(error, "not run")
             return self._build_case(located_test, raw | {"left_out": (*left_out, reason)})
         given = {"rubric": built.rubric, "left_out": left_out}
         nothing = {} if built.rubric.criteria else {"asks_nothing": True, "loop": False}
         return self._build_case(located_test, raw | given | asked | nothing)
+
+    def _transforms(self, located_test: LocatedTest, generator: SuiteGenerator | None) -> tuple[CodeText, ...]:
+        """Return the code that makes of an output what is judged: the generator's, then the test's or the defaults'.
+
+        Raises:
+            InvalidRequest: It is no code, or its user has not allowed it.
+        """
+        own, spot = located_test.test.options.transform, located_test.spot.at("options", "transform")
+        value = own if own is not None else self.defaults.options.transform
+        found = () if value is None else (parse_transform(value, "get_transform", spot),)
+        transforms = (*((generator.transform,) if generator and generator.transform else ()), *found)
+        if transforms and not self.rubrics.allow_code:
+            raise refuse_code(spot, "the transform")
+        return transforms
 
     def _left_out(self, located_test: LocatedTest, error: InvalidRequest) -> LocatedTest:
         return replace(located_test, left_out=(*located_test.left_out, self.findings.leave_out(error, "not run")), runs=False)
@@ -532,6 +568,8 @@ class SuiteFlags:
     repeat: int | None = None
     tools: tuple[Path, ...] = ()
     scripted: Path | None = None
+    allow_code: bool = False
+    """Whether code of the suite may run, in the sandbox."""
     skip_unsupported: bool = False
     """Whether what has no counterpart is left out, and its cases are not judged."""
     check: bool = False

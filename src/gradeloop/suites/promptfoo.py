@@ -104,7 +104,9 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
         prompts=_prompts(config, findings),
         generators=_generators(config, findings),
         defaults=defaults,
-        rubrics=CaseRubrics(defaults, place, grader_given=flags.grader is not None, findings=findings, asks_nothing=True),
+        rubrics=CaseRubrics(
+            defaults, place, grader_given=flags.grader is not None, findings=findings, asks_nothing=True, allow_code=flags.allow_code
+        ),
         tests=lambda: _tests(config, reader),
         models=SuiteModels(scripted=flags.scripted is not None, checks=flags.check),
         repeat=flags.repeat or repeat,

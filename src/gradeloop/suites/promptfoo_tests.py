@@ -22,7 +22,7 @@ from gradeloop.text import clip
 
 _DEFAULT_KEYS = {"vars", "assert", "threshold", "options", "metadata"}
 _TEST_KEYS = _DEFAULT_KEYS | {"description", "providerOutput", "prompts", "providers"}
-_TEST_OPTIONS = {"provider", "rubricPrompt", "disableVarExpansion", "repeat", "prefix", "suffix"}
+_TEST_OPTIONS = {"provider", "rubricPrompt", "disableVarExpansion", "repeat", "prefix", "suffix", "transform"}
 _OF_THE_TEST = {"disableVarExpansion", "repeat", "prefix", "suffix"}
 """The options that say how a test runs, beside those on how it is judged."""
 
@@ -150,7 +150,7 @@ class PromptfooTests:
         """Return a test, or the defaults, with what its files hold, and what of it is left out."""
         reasons: list[str] = []
         raw: dict[str, Any] = {key: item for key, item in self._known(value, known, where, reasons).items() if key != "metadata"}
-        _refuse_code({key: item for key, item in raw.items() if key != "assert"}, where)
+        _refuse_code({key: item for key, item in raw.items() if key not in {"assert", "options"}}, where)
         if raw.get("options") is not None:
             options = self._known(as_object(raw["options"], where.at("options")), _TEST_OPTIONS, where.at("options"), reasons)
             raw["options"] = resolve_files(options, self.scope, where.at("options"))
@@ -164,7 +164,6 @@ class PromptfooTests:
     def _assertions(self, value: JsonValue, where: Location, reasons: list[str]) -> Iterator[JsonValue]:
         for at, assertion in enumerate(as_list(resolve_files(value, self.scope, where) if is_file(value) else value, where)):
             with self.findings.leaving_out("not judged", reasons):
-                _refuse_code(assertion, where.at(at))
                 yield self._resolve_reference(resolve_files(assertion, self.scope, where.at(at)), where.at(at))
 
     def _known(self, fields: dict[str, JsonValue], known: set[str], where: Location, reasons: list[str]) -> dict[str, JsonValue]:
