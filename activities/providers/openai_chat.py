@@ -130,7 +130,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     if request.schema is not None:
         schema = {"name": request.schema_name, "strict": True, "schema": request.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return {name: value for name, value in body.items() if value is not None}
+    return {request.cap_field if name == "max_tokens" else name: value for name, value in body.items() if value is not None}
 
 
 def _merged(request: ModelRequest) -> Iterator[dict[str, Any]]:

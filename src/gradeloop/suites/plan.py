@@ -25,6 +25,8 @@ from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.grading.templates import fill_rubric, fill_text, is_template
 from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
+from gradeloop.settings.endpoints import own_names
+from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import AssertionList, located
 from gradeloop.suites.code_files import parse_transform, refuse_code
 from gradeloop.suites.datasets import LocatedTest
@@ -262,6 +264,7 @@ class SuiteModels:
         """The default models that were chosen, and why."""
         self._scripted = scripted
         self._checks = checks
+        self._endpoints: frozenset[str] | None = None
         self._defaults: dict[str, ModelSpec] = {}
         self._served: set[str] = set()
 
@@ -284,7 +287,10 @@ class SuiteModels:
         """Refuse a case whose models need a missing key or file of replies; the worker of a named task queue has keys of its own."""
         for where, model in _models(case):
             if model.id not in self._served and not self._checks and not os.environ.get("GRADELOOP_TASK_QUEUE"):
-                refuse_unservable_model(f"case {case.id!r}: {where}", model, os.environ, scripted=self._scripted)
+                if self._endpoints is None:
+                    self._endpoints = own_names(os.environ, find_config_file((), os.environ))
+                place = f"case {case.id!r}: {where}"
+                refuse_unservable_model(place, model, os.environ, scripted=self._scripted, endpoints=self._endpoints)
             self._served.add(model.id)
 
 
