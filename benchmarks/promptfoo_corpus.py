@@ -94,7 +94,7 @@ def check_corpus(folder: Path) -> Corpus:
         if _add_stubs(path):
             corpus.stubbed.add(name)
         try:
-            corpus.checked[name] = check_suite(path, SuiteFlags(skip_unsupported=True))
+            corpus.checked[name] = check_suite(path, SuiteFlags(skip_unsupported=True, allow_code=True))
         except Exception:  # noqa: BLE001 - counted as a fault of ours
             corpus.tracebacks[name] = traceback.format_exc()
     return corpus
