@@ -189,7 +189,8 @@ class PromptfooTests:
 
 
 _ROWS = "write its tests into a CSV or JSONL file, and name that"
-_SHEET = re.compile(r"https://docs\.google\.com/spreadsheets/d/(?P<id>[\w-]+)[^#]*?(?:[?&#]gid=(?P<sheet>\d+))?.*")
+_SHEET = re.compile(r"https://docs\.google\.com/spreadsheets/d/(?P<id>[\w-]+)")
+_TAB = re.compile(r"[?&#]gid=(\d+)")
 _DATASET = re.compile(r"huggingface://datasets/(?P<name>[^?]+)(?:\?(?P<query>.*))?")
 
 
@@ -199,8 +200,8 @@ def refuse_remote(name: str, where: Location) -> None:
     Raises:
         InvalidRequest: The name is none of a file of rows.
     """
-    if sheet := _SHEET.fullmatch(name):
-        tab = f"&gid={sheet['sheet']}" if sheet["sheet"] else ""
+    if sheet := _SHEET.match(name):
+        tab = "".join(f"&gid={number}" for number in _TAB.findall(name)[:1])
         command = f"curl -L -o tests.csv 'https://docs.google.com/spreadsheets/d/{sheet['id']}/export?format=csv{tab}'"
         raise InvalidRequest(f"{where}: {clip(name)} is a sheet of Google's, which is not fetched; run: {command} and name tests.csv")
     if dataset := _DATASET.fullmatch(name):

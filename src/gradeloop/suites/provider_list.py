@@ -32,23 +32,17 @@ def parse_generators(value: JsonValue, where: Location, scope: FileScope, findin
     return tuple(replace(generator, label=label) for generator, label in zip(generators, labels, strict=True))
 
 
-def _entries(value: JsonValue, where: Location, scope: FileScope) -> Iterator[tuple[JsonValue, Location]]:
-    """Yield the providers with their places: a list, one of them, a mapping of ids to settings, or files of them."""
-    if isinstance(value, str) and is_file(value) and value.endswith(YAML_SUFFIXES):
-        read = resolve_files(value, scope, where)
-        yield from ((entry, where) for entry in (read if isinstance(read, list) else [read]))
+def _entries(value: JsonValue, where: Location, scope: FileScope | None) -> Iterator[tuple[JsonValue, Location]]:
+    """Yield the providers with their places: a list, one of them, a mapping of ids to settings, or files of them, which name no others."""
+    if isinstance(value, str) and scope is not None and is_file(value) and value.endswith(YAML_SUFFIXES):
+        yield from _entries(resolve_files(value, scope, where), where, None)
     elif isinstance(value, dict) and not {"id", "config", "label"} & set(value):
         yield from (({"id": name, **as_object(rest, where.at(name))}, where.at(name)) for name, rest in value.items())
     elif isinstance(value, str | dict):
         yield value, where
     else:
         for at, entry in enumerate(as_list(value, where)):
-            is_nested = isinstance(entry, str) and is_file(entry) and entry.endswith(YAML_SUFFIXES)
-            is_mapping = isinstance(entry, dict) and not {"id", "config", "label"} & set(entry)
-            if is_nested or is_mapping:
-                yield from _entries(entry, where.at(at), scope)
-            else:
-                yield entry, where.at(at)
+            yield from _entries(entry, where.at(at), scope) if isinstance(entry, str | dict) else [(entry, where.at(at))]
 
 
 def _parse_or_leave_out(value: JsonValue, where: Location, findings: Findings) -> SuiteGenerator:
