@@ -1,5 +1,6 @@
 """A `promptfooconfig.yaml` is read as it is, or refused by the name and the line of what has no counterpart."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,31 @@ def test_a_judge_with_a_prompt_needs_no_value(tmp_path: Path, monkeypatch: pytes
 
     assert case.rubric.criteria[0].text == "What the rubricPrompt asks for"
     assert case.rubric.criteria[0].prompt is not None
+
+
+def test_anchors_aliases_and_merge_keys_are_taken(tmp_path: Path) -> None:
+    text = """prompts: ['{{ q }}']
+providers: [echo]
+base: &base {assert: &said [{type: contains, value: x}], vars: {q: x}}
+tests:
+  - {<<: *base, description: first}
+  - {vars: {q: y}, assert: *said}
+"""
+    suite = read_suite(written(tmp_path, text, NAME), SuiteFlags(skip_unsupported=True))
+    first, second = suite.cases()
+
+    assert (first.description, first.output, first.rubric) == ("first", "x", second.rubric)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: &a [*a]", "the anchor &a has an alias of itself inside"),
+        ("a: &a x\nb: [" + "*a, " * 1001 + "*a]", "there are more than 1000 aliases"),
+        ("a: &a '" + "x" * 3000 + "'\nb: [" + "*a, " * 500 + "*a]", "the copies that aliases make have more than 1 MiB"),
+        ("a: &a [x, x, x, x]\n" + "".join(f"{n}: &{n} [*{p}, *{p}, *{p}, *{p}]\n" for p, n in pairwise("abcdefgh")), "than 1000 aliases"),
+        ("a: {<<: [1]}", "the merge key << takes a mapping"),
+    ],
+)  # fmt: skip
+def test_aliases_are_bounded(tmp_path: Path, text: str, words: str) -> None:
+    assert words in refusal(tmp_path, text, name=NAME)

@@ -29,7 +29,7 @@ def convert_file(path: Path, source: Source | None, test: int, outside: Sequence
     """
     if not path.is_file():
         raise InvalidRequest(f"the file {str(path)!r} does not exist; name one")
-    raw, placed = read_placed(path, "the file")
+    raw, placed = read_placed(path, "the file", aliases=True)
     value = inline_files(raw, FileScope.of(path, outside), Location(f"the file {str(path)!r}", (), placed))
     return from_promptfoo(value, test=test) if (source or _detect(value)) == "promptfoo" else from_mastra(value)
 

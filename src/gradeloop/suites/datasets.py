@@ -114,7 +114,7 @@ def _numbered_rows(path: Path, suffix: str, where: str) -> Iterator[DatasetRow]:
 
 
 def _yaml_rows(path: Path, where: str) -> Iterator[DatasetRow]:
-    values, placed = read_placed(path, "the dataset")
+    values, placed = read_placed(path, "the dataset", aliases=True)
     if not isinstance(values, list):
         raise InvalidRequest(f"{where} is no list; write each test after '- '")
     for at, value in enumerate(values):

@@ -42,7 +42,7 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags(), outside: Sequence[P
     """
     if path.suffix not in _YAML_SUFFIXES:
         raise InvalidRequest(f"the suite {str(path)!r} is no YAML file; name one that ends with {', '.join(_YAML_SUFFIXES)}")
-    value, placed = read_placed(path, "the suite")
+    value, placed = read_placed(path, "the suite", aliases=True)
     spot = Location(f"the suite {str(path)!r}", (), placed)
     if not isinstance(value, dict):
         raise InvalidRequest(f"{spot}: it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")

@@ -330,7 +330,7 @@ def resolve_files(value: JsonValue, scope: FileScope, where: Location) -> JsonVa
     if names_code(value):
         return read_code_file(str(value), scope, where)
     path = file_path(value, scope, where)
-    return read_yaml(path, "the file") if path.suffix in YAML_SUFFIXES else read_text(path, where)
+    return read_yaml(path, "the file", aliases=True) if path.suffix in YAML_SUFFIXES else read_text(path, where)
 
 
 def resolve_test(value: JsonValue, scope: FileScope, where: Location) -> JsonValue:
