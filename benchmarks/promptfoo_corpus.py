@@ -24,6 +24,17 @@ from gradeloop.suites.findings import Unsupported
 from gradeloop.suites.plan import SuiteFlags
 
 _CODE = re.compile(r"(?:file://)?(?P<path>[\w./-]+\.(?:js|cjs|mjs|ts|py|rb|sh))(?::(?P<function>\w+))?")
+_PYTHON_FUNCTION = "def {0}(*given, **_):\n    return _returned(given)\n"
+_PYTHON_STUB = (
+    "def _returned(given):\n    first = given[0] if given else None\n    if len(given) == 3:\n        return {{'output': 'a stub'}}\n"
+    "    if isinstance(first, dict) and 'vars' in first:\n        return 'a stub'\n"
+    "    return [{{'vars': {{}}}}] if len(given) < 2 else True\n\n\n{}"
+)
+_NODE_STUB = (
+    "const returned = (...given) => (given.length === 3 ? {output: 'a stub'} : given[0] && given[0].vars ? 'a stub' : "
+    "given.length < 2 ? [{vars: {}}] : true);\nmodule.exports = new Proxy(returned, {get: (_, name) => (name === 'callApi' || name === "
+    "'prototype' ? undefined : returned)});\n"
+)
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 
 
@@ -108,11 +119,8 @@ def _add_stubs(path: Path) -> bool:
         if "://" in match["path"] or named.exists() or not named.is_relative_to(path.parent.resolve()):
             continue
         named.parent.mkdir(parents=True, exist_ok=True)
-        function = match["function"] or "get_assert"
-        is_python = named.suffix == ".py"
-        named.write_text(
-            f"def {function}(*_, **__):\n    return True\n" if is_python else "module.exports = () => true;\n", encoding="utf-8"
-        )
+        functions = dict.fromkeys(["get_assert", "get_transform", "call_api", *filter(None, [match["function"]])])
+        named.write_text(_PYTHON_STUB.format("\n".join(map(_PYTHON_FUNCTION.format, functions))) if named.suffix == ".py" else _NODE_STUB)
         added = True
     return added
 

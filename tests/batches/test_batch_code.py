@@ -98,6 +98,20 @@ async def test_a_transform_makes_what_is_judged_and_stored(client: Client, tmp_p
     assert (results[2].error or "").startswith("the transform could not be made: SyntaxError: ")
 
 
+async def test_a_check_may_have_a_transform_of_its_own(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
+    def looks(value: str, **more: Any) -> dict[str, Any]:
+        return {"description": value, "check": {"tool": "text_check", "arguments": {"kind": "equals", "value": value}, **more}}
+
+    upper = {"transform": {"language": "javascript", "code": "output.toUpperCase()"}}
+    broken = {"transform": {"language": "javascript", "code": "output.name.first"}}
+    cases = [case("a", "ada", **of(looks("ADA", **upper), looks("ada"))), case("b", "ada", **of(looks("ADA", **broken)))]
+    async with batching(client, tmp_path, sandboxes=sandboxes) as batches:
+        _, results = await batches.run(cases)
+
+    assert [(result.status, result.output) for result in results] == [("passed", "ada"), ("error", "ada")]
+    assert (results[1].error or "").startswith("the transform of c1 could not be made: TypeError: ")
+
+
 async def test_the_call_that_drafted_is_checked_by_what_it_took_and_cost(client: Client, tmp_path: Path) -> None:
     def call(kind: str, value: object) -> dict[str, Any]:
         return {"description": kind, "check": {"tool": "call_check", "arguments": {"kind": kind, "value": value}}}

@@ -176,3 +176,56 @@ def test_a_transform_of_the_test_or_the_defaults_makes_what_is_judged(tmp_path: 
     assert "the transform is code, which runs in a sandbox; read it, then allow it with --allow-code" in refusal(
         tmp_path, text, name=NAME, t_py=python
     )
+
+
+def test_prompts_tests_variables_and_providers_that_are_code_are_made_in_the_sandbox(tmp_path: Path) -> None:
+    text = """
+        prompts: ['file://p.py:chat', 'p.js', 'plain {{ q }}']
+        providers: [{id: 'file://provider.py', label: mine, transform: 'output.trim()', config: {mark: '!'}}, 'file://provider.js']
+        tests: ['file://tests.py:make', {path: 'file://tests.js', config: {q: c}}]
+        defaultTest: {options: {transformVars: '({...vars, twice: vars.q + vars.q})'}, assert: [{type: contains, value: '{{ q }}'}]}
+    """
+    files: dict[str, Any] = {
+        "p_py": "def chat(context):\n    return [{'role': 'user', 'content': 'chat ' + context['vars']['twice']}]\n",
+        "p_js": "module.exports = async ({vars}) => `text ${vars.q}`;\n",
+        "tests_py": "def make():\n    return [{'vars': {'q': q}} for q in 'ab']\n",
+        "tests_js": "module.exports = (config) => [{vars: {q: config.q}}];\n",
+        "provider_py": "def call_api(prompt, options, context):\n    return {'output': prompt + options['config']['mark']}\n",
+        "provider_js": "module.exports = class { id() { return 'js'; } async callApi(prompt) { return {output: `js ${prompt}`}; } };\n",
+    }
+    found = cases(tmp_path, text, ALLOWED, name=NAME, **files)
+
+    assert len(found) == 3 * 3 * 2
+    assert [case.output for case in found[:6]] == ["chat aa!", "js chat aa", "text a!", "js text a", "plain a!", "js plain a"]
+    assert {case.vars["q"] for case in found} == {"a", "b", "c"}
+    assert [len(case.transforms) for case in found[:2]] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prompts: p.py\nproviders: echo\ntests: [{vars: {q: x}}]", "'file://p.py' names no function; write the one that makes the prompt"),
+        (
+            "prompts: 'p.py:no'\nproviders: echo\ntests: [{vars: {q: x}}]",
+            "the prompt p.py has failed: LookupError: p.py has no function no",
+        ),
+        ("prompts: 'p.py:none'\nproviders: echo\ntests: [{vars: {q: x}}]", "the prompt p.py returned 'None'; return a text"),
+        (
+            "prompts: x\nproviders: 'file://p.py'\ntests: [{vars: {q: x}}]",
+            "the provider p.py has failed: LookupError: p.py has no function",
+        ),
+        ("prompts: x\nproviders: echo\ntests: 'file://p.py:none'", "p.py returned no tests; return a list of them"),
+    ],
+)
+def test_code_that_makes_nothing_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+    assert words in refusal(tmp_path, text, ALLOWED, name=NAME, p_py="def none(*_):\n    return None\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["prompts: 'p.py:f'\nproviders: echo", "prompts: x\nproviders: 'file://p.py'", "prompts: x\nproviders: echo\ntests: 'file://p.py:f'"],
+)
+def test_code_that_makes_cases_is_refused_until_its_user_allows_it(tmp_path: Path, text: str) -> None:
+    assert "is code, which runs in a sandbox; read it, then allow it with --allow-code" in refusal(
+        tmp_path, text, name=NAME, p_py="def f(*_):\n    raise SystemExit('it ran')\n"
+    )

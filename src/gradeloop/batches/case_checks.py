@@ -59,6 +59,7 @@ def codes_of(case: Case) -> list[CodeText]:
     checks = [(criterion.id, criterion.check) for criterion in case.rubric.checked if criterion.check]
     codes: list[CodeText] = [*case.transforms]
     for name, check in checks:
+        codes += [check.transform] if check.transform else []
         if check.tool == CODE_CHECK:
             try:
                 codes.append(parse_code_check(check.arguments))
@@ -98,13 +99,18 @@ async def find(case: Case, drafted: Drafted, code: CodeSandbox) -> CheckedOutput
     if case.transforms:
         value = await _transformed(case, drafted, value, code)
     output = value if isinstance(value, str) else drafted.output if not case.transforms else to_json(value).decode()
-    found = await _text_outcomes(case, output)
+    own = await _given_to_checks(case, drafted, value, code)
+    found = await _text_outcomes(case, output, own)
     for criterion in _checked_by(case, CALL_CHECK):
         try:
             found[criterion.id] = run_call_check(drafted.spent, _arguments(criterion))
         except ValueError as error:
             raise _undecided(criterion, error) from None
-    return CheckedOutput(output, found | await _code_outcomes(case, drafted, value, code))
+    return CheckedOutput(
+        output,
+        found
+        | await _code_outcomes(case, drafted, {criterion.id: own.get(criterion.id, value) for criterion in case.rubric.checked}, code),
+    )
 
 
 def context_of(case: Case, drafted: Drafted | None = None) -> dict[str, JsonValue]:
@@ -172,23 +178,45 @@ async def _called(code: CodeSandbox, calls: Sequence[Any]) -> list[Any]:
         raise ValueError(f"the sandbox failed: {error}") from None
 
 
-async def _text_outcomes(case: Case, output: str) -> dict[str, CheckOutcome]:
-    named = [(criterion.id, criterion.check) for criterion in _checked_by(case, TEXT_CHECK) if criterion.check]
-    if not named:
+async def _given_to_checks(case: Case, drafted: Drafted, value: JsonValue, code: CodeSandbox) -> dict[str, JsonValue]:
+    """Return what the checks with a transform of their own are given, by criterion.
+
+    Raises:
+        ValueError: A transform cannot be made; the message names its criterion.
+    """
+    made = [(criterion.id, criterion.check.transform) for criterion in case.rubric.checked if criterion.check and criterion.check.transform]
+    if not made:
         return {}
-    checks = [{"id": name, "arguments": check.arguments, "extract": check.extract} for name, check in named]
-    outcomes = await await_in_process(run_text_checks, {"output": output, "checks": checks})
+    context, given = context_of(case, drafted), {}
+    results = await _called(code, [code_call(transform, value, context) for _, transform in made])
+    for (name, _), result in zip(made, results, strict=True):
+        try:
+            given[name] = read_text(result)
+        except ValueError as error:
+            raise ValueError(f"the transform of {name} could not be made: {error}") from None
+    return given
+
+
+async def _text_outcomes(case: Case, output: str, own: Mapping[str, JsonValue] | None = None) -> dict[str, CheckOutcome]:
+    """Run the text checks on the output, or on what their own transforms made of it."""
+    named = [(criterion.id, criterion.check) for criterion in _checked_by(case, TEXT_CHECK) if criterion.check]
+    texts = {name: item if isinstance(item, str) else to_json(item).decode() for name, item in (own or {}).items()}
+    outcomes: dict[str, Any] = {}
+    for text in dict.fromkeys(texts.get(name, output) for name, _ in named):
+        same = [(name, check) for name, check in named if texts.get(name, output) == text]
+        checks = [{"id": name, "arguments": check.arguments, "extract": check.extract} for name, check in same]
+        outcomes |= await await_in_process(run_text_checks, {"output": text, "checks": checks})
     return {name: CheckOutcome.model_validate(outcome) for name, outcome in outcomes.items()}
 
 
-async def _code_outcomes(case: Case, drafted: Drafted, value: JsonValue, code: CodeSandbox) -> dict[str, CheckOutcome]:
+async def _code_outcomes(case: Case, drafted: Drafted, values: Mapping[str, JsonValue], code: CodeSandbox) -> dict[str, CheckOutcome]:
     criteria = _checked_by(case, CODE_CHECK)
     if not criteria:
         return {}
     context = context_of(case, drafted)
     checks = [parse_code_check(_arguments(criterion)) for criterion in criteria]
     calls = [
-        code_call(check, code_of(value) if isinstance(value, str) and _takes_code(criterion) else value, {**context, **check.context})
+        code_call(check, _extracted(values[criterion.id], criterion), {**context, **check.context})
         for criterion, check in zip(criteria, checks, strict=True)
     ]
     outcomes = {}
@@ -208,8 +236,10 @@ def _arguments(criterion: Criterion) -> Mapping[str, JsonValue]:
     return criterion.check.arguments if criterion.check else {}
 
 
-def _takes_code(criterion: Criterion) -> bool:
-    return criterion.check is not None and criterion.check.extract == "code"
+def _extracted(value: JsonValue, criterion: Criterion) -> JsonValue:
+    """Return a value, or of a text its last block of code where the check asks for that."""
+    is_code = criterion.check is not None and criterion.check.extract == "code"
+    return code_of(value) if is_code and isinstance(value, str) else value
 
 
 def _undecided(criterion: Criterion, error: ValueError) -> ValueError:

@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError
 
 from gradeloop.contract.base import Items, OrText, Sparse, Strict
+from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, parse_grader_spec
 from gradeloop.errors import InvalidRequest
 from gradeloop.text import clip, closest
@@ -51,6 +52,8 @@ class Check(OrText):
     """What the tool is given: the whole draft, or its last fenced code block (the whole draft where it has none)."""
     arguments: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """Arguments that the tool is given beside the draft."""
+    transform: Sparse[CodeText | None] = None
+    """Code that makes of the output what this check is given; a batch runs it, for its own checks alone."""
 
     @model_validator(mode="before")
     @classmethod

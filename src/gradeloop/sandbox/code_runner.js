@@ -17,6 +17,10 @@ function inlineFunction(code, parameters) {
 
 function pick(exported, name, file) {
   const candidates = name ? [exported?.[name], exported?.default?.[name]] : [exported, exported?.default, exported?.default?.default];
+  const service = candidates.find((candidate) => typeof (candidate?.prototype ?? candidate)?.callApi === "function");
+  if (service) {
+    return (prompt, options, context) => (typeof service === "function" ? new service(options) : service).callApi(prompt, context);
+  }
   const found = candidates.find((candidate) => typeof candidate === "function");
   if (!found) throw new Error(`${file} exports no function${name ? ` ${name}` : ""}`);
   return found;

@@ -12,7 +12,7 @@ from gradeloop.files.yaml import Location
 from gradeloop.grading.call_checks import CALL_CHECK, CALL_KINDS, describe_call_check, validate_call_check
 from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
 from gradeloop.grading.templates import fill_value
-from gradeloop.suites.code_files import is_code_file, refuse_code
+from gradeloop.suites.code_files import is_code_file, parse_transform, refuse_code
 from gradeloop.text import clip, one_line
 
 CODE_TYPES = ("javascript", "python")
@@ -26,7 +26,7 @@ SIMILAR_THRESHOLD = 0.75
 
 _COMMON = {"type", "value", "weight", "metric"}
 _KEYS = {
-    **dict.fromkeys(CODE_TYPES, _COMMON | {"threshold", "config"}),
+    **dict.fromkeys(CODE_TYPES, _COMMON | {"threshold", "config", "transform"}),
     **dict.fromkeys(CALL_KINDS, _COMMON | {"threshold"}),
     **dict.fromkeys(SIMILAR_TYPES, _COMMON | {"threshold", "provider"}),
 }
@@ -125,7 +125,23 @@ def _coded(
     except ValueError as error:
         raise InvalidRequest(f"{where.at('value')}: {error}") from None
     description = re.sub(r"\{(?=[{%#])", "{ ", f"{language} {'does not hold' if negate else 'holds'}: {shown}")  # no template
-    return {"description": description, "check": {"tool": CODE_CHECK, "arguments": arguments}}
+    return {
+        "description": description,
+        "check": {"tool": CODE_CHECK, "arguments": arguments, **own_transform(fields, where, allow_code=True)},
+    }
+
+
+def own_transform(fields: Mapping[str, JsonValue], where: Location, *, allow_code: bool) -> dict[str, Any]:
+    """Return the transform of an assertion of its own, as a field of its check.
+
+    Raises:
+        InvalidRequest: It is no code, or its user has not allowed it.
+    """
+    if fields.get("transform") is None:
+        return {}
+    if not allow_code:
+        raise refuse_code(where.at("transform"), "the transform")
+    return {"transform": parse_transform(fields["transform"], "get_transform", where.at("transform")).model_dump()}
 
 
 _EMBEDDERS = {

@@ -13,7 +13,7 @@ from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.call_checks import CALL_KINDS
 from gradeloop.grading.checks import KINDS, describe_text_check, takes_threshold, validate_text_check
 from gradeloop.grading.templates import fill_rubric, fill_value
-from gradeloop.suites.assertion_kinds import CODE_TYPES, SIMILAR_TYPES, build_criterion, known_keys, refused_type
+from gradeloop.suites.assertion_kinds import CODE_TYPES, SIMILAR_TYPES, build_criterion, known_keys, own_transform, refused_type
 from gradeloop.suites.chats import read_chat
 from gradeloop.suites.code_files import is_code_file
 from gradeloop.suites.fields import as_list, as_object, refuse_others
@@ -113,7 +113,9 @@ class _Reader:
         if keys := known_keys(kind):
             refuse_others(fields, keys, where)
             return build_criterion(fields, kind, where, self.options, self.variables, allow_code=self.allow_code)
-        return _checked(fields, kind, where, self.variables)
+        criterion = _checked(fields, kind, where, self.variables)
+        criterion["check"] |= own_transform(fields, where, allow_code=self.allow_code)
+        return criterion
 
     def _graded(self, fields: Mapping[str, JsonValue], kind: str, where: Location) -> dict[str, Any]:
         refuse_others(fields, set(GRADED_KEYS), where)
@@ -153,11 +155,8 @@ def _grader(fields: Mapping[str, JsonValue], options: Mapping[str, JsonValue], w
 
 
 def _checked(fields: Mapping[str, JsonValue], kind: str, where: Location, variables: Mapping[str, JsonValue]) -> dict[str, Any]:
-    refuse_others(
-        fields,
-        {"type", "value", "threshold", "weight", "metric"} if takes_threshold(kind) else {"type", "value", "weight", "metric"},
-        where,
-    )
+    keys = {"type", "value", "weight", "metric", "transform"}
+    refuse_others(fields, keys | {"threshold"} if takes_threshold(kind) else keys, where)
     negate, plain = kind.startswith("not-"), kind.removeprefix("not-")
     arguments: dict[str, JsonValue] = {"kind": plain} | ({"negate": True} if negate else {})
     if fields.get("value") is not None:

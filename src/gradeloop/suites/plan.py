@@ -22,13 +22,12 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.files.yaml import Location, located_error
-from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.grading.templates import fill_rubric, fill_text, is_template
 from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
 from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import AssertionList, located
-from gradeloop.suites.code_files import parse_transform, refuse_code
+from gradeloop.suites.case_code import output_of_code, prompt_of_code, refuse_unknown_call, transforms_of
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.findings import Findings
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings, SuiteTest
@@ -201,6 +200,11 @@ class CasePrompt:
             messages[-1] = messages[-1].model_copy(update={"content": messages[-1].content + suffix})
         return CasePrompt(tuple(messages), self.system)
 
+    def as_json(self) -> str:
+        """Return the messages as a JSON chat."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return json.dumps([*system, *({"role": message.role, "content": message.content} for message in self.messages)], ensure_ascii=False)
+
     def instruct(self, generator: Generator, where: Location) -> Generator:
         """Return the generator with this system prompt after its own.
 
@@ -309,6 +313,8 @@ class NamedPrompt:
 
     label: str
     prompt: Prompt
+    code: CodeText | None = None
+    """The function that makes it of a test's variables."""
     left_out: tuple[str, ...] = ()
     """Why it is not run; empty where it is."""
 
@@ -322,6 +328,8 @@ class SuiteGenerator:
     """None where the prompt itself is judged."""
     transform: CodeText | None = None
     """What makes of its output what is judged."""
+    code: CodeText | None = None
+    """The function that answers, where it is a custom provider."""
     left_out: tuple[str, ...] = ()
     """What of it has no counterpart and is left out, so that none of its cases passes."""
     runs: bool = True
@@ -342,16 +350,6 @@ class _Columns:
 
 def _is_named(label: str, names: tuple[str, ...] | None) -> bool:
     return names is None or any(label == name or fnmatchcase(label, name) for name in names)
-
-
-def _refuse_unknown_call(rubric: Rubric, asked: Mapping[str, object], where: Location) -> None:
-    """Refuse checks of the call that drafts where a case has none, or several."""
-    kinds = [
-        str(criterion.check.arguments["kind"]) for criterion in rubric.checked if criterion.check and criterion.check.tool == CALL_CHECK
-    ]
-    generator = asked.get("generator")
-    if kinds and (asked.get("loop") or not isinstance(generator, Generator) or generator.model is None):
-        raise InvalidRequest(f"{where}: {kinds[0]} is that of one call that drafts, which this case has not; leave the assertion out")
 
 
 @dataclass(frozen=True)
@@ -441,30 +439,17 @@ class Plan:
         if (named and named.left_out) or (generator and not generator.runs):
             return self._build_case(located_test, raw | {"left_out": left_out})
         try:
-            prompt = self._fill_prompt(located_test, named, {**self.defaults.vars, **located_test.test.vars})
+            prompt = self._fill_prompt(located_test, named, {**self.defaults.vars, **located_test.test.vars}, generator)
             asked = self._output_or_generator(located_test, generator, prompt)
-            asked |= {"transforms": self._transforms(located_test, generator)}
-            _refuse_unknown_call(built.rubric, asked, located_test.spot)
+            own = generator.transform if generator else None
+            asked |= {"transforms": transforms_of(located_test, self.defaults, own, allow_code=self.rubrics.allow_code)}
+            refuse_unknown_call(built.rubric, asked, located_test.spot)
         except InvalidRequest as error:
             reason = self.findings.leave_out(error, "not run")
             return self._build_case(located_test, raw | {"left_out": (*left_out, reason)})
         given = {"rubric": built.rubric, "left_out": left_out}
         nothing = {} if built.rubric.criteria else {"asks_nothing": True, "loop": False}
         return self._build_case(located_test, raw | given | asked | nothing)
-
-    def _transforms(self, located_test: LocatedTest, generator: SuiteGenerator | None) -> tuple[CodeText, ...]:
-        """Return the code that makes of an output what is judged: the generator's, then the test's or the defaults'.
-
-        Raises:
-            InvalidRequest: It is no code, or its user has not allowed it.
-        """
-        own, spot = located_test.test.options.transform, located_test.spot.at("options", "transform")
-        value = own if own is not None else self.defaults.options.transform
-        found = () if value is None else (parse_transform(value, "get_transform", spot),)
-        transforms = (*((generator.transform,) if generator and generator.transform else ()), *found)
-        if transforms and not self.rubrics.allow_code:
-            raise refuse_code(spot, "the transform")
-        return transforms
 
     def _left_out(self, located_test: LocatedTest, error: InvalidRequest) -> LocatedTest:
         return replace(located_test, left_out=(*located_test.left_out, self.findings.leave_out(error, "not run")), runs=False)
@@ -505,8 +490,15 @@ class Plan:
         generator = self.models.generator()
         return SuiteGenerator(generator.model.id if generator.model else "", generator)
 
-    def _fill_prompt(self, located_test: LocatedTest, prompt: NamedPrompt | None, variables: dict[str, JsonValue]) -> CasePrompt:
+    def _fill_prompt(
+        self, located_test: LocatedTest, prompt: NamedPrompt | None, variables: dict[str, JsonValue], generator: SuiteGenerator | None
+    ) -> CasePrompt:
         test = located_test.test
+        if prompt is not None and prompt.code is not None:
+            label, allowed = generator.label if generator else None, self.rubrics.allow_code
+            made = prompt_of_code(prompt.code, variables, label, located_test.spot, allow_code=allowed)
+            messages = made.messages or (SuiteMessage.model_construct(role="user", content=made.text or ""),)
+            return fill_messages(messages, None, located_test.spot, f"prompt {clip(prompt.label)}")
         if prompt is not None:
             filled = fill_prompt(prompt.prompt, variables, located_test.spot, clip(prompt.label))
             return filled.between(*located_test.around) if any(located_test.around) else filled
@@ -520,6 +512,12 @@ class Plan:
         if generator is None:
             return {"messages": prompt.messages, "output": test.output, "loop": bool(test.loop) and self.loop is None}
         if generator.generator is None:
+            if generator.code is not None:
+                text = prompt.messages[0].content if len(prompt.messages) == 1 else prompt.as_json()
+                variables = {**self.defaults.vars, **test.vars}
+                allowed = self.rubrics.allow_code
+                output = output_of_code(generator.code, text, variables, located_test.spot, allow_code=allowed)
+                return {"messages": prompt.messages, "output": output}
             if len(prompt.messages) != 1:
                 raise InvalidRequest(f"{located_test.spot}: echo gives the prompt back, and this one is a chat; write it as one text")
             return {"output": prompt.messages[0].content}

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
+from gradeloop.contract.code_text import CodeText
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.suites.chats import is_chat, parse_chat, read_chat
+from gradeloop.suites.code_files import names_code, read_code_file
 from gradeloop.suites.datasets import match_files, read_csv
 from gradeloop.suites.fields import as_object, refuse_others
 from gradeloop.suites.plan import NamedPrompt
@@ -72,7 +74,28 @@ def parse_prompt(value: JsonValue, scope: FileScope, where: Location) -> list[Na
     Raises:
         InvalidRequest: It cannot be read, or has no counterpart.
     """
+    fields: dict[str, JsonValue] = value if isinstance(value, dict) else {"id": value}
+    name = str(fields.get("raw", fields.get("id")))
+    if names_code(code := name if is_file(name) else f"{FILE}{name}") and "\n" not in name:
+        return [_code_prompt(fields, code, scope, where)]
     return [NamedPrompt(found.label or "", found.parse()) for found in _find(value, scope, where)]
+
+
+def _code_prompt(fields: dict[str, JsonValue], name: str, scope: FileScope, where: Location) -> NamedPrompt:
+    """Return a prompt that a function makes.
+
+    Raises:
+        InvalidRequest: Its file cannot be read, or a file of Python names no function.
+    """
+    refuse_others(fields, {"raw", "id", "label", "config"}, where)
+    read = read_code_file(name, scope, where)
+    if read["language"] == "python" and not read["function"]:
+        raise InvalidRequest(f"{where}: {clip(name)} names no function; write the one that makes the prompt, as {name}:function")
+    code = CodeText.model_validate({**read, "config": fields.get("config")})
+    label = (
+        fields["label"] if isinstance(fields.get("label"), str) else f"{Path(code.file).stem}{'-' + code.function if code.function else ''}"
+    )
+    return NamedPrompt(str(label)[:100].strip(), Prompt(text=name), code)
 
 
 def name_prompts(prompts: list[NamedPrompt]) -> tuple[NamedPrompt, ...]:

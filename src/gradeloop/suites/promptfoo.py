@@ -97,7 +97,14 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
     default, place = config.at("defaultTest")
     options = as_object(as_object(default, place).get("options"), place.at("options")) if isinstance(default, dict) else {}
     templates = as_object(*config.at("assertionTemplates"))
-    reader = PromptfooTests(scope, templates, expands=not options.get("disableVarExpansion"), findings=findings)
+    reader = PromptfooTests(
+        scope,
+        templates,
+        expands=not options.get("disableVarExpansion"),
+        findings=findings,
+        allow_code=flags.allow_code,
+        transform_vars=options.get("transformVars"),
+    )
     defaults, reasons = reader.defaults(default, place)
     defaults = defaults.model_copy(update={"vars": _environment(config, findings) | defaults.vars})
     return Plan(
@@ -135,7 +142,7 @@ def _prompts(config: PromptfooConfig, findings: Findings) -> tuple[NamedPrompt, 
             prompts += parse_prompt(entry, config.scope, where)
         except InvalidRequest as error:
             reason = findings.leave_out(error, "not run")
-            prompts.append(NamedPrompt("", Prompt(text="(left out)"), (reason,)))
+            prompts.append(NamedPrompt("", Prompt(text="(left out)"), left_out=(reason,)))
     return name_prompts(prompts)
 
 

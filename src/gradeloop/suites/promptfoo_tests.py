@@ -10,10 +10,13 @@ from urllib.parse import parse_qs
 
 from pydantic import JsonValue, ValidationError
 
+from gradeloop.contract.code_text import CodeText
 from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import is_template
+from gradeloop.suites.case_code import run_code
+from gradeloop.suites.code_files import names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, parse_number, read_rows, refuse_number
 from gradeloop.suites.fields import as_list, as_object, refuse_others
 from gradeloop.suites.findings import Findings
@@ -22,8 +25,8 @@ from gradeloop.text import clip
 
 _DEFAULT_KEYS = {"vars", "assert", "threshold", "options", "metadata"}
 _TEST_KEYS = _DEFAULT_KEYS | {"description", "providerOutput", "prompts", "providers"}
-_TEST_OPTIONS = {"provider", "rubricPrompt", "disableVarExpansion", "repeat", "prefix", "suffix", "transform"}
-_OF_THE_TEST = {"disableVarExpansion", "repeat", "prefix", "suffix"}
+_TEST_OPTIONS = {"provider", "rubricPrompt", "disableVarExpansion", "repeat", "prefix", "suffix", "transform", "transformVars"}
+_OF_THE_TEST = {"transformVars", "disableVarExpansion", "repeat", "prefix", "suffix"}
 """The options that say how a test runs, beside those on how it is judged."""
 
 _CODE = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".py", ".rb")
@@ -53,6 +56,10 @@ class PromptfooTests:
     """Whether a variable with a list of texts makes a test for each of them; else the list is one value."""
     findings: Findings = field(default_factory=Findings)
     """Takes what has no counterpart."""
+    allow_code: bool = False
+    """Whether the user has allowed the code of the suite to run."""
+    transform_vars: JsonValue = None
+    """The `transformVars` of all tests that have none of their own."""
 
     def defaults(self, value: JsonValue, where: Location) -> tuple[Defaults, tuple[str, ...]]:
         """Return the settings of all tests, and what of them is left out.
@@ -99,7 +106,9 @@ class PromptfooTests:
         for at, test in enumerate(value if isinstance(value, list) else [value]):
             spot = where.at(at) if isinstance(value, list) else where
             try:
-                if isinstance(test, str):
+                if (made := _code_of_tests(test)) is not None:
+                    yield from self._made_tests(*made, spot)
+                elif isinstance(test, str):
                     refuse_remote(test, spot)
                     for path in find_files(test, self.scope, spot):
                         yield from (_RawTest(parse_cells(row) if row.table else row.value, row.spot, row.table) for row in read_rows(path))
@@ -107,6 +116,23 @@ class PromptfooTests:
                     yield _RawTest(_refuse_generator(as_object(test, spot), spot), spot)
             except InvalidRequest as error:
                 yield self._left_out(error, spot, {})
+
+    def _made_tests(self, name: str, config: JsonValue, where: Location) -> Iterator[_RawTest]:
+        """Yield the tests that a function makes.
+
+        Raises:
+            InvalidRequest: It failed, or returned no list of tests.
+        """
+        read = read_code_file(name, self.scope, where)
+        if read["language"] == "python" and not read["function"]:
+            raise InvalidRequest(f"{where}: {clip(name)} names no function; write the one that makes the tests, as {name}:function")
+        code = CodeText.model_validate(read)
+        arguments: list[JsonValue] = [] if config is None else [resolve_files(config, self.scope, where.at("config"))]
+        made = run_code(code, arguments, where, f"the file of tests {code.file}", allow_code=self.allow_code)
+        if not (tests := as_list(made, f"{where}: what {code.file} returned")):
+            raise InvalidRequest(f"{where}: {code.file} returned no tests; return a list of them")
+        for test in tests:
+            yield _RawTest(as_object(test, f"{where}: a test of {code.file}"), where)
 
     def _left_out(self, error: InvalidRequest, where: Location, value: Mapping[str, JsonValue]) -> LocatedTest:
         """Return a test that does not run, in the place of one that cannot.
@@ -140,11 +166,24 @@ class PromptfooTests:
         raw = _without_own_options(raw)
         output = {"output": raw.pop("providerOutput")} if "providerOutput" in raw else {}
         expands = self.expands and not options.get("disableVarExpansion")
-        for variables in _combinations(as_object(raw.get("vars"), where.at("vars")), expands=expands):
+        for combined in _combinations(as_object(raw.get("vars"), where.at("vars")), expands=expands):
+            variables = self._transformed(combined, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
             try:
                 yield LocatedTest(SuiteTest.model_validate(raw | output | {"vars": variables}), where, **more)  # type: ignore[arg-type]
             except ValidationError as error:
                 raise located_error(error, where) from None
+
+    def _transformed(self, variables: dict[str, JsonValue], value: JsonValue, where: Location) -> dict[str, JsonValue]:
+        """Return the variables with those that the code of `transformVars` makes of them.
+
+        Raises:
+            InvalidRequest: It failed, or returned no object.
+        """
+        if value is None:
+            return variables
+        code = parse_transform(resolve_files(value, self.scope, where), "get_transform", where)
+        made = run_code(code, [dict(variables), {"vars": dict(variables)}], where, "transformVars", allow_code=self.allow_code)
+        return {**variables, **as_object(made, f"{where}: what it returned")}
 
     def _resolve(self, value: dict[str, JsonValue], known: set[str], where: Location) -> tuple[dict[str, Any], list[str]]:
         """Return a test, or the defaults, with what its files hold, and what of it is left out."""
@@ -186,6 +225,16 @@ class PromptfooTests:
             raise InvalidRequest(f"{where}: {clip(str(fields['$ref']))} is not among the assertionTemplates; write the assertion out")
         rest = {key: item for key, item in fields.items() if key != "$ref"}
         return as_object(self.templates[name], where) | rest
+
+
+def _code_of_tests(test: JsonValue) -> tuple[str, JsonValue] | None:
+    """Return the file of code that makes tests, and what it is given; None of any other test."""
+    fields = {"path": test} if isinstance(test, str) else test if isinstance(test, dict) else {}
+    path = fields.get("path")
+    if not isinstance(path, str) or "vars" in fields or "assert" in fields:
+        return None
+    name = path if path.startswith("file://") else f"file://{path}"
+    return (name, fields.get("config")) if names_code(name) else None
 
 
 _ROWS = "write its tests into a CSV or JSONL file, and name that"

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 from pydantic import JsonValue, ValidationError
 
+from gradeloop.contract.code_text import CodeText
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES
 from gradeloop.files.yaml import Location, located_error
+from gradeloop.suites.code_files import names_code, parse_transform, read_code_file
 from gradeloop.suites.fields import as_list, as_object, refuse_others
 from gradeloop.suites.findings import Findings
 from gradeloop.suites.plan import SuiteGenerator
@@ -17,7 +19,8 @@ from gradeloop.suites.providers import ProviderModel, read_provider
 from gradeloop.suites.suite import FILE, NamedGenerator, is_file, resolve_files
 from gradeloop.text import clip
 
-_KEYS = {"id", "label", "config", "prompts"}
+_KEYS = {"id", "label", "config", "prompts", "transform"}
+_CODE_PREFIXES = ("python:", "javascript:")
 _WITHOUT_EFFECT = {"delay", "description"}
 
 
@@ -27,7 +30,7 @@ def parse_generators(value: JsonValue, where: Location, scope: FileScope, findin
     Raises:
         InvalidRequest: A provider has no counterpart.
     """
-    generators = [_parse_or_leave_out(entry, spot, findings) for entry, spot in _entries(value, where, scope)]
+    generators = [_parse_or_leave_out(entry, spot, scope, findings) for entry, spot in _entries(value, where, scope)]
     labels = own_labels([generator.label for generator in generators])
     return tuple(replace(generator, label=label) for generator, label in zip(generators, labels, strict=True))
 
@@ -45,9 +48,13 @@ def _entries(value: JsonValue, where: Location, scope: FileScope | None) -> Iter
             yield from _entries(entry, where.at(at), scope) if isinstance(entry, str | dict) else [(entry, where.at(at))]
 
 
-def _parse_or_leave_out(value: JsonValue, where: Location, findings: Findings) -> SuiteGenerator:
+def _parse_or_leave_out(value: JsonValue, where: Location, scope: FileScope, findings: Findings) -> SuiteGenerator:
     try:
-        return _parse(value, where, findings)
+        generator = _parse(value, where, scope, findings)
+        raw = value.get("transform") if isinstance(value, dict) else None
+        spot = where.at("transform")
+        made = None if raw is None else parse_transform(resolve_files(raw, scope, spot), "get_transform", spot)
+        return replace(generator, transform=made)
     except InvalidRequest as error:
         reason = findings.leave_out(error, "not run")
         fields = value if isinstance(value, dict) else {"id": value}
@@ -55,7 +62,7 @@ def _parse_or_leave_out(value: JsonValue, where: Location, findings: Findings) -
         return SuiteGenerator(label, None, left_out=(reason,), runs=False)
 
 
-def _parse(value: JsonValue, where: Location, findings: Findings) -> SuiteGenerator:
+def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findings) -> SuiteGenerator:
     fields = {"id": value} if isinstance(value, str) else as_object(value, where)
     reasons: list[str] = []
     for key in sorted(set(fields) - _KEYS):
@@ -65,12 +72,10 @@ def _parse(value: JsonValue, where: Location, findings: Findings) -> SuiteGenera
             else:
                 refuse_others({key: fields[key]}, _KEYS, where)
     name, label = str(fields.get("id")), fields.get("label")
-    if name.startswith(FILE):
-        raise InvalidRequest(
-            f"{where}: {clip(name)} is code of a custom provider; serve it as an activity, and name that in a gradeloop suite"
-        )
     prompts = tuple(map(str, as_list(fields.get("prompts"), where.at("prompts")))) if fields.get("prompts") else None
     named = str(label or name)[:100].strip()
+    if name.startswith(FILE) or name.startswith(_CODE_PREFIXES):
+        return SuiteGenerator(named, None, left_out=tuple(reasons), prompts=prompts, code=_custom(name, fields.get("config"), scope, where))
     if name == "echo":
         return SuiteGenerator(named, None, left_out=tuple(reasons), prompts=prompts)
     found = read_provider({"id": name, "config": fields.get("config")}, where)
@@ -81,6 +86,21 @@ def _parse(value: JsonValue, where: Location, findings: Findings) -> SuiteGenera
     except ValidationError as error:
         raise located_error(error, where) from None
     return SuiteGenerator(generator.named, generator.plain(), left_out=tuple(reasons), prompts=prompts)
+
+
+def _custom(name: str, config: JsonValue, scope: FileScope, where: Location) -> CodeText:
+    """Return the function of a custom provider.
+
+    Raises:
+        InvalidRequest: It is no file of code, or cannot be read.
+    """
+    prefix = next((prefix for prefix in _CODE_PREFIXES if name.startswith(prefix)), "")
+    path = f"{FILE}{name.removeprefix(prefix).removeprefix(FILE)}"
+    if not names_code(path):
+        raise InvalidRequest(f"{where}: {clip(name)} names no file of code; end it with .py or .js")
+    read = read_code_file(path, scope, where)
+    read["function"] = read["function"] or ("call_api" if read["language"] == "python" else "")
+    return CodeText.model_validate({**read, "config": config})
 
 
 def _note_settings(found: ProviderModel, where: Location, findings: Findings) -> list[str]:
