@@ -163,7 +163,7 @@ ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
     ("text", "words"),
     [
         *((asserting(f"{{type: {kind}, value: v}}"), f"line 4, column 29: tests[0].assert[0]: the type '{kind}' has") for kind in REFUSED),
-        (asserting("{type: equals, value: v, transform: output.trim()}"), "line 4, column 65: tests[0].assert[0].transform: the transform is code"),
+        (asserting("{type: equals, value: v, transform: output.trim()}"), "line 4, column 65: tests[0].assert[0].transform: the tr"),
         (asserting("{type: contains, value: file://check.js}"), "assert[0].value: the file"),
         (config(ASSERTED + ", provider: openai:x}"), "tests[0]: 'provider' has no counterpart; leave it out."),
         (asserting("{$ref: '#/assertionTemplates/no'}"), "'#/assertionTemplates/no' is not among the assertionT"),
