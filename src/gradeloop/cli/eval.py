@@ -182,6 +182,10 @@ def retry_errors(
     raise typer.Exit(run_eval(options))
 
 
+CONFIG_WORD = Path("config")
+"""The word that promptfoo's `validate` takes before its flags, and that names no suite."""
+
+
 @app.command()
 def validate(
     suite: SuiteArgument = None,
@@ -193,7 +197,7 @@ def validate(
 ) -> None:
     """Check that a suite can run, without a call and without a server."""
     load_env_files(env_file or ())
-    path = choose_suite(suite, config) or find_suite(Path())
+    path = choose_suite(None if suite == CONFIG_WORD else suite, config) or find_suite(Path())
     found = read_suite(path, SuiteFlags(), own_outside_roots(allow_outside))
     total = sum(1 for _ in found.cases())
     facts = {"suite": str(path), "cases": total, "notes": list(found.notes)}
