@@ -191,6 +191,9 @@ class ServedRace:
         self.model.task(LAST_TURN)
         self._go_on()
         await asyncio.wait_for(asyncio.shield(self._sent[LAST_TURN.update]), SECONDS)
+        by_client = [task for name, task in self._sent.items() if name.startswith(CLIENTS)]
+        if by_client:  # each asks the thread first where it stands, and so may be behind the last turn
+            await asyncio.wait(by_client, timeout=SECONDS)
 
     def _go_on(self) -> None:
         """Have the model's calls end as those of the thread do by themselves; one that is stopped says what it cost."""

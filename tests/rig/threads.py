@@ -350,13 +350,28 @@ def fall_silent(patch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def at_once(
-    client: Client, models: Models, role: Role, happens: Callable[[Served, str], Awaitable[None]]
+    client: Client,
+    models: Models,
+    role: Role,
+    happens: Callable[[Served, str], Awaitable[None]],
+    *,
+    before: Callable[[Served, str], Awaitable[None]] | None = None,
 ) -> AsyncIterator[tuple[Served, str, RunResult]]:
-    """Invoke a thread so that what `happens` and the end of its first call of `role` come in one workflow task; yield its result."""
+    """Invoke a thread so that what `happens` and the end of its first call of `role` come in one workflow task; yield its result.
+
+    Args:
+        client: The client of the server.
+        models: What answers the thread's calls.
+        role: The role whose first call waits.
+        happens: What is done while no worker serves workflows.
+        before: What is done before that, while one does.
+    """
     async with serving(client, models=models, only="activities") as calls:
         thread_id, queue = a_thread(), calls.task_queue
         async with serving(client, models=models, task_queue=queue, only="workflows") as served:
             turn = await served.begun(thread_id, role)
+            if before is not None:
+                await before(served, thread_id)
         await happens(calls, thread_id)
         models.release()
         await ended(client, thread_id)

@@ -176,11 +176,11 @@ ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
         (OPTIONS + "{timeoutMs: 3}", "evaluateOptions: 'timeoutMs' has no counterpart"),
         (OPTIONS + "{maxConcurrency: 0}", "line 3, column 35: evaluateOptions.maxConcurrency: Input should be greater"),
         (ECHO + "tests: file://tests.js", "tests: 'file://tests.js' is no dataset."),
-        ("prompts: [file://p.js]\nproviders: [echo]", "line 1, column 11: prompts[0]: 'file://p.js' has no counterpart; a prompt's"),
+        ("prompts: [file://p.js]\nproviders: [echo]", "line 1, column 11: prompts[0]: 'file://p.js' is code, which is not run"),
         ("prompts: ['{{ q }}']\nproviders: [bedrock:x]", "line 2, column 13: providers[0].provider: 'bedrock:x' has no counterpart"),
         ("prompts: ['{{ q }}']\nproviders: [file://own.py]", "providers[0]: 'file://own.py' is code of a custom provider"),
         ("prompts: ['{{ q }}']\nproviders: [{id: echo, transform: x}]", "providers[0]: 'transform' has no counterpart"),
-        ("prompts: ['[{\"role\": {{ q }}}]']\nproviders: [echo]", "prompts[0]: the chat is no JSON before its variables are filled in"),
+        ("prompts: ['[{\"role\": \"user\", {% if q %}}]']\nproviders: [echo]", "prompts[0]: the chat is no JSON before its variables"),
         (CHAT, "echo gives the prompt back, and this one is a chat"),
     ],
 )  # fmt: skip

@@ -248,6 +248,31 @@ async def test_a_result_that_comes_with_a_cancel_is_kept_and_counted(client: Cli
     assert (final.usage.calls, final.usage.input) == (2, 20)
 
 
+async def test_a_turn_that_a_cancel_with_the_verdict_dropped_is_served_when_it_is_asked_again(client: Client) -> None:
+    models = answering()
+    queued = list[asyncio.Task[RunResult]]()
+
+    async def more(calls: Served, thread: str) -> RunResult:
+        return await calls.client.invoke(thread, "more", key="second", start=start())
+
+    async def ask_more(calls: Served, thread: str) -> None:
+        queued.append(asyncio.create_task(more(calls, thread)))
+        await calls.until(thread, lambda state: state.queued == 1)
+
+    async with at_once(client, models, "grader", lambda calls, thread: calls.client.cancel(thread), before=ask_more) as (
+        served,
+        thread,
+        first,
+    ):
+        dropped = await asyncio.wait_for(queued[0], SECONDS)
+        again = await asyncio.wait_for(more(served, thread), SECONDS)
+        await replay(client, thread)
+
+    assert (first.status, first.output) == ("satisfied", "draft 1")
+    assert (dropped.status, dropped.output) == ("interrupted", None)
+    assert (again.status, again.output) == ("satisfied", "draft 2")
+
+
 async def test_an_interrupt_at_the_verdict_where_the_thread_rolls_over_is_kept(impatient: Client) -> None:
     models = answering()
     models.answers["grader"] = failing_until(9)

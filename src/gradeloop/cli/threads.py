@@ -245,18 +245,24 @@ class RunEnding:
 
 
 async def follow_with_interrupts(
-    client: GradingClient, thread_id: str, screen: Screen, connection: Connection, *, after: int = 0, interrupts: bool = True
+    client: GradingClient,
+    thread_id: str,
+    screen: Screen,
+    connection: Connection,
+    pressed: "asyncio.Queue[None]",
+    *,
+    after: int = 0,
+    interrupts: bool = True,
 ) -> RunEnding:
     """Show a thread to its end; Ctrl-C interrupts it, or leaves it running, and a second one leaves at once."""
     following = asyncio.create_task(_follow_served(client, thread_id, screen, connection, after))
     try:
-        with ctrl_c() as pressed:
-            screen.show_thread(thread_id, connection.ui)
-            await _first_of(following, pressed.get())
-            pressing = not following.done()
-            if pressing and interrupts:
-                print("interrupting; press Ctrl-C again to leave at once", file=sys.stderr)  # noqa: T201 - while the screen is live
-                await _first_of(_interrupt(client, thread_id, following), pressed.get())
+        screen.show_thread(thread_id, connection.ui)
+        await _first_of(following, pressed.get())
+        pressing = not following.done()
+        if pressing and interrupts:
+            print("interrupting; press Ctrl-C again to leave at once", file=sys.stderr)  # noqa: T201 - while the screen is live
+            await _first_of(_interrupt(client, thread_id, following), pressed.get())
         if not following.done():
             return RunEnding(thread_id, "left")
         result = await following
@@ -326,13 +332,19 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
             console.print(note, style="dim", soft_wrap=True)
         show_rubric(console, rubric)
     connection = await find()
-    client, thread_id = await _start(task, connection)
-    screen = choose_screen(console, rubric, as_json=as_json)
-    if detach:
-        screen.show_thread(thread_id, connection.ui)
-        screen.close()
-        return RunEnding(thread_id, "detached")
-    return await follow_with_interrupts(client, thread_id, screen, connection)
+    served = os.environ.get("GRADELOOP_TASK_QUEUE")
+    client = GradingClient(await connect(connection), task_queue=served or await ensure_worker(task.worker, connection))
+    thread_id = task.thread or f"run-{uuid4().hex[:8]}"
+    with ctrl_c() as pressed:  # one that comes while the thread is being started is served once it is followed
+        await client.start(task.request, thread_id=thread_id)
+        if not served:
+            await ensure_worker(task.worker, connection)
+        screen = choose_screen(console, rubric, as_json=as_json)
+        if detach:
+            screen.show_thread(thread_id, connection.ui)
+            screen.close()
+            return RunEnding(thread_id, "detached")
+        return await follow_with_interrupts(client, thread_id, screen, connection, pressed)
 
 
 async def resume_thread(thread_id: str, console: Console, *, budget: Budget | None, as_json: bool) -> RunEnding:
@@ -340,19 +352,20 @@ async def resume_thread(thread_id: str, console: Console, *, budget: Budget | No
     client, thread_id, connection = await open_thread(thread_id)
     state = await client.state(thread_id)
     seen = (await client.events(thread_id, after=10**9)).total
-    resuming = asyncio.create_task(client.resume(thread_id, budget=budget))
-    while not resuming.done() and (await client.events(thread_id, after=10**9)).total == seen:
-        await asyncio.wait([resuming], timeout=0.05)
-    if resuming.done():
-        resuming.result()
-    if not as_json:
-        show_rubric(console, state.rubric)
-    screen = choose_screen(console, state.rubric, as_json=as_json)
-    try:
-        return await follow_with_interrupts(client, thread_id, screen, connection, after=seen)
-    finally:
-        resuming.cancel()
-        await asyncio.wait([resuming])
+    with ctrl_c() as pressed:
+        resuming = asyncio.create_task(client.resume(thread_id, budget=budget))
+        try:
+            while not resuming.done() and pressed.empty() and (await client.events(thread_id, after=10**9)).total == seen:
+                await asyncio.wait([resuming], timeout=0.05)
+            if resuming.done():
+                resuming.result()
+            if not as_json:
+                show_rubric(console, state.rubric)
+            screen = choose_screen(console, state.rubric, as_json=as_json)
+            return await follow_with_interrupts(client, thread_id, screen, connection, pressed, after=seen)
+        finally:
+            resuming.cancel()
+            await asyncio.wait([resuming])
 
 
 async def watch_thread(thread_id: str, console: Console, *, as_json: bool) -> RunEnding:
@@ -362,21 +375,11 @@ async def watch_thread(thread_id: str, console: Console, *, as_json: bool) -> Ru
     if not as_json:
         show_rubric(console, rubric)
     screen = choose_screen(console, rubric, as_json=as_json)
-    return await follow_with_interrupts(client, thread_id, screen, connection, interrupts=False)
+    with ctrl_c() as pressed:
+        return await follow_with_interrupts(client, thread_id, screen, connection, pressed, interrupts=False)
 
 
 def show_rubric(console: Console, rubric: Rubric | None) -> None:
     """Print the rubric as it was understood."""
     for line in rubric_lines(rubric) if rubric and not rubric.cleared else ():
         print_line(console, line)
-
-
-async def _start(task: Task, connection: Connection) -> tuple[GradingClient, str]:
-    thread_id = task.thread or f"run-{uuid4().hex[:8]}"
-    temporal = await connect(connection)
-    served = os.environ.get("GRADELOOP_TASK_QUEUE")
-    client = GradingClient(temporal, task_queue=served or await ensure_worker(task.worker, connection))
-    await client.start(task.request, thread_id=thread_id)
-    if not served:
-        await ensure_worker(task.worker, connection)
-    return client, thread_id

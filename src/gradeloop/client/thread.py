@@ -264,8 +264,8 @@ class ThreadHandle:
     async def _update_id(self, request: InvokeRequest, *, named: bool) -> str:
         """Return the update id: equal for equal turns in one run of the workflow, so that the server joins the callers.
 
-        It changes with each interruption, after which the server would return the old outcome. Where no server or worker answers, the id
-        is new, and the thread itself joins callers by their key.
+        It changes with each interruption, after which the server would return the old outcome. A closed run takes no turn, and yet returns
+        the outcomes of its own: for it the id is new, as where no server or worker answers. The thread itself joins callers by their key.
         """
         key = request.key or ""
         if not named:
@@ -273,6 +273,8 @@ class ThreadHandle:
         digest = f"{key}/{hashlib.sha256(request.model_dump_json().encode()).hexdigest()[:16]}"
         try:
             description = await self._workflow().describe()
+            if description.status != WorkflowExecutionStatus.RUNNING:
+                return f"{digest}/{uuid4()}"
             stopped = (await self.query("stopped"))["seq"]
         except RPCError as error:
             return digest if error.status == RPCStatusCode.NOT_FOUND else f"{key}/{uuid4()}"

@@ -13,6 +13,8 @@ from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.checks import KINDS, describe_text_check, validate_text_check
 from gradeloop.grading.templates import fill_rubric, fill_value
 from gradeloop.settings.default_model import MISTRAL_URL
+from gradeloop.suites.chats import read_chat
+from gradeloop.suites.fields import as_list, as_object, refuse_others
 from gradeloop.text import clip, did_you_mean
 
 PREFIXES: tuple[tuple[str, str, str | None], ...] = (
@@ -61,39 +63,6 @@ def _settings(config: Mapping[str, JsonValue], served: str | None, where: str | 
             yield _SETTINGS[key], value
         elif key not in _WITHOUT_EFFECT and not (served == "azure" and key == "apiHost"):
             raise InvalidRequest(f"{where}.provider: config.{key} has no counterpart; leave it out, or put it into the model's `extra`")
-
-
-def as_object(value: JsonValue, where: str | Location) -> dict[str, JsonValue]:
-    """Return a value that must be an object; null is an empty one.
-
-    Raises:
-        InvalidRequest: The value is no object.
-    """
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"{where} is {clip(str(value))}; it must be an object")
-    return value
-
-
-def as_list(value: JsonValue, where: str | Location) -> list[JsonValue]:
-    """Return a value that must be a list; null is an empty one.
-
-    Raises:
-        InvalidRequest: The value is no list.
-    """
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise InvalidRequest(f"{where} is {clip(str(value))}; it must be a list")
-    return value
-
-
-def refuse_others(fields: Mapping[str, JsonValue], known: set[str], where: Location) -> None:
-    """Raise InvalidRequest where an object has a key that has no counterpart."""
-    if odd := sorted(set(fields) - known):
-        names = ", ".join(sorted(known))
-        raise InvalidRequest(f"{where.describe(odd[0])}: {clip(odd[0])} has no counterpart; leave it out. Known: {names}.")
 
 
 JUDGED_TYPES = {"llm-rubric": False, "not-llm-rubric": True}
@@ -173,7 +142,8 @@ def _judged(fields: Mapping[str, JsonValue], kind: str, where: Location, options
     criterion |= {"negate": True} if JUDGED_TYPES[kind] else {}
     provider = fields.get("provider", options.get("provider"))
     criterion |= {"grader": parse_provider(provider, where)} if provider is not None else {}
-    return criterion | ({"prompt": prompt} if prompt is not None else {})
+    chat = read_chat(prompt, where.at("rubricPrompt")) if isinstance(prompt, str) else None
+    return criterion | ({"prompt": chat or prompt} if prompt is not None else {})
 
 
 def _checked(fields: Mapping[str, JsonValue], kind: str, where: Location, variables: Mapping[str, JsonValue]) -> dict[str, Any]:

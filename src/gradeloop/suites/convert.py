@@ -14,7 +14,8 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import inline_files
 from gradeloop.files.yaml import Location, read_placed
-from gradeloop.suites.assertions import AssertionList, as_list, as_object, located, refuse_others
+from gradeloop.suites.assertions import AssertionList, located
+from gradeloop.suites.fields import as_list, as_object, refuse_others
 from gradeloop.text import clip
 
 Source = Literal["promptfoo", "mastra"]

@@ -56,7 +56,7 @@ def find_files(name: str, scope: FileScope, where: Location) -> list[Path]:
         InvalidRequest: There is no such file, its suffix is not known, or it leads out of the suite's folders.
     """
     plain = name.removeprefix(_FILE)
-    paths = _matching(plain, scope, where) if "*" in plain and not Path(plain).is_absolute() else [scope.find(plain, where)]
+    paths = match_files(plain, scope, where) if "*" in plain and not Path(plain).is_absolute() else [scope.find(plain, where)]
     for path in paths:
         if path.suffix.lower() not in SUFFIXES:
             raise InvalidRequest(f"{where}: {clip(name)} is no dataset.{did_you_mean(path.suffix, list(SUFFIXES))}")
@@ -65,8 +65,12 @@ def find_files(name: str, scope: FileScope, where: Location) -> list[Path]:
     return paths
 
 
-def _matching(pattern: str, scope: FileScope, where: Location) -> list[Path]:
-    """Return the files that a pattern matches; the folder before its first `*` is checked before any folder is searched."""
+def match_files(pattern: str, scope: FileScope, where: Location) -> list[Path]:
+    """Return the files that a pattern matches, in order.
+
+    Raises:
+        InvalidRequest: It leads out of the suite's folders; the one before its first `*` is checked before any is searched.
+    """
     parts = Path(pattern).parts
     fixed = list(takewhile(lambda part: "*" not in part, parts))
     if ".." in parts[len(fixed) :]:

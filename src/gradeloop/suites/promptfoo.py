@@ -1,9 +1,8 @@
 """Configurations of promptfoo, read as suites."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,29 +14,26 @@ from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import require_files
 from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.templates import is_template
-from gradeloop.suites.assertions import as_list, as_object, parse_provider, refuse_others
+from gradeloop.suites.assertions import parse_provider
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, parse_number, read_rows, refuse_number
+from gradeloop.suites.fields import as_list, as_object, refuse_others
 from gradeloop.suites.plan import (
     CaseRubrics,
-    NamedPrompt,
     Plan,
     Suite,
     SuiteFlags,
     SuiteGenerator,
     SuiteModels,
     parse_grader,
-    refuse_duplicates,
 )
+from gradeloop.suites.prompt_files import own_labels, parse_prompts
 from gradeloop.suites.suite import (
     FILE,
     Defaults,
     NamedGenerator,
-    Prompt,
     SuiteSettings,
     SuiteTest,
-    file_path,
     is_file,
-    read_text,
     resolve_files,
 )
 from gradeloop.text import clip
@@ -148,79 +144,6 @@ def _warnings(config: _Config) -> Iterator[str]:
         yield f"{config.path.name}: {name} has no effect here"
 
 
-_SEPARATOR = "---"
-"""The line between two prompts of a text file."""
-
-_PROMPT_SUFFIXES = (".txt", ".md", ".j2", ".json", ".jsonl")
-
-
-def parse_prompts(value: JsonValue, scope: FileScope, where: Location) -> tuple[NamedPrompt, ...]:
-    """Parse the prompts of a configuration; without any, the variable `prompt` is the prompt, as in promptfoo.
-
-    Raises:
-        InvalidRequest: A prompt cannot be read, or has no counterpart.
-    """
-    entries = ["{{prompt}}"] if value is None else value if isinstance(value, list) else [value]
-    prompts: list[NamedPrompt] = []
-    for at, entry in enumerate(entries):
-        for label, text, spot in _texts(entry, scope, where.at(at)):
-            prompts.append(NamedPrompt(label or f"p{len(prompts) + 1}", _parse_prompt(label, text, spot)))
-    refuse_duplicates([prompt.label for prompt in prompts], where)
-    return tuple(prompts)
-
-
-def _texts(value: JsonValue, scope: FileScope, where: Location) -> Iterator[tuple[str | None, str, Location]]:
-    """Yield the texts of one entry, each with its label and place."""
-    fields = {"raw": value} if isinstance(value, str) else as_object(value, where)
-    refuse_others(fields, {"raw", "id", "label"}, where)
-    text = fields.get("raw", fields.get("id"))
-    if not isinstance(text, str):
-        raise InvalidRequest(f"{where}: it has no text; write it as raw, or name a file as id")
-    label = fields["label"] if isinstance(fields.get("label"), str) else None
-    if not is_file(text) and not _names_file(text, scope.folder / text):
-        yield str(label) if label else None, text, where
-        return
-    path = file_path(text, scope, where)
-    if path.suffix not in _PROMPT_SUFFIXES:
-        raise InvalidRequest(f"{where}: {clip(text)} has no counterpart; a prompt's file ends with {', '.join(_PROMPT_SUFFIXES)}")
-    parts = _parts(path, read_text(path, where))
-    for number, part in enumerate(parts, 1):
-        name = str(label or path.stem)
-        yield (name if len(parts) == 1 else f"{name}-{number}"), part, where
-
-
-def _names_file(text: str, path: Path) -> bool:
-    return "\n" not in text and path.suffix in _PROMPT_SUFFIXES and " " not in text and path.is_file()
-
-
-def _parts(path: Path, text: str) -> list[str]:
-    if path.suffix == ".jsonl":
-        return [line for line in text.splitlines() if line.strip()]
-    parts: list[list[str]] = [[]]
-    for line in text.splitlines() if path.suffix == ".txt" else [text]:
-        if line.strip() == _SEPARATOR:
-            parts.append([])
-        else:
-            parts[-1].append(line)
-    return [part for lines in parts if (part := "\n".join(lines).strip())]
-
-
-def _parse_prompt(label: str | None, text: str, where: Location) -> Prompt:
-    """Parse a text into a prompt; a JSON list of messages is a chat."""
-    raw: dict[str, JsonValue] = {"label": label, "text": text}
-    if text.lstrip().startswith("[") and '"role"' in text:
-        try:
-            raw = {"label": label, "messages": json.loads(text)}
-        except (ValueError, RecursionError):
-            raise InvalidRequest(
-                f"{where}: the chat is no JSON before its variables are filled in; put templates into its strings"
-            ) from None
-    try:
-        return Prompt.model_validate(raw)
-    except ValidationError as error:
-        raise located_error(error, where) from None
-
-
 def parse_generators(value: JsonValue, where: Location) -> tuple[SuiteGenerator, ...]:
     """Parse the providers of a configuration; `echo` is the one that returns the prompt.
 
@@ -228,9 +151,9 @@ def parse_generators(value: JsonValue, where: Location) -> tuple[SuiteGenerator,
         InvalidRequest: A provider has no counterpart.
     """
     providers = as_list([value] if isinstance(value, str) else value, where)
-    generators = tuple(_parse_generator(provider, where.at(at)) for at, provider in enumerate(providers))
-    refuse_duplicates([generator.label for generator in generators], where)
-    return generators
+    generators = [_parse_generator(provider, where.at(at)) for at, provider in enumerate(providers)]
+    labels = own_labels([generator.label for generator in generators])
+    return tuple(replace(generator, label=label) for generator, label in zip(generators, labels, strict=True))
 
 
 def _parse_generator(value: JsonValue, where: Location) -> SuiteGenerator:
