@@ -270,6 +270,18 @@ def test_a_suite_is_validated_without_a_call(gradeloop: CommandLine) -> None:
     assert theirs.result == {"suite": "promptfooconfig.yaml", "cases": 4, "notes": []}
 
 
+def test_a_configuration_is_converted_and_runs_alike(gradeloop: CommandLine) -> None:
+    write(gradeloop.folder, {"promptfooconfig.yaml": GREETINGS})
+
+    shown, done, again = gradeloop("convert"), gradeloop("convert", "-o", "ours.yaml"), gradeloop("convert", "-o", "ours.yaml")
+
+    assert shown.out == (gradeloop.folder / "ours.yaml").read_text()
+    assert done.out == "wrote ours.yaml; run it with: gradeloop eval ours.yaml\n"
+    assert again.code == 2
+    assert "'ours.yaml' exists; name another file, or replace it with --overwrite" in again.err
+    assert [case["status"] for case in results(gradeloop, "ours.yaml")] == ["passed", "passed", "failed", "failed"]
+
+
 @pytest.mark.slow
 def test_a_watched_suite_is_run_again_when_a_file_of_it_changes(gradeloop: CommandLine) -> None:
     write(gradeloop.folder, {"promptfooconfig.yaml": GREETINGS})

@@ -44,6 +44,7 @@ COMMANDS = {
         "eval": ("gradeloop.cli.eval", "Run a suite as a batch; the exit code is a gate for CI."),
         "retry": ("gradeloop.cli.eval", "Run a batch's errors again, as `eval --retry errors` does."),
         "validate": ("gradeloop.cli.eval", "Check that a suite can run, without a call and without a server."),
+        "convert": ("gradeloop.cli.rubrics", "Convert promptfoo's configuration to a suite of ours."),
         "export": ("gradeloop.cli.batches", "Write a batch's results to files, or as JSON to stdout."),
         "batches": ("gradeloop.cli.batches", "List, show, export and pause batches."),
     },

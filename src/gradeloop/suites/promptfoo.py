@@ -228,7 +228,7 @@ class PromptfooTests:
         given = {"output": raw.pop("providerOutput")} if "providerOutput" in raw else {}
         given |= {"metadata": value["metadata"]} if value.get("metadata") else {}
         expands = self.expands and not as_object(value.get("options"), where).get("disableVarExpansion")
-        for variables in _combinations(as_object(raw.get("vars"), where.at("vars")), expands=expands):
+        for variables in variable_combinations(as_object(raw.get("vars"), where.at("vars")), expands=expands):
             try:
                 yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables}), where)
             except ValidationError as error:
@@ -282,7 +282,7 @@ def _refuse_templates(variables: Mapping[str, JsonValue], where: Location) -> No
             raise InvalidRequest(f"{where.at(name)}: {clip(value)} is a template; variables are data here, write it out")
 
 
-def _combinations(variables: Mapping[str, JsonValue], *, expands: bool) -> Iterator[dict[str, JsonValue]]:
+def variable_combinations(variables: Mapping[str, JsonValue], *, expands: bool) -> Iterator[dict[str, JsonValue]]:
     """Yield every combination of the variables whose values are lists that begin with a text."""
     values = [item if expands and isinstance(item, list) and item and isinstance(item[0], str) else [item] for item in variables.values()]
     for combination in product(*values):
