@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
+from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, NamedEndpoint, named_endpoints
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import read_flag
 from gradeloop.settings.worker import WorkerSettings, load_settings
@@ -127,9 +128,9 @@ async def serve(settings: WorkerSettings) -> None:
     """Run a worker until a signal stops it, or it has been idle for as long as its settings say; its ready file goes with it."""
     ready = ReadyFile(settings.ready_file)
     script = Script.read(settings.scripted) if settings.scripted else None
-    providers = Providers(Environment.read({} if settings.role == "evidence" else os.environ), script)
+    providers = Providers(Environment.read({}) if settings.role == "evidence" else Environment.read(os.environ, settings.providers), script)
     if settings.role == "evidence":
-        withhold_keys()
+        withhold_keys(named_endpoints(settings.providers).values())
     if settings.role == "loop":  # it runs workflows alone, and no tools
         await _serve(settings, providers, ToolRegistry(), ready)
     else:
@@ -145,9 +146,10 @@ def find_sandboxes(settings: WorkerSettings, *, all_of_them: bool = False) -> Sa
     return choose_sandboxes(settings.sandbox.use, [str(path) for path in settings.sandbox.read_only], all_of_them=all_of_them)
 
 
-def withhold_keys() -> None:
+def withhold_keys(endpoints: Iterable[NamedEndpoint]) -> None:
     """Remove the providers' keys from this process's environment: a worker of role evidence calls no model."""
-    for name in [name for name in os.environ if name.startswith(PROVIDER_VARIABLES)]:
+    of_endpoints = {PROVIDERS_VARIABLE, *(name for endpoint in endpoints for name in endpoint.secret_variables)}
+    for name in [name for name in os.environ if name.startswith(PROVIDER_VARIABLES) or name in of_endpoints]:
         logger.warning("%s is set; a worker of role evidence does without it", name)
         del os.environ[name]
 
@@ -183,7 +185,7 @@ def own_store(connection: Connection) -> Store | None:
 
 async def _examine(settings: WorkerSettings) -> None:
     choice = await asyncio.to_thread(find_sandboxes, settings, all_of_them=True)
-    report = (await examine(Environment.read(os.environ))).model_dump(mode="json")
+    report = (await examine(Environment.read(os.environ, settings.providers))).model_dump(mode="json")
     context = ToolContext(settings, choice)
     async with McpServers(settings.mcp) as servers:
         report["evidence"] = describe_tools(context, ToolRegistry.load(settings.tools, context, servers))

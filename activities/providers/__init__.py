@@ -9,12 +9,16 @@ from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from activities.errors import ModelFault, model_fault
 from activities.providers.anthropic import AnthropicMessages
-from activities.providers.base import ModelReply, ModelRequest, Provider, completion_cap, deadline
-from activities.providers.environment import Endpoint, Environment, settings_complaint
+from activities.providers.base import CapField, ModelReply, ModelRequest, Provider, completion_cap, deadline
+from activities.providers.cap_field import LearnsCapField
+from activities.providers.endpoint import Endpoint
+from activities.providers.environment import Environment, settings_complaint
 from activities.providers.google import GoogleGenAI
+from activities.providers.keys import KeySource
 from activities.providers.openai_chat import OpenAIChat
 from activities.providers.openai_responses import OpenAIResponses
 from activities.providers.scripted import Script, Scripted
@@ -22,6 +26,8 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.settings.catalog import load_prices
 from gradeloop.settings.default_model import DEFAULTS
+from gradeloop.settings.endpoints import EndpointProtocol, unknown_provider
+from gradeloop.settings.limits import CallCeilings
 from gradeloop.text import clip
 
 if TYPE_CHECKING:
@@ -33,9 +39,28 @@ _VARIABLES = {
     "google_genai": "GOOGLE_API_KEY (or GEMINI_API_KEY)",
     "openrouter": "OPENROUTER_API_KEY",
 }
-_EXTRAS = {"anthropic": "anthropic", "openai": "openai", "google_genai": "google", "openrouter": "openai", "openai_compatible": "openai"}
-_PACKAGES = {"anthropic": "anthropic", "openai": "openai", "google": "google.genai"}
+_EXTRAS: dict[EndpointProtocol, str] = {
+    "anthropic": "anthropic",
+    "openai_responses": "openai",
+    "openai_chat": "openai",
+    "google": "google",
+}
+"""The extra that installs what a protocol needs; what a cloud needs beside it is an extra of the cloud's name."""
+
+_PACKAGES = {
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "google": "google.genai",
+    "azure": "azure.identity",
+    "bedrock": "boto3",
+    "vertex": "google.auth.transport.requests",
+}
 """The package that is imported, by the extra that installs it."""
+
+_ROTATIONS = 3
+"""How often a call is made again with another key, where the endpoint refuses one that has changed since."""
+
+_NOT_SET = "is not set in the worker's environment"
 
 
 class Providers:
@@ -45,7 +70,8 @@ class Providers:
         self._environment = environment
         self._script = script
         self._prices = load_prices(environment.prices)
-        self._adapters: dict[tuple[str, str], Provider] = {}
+        self._adapters: dict[tuple[str, str], tuple[Endpoint, Provider]] = {}
+        self._learned: dict[tuple[str, str], dict[str, CapField]] = {}
         self._loaded: set[str] = set()
         self._answered: dict[tuple[str, str], float] = {}  # seconds since 1970, by provider and base URL
 
@@ -66,7 +92,7 @@ class Providers:
             raise ModelFault("config", complaint, model=spec.id)
 
     def get(self, spec: ModelSpec) -> Provider:
-        """Return the adapter for a model, made at its first use.
+        """Return the adapter for a model, made at its first use, and anew where its key has changed.
 
         Raises:
             ModelFault: As `check`.
@@ -74,9 +100,14 @@ class Providers:
         self.check(spec)
         endpoint = self._environment.endpoint(spec)
         key = (spec.provider, endpoint.base_url)
-        if key not in self._adapters:
-            self._adapters[key] = self._adapter(spec, endpoint)
-        return self._adapters[key]
+        made = self._adapters.get(key)
+        if made is None or made[0] != endpoint:
+            made = self._adapters[key] = (endpoint, self._adapter(spec, endpoint))
+        return made[1]
+
+    def ceilings(self, spec: ModelSpec) -> CallCeilings:
+        """Return the ceilings that a model's endpoint has for all its calls together."""
+        return self._environment.endpoint(spec).limits
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -130,8 +161,7 @@ class Providers:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                await self._load(_EXTRAS.get(request.spec.provider))
-                return await self.get(request.spec).complete(request)
+                return await self._served(request)
         except Exception as error:
             fault = model_fault(error, model=model, secrets=self.secrets)
             if fault is None:
@@ -139,6 +169,33 @@ class Providers:
             if isinstance(error, TimeoutError) and limit.expired():
                 fault = ModelFault("timeout", f"no reply within {seconds:g} s", model=model)
             raise fault from None
+
+    async def _served(self, request: ModelRequest) -> ModelReply:
+        """Make a call, and once more where the endpoint refuses a key that has changed meanwhile."""
+        spec, server = request.spec, self._environment.servers.get(request.spec.provider)
+        for extra in self._extras(spec.provider):
+            await self._load(extra)
+        if server is None:
+            return await self.get(spec).complete(request)
+        self.check(spec)
+        await server.source.renew()
+        sent = _with_body(request, server.place)
+        for _ in range(_ROTATIONS):
+            used = server.source.current()
+            try:
+                return await self.get(spec).complete(sent)
+            except Exception as error:
+                if not await _has_other_key(server.source, used, error):
+                    raise
+        return await self.get(spec).complete(sent)
+
+    def _extras(self, provider: str) -> tuple[str, ...]:
+        """Return the extras that a provider's calls need."""
+        protocol, server = self._environment.protocol(provider), self._environment.servers.get(provider)
+        own = [_EXTRAS[protocol]] if protocol else []
+        if server and (server.place.cloud in {"bedrock", "vertex"} or server.takes_tokens):
+            own.append(str(server.place.cloud))
+        return tuple(own)
 
     def _metered(self, spec: ModelSpec, usage: Usage, seconds: float) -> Usage:
         cost = usage.cost_usd
@@ -161,9 +218,15 @@ class Providers:
     def _complaint(self, spec: ModelSpec) -> str | None:
         if spec.provider == "scripted":
             return None if self._script else f"{spec.id!r} needs a file of replies; name it with `scripted:` where the worker is started"
-        extra = _EXTRAS[spec.provider]
-        if not _installed(extra):
-            return f"{spec.id!r} needs a package that is not installed here; run: pip install 'gradeloop[{extra}]'"
+        if self._environment.protocol(spec.provider) is None:
+            return f"{spec.id!r}: {unknown_provider(spec.provider, self._environment.servers)}"
+        server = self._environment.servers.get(spec.provider)
+        if server and server.complaint:
+            return f"{spec.id!r} cannot be called: {server.complaint}; set it in the worker's environment"
+        for extra in self._extras(spec.provider):
+            if not _installed(extra):
+                what = "AZURE_OPENAI_API_KEY, or for tokens of Entra ID a package" if extra == "azure" else "a package"
+                return f"{spec.id!r} needs {what} that is not installed here; run: pip install 'gradeloop[{extra}]'"
         return self._address_complaint(spec) or self._key_complaint(spec) or settings_complaint(spec)
 
     def _address_complaint(self, spec: ModelSpec) -> str | None:
@@ -182,26 +245,49 @@ class Providers:
         return f"base_url {clip(url)} is not allowed on this worker; add it to the worker's GRADELOOP_BASE_URLS: {url}"
 
     def _key_complaint(self, spec: ModelSpec) -> str | None:
-        endpoint, variable = self._environment.endpoint(spec), _VARIABLES.get(spec.provider, "OPENAI_API_KEY")
+        endpoint, server = self._environment.endpoint(spec), self._environment.servers.get(spec.provider)
+        origin = server.source.origin if server else _VARIABLES.get(spec.provider, "OPENAI_API_KEY")
         key = endpoint.key
-        if endpoint.project:
+        if endpoint.project or (server and (server.takes_tokens or (server.keyless and key is None))):
             return None
         if key is None:
-            return f"{variable} is not set in the worker's environment; set it to use {spec.id!r}"
+            in_file = origin.startswith("the key file")
+            return f"{origin} {'holds no key' if in_file else _NOT_SET}; set it to use {spec.id!r}"
         if not re.fullmatch(r"[\x21-\x7e]+", key):
-            return f"{variable} holds white space or a character that no key has; set it again"
+            return f"{origin} holds white space or a character that no key has; set it again"
         return None
 
     def _adapter(self, spec: ModelSpec, endpoint: Endpoint) -> Provider:
         if spec.provider == "scripted" and self._script:
             return Scripted(self._script)
-        if spec.provider == "anthropic":
-            return AnthropicMessages(self._clients.anthropic(endpoint))
-        if spec.provider == "google_genai":
-            return GoogleGenAI(self._clients.google(endpoint))
-        if spec.provider == "openai":
+        protocol = self._environment.protocol(spec.provider)
+        if protocol == "anthropic":
+            return AnthropicMessages(self._clients.anthropic(endpoint), endpoint.cloud)
+        if protocol == "google":
+            return GoogleGenAI(self._clients.google(endpoint), endpoint.query)
+        if protocol == "openai_responses":
             return OpenAIResponses(self._clients.openai(endpoint))
-        return OpenAIChat(self._clients.openai(endpoint))
+        learned = self._learned.setdefault((spec.provider, endpoint.base_url), {})
+        return LearnsCapField(OpenAIChat(self._clients.openai(endpoint)), urlsplit(endpoint.base_url).hostname or "", learned)
+
+
+async def _has_other_key(source: KeySource, used: str | None, error: Exception) -> bool:
+    """Return whether an endpoint refused a key in whose place there is another one by now."""
+    fault = model_fault(error, model="")
+    if fault is None or fault.kind != "auth":
+        return False
+    source.forget()
+    await source.renew()
+    return source.current() not in {None, used}
+
+
+def _with_body(request: ModelRequest, place: Endpoint) -> ModelRequest:
+    """Return a request with its endpoint's own keys of the body, before which the request's come."""
+    if not place.body:
+        return request
+    config = request.spec.config
+    more = config.model_copy(update={"extra": {**place.body, **config.extra}})
+    return replace(request, spec=request.spec.model_copy(update={"config": more}))
 
 
 def _installed(extra: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import from_json
 
+from activities.errors import ModelFault
 from activities.providers.base import (
     JsonObject,
     ModelReply,
@@ -32,9 +33,10 @@ from activities.providers.base import (
 )
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.settings.catalog import capability_of
+from gradeloop.settings.endpoints import Cloud
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+    from activities.providers.http import AnthropicClient
 
 
 _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
@@ -112,19 +114,29 @@ _MARKABLE = {"text", "tool_use", "tool_result"}
 _CUT = {"max_tokens", "model_context_window_exceeded"}
 
 
+_OLDER_VERSIONS: dict[str | None, str] = {"bedrock": "bedrock-2023-05-31", "vertex": "vertex-2023-10-16"}
+"""The older protocol's names on the clouds, which take it in the body."""
+
+
 class AnthropicMessages:
     """Speaks the Messages API through its SDK; reads the raw body, so that opaque blocks go back byte for byte."""
 
-    def __init__(self, client: "AsyncAnthropic") -> None:
+    def __init__(self, client: "AnthropicClient", cloud: Cloud | None = None) -> None:
         self._client = client
+        self._cloud = cloud
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
+        if request.embedded:
+            raise ModelFault("config", f"{request.spec.id!r} makes no embeddings; name an embedding model of OpenAI or Google")
         body, streamed = wire_request(request), capability_of(request.spec).stream
         config = request.spec.config
         extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})
         # Only the older protocol takes a temperature, of the older models that have one.
         headers = {} if config.temperature is None else {"anthropic-version": "2023-06-01"}
+        streamed = streamed and self._cloud != "bedrock"  # which streams in a form of its own
+        if headers and self._cloud in _OLDER_VERSIONS:
+            extra["anthropic_version"] = _OLDER_VERSIONS[self._cloud]
         call, sent = self._client.messages.with_streaming_response.create, request_body(body, extra)
         known, wait = {"model": body["model"], "max_tokens": body["max_tokens"]}, reply_timeout(streamed=streamed)
         async with call(**known, messages=[], stream=streamed, extra_body=sent, extra_headers=headers, timeout=wait) as response:

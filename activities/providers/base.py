@@ -67,6 +67,9 @@ class Step(Strict):
     """The ordinal of the model turn in its conversation, from 0."""
 
 
+CapField = Literal["max_tokens", "max_completion_tokens"]
+
+
 @dataclass(frozen=True)
 class ModelRequest:
     """One call of one model."""
@@ -81,6 +84,8 @@ class ModelRequest:
     schema_name: str = "verdict"
     tools_allowed: bool = True
     """False on a last turn: the tools stay declared (earlier turns name them) but the model must answer."""
+    cap_field: CapField = "max_tokens"
+    """The name of the completion's cap in Chat Completions."""
     breakpoints: tuple[int, ...] = ()
     """Indexes of the messages up to which the prompt is the beginning of later ones, so that a provider may cache it; three at most.
 
@@ -90,6 +95,8 @@ class ModelRequest:
     """The name of the tags around the answer, where no schema binds it."""
     raised: bool = False
     """True where the completion was cut at its cap before: it gets `RAISE_FACTOR` times as much, as far as the model goes."""
+    embedded: tuple[str, ...] = ()
+    """The draft and the texts to which it is compared by their embeddings; nothing is completed then."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The Gemini API, of Google AI Studio or Vertex AI."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from pydantic import JsonValue
 
@@ -28,6 +29,7 @@ from activities.providers.base import (
     unknown_end,
     whole_object,
 )
+from activities.providers.embeddings import embed_google
 from gradeloop.contract.messages import Message, Usage
 
 if TYPE_CHECKING:
@@ -44,15 +46,18 @@ _LEVELS = {"none": "MINIMAL", "minimal": "MINIMAL", "low": "LOW", "medium": "MED
 class GoogleGenAI:
     """Speaks generateContent through its SDK, below the typed methods: those drop what they do not know, and a signature's own bytes."""
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: "Client", query: Mapping[str, str] | None = None) -> None:
         self._client = client
+        self._query = urlencode({"alt": "sse"} | dict(query or {}))
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
+        if request.embedded:
+            return await embed_google(self._client, request)
         api = self._client._api_client  # noqa: SLF001 - the one place that gives raw chunks
         model = f"models/{request.spec.model}"
         path = f"publishers/google/{model}" if api.vertexai else model
-        chunks = await api.async_request_streamed("post", f"{path}:streamGenerateContent?alt=sse", wire_request(request))
+        chunks = await api.async_request_streamed("post", f"{path}:streamGenerateContent?{self._query}", wire_request(request))
         body: JsonObject = {}
         with paid_reply(body, "usageMetadata", _usage):
             try:

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNetworkBackend, AsyncNetworkStream, ConnectError
 
+from activities.errors import ModelFault
 from activities.providers.addresses import is_public, reached_address
 from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, LONGEST_CALL
-from activities.providers.environment import Endpoint
+from activities.providers.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+    from anthropic import AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex
     from google.genai import Client
     from openai import AsyncOpenAI
+
+    AnthropicClient = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
 
 
 BODY_BYTES = 16 * 1024 * 1024
@@ -43,10 +46,14 @@ class SdkClients:
         self._ambient_headers = ambient_headers
         self._pools: dict[bool, httpx2.AsyncClient] = {}
 
-    def anthropic(self, endpoint: Endpoint) -> "AsyncAnthropic":
-        """Return a client of the Messages API."""
+    def anthropic(self, endpoint: Endpoint) -> "AnthropicClient":
+        """Return a client of the Messages API, of the cloud's own where the endpoint is a cloud's."""
         from anthropic import AsyncAnthropic, omit  # a second that only its users pay
 
+        if endpoint.cloud == "bedrock":
+            return self._bedrock(endpoint)
+        if endpoint.cloud == "vertex":
+            return self._vertex(endpoint)
         return AsyncAnthropic(
             api_key=endpoint.key,
             base_url=endpoint.base_url,
@@ -55,6 +62,41 @@ class SdkClients:
             timeout=_timeout(),
             max_retries=0,
             default_headers=self._headers(endpoint, omit),  # type: ignore[arg-type]  # the SDK's own way to leave a header out
+            default_query=dict(endpoint.query),
+            open_telemetry=False,
+        )
+
+    def _bedrock(self, endpoint: Endpoint) -> "AsyncAnthropicBedrock":
+        from anthropic import AsyncAnthropicBedrock, omit
+
+        try:
+            return AsyncAnthropicBedrock(
+                aws_region=endpoint.location,
+                api_key=endpoint.key,
+                base_url=endpoint.base_url if endpoint.named else None,
+                http_client=self._pool(endpoint),
+                timeout=_timeout(),
+                max_retries=0,
+                default_headers=self._left_out(omit) | dict(endpoint.headers),  # type: ignore[arg-type]  # as above
+                default_query=dict(endpoint.query),
+                open_telemetry=False,
+            )
+        except ValueError as error:  # of a region that is nowhere
+            raise ModelFault("config", f"bedrock: {error}") from None
+
+    def _vertex(self, endpoint: Endpoint) -> "AsyncAnthropicVertex":
+        from anthropic import AsyncAnthropicVertex, omit
+
+        return AsyncAnthropicVertex(
+            region=endpoint.location or "global",
+            project_id=endpoint.project or "",
+            access_token=endpoint.key,
+            base_url=endpoint.base_url,
+            http_client=self._pool(endpoint),
+            timeout=_timeout(),
+            max_retries=0,
+            default_headers=self._left_out(omit) | dict(endpoint.headers),  # type: ignore[arg-type]  # as above
+            default_query=dict(endpoint.query),
             open_telemetry=False,
         )
 
@@ -73,6 +115,7 @@ class SdkClients:
             timeout=_timeout(),
             max_retries=0,
             default_headers={**self._headers(endpoint, omit), "OpenAI-Organization": omit, "OpenAI-Project": omit},  # type: ignore[dict-item]  # as above
+            default_query=dict(endpoint.query),
         )
 
     def google(self, endpoint: Endpoint) -> "Client":
@@ -84,6 +127,7 @@ class SdkClients:
             api_version="v1",
             timeout=int(LONGEST_CALL * 1000),
             httpx_async_client=self._pool(endpoint),
+            headers=dict(endpoint.headers),
             retry_options=types.HttpRetryOptions(attempts=1),
         )
         if endpoint.project:
@@ -103,8 +147,12 @@ class SdkClients:
 
     def _headers(self, endpoint: Endpoint, omit: object) -> Mapping[str, object]:
         """Leave out what `*_CUSTOM_HEADERS` would add to calls of any host, but for a pinned version of the protocol."""
-        left_out = {name: omit for name in self._ambient_headers if name.lower() != "anthropic-version"}
-        return {**left_out, "Authorization": f"Bearer {endpoint.key}"}
+        own = {name.lower() for name in endpoint.headers}
+        key = {} if "authorization" in own else {"Authorization": f"Bearer {endpoint.key}"}
+        return self._left_out(omit) | key | dict(endpoint.headers)
+
+    def _left_out(self, omit: object) -> dict[str, object]:
+        return {name: omit for name in self._ambient_headers if name.lower() != "anthropic-version"}
 
 
 def _timeout() -> httpx2.Timeout:

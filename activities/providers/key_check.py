@@ -1,19 +1,21 @@
 """Keys tried against their providers, for `gradeloop doctor`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Literal
 
 from activities.errors import model_fault
-from activities.providers.environment import Endpoint, Environment
+from activities.providers.endpoint import Endpoint
+from activities.providers.environment import Environment
 from activities.providers.http import SdkClients
 from gradeloop.contract.base import Strict
 from gradeloop.settings.catalog import load_catalogue, load_prices
+from gradeloop.settings.endpoints import EndpointProtocol
 
 SECONDS = 15.0
 """How long a provider has to answer."""
 
-KeyVerdict = Literal["accepted", "refused", "unreachable", "not installed"]
+KeyVerdict = Literal["accepted", "refused", "unreachable", "not installed", "not set"]
 
 
 class KeyReport(Strict):
@@ -42,14 +44,17 @@ async def examine(environment: Environment) -> WorkerExamination:
         InvalidRequest: The user's own prices cannot be read.
     """
     clients, table = SdkClients(environment.ambient_headers), load_prices(environment.prices)
-    named = {
+    named: dict[str, tuple[Endpoint, AskProvider]] = {
         "anthropic": (environment.anthropic, _anthropic),
         "openai": (environment.openai, _openai),
         "google_genai": (environment.google, _google),
         "openrouter": (environment.openrouter, _openrouter),
     }
     usable = [(name, endpoint, ask) for name, (endpoint, ask) in named.items() if endpoint.key or endpoint.project]
+    usable = [(name, endpoint, ask) for name, endpoint, ask in usable if name not in environment.servers]
     usable += [("openai_compatible", endpoint, _openai) for endpoint in environment.compatible]
+    known = {endpoint.base_url for endpoint in environment.compatible}
+    usable += [(name, place, _BY_PROTOCOL[protocol]) for name, place in _keyed(environment, known) if (protocol := place.protocol)]
     try:
         reports = await asyncio.gather(*(_report(name, endpoint, ask, clients, environment) for name, endpoint, ask in usable))
     finally:
@@ -63,10 +68,22 @@ async def examine(environment: Environment) -> WorkerExamination:
     )
 
 
+def _keyed(environment: Environment, known: Collection[str]) -> Iterator[tuple[str, Endpoint]]:
+    """Yield the endpoints with names that have keys or are the worker's own; a cloud's own clients list no models."""
+    for name, server in environment.servers.items():
+        place = server.now()
+        is_ours = server.configured or (place.key is not None and not server.keyless)
+        if is_ours and place.cloud not in {"bedrock", "vertex"} and place.base_url not in known and not server.takes_tokens:
+            yield name, place
+
+
 AskProvider = Callable[[SdkClients, Endpoint], Awaitable[object]]
 
 
 async def _report(name: str, endpoint: Endpoint, ask: AskProvider, clients: SdkClients, environment: Environment) -> KeyReport:
+    server = environment.servers.get(name)
+    if server and (missing := server.complaint or (None if endpoint.key else f"{server.source.origin} has none")):
+        return KeyReport(provider=name, address=endpoint.base_url, verdict="not set", why=missing)
     try:
         async with asyncio.timeout(SECONDS):
             await ask(clients, endpoint)
@@ -81,11 +98,12 @@ async def _report(name: str, endpoint: Endpoint, ask: AskProvider, clients: SdkC
 
 
 async def _anthropic(clients: SdkClients, endpoint: Endpoint) -> object:
-    return await clients.anthropic(endpoint).models.list(limit=1)
+    return await clients.anthropic(endpoint).get("/v1/models", cast_to=object, options={"params": {"limit": 1}})
 
 
 async def _openai(clients: SdkClients, endpoint: Endpoint) -> object:
-    return await clients.openai(endpoint).models.list()
+    """Ask for the models, in whatever form the server lists them."""
+    return await clients.openai(endpoint).get("/models", cast_to=object)
 
 
 async def _openrouter(clients: SdkClients, endpoint: Endpoint) -> object:
@@ -95,3 +113,11 @@ async def _openrouter(clients: SdkClients, endpoint: Endpoint) -> object:
 
 async def _google(clients: SdkClients, endpoint: Endpoint) -> object:
     return await clients.google(endpoint).aio.models.list(config={"page_size": 1})
+
+
+_BY_PROTOCOL: dict[EndpointProtocol, AskProvider] = {
+    "anthropic": _anthropic,
+    "openai_responses": _openai,
+    "openai_chat": _openai,
+    "google": _google,
+}

@@ -32,6 +32,7 @@ from activities.providers.base import (
     truncated,
     unknown_end,
 )
+from activities.providers.embeddings import embed_openai
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.settings.catalog import capability_of
 
@@ -103,6 +104,8 @@ class OpenAIChat:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
+        if request.embedded:
+            return await embed_openai(self._client, request)
         body, streamed = wire_request(request), capability_of(request.spec).stream
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
         call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
@@ -127,7 +130,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     if request.schema is not None:
         schema = {"name": request.schema_name, "strict": True, "schema": request.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return {name: value for name, value in body.items() if value is not None}
+    return {request.cap_field if name == "max_tokens" else name: value for name, value in body.items() if value is not None}
 
 
 def _merged(request: ModelRequest) -> Iterator[dict[str, Any]]:

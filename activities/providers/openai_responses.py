@@ -29,6 +29,7 @@ from activities.providers.base import (
     truncated,
     unknown_end,
 )
+from activities.providers.embeddings import embed_openai
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.settings.catalog import capability_of
 
@@ -47,6 +48,8 @@ class OpenAIResponses:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
+        if request.embedded:
+            return await embed_openai(self._client, request)
         body, streamed = wire_request(request), capability_of(request.spec).stream
         call, sent = self._client.responses.with_streaming_response.create, request_body(body, request.spec.config.extra)
         async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=reply_timeout(streamed=streamed)) as response:

@@ -1,6 +1,7 @@
 """`gradeloop doctor`: what works here, which grader would judge and why, and whether the keys are good, without showing them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from aiohttp.test_utils import TestServer
 
 from activities.providers.environment import Environment
 from activities.providers.key_check import WorkerExamination, examine
+from gradeloop.settings.endpoints import EndpointSettings
 from tests.rig.cli import CommandLine
 
 GOOD, BAD = "sk-canary-good-123", "sk-canary-bad-456"
@@ -163,3 +165,28 @@ async def test_every_provider_is_asked_for_its_own_key() -> None:
 
 async def test_a_key_that_is_not_set_is_not_asked_for() -> None:
     assert (await examined()).keys == ()
+
+
+async def test_the_keys_of_endpoints_with_names_are_checked_at_their_addresses(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(f"{request.path} {request.headers['authorization']}")
+        return web.json_response([{"id": "m"}])  # a list, as some servers have it
+
+    asked: list[str] = []
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", answer)
+    server = TestServer(app)
+    await server.start_server()
+    url = str(server.make_url("")).rstrip("/")
+    (tmp_path / "key").write_text("key-of-the-house")
+    tables = {
+        "house": EndpointSettings(protocol="openai_chat", base_url=f"{url}/v1", key=str(tmp_path / "key")),
+        "gate": EndpointSettings(protocol="anthropic", base_url=f"{url}/gate", key="NOBODYS_KEY"),
+        "vllm": EndpointSettings(base_url=f"{url}/own"),
+    }
+    examination = await examine(Environment.read({}, tables))
+    await server.close()
+
+    found = {key.provider: (key.verdict, key.why) for key in examination.keys}
+    assert found == {"house": ("accepted", None), "gate": ("not set", "NOBODYS_KEY has none"), "vllm": ("accepted", None)}
+    assert sorted(asked) == ["/own/models Bearer EMPTY", "/v1/models Bearer key-of-the-house"]

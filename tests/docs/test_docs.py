@@ -49,6 +49,7 @@ from gradeloop.grading.scoring import call_groups
 from gradeloop.grading.templates import VARS_BYTES
 from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS, parse_verdict
 from gradeloop.settings.default_model import DEFAULTS
+from gradeloop.settings.endpoints import preset_variables
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal import connect as storage
 from gradeloop.temporal.server import ServerInfo
@@ -563,9 +564,16 @@ def test_the_variables_of_the_contract_are_the_ones_that_are_read() -> None:
 def provider_variables() -> set[str]:
     """Return the variables that change what the worker calls."""
     vendors = ("ANTHROPIC", "OPENAI", "OPENROUTER", "GOOGLE", "GEMINI", "PALM", "GOOGLE_GEMINI", "MISTRAL", "AZURE_OPENAI")
-    names = [f"{vendor}_{kind}" for vendor in vendors for kind in ("API_KEY", "BASE_URL")]
+    of_presets = [name for name in preset_variables() if name.endswith(("_API_KEY", "_BASE_URL"))]
+    names = [*(f"{vendor}_{kind}" for vendor in vendors for kind in ("API_KEY", "BASE_URL")), *of_presets]
     beside = {"AZURE_OPENAI_ENDPOINT": "https://example.com"}
-    return {name for name in names if Environment.read({name: "https://example.com/v1"} | beside) != Environment.read(beside)}
+    return {name for name in names if called_with({name: "https://example.com/v1"} | beside) != called_with(beside)}
+
+
+def called_with(environ: dict[str, str]) -> tuple[Environment, frozenset[str]]:
+    """Return what a worker with these variables calls, and with which keys."""
+    environment = Environment.read(environ)
+    return environment, environment.secrets
 
 
 def test_the_default_graders_of_the_contract_are_the_tables() -> None:

@@ -386,7 +386,7 @@ def test_a_model_is_read_as_docent_or_we_write_it(model: Any, expected: str) -> 
 
 
 BAD_JUDGES: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown provider": ({"judge_model": {"provider": "azure_openai", "model_name": "x"}}, "Unknown provider 'azure_openai'"),
+    "no provider's name": ({"judge_model": {"provider": "Azure OpenAI", "model_name": "x"}}, "'Azure OpenAI' is no provider's name"),
     "no model": ({"judge_model": {"provider": "openai"}}, "model_name is missing"),
     "a model's unknown key": ({"judge_model": {"provider": "openai", "model_name": "x", "effort": 1}}, "unknown key 'effort'"),
     "an empty rubric": ({"rubric_text": "  "}, "rubric_text is empty; say what the judge decides"),

@@ -237,7 +237,7 @@ async def test_chat_plain(replay: Start) -> None:
             {"role": "user", "content": "Capital?", "name": "rubric_grader"},
             {"role": "user", "content": "Of France."},
         ],
-        "max_tokens": 99,
+        "max_completion_tokens": 99,
         "reasoning_effort": "low",
         "stream": True,
         "stream_options": {"include_usage": True},

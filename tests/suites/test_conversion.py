@@ -10,8 +10,8 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.scoring import result_of, score_of
-from gradeloop.suites.assertions import parse_provider
 from gradeloop.suites.convert import as_yaml, convert_file, from_mastra, from_promptfoo
+from gradeloop.suites.providers import parse_provider
 from tests.grading.test_scoring import Row, judgement_of
 from tests.rig.threads import draft, request, serving
 
@@ -83,14 +83,14 @@ def test_its_providers_are_ours(provider: Any, model: str, config: dict[str, Any
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ([{"type": "javascript", "value": "x"}], "assert[0]: the type 'javascript' has no counterpart"),
+        ([{"type": "javascript", "value": "x"}], "assert[0]: the javascript assertion is code"),
         ([SAYS | {"transform": "output.trim()"}], "assert[0]: 'transform' has no counterpart"),
         (
-            [SAYS | {"provider": "bedrock:claude"}],
-            "assert[0].provider: 'bedrock:claude' has no counterpart; known ids begin with",
+            [SAYS | {"provider": "claude"}],
+            "assert[0].provider: 'claude' has no counterpart; known ids begin with",
         ),
-        ([SAYS | {"provider": {"id": "openai:x", "config": {"top_k": 1}}}], "assert[0].provider: config.top_k has no counterpart"),
-        ([SAYS | {"provider": "azure:mine"}], "config.apiHost is missing"),
+        ([SAYS | {"provider": {"id": "openai:x", "config": {"tools": []}}}], "assert[0].provider: config.tools has no counterpart"),
+        ([SAYS | {"provider": "openai:embedding:x"}], "'openai:embedding:x' is a model of embeddings, none of a chat"),
         ([{"type": "llm-rubric", "value": 7}], "is no text; put the description in quotes"),
         ([SAYS | {"threshold": 80}], "threshold 80 is outside of 0 to 1"),
         ({"assert": [SAYS], "repeat": 3}, "the test: 'repeat' has no counterpart"),

@@ -129,7 +129,26 @@ def test_a_queue_is_named_from_the_names_of_the_keys_and_not_from_their_values(m
     assert queue_with(monkeypatch, "UNRELATED", "x") == WorkerSpec().task_queue(SERVER)
 
 
-@pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GRADELOOP_BASE_URLS"])
+def test_a_queue_is_named_from_the_names_of_the_keys_of_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = WorkerSpec().task_queue(SERVER)
+    groq = queue_with(monkeypatch, "GROQ_API_KEY", "one")
+
+    assert before != groq == queue_with(monkeypatch, "GROQ_API_KEY", "two")
+    assert queue_with(monkeypatch, "HOUSE_SECRET", "one") == before
+
+    monkeypatch.setenv("GRADELOOP_PROVIDERS", '{"house": {"preset": "groq", "key": "HOUSE_SECRET"}}')
+    with_table = WorkerSpec().task_queue(SERVER)
+
+    assert with_table not in {before, queue_with(monkeypatch, "HOUSE_SECRET", "one")}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GRADELOOP_BASE_URLS"),
+        *("OLLAMA_BASE_URL", "AZURE_OPENAI_ENDPOINT", "GRADELOOP_PROVIDERS"),
+    ],
+)
 def test_a_queue_is_named_from_the_endpoints_values(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert queue_with(monkeypatch, name, "http://127.0.0.1:1") != queue_with(monkeypatch, name, "http://127.0.0.1:2")
 

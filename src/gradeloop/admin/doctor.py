@@ -35,6 +35,7 @@ KEY_VERDICTS = {
     "refused": "refused by",
     "unreachable": "not checked: no answer from",
     "not installed": "not checked: package missing for",
+    "not set": "none for",
 }
 """The result of a key's check, before the address of its provider."""
 

@@ -182,17 +182,23 @@ def xml_text(text: str) -> str:
 
 
 class JunitFile:
-    """Writes a `testsuites` of one `testsuite`: `failure` is a case that was judged and did not pass, `error` one without a verdict."""
+    """Writes a `testsuites` of one `testsuite`: `failure` is a case that was judged and did not pass, `error` one without a verdict.
+
+    A case that is ungraded is `skipped`.
+    """
 
     def __init__(self, file: TextIOBase, summary: BatchSummary, overview: ResultsOverview) -> None:
         self._xml = XMLGenerator(file, "utf-8", short_empty_elements=True)
         self._suite = summary.name or summary.batch_id
         failures, tests = overview.statuses["failed"], overview.statuses.total()
-        errors = tests - failures - overview.statuses["passed"]
+        skipped = overview.statuses["ungraded"]
+        errors = tests - failures - skipped - overview.statuses["passed"]
         facts = {"tests": str(tests), "failures": str(failures), "errors": str(errors), "time": f"{overview.seconds:.3f}"}
         self._xml.startDocument()
         self._start("testsuites", {"name": self._suite, **facts})
-        self._start("testsuite", {"name": self._suite, **facts, "skipped": "0", "timestamp": summary.created, "id": summary.batch_id})
+        self._start(
+            "testsuite", {"name": self._suite, **facts, "skipped": str(skipped), "timestamp": summary.created, "id": summary.batch_id}
+        )
         with self._inside("properties", {}):
             for name, value in _properties(summary).items():
                 self._element("property", {"name": name, "value": value})
@@ -203,6 +209,8 @@ class JunitFile:
         with self._inside("testcase", {"classname": classname, "name": result.id, "time": f"{result.usage.seconds:.3f}"}):
             if result.status == "failed":
                 self._problem("failure", result, _failing(result))
+            elif result.status == "ungraded":
+                self._element("skipped", {"message": shortened(failure_reason(result), MESSAGE_CHARACTERS)})
             elif result.status != "passed":
                 self._problem("error", result, result.error or failure_reason(result) or STATUS_LABELS[result.status][0])
             if result.output is not None:
@@ -299,7 +307,8 @@ def _yaml(value: object) -> str:
     from ruamel.yaml import YAML
 
     writer, written = YAML(typ="safe", pure=True), StringIO()
-    writer.default_flow_style, writer.width, writer.sort_base_mapping_type_on_output = False, 2**20, False
+    writer.default_flow_style, writer.width = False, 2**20
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # it says None of itself
     writer.allow_unicode = _NOT_YAML.search(json.dumps(value, ensure_ascii=False)) is None
     writer.dump(value, written)
     return written.getvalue()
@@ -445,6 +454,7 @@ STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
     "passed": ("passed", "green"),
     "failed": ("failed", "red"),
     "error": ("error", "bold yellow"),
+    "ungraded": ("ungraded", "dim yellow"),
     "waiting": ("waiting", "yellow"),
     "queued": ("not run", "dim"),
 }
@@ -466,6 +476,8 @@ def failure_reason(result: CaseResult) -> str:
     """Return in one line why a case did not pass: its error, the criteria that decided, or the grader's explanation."""
     if result.error is not None:
         return one_line(result.error)
+    if result.status == "failed" and result.left_out:
+        return f"{failure_reason(result.model_copy(update={'left_out': ()}))} (not judged: {one_line('; '.join(result.left_out))})"
     below = f"score {score_text(result)}{_below(result)}: " if result.missed_threshold is not None else ""
     if result.deciding:
         first, *others = result.deciding
@@ -488,13 +500,17 @@ _MOST_DECIMALS = 6
 def gate_exit_code(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> int:
     """Return the exit code of a batch's gate: 3 where cases have no verdict, else 1 where too few cases pass, else 0.
 
+    A batch that asks for no verdict at all ends with 0, unless a pass rate is named.
+
     Args:
         summary: The batch's counts and status.
         allow_errors: The share of all cases, 0 to 1, that may end in an error; these count neither as passed nor as failed.
-        pass_rate: The share of judged cases, 0 to 1, that must pass; the batch's own where it is None.
+        pass_rate: The share of judged cases, 0 to 1, that must pass, where a flag names it; the batch's own where it is None.
     """
     rate = rate_of(summary)
     complete = summary.status in {"running", "finished"} and not summary.open and not summary.waiting
+    if complete and rate is None and not summary.asks and not summary.errors and pass_rate is None:
+        return SATISFIED
     if not complete or rate is None or summary.errors > allow_errors * summary.total + TOLERANCE:
         return NO_VERDICT
     return SATISFIED if _reaches(rate, summary.pass_rate if pass_rate is None else pass_rate) else CAPPED
@@ -508,7 +524,12 @@ def rate_of(summary: BatchSummary) -> float | None:
 
 def summary_counts(summary: BatchSummary) -> list[str]:
     """Return how many cases of a batch have each status, as `status_counts` does."""
-    ended: dict[CaseStatus, int] = {"passed": summary.passed, "failed": summary.failed, "error": summary.errors}
+    ended: dict[CaseStatus, int] = {
+        "passed": summary.passed,
+        "failed": summary.failed,
+        "error": summary.errors,
+        "ungraded": summary.ungraded,
+    }
     return status_counts(ended | {"waiting": summary.waiting, "queued": summary.open})
 
 
@@ -522,11 +543,19 @@ def spending(summary: BatchSummary) -> list[str]:
 def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> str:
     """Return the result of the batch in one line; `pass_rate` as for `code_of`."""
     parts = [f"Results: {', '.join(summary_counts(summary)) or 'none'} of {summary.total:,}{_rate_text(summary, pass_rate)}"]
+    parts += ["UNGRADED: " + ("nothing was judged" if summary.asks else NO_ASSERTIONS)] if _is_ungraded(summary) else []
     parts += [f"{summary.cached:,} cached"] if summary.cached else []
     parts += [", ".join(spending(summary))] if spending(summary) else []
     if summary.status in {"paused", "stopped"}:
         parts.append(f"{summary.status}{': ' if summary.reason else ''}{one_line(summary.reason or '')}")
     return "; ".join(parts)
+
+
+NO_ASSERTIONS = "the suite asks for no verdict; give its tests assertions"
+
+
+def _is_ungraded(summary: BatchSummary) -> bool:
+    return bool(summary.ungraded) and rate_of(summary) is None
 
 
 def _rate_text(summary: BatchSummary, pass_rate: float | None) -> str:

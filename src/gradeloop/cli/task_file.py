@@ -20,6 +20,7 @@ from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_fi
 from gradeloop.files.yaml import Location, read_placed
 from gradeloop.grading.templates import fill
 from gradeloop.settings.default_model import refuse_unservable, require_default_model
+from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.temporal.worker import WorkerSpec
 from gradeloop.text import clip
@@ -124,7 +125,7 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     request = parse_request({key: value for key, value in raw.items() if value is not None})
     fill(request.rubric, request.vars)
     if not os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has an environment and replies of its own
-        refuse_unservable(request, os.environ, scripted=worker.scripted is not None)
+        refuse_unservable(request, os.environ, scripted=worker.scripted is not None, endpoints=own_names(os.environ, config))
     return Task(request, worker, thread, tuple(dict.fromkeys(notes)))
 
 

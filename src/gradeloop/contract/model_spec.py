@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, JsonValue, Tag, field_validator, model_validator
 
@@ -10,8 +10,12 @@ from gradeloop.contract.base import OrText, Sparse, Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.text import clip, did_you_mean
 
-ProviderName = Literal["anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted"]
-PROVIDERS: tuple[str, ...] = get_args(ProviderName)
+PROVIDERS = ("anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "scripted")
+"""The providers of every worker; a worker has endpoints with other names besides, which it alone knows."""
+
+PROVIDER_NAME = r"[a-z][a-z0-9_-]{0,63}"
+"""The names that a provider or an endpoint may have."""
+
 ALIASES = {"google": "google_genai", "gemini": "google_genai"}
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -59,14 +63,15 @@ class ModelSpec(OrText):
         if not separator or not model.strip():
             raise ValueError(f"{clip(value)} names no model; write 'provider:model', for example 'anthropic:claude-haiku-4-5'")
         provider = ALIASES.get(provider, provider)
-        if provider not in PROVIDERS:
-            raise ValueError(f"Unknown provider {provider!r}.{did_you_mean(provider, sorted(PROVIDERS))}")
+        if not re.fullmatch(PROVIDER_NAME, provider):
+            cure = "write small letters, digits, '-' and '_', a letter first"
+            raise ValueError(f"{clip(provider)} is no provider's name; {cure}.{did_you_mean(provider.lower(), sorted(PROVIDERS))}")
         return f"{provider}:{model}"
 
     @property
-    def provider(self) -> ProviderName:
-        """The provider's name."""
-        return _split(self.id)[0]  # type: ignore[return-value]  # the validator admits no other
+    def provider(self) -> str:
+        """The name of the provider, or of the worker's endpoint."""
+        return _split(self.id)[0]
 
     @property
     def model(self) -> str:

@@ -17,7 +17,9 @@ from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric
 from gradeloop.files.yaml import Location, read_placed
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, parse_judge
-from gradeloop.settings.default_model import KEYS, require_default_model
+from gradeloop.settings.default_model import missing_variable, require_default_model
+from gradeloop.settings.endpoints import own_names
+from gradeloop.settings.trust import find_config_file
 from gradeloop.transcripts.readers import read_run_file, refuse_duplicate_ids
 
 if TYPE_CHECKING:
@@ -171,9 +173,8 @@ def _with_grader_model(judge: JudgeConfig, model: ModelSpec) -> JudgeConfig:
 
 
 def _refuse_unservable(model: ModelSpec, *, scripted: bool) -> None:
-    variables = KEYS.get(model.provider, ())
-    if variables and not any(os.environ.get(name, "").strip() for name in variables):
-        cure = f"{variables[0]} is not set; set it, or name another model with --grader"
-        raise InvalidRequest(f"the judge {model.id!r} needs a key and {cure}")
+    endpoints = own_names(os.environ, find_config_file((), os.environ))
+    if (variable := missing_variable("the judge", model, os.environ, endpoints)) is not None:
+        raise InvalidRequest(f"the judge {model.id!r} needs a key and {variable} is not set; set it, or name another model with --grader")
     if model.provider == "scripted" and not scripted:
         raise InvalidRequest(f"the judge {model.id!r} needs a file of replies; name it with --scripted")

@@ -13,6 +13,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Effort, ModelSpec
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.settings.endpoints import listed_model
 
 
 class Capability(Strict):
@@ -59,7 +60,7 @@ def load_catalogue() -> Catalogue:
 
 def capability_of(spec: ModelSpec) -> Capability:
     """Return what a model takes, by the first family that matches; the request's own `structured_output` overrides the family's answer."""
-    family = _family(spec.provider, spec.model)
+    family = _family(*listed_model(spec.provider, spec.model))
     if spec.config.structured_output is None:
         return family
     return family.model_copy(update={"answer": "schema" if spec.config.structured_output else "tagged"})
@@ -117,13 +118,15 @@ class PriceTable(Strict):
 
     def cost(self, spec: ModelSpec, usage: Usage) -> float | None:
         """Return what one call cost in US dollars; None where the model's price, or what the call used, is unknown."""
-        provider, model = spec.provider, spec.model
-        rows = [row for row in self.prices if row.provider == provider and re.fullmatch(row.models, model)]
+        rows = self._rows(spec.provider, spec.model) or self._rows(*listed_model(spec.provider, spec.model))
         reached = [row for row in rows if row.over == 0 or (usage.input or 0) > row.over]
         if not reached:
             return None
         tiers = [row for row in reached if row.models == reached[0].models]
         return max(tiers, key=lambda row: row.over).cost(usage)
+
+    def _rows(self, provider: str, model: str) -> list[Price]:
+        return [row for row in self.prices if row.provider == provider and re.fullmatch(row.models, model)]
 
 
 class OwnPrices(Strict):

@@ -1,12 +1,13 @@
 """The model that is used when none is named, and the models that a worker with this environment cannot serve."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.thread import ThreadRequest
 from gradeloop.errors import InvalidRequest
+from gradeloop.settings.endpoints import missing_key, unknown_provider
 
 AS_OF = "2026-11-20"
 
@@ -79,29 +80,50 @@ def require_default_model(environ: Mapping[str, str], role: str) -> DefaultModel
     raise InvalidRequest(f"{role}.model is missing and no provider key is set; name a model with {flag}, or set one of {names}")
 
 
-def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scripted: bool) -> None:
+def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scripted: bool, endpoints: Collection[str] = ()) -> None:
     """Refuse a request that a worker with this environment would refuse, before one is started.
 
+    Args:
+        request: The request.
+        environ: The worker's variables.
+        scripted: Whether the worker has a file of scripted replies.
+        endpoints: The names of the worker's own endpoints.
+
     Raises:
-        InvalidRequest: A model's key, or the file of scripted replies, is missing.
+        InvalidRequest: A model's provider is unknown, or its key, or the file of scripted replies, is missing.
     """
     models = {"generator.model": request.generator.model, "grader.model": request.grader and request.grader.model}
     for at, criterion in enumerate(request.rubric.criteria if request.rubric else ()):
         models |= {f"rubric.criteria[{at}].grader": judge for judge in criterion.judges if isinstance(judge, ModelSpec)}
     for where, model in models.items():
         if model:
-            refuse_unservable_model(where, model, environ, scripted=scripted)
+            refuse_unservable_model(where, model, environ, scripted=scripted, endpoints=endpoints)
 
 
-def refuse_unservable_model(where: str, model: ModelSpec, environ: Mapping[str, str], *, scripted: bool) -> None:
-    """Refuse one model that a worker with this environment cannot serve.
+def refuse_unservable_model(
+    where: str, model: ModelSpec, environ: Mapping[str, str], *, scripted: bool, endpoints: Collection[str] = ()
+) -> None:
+    """Refuse one model that a worker with this environment cannot serve; `refuse_unservable` says what the arguments are.
 
     Raises:
-        InvalidRequest: Its key, or the file of scripted replies, is missing; the message begins with `where`.
+        InvalidRequest: Its provider is unknown, or its key, or the file of scripted replies, is missing; the message begins with `where`.
     """
-    variables = KEYS.get(model.provider, ())
-    if variables and not any(environ.get(variable, "").strip() for variable in variables):
-        cure = f"{variables[0]} is not set; set it, or name another model"
-        raise InvalidRequest(f"{where}: {model.id!r} needs a key and {cure}")
+    if (variable := missing_variable(where, model, environ, endpoints)) is not None:
+        raise InvalidRequest(f"{where}: {model.id!r} needs a key and {variable} is not set; set it, or name another model")
     if model.provider == "scripted" and not scripted:
         raise InvalidRequest(f"{where}: {model.id!r} needs a file of replies; name it as 'scripted:' in the file")
+
+
+def missing_variable(where: str, model: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str]) -> str | None:
+    """Return the variable that has to have a model's key, if none has it; None where the worker's own settings say where it is.
+
+    Raises:
+        InvalidRequest: The model's provider is unknown; the message begins with `where`.
+    """
+    if complaint := unknown_provider(model.provider, endpoints):
+        raise InvalidRequest(f"{where}: {model.id!r}: {complaint}")
+    if model.provider in endpoints:
+        return None
+    if variables := KEYS.get(model.provider):
+        return None if any(environ.get(variable, "").strip() for variable in variables) else variables[0]
+    return missing_key(model.provider, environ)

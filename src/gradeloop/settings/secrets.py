@@ -17,9 +17,18 @@ _NAME = re.compile(r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
 _IN_URL = re.compile(r"\w+://[^/@\s]*:([^/@\s]+)@")
 
 
+_remembered: set[str] = set()
+
+
+def remember_secret(value: str) -> None:
+    """Keep a secret that stands in no variable, a key that was read from a file say, out of every text from now on."""
+    if len(value) >= SHORTEST:
+        _remembered.add(value)
+
+
 def environment_secrets(environ: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Return the values of variables that are named as secrets are, and the passwords in URLs; this process's by default."""
-    found: set[str] = set()
+    """Return the values of variables that are named as secrets are, and passwords in URLs; by default this process's, and what it read."""
+    found: set[str] = set(_remembered) if environ is None else set()
     for name, value in (os.environ if environ is None else environ).items():
         if _NAME.search(name.upper()) and not value.startswith("/"):
             found.add(value.strip())

@@ -23,6 +23,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import ToolName
 from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.settings.endpoints import EndpointTable, names_file
 from gradeloop.settings.trust import CONFIG_FILE, ConfigFile, counted_settings, describe_uncounted, find_config_file, uncounted_keys
 from gradeloop.text import did_you_mean
 
@@ -262,6 +263,8 @@ class WorkerSettings(BaseSettings):
     pytest: PytestSettings = PytestSettings()
     mcp: dict[ServerName, McpSettings] = {}
     """MCP servers whose tools graders may call, by name."""
+    providers: EndpointTable = {}
+    """Endpoints that models are called at, by name: `NAME:model`. Each may be a preset's, or have protocol and address of its own."""
 
     _uncounted: tuple[str, ...] = PrivateAttr(())
 
@@ -362,6 +365,8 @@ def _anchored(value: Any, folder: Path, at: tuple[str, ...]) -> Any:  # noqa: AN
     """Return a value with its relative paths resolved from the file's folder."""
     if isinstance(value, dict):
         return {key: _anchored(inner, folder, (*at, key)) for key, inner in value.items()}
+    if at[:1] == ("providers",) and at[2:] == ("key",) and isinstance(value, str) and names_file(value):
+        return str(folder / Path(value).expanduser())
     if at not in _PATHS and at[:-1] not in _PATHS:
         return value
     if isinstance(value, list):

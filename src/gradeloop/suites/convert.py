@@ -16,7 +16,7 @@ from gradeloop.files.rubric import inline_files
 from gradeloop.files.yaml import Location, read_placed
 from gradeloop.suites.assertions import AssertionList, located
 from gradeloop.suites.fields import as_list, as_object, refuse_others
-from gradeloop.suites.promptfoo import variable_combinations
+from gradeloop.suites.promptfoo_tests import variable_combinations
 from gradeloop.text import clip
 
 Source = Literal["promptfoo", "mastra"]

@@ -47,6 +47,18 @@ class LocatedTest:
     spot: Location
     recorded: bool = False
     """Whether the test is a row of a dataset, so that its messages are data, no templates."""
+    left_out: tuple[str, ...] = ()
+    """What of the test has no counterpart and is left out, so that it never passes."""
+    runs: bool = True
+    """Whether it runs at all; one that was left out whole is reported alone."""
+    prompts: tuple[str, ...] | None = None
+    """The labels of the prompts that it runs with, with `*` for any text; None for all."""
+    providers: tuple[str, ...] | None = None
+    """The labels of the generators that it runs with, in the same way."""
+    repeat: int | None = None
+    """How many times it runs, instead of the suite's number."""
+    around: tuple[str, str] = ("", "")
+    """The texts before and after its prompts."""
 
 
 def find_files(name: str, scope: FileScope, where: Location) -> list[Path]:

@@ -46,12 +46,16 @@ class _Migration:
         self._theirs = theirs
         self._echo = bool(self._plan.generators) and all(generator.generator is None for generator in self._plan.generators)
         self._whole: Any = CommentedMap()
+        self._unasked = sum(1 for located_test in self._plan.tests() if not self._asks(located_test))
 
     def text(self) -> str:
         """Return the YAML."""
         from ruamel.yaml import YAML
 
         self._refuse_mixed_echo()
+        self._refuse_own_settings()
+        if not any(map(self._asks, self._plan.tests())):
+            raise InvalidRequest(f"{str(self._suite.path)!r} has no test with assertions, and a suite of ours judges every test; add some")
         self._whole.yaml_set_start_comment("\n".join(self._beginning()))
         self._put_settings()
         if not self._echo:
@@ -72,9 +76,21 @@ class _Migration:
                 "take it out, and convert it as a configuration of its own"
             )
 
+    def _refuse_own_settings(self) -> None:
+        """Raise InvalidRequest where a provider has what a generator of ours has not."""
+        for one in self._plan.generators:
+            if odd := next((name for name, value in (("prompts", one.prompts), ("transform", one.transform)) if value), None):
+                raise InvalidRequest(f"the provider {clip(one.label)}: {odd} is not in a suite of ours; run the configuration as it is")
+
+    def _asks(self, located_test: LocatedTest) -> bool:
+        """Return whether anything is asked about the output of a test."""
+        return bool(self._plan.defaults.assertions or located_test.test.assertions)
+
     def _beginning(self) -> Iterator[str]:
         yield f"Converted from promptfoo's {self._suite.path.name}; it makes the same cases."
-        yield from (one_line(warning) for warning in self._suite.warnings)
+        yield from (one_line(item.message) for item in self._plan.findings.items)
+        if self._unasked:
+            yield f"{counted(self._unasked, 'test')} without assertions left out: a suite of ours judges every test."
         if "assertionTemplates" in self._theirs:
             yield "The assertionTemplates are written out where they are used."
         if self._suite.outputs:
@@ -121,7 +137,7 @@ class _Migration:
             comments = [f"from {_file(same[0].spot)}"] if _file(same[0].spot) not in {source, _file(self._spot)} else []
             source = _file(same[0].spot)
             comments += [f"the lists in vars made {counted(len(same), 'test')} of this one"] if len(same) > 1 else []
-            for at, located_test in enumerate(same):
+            for at, located_test in enumerate(asked for asked in same if self._asks(asked)):
                 for raw in self._tests_of(located_test):
                     tests.append(raw)
                     if at == 0 and comments:
@@ -134,8 +150,16 @@ class _Migration:
         return Location(f"the suite {str(self._suite.path)!r}")
 
     def _tests_of(self, located_test: LocatedTest) -> Iterator[dict[str, Any]]:
-        """Yield a test as ours; where the prompt itself is judged, one for each prompt."""
+        """Yield a test as ours; where the prompt itself is judged, one for each prompt.
+
+        Raises:
+            InvalidRequest: The test has something that a suite of ours does not.
+        """
         test = located_test.test
+        own: dict[str, object] = {"prompts": located_test.prompts, "providers": located_test.providers}
+        own |= {"options.repeat": located_test.repeat, "options.prefix": located_test.around[0], "options.suffix": located_test.around[1]}
+        if odd := next((name for name, value in own.items() if value), None):
+            raise InvalidRequest(f"{located_test.spot}: {odd} of one test is not in a suite of ours; run the configuration as it is")
         if not self._echo or test.output is not None:
             yield _fields(test)
             return

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
@@ -53,20 +53,11 @@ class PromptText:
             raise located_error(error, self.spot) from None
 
 
-def parse_prompts(value: JsonValue, scope: FileScope, where: Location) -> tuple[NamedPrompt, ...]:
-    """Parse the prompts of a configuration; without any, the variable `prompt` is the prompt, as in promptfoo.
-
-    Raises:
-        InvalidRequest: A prompt cannot be read, or has no counterpart.
-    """
-    prompts: list[NamedPrompt] = []
-    for entry, spot in prompt_entries(value, where):
-        prompts += parse_prompt(entry, scope, spot)
-    return name_prompts(prompts)
-
-
 def prompt_entries(value: JsonValue, where: Location) -> Iterator[tuple[JsonValue, Location]]:
-    """Yield the entries of `prompts` with their places: a list, one of them, or a mapping of files to labels."""
+    """Yield the entries of `prompts` with their places: a list, one of them, or a mapping of files to labels.
+
+    Without any, the variable `prompt` is the prompt, as in promptfoo.
+    """
     if isinstance(value, dict) and {"raw", "id", "label"}.isdisjoint(value):
         for name, label in value.items():
             yield {"id": name, "label": label}, where.at(name)
@@ -87,7 +78,7 @@ def parse_prompt(value: JsonValue, scope: FileScope, where: Location) -> list[Na
 def name_prompts(prompts: list[NamedPrompt]) -> tuple[NamedPrompt, ...]:
     """Return the prompts with a label of its own for every one."""
     labels = own_labels([prompt.label or f"p{at}" for at, prompt in enumerate(prompts, 1)])
-    return tuple(NamedPrompt(label, prompt.prompt) for label, prompt in zip(labels, prompts, strict=True))
+    return tuple(replace(prompt, label=label) for label, prompt in zip(labels, prompts, strict=True))
 
 
 def own_labels(labels: list[str]) -> list[str]:

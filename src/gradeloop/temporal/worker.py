@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
+from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, preset_variables
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import ConfigFile
@@ -41,6 +42,7 @@ STOP_SECONDS = 5.0
 PROVIDER_VARIABLES = (
     "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN",
 )  # fmt: skip
+"""The beginnings of variables by which models are called, besides those of the presets and of the endpoints with names."""
 
 KINDS: dict[str, type[GradeloopError]] = {kind.__name__: kind for kind in (InvalidRequest, ServerUnreachable, WorkerFailed)}
 
@@ -76,7 +78,7 @@ class WorkerSpec:
             "scripted": _sha256(self.scripted) if self.scripted else None,
             **({"record": str(self.record.absolute())} if self.record else {}),
             **({"config": [str(self.config.path), self.config.sha256]} if self.config else {}),
-            "environment": _provider_environment(),
+            "environment": _provider_environment(endpoint_variables(self.config)),
             "version": importlib.metadata.version("gradeloop"),
         }
         return f"gradeloop-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
@@ -240,11 +242,20 @@ def _read_readiness(ready: Path) -> Readiness | None:
         return None
 
 
-def _provider_environment() -> Mapping[str, str | None]:
+def endpoint_variables(file: ConfigFile | None) -> frozenset[str]:
+    """Return the variables by which the endpoints are called that a worker with this file knows by name."""
+    in_file = file.read().get("providers") if file is not None and file.trusted else None
+    texts = json.dumps([in_file, os.environ.get(PROVIDERS_VARIABLE, "")])
+    return preset_variables() | frozenset(name for name in os.environ if re.search(rf"\b{re.escape(name)}\b", texts))
+
+
+def _provider_environment(of_endpoints: Collection[str]) -> Mapping[str, str | None]:
     """Return the provider variables that are set: endpoints with their values, everything else by name alone."""
-    names = sorted(name for name, value in os.environ.items() if value and name.startswith(PROVIDER_VARIABLES))
-    shown = {name: os.environ[name] if name.endswith("_BASE_URL") else None for name in names}
-    of_tools = tuple(f"GRADELOOP_{name}" for name in TOOL_VARIABLES)
+    known = (name for name, value in os.environ.items() if value and (name.startswith(PROVIDER_VARIABLES) or name in of_endpoints))
+    names = sorted(known)
+    places = ("_BASE_URL", "_ENDPOINT", "_REGION", "_LOCATION", "_PROJECT", "_PROJECT_ID")
+    shown = {name: os.environ[name] if name.endswith(places) else None for name in names}
+    of_tools = (*(f"GRADELOOP_{name}" for name in TOOL_VARIABLES), PROVIDERS_VARIABLE)
     named = ("GRADELOOP_BASE_URLS", "GRADELOOP_PRICES", "GRADELOOP_STORE", "GRADELOOP_OUTAGE_TIMEOUT")
     ours = {name: os.environ[name] for name in named if os.environ.get(name)}
     ours |= {name: value for name, value in sorted(os.environ.items()) if name.startswith(of_tools)}

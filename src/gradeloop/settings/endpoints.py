@@ -1,0 +1,309 @@
+"""Endpoints with names: the presets that are shipped, and the tables `[providers.NAME]` of a worker."""
+
+import json
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+
+from gradeloop.contract.base import Strict
+from gradeloop.contract.model_spec import ALIASES, PROVIDER_NAME, PROVIDERS
+from gradeloop.settings.limits import CallCeilings
+from gradeloop.text import clip, did_you_mean
+
+if TYPE_CHECKING:
+    from gradeloop.settings.trust import ConfigFile
+
+EndpointProtocol = Literal["anthropic", "openai_responses", "openai_chat", "google"]
+Cloud = Literal["azure", "bedrock", "vertex"]
+
+PROVIDERS_VARIABLE = "GRADELOOP_PROVIDERS"
+
+ENTRA = "entra"
+"""The `key` of an endpoint on Azure that takes tokens of Entra ID."""
+
+RESERVED_SETTINGS = frozenset(
+    {
+        "model", "messages", "input", "contents", "system", "instructions", "systeminstruction", "tools", "tool_choice", "toolconfig",
+        "stream", "stream_options", "response_format", "text", "output_config", "generationconfig", "store", "include", "max_tokens",
+        "max_completion_tokens", "max_output_tokens", "n", "api_key", "apikey", "key", "authorization", "headers", "extra_headers",
+        "prompt_cache_key", "cache_control",
+    }
+)  # fmt: skip
+"""What neither a request's `extra` nor an endpoint's `body` may set: we set it, or it is a secret."""
+
+_RESERVED_HEADERS = frozenset({"host", "content-length", "content-type", "connection", "transfer-encoding", "accept-encoding"})
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+TABLES: dict[EndpointProtocol, str] = {
+    "anthropic": "anthropic",
+    "openai_responses": "openai",
+    "openai_chat": "openai_compatible",
+    "google": "google_genai",
+}
+"""The provider under which the models of a protocol are looked up, where no preset says more."""
+
+
+class Preset(Strict):
+    """A provider that is known by name."""
+
+    name: str
+    protocol: EndpointProtocol
+    base_url: str
+    """Its address; `${NAME}` in it is a variable of the worker."""
+    keys: tuple[str, ...] = ()
+    """The variables that may have its key."""
+    keyless: bool = False
+    """Whether it may be called without a key."""
+    tables: str
+    """The provider under which its models and prices are looked up."""
+    prefix: str = ""
+    """A regular expression for what stands before the model's name in those tables."""
+    cloud: Cloud | None = None
+    regions: tuple[str, ...] = ()
+    """The variables that may have its region."""
+    projects: tuple[str, ...] = ()
+    """The variables that may have its project."""
+
+
+class PresetTable(Strict):
+    """The dated table of presets."""
+
+    as_of: str
+    presets: tuple[Preset, ...]
+
+
+@cache
+def load_presets() -> PresetTable:
+    """Load the table that is shipped, once."""
+    return PresetTable.model_validate(tomllib.loads((files("gradeloop.settings") / "presets.toml").read_text(encoding="utf-8")))
+
+
+@cache
+def presets_by_name() -> Mapping[str, Preset]:
+    """Return the presets by name."""
+    return {preset.name: preset for preset in load_presets().presets}
+
+
+def names_file(key: str) -> bool:
+    """Return whether an endpoint's `key` is the path of a file."""
+    return key.startswith(("/", "./", "../", "~/"))
+
+
+class EndpointSettings(Strict):
+    """An endpoint with a name of its own: `NAME:model` is called there."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    preset: str | None = None
+    """The preset that says whatever is not said here; the one of the same name by default."""
+    protocol: EndpointProtocol | None = None
+    """The protocol that it speaks."""
+    base_url: str | None = None
+    """Its address; `${NAME}` in it is a variable of the worker."""
+    key: str | None = None
+    """The variable that has its key; or a file's path (`/...`, `./...`), read anew when it changes; or `entra`, for Azure's tokens."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers of every request; `${NAME}` in a value is a variable of the worker."""
+    query: dict[str, str] = Field(default_factory=dict)
+    """Parameters of every request's address; `${NAME}` in a value is a variable of the worker."""
+    body: dict[str, JsonValue] = Field(default_factory=dict)
+    """Keys that are added to every request's body; a request's own `extra` comes before them."""
+    limits: CallCeilings = CallCeilings()
+    """The ceilings of all calls of the endpoint together."""
+    region: str | None = None
+    """The region of a cloud."""
+    project: str | None = None
+    """The project of a cloud."""
+
+    @field_validator("preset")
+    @classmethod
+    def _is_a_preset(cls, value: str | None) -> str | None:
+        if value is not None and value not in presets_by_name():
+            raise ValueError(f"there is no preset {value!r}.{did_you_mean(value, sorted(presets_by_name()))}")
+        return value
+
+    @field_validator("key")
+    @classmethod
+    def _names_a_key(cls, value: str | None) -> str | None:
+        if value is None or value == ENTRA or names_file(value) or _VARIABLE.fullmatch(value):
+            return value
+        raise ValueError(
+            "this is neither a variable's name in capital letters nor a file's path, which begins with '/', './', '../' or '~/'; "
+            "a key itself has no place here: put it into a variable or a file, and name that"
+        )
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not _HEADER.fullmatch(name) or name.lower() in _RESERVED_HEADERS:
+                raise ValueError(f"{clip(name)} is no header that an endpoint may set; leave it out")
+            if not re.fullmatch(r"[\x20-\x7e]*", text):
+                raise ValueError(f"the value of {name} has a character that no header takes; write it in plain ASCII")
+        return value
+
+    @field_validator("body")
+    @classmethod
+    def _are_free(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if reserved := sorted(name for name in value if name.lower() in RESERVED_SETTINGS):
+            raise ValueError(f"{reserved[0]!r} is not for an endpoint to set; leave it out")
+        return value
+
+
+def _are_whole(value: dict[str, EndpointSettings]) -> dict[str, EndpointSettings]:
+    """Refuse names that no model's id can have, and endpoints of which too little is known."""
+    for name, endpoint in value.items():
+        if not re.fullmatch(PROVIDER_NAME, name) or name in {"openai_compatible", "scripted", *ALIASES}:
+            cure = "write small letters, digits, '-' and '_', and no name that is taken"
+            raise ValueError(f"{clip(name)} is no name for an endpoint; {cure}")
+        preset = preset_of(name, endpoint)
+        if preset is None and endpoint.protocol is None:
+            raise ValueError(f"{name}: protocol is missing; give protocol and base_url, or a preset.{_known_presets(name)}")
+        if preset is None and endpoint.base_url is None:
+            raise ValueError(f"{name}: base_url is missing; write http(s)://host[:port][/path]")
+        if endpoint.key == ENTRA and (preset is None or preset.cloud != "azure"):
+            raise ValueError(f"{name}: key 'entra' is for Azure; add preset = \"azure\", or name a variable or a file")
+    return value
+
+
+def _known_presets(name: str) -> str:
+    return did_you_mean(name, sorted(presets_by_name()))
+
+
+EndpointTable = Annotated[dict[str, EndpointSettings], AfterValidator(_are_whole)]
+"""The endpoints of a worker, by name."""
+
+
+class NamedEndpoint(Preset):
+    """An endpoint as a worker knows it: a preset, with what the worker's own table says."""
+
+    key: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    query: dict[str, str] = Field(default_factory=dict)
+    body: dict[str, JsonValue] = Field(default_factory=dict)
+    limits: CallCeilings = CallCeilings()
+    region: str | None = None
+    project: str | None = None
+
+    @model_validator(mode="after")
+    def _has_one_key(self) -> "NamedEndpoint":
+        if self.key is not None and _VARIABLE.fullmatch(self.key):
+            self.__dict__["keys"] = (self.key,)
+        return self
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The worker's variables by which it is called."""
+        named = sorted(referenced_variables((self.base_url, *self.headers.values(), *self.query.values())))
+        return tuple(dict.fromkeys((*self.keys, *named, *self.regions, *self.projects)))
+
+    @property
+    def secret_variables(self) -> frozenset[str]:
+        """Those of its variables that others must not see."""
+        return frozenset(self.keys) | referenced_variables((*self.headers.values(), *self.query.values()))
+
+
+def preset_of(name: str, endpoint: EndpointSettings) -> Preset | None:
+    """Return the preset from which an endpoint takes what it does not say; None where it says everything."""
+    return presets_by_name().get(endpoint.preset or name)
+
+
+def named_endpoints(own: Mapping[str, EndpointSettings]) -> dict[str, NamedEndpoint]:
+    """Return every endpoint that can be called by name: the presets, with the worker's own tables over and beside them."""
+    known = {name: NamedEndpoint.model_validate(preset.model_dump()) for name, preset in presets_by_name().items()}
+    return known | {name: _merged(name, endpoint) for name, endpoint in own.items()}
+
+
+def _merged(name: str, endpoint: EndpointSettings) -> NamedEndpoint:
+    said = endpoint.model_dump(exclude={"preset"}, exclude_none=True) | ({} if endpoint.key is None else {"keyless": False})
+    preset = preset_of(name, endpoint)
+    if preset is not None:
+        return NamedEndpoint.model_validate(preset.model_dump() | said | {"name": name})
+    protocol = said["protocol"]
+    return NamedEndpoint.model_validate({"tables": TABLES[protocol], "keyless": True} | said | {"name": name})
+
+
+def expand(text: str, environ: Mapping[str, str]) -> str:
+    """Return a text with the values of the variables that it names, `${NAME}` or `${NAME:-otherwise}`.
+
+    Raises:
+        KeyError: One of them is not set, and nothing stands in its place.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        known = environ.get(found[1], "").strip()
+        if not known and found[2] is None:
+            raise KeyError(found[1])
+        return known or found[2]
+
+    return _REFERENCE.sub(value, text)
+
+
+_declared: dict[str, Preset] = {}
+
+
+def declare_endpoints(endpoints: Mapping[str, Preset]) -> None:
+    """Make the endpoints of this process known by name, so that their models are found in the tables."""
+    _declared.update(endpoints)
+
+
+def listed_model(provider: str, model: str) -> tuple[str, str]:
+    """Return the provider and the model's name under which the tables of models and prices know a model."""
+    endpoint = _declared.get(provider) or presets_by_name().get(provider)
+    if endpoint is None:
+        return provider, model
+    return endpoint.tables, re.sub(f"^{endpoint.prefix}", "", model) if endpoint.prefix else model
+
+
+def own_names(environ: Mapping[str, str], file: "ConfigFile | None") -> frozenset[str]:
+    """Return the names of the endpoints that a worker with this environment and this file has besides the presets.
+
+    What is malformed counts for nothing here, since the worker refuses it.
+    """
+    prefix = f"{PROVIDERS_VARIABLE}__"
+    apart = (name.removeprefix(prefix).partition("__")[0].lower() for name in environ if name.startswith(prefix))
+    in_file = file.read().get("providers") if file is not None and file.trusted else None
+    return frozenset([*apart, *_table(environ), *(in_file if isinstance(in_file, dict) else ())])
+
+
+def _table(environ: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        table = json.loads(environ.get(PROVIDERS_VARIABLE, "").strip() or "{}")
+    except ValueError:
+        return {}
+    return table if isinstance(table, dict) else {}
+
+
+def preset_variables() -> frozenset[str]:
+    """Return the variables by which the presets are called."""
+    return frozenset(name for endpoint in named_endpoints({}).values() for name in endpoint.variables)
+
+
+def unknown_provider(provider: str, own: Collection[str]) -> str | None:
+    """Return why no worker with these endpoints of its own can call a provider's models; None where it can."""
+    known = {*PROVIDERS, *presets_by_name(), *own}
+    if provider in known:
+        return None
+    cure = f"an endpoint of your own is a table [providers.{provider}] in the worker's gradeloop.toml"
+    return f"unknown provider {provider!r}.{did_you_mean(provider, sorted(known))} Or else: {cure}."
+
+
+def missing_key(provider: str, environ: Mapping[str, str]) -> str | None:
+    """Return the variable that has to be set before a preset's models can be called; None where none has to be."""
+    preset = presets_by_name().get(provider)
+    by_token = preset is not None and preset.cloud == "azure"
+    if preset is None or preset.keyless or by_token or any(environ.get(name, "").strip() for name in preset.keys):
+        return None
+    return preset.keys[0]
+
+
+def referenced_variables(texts: Iterable[str]) -> frozenset[str]:
+    """Return the variables that texts name."""
+    return frozenset(found[1] for text in texts for found in _REFERENCE.finditer(text))
