@@ -1,5 +1,6 @@
 """The activities of a batch: cases are stored, opened, drafted, graded and ended, and all that was paid for is written down."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -296,6 +297,7 @@ class BatchActivities:
             if lookup.pause_reason:
                 return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
             await self._store.require_writable(call.batch_id, Charge(activity_call()))
+        await asyncio.sleep(lookup.request.delay / 1000)
         if _limits_cost(lookup.request):
             self._services.refuse_unservable(_settings(stored.case, priced=True))
         priority = lookup.request.priority
@@ -436,6 +438,7 @@ class BatchActivities:
         if (kept := self._replies.get(mine)) is not None:
             return replace(kept, bill=replace(kept.bill, on_wait=heartbeat.wait_for))
         charge, carried = Charge(mine, activity.info().attempt), call.carried
+        await asyncio.sleep(lookup.request.delay / 1000)
         try:
             if _limits_cost(lookup.request):
                 self._services.refuse_without_price(request.spec)

@@ -53,6 +53,7 @@ CODES: dict[str, dict[int, str]] = {
     },
     "": _ALL | {SATISFIED: "done", NO_VERDICT: "the thread or batch was closed"},
 }
+CODES["retry"] = CODES["eval"]
 """The exit codes of commands with their meanings; the empty name is for all other commands."""
 
 

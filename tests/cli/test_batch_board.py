@@ -4,6 +4,7 @@ import io
 import re
 import tracemalloc
 from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from gradeloop.batches.contract import BatchSummary, CaseResult
-from gradeloop.cli.render.batch import LATEST, MOST_LINES, BatchProgressView, Throughput, batch_table, case_lines, result_lines, span
+from gradeloop.cli.render.batch import LATEST, MOST_LINES, BatchProgressView, Throughput, batch_table, case_lines, span
+from gradeloop.cli.render.results import result_lines
 from gradeloop.contract.evaluation import Override, Quote, Vote
 from tests.rig.batch_results import HOSTILE, case, cases, row, summary_of
 
@@ -277,12 +279,12 @@ def table(results: Sequence[CaseResult], width: int = 80, *, colours: bool = Fal
 
 def test_the_table_says_in_words_what_each_case_of_a_small_batch_came_to() -> None:
     assert table([case(index, status) for index, status in enumerate(STATUSES)]) == [
-        "case    verdict  score  why                       cost",
-        "case-0  passed    1.00                         $0.0010",
-        "case-1  failed    0.50  c2: it says nothing    $0.0010",
-        "case-2  error           the provider says 529  $0.0010",
-        "case-3  waiting                                $0.0010",
-        "case-4  not run                                $0.0010",
+        "case    verdict  score  output       why                       cost",
+        "case-0  passed    1.00  the draft 0                         $0.0010",
+        "case-1  failed    0.50  the draft 1  c2: it says nothing    $0.0010",
+        "case-2  error                        the provider says 529  $0.0010",
+        "case-3  waiting                                             $0.0010",
+        "case-4  not run                                             $0.0010",
     ]
 
 
@@ -294,12 +296,41 @@ def test_the_table_says_it_in_colour_too() -> None:
     assert [style in line for style, line in zip(expected, lines[1:], strict=True)] == [True] * 5
 
 
-def test_the_table_has_a_column_for_the_generator_where_there_are_several() -> None:
+def test_the_table_has_a_column_for_each_generator_side_by_side_where_there_are_several() -> None:
     one = table([case(index, label="a") for index in range(2)])
-    two = table([case(index, label="ab"[index], prompt="xy"[index]) for index in range(2)])
+    statuses = ("failed", "passed", "passed", "failed")
+    several = table([case(at, status, id=f"t{at // 2}/{'ab'[at % 2]}", label="ab"[at % 2]) for at, status in enumerate(statuses)])
 
-    assert one[0].split() == ["case", "verdict", "score", "cost"]
-    assert two[0].split() == ["case", "prompt", "generator", "verdict", "score", "cost"]
+    assert one[0].split() == ["case", "verdict", "score", "output", "cost"]
+    assert several == [
+        "case  a                                     b",
+        "",
+        "t0    failed 0.50  the draft 0              passed 1.00  the draft 1",
+        "      c2: it says nothing",
+        "",
+        "t1    passed 1.00  the draft 2              failed 0.50  the draft 3",
+        "                                            c2: it says nothing",
+    ]
+
+
+def test_generators_that_have_no_room_side_by_side_have_a_row_a_case() -> None:
+    lines = table([case(index, id=f"t/{name}", label=name) for index, name in enumerate("abcde")])
+
+    assert lines[0].split() == ["case", "generator", "verdict", "score", "output", "cost"]
+    assert [line.split()[:3] for line in lines[1:]] == [[f"t/{name}", name, "passed"] for name in "abcde"]
+
+
+def test_repetitions_of_several_generators_are_rows_of_their_own() -> None:
+    results = [case(at, id=f"t/{name}/{count}", label=name, repeat=count - 1) for at, (name, count) in enumerate(product("ab", (1, 2)))]
+
+    assert [line.split()[0] for line in table(results)[1:] if line] == ["t/1", "t/2"]
+
+
+def test_a_long_output_is_cut_where_the_flag_says() -> None:
+    lines = shown(result_lines([case(0, output="x" * 100)], 120, 10), 120).splitlines()
+
+    assert f"{'x' * 9}…" in lines[1]
+    assert "x" * 10 not in lines[1]
 
 
 def test_of_a_large_batch_the_table_shows_what_did_not_pass_and_sums_up_the_rest() -> None:
@@ -323,9 +354,17 @@ def test_where_all_passed_a_large_batch_needs_no_table() -> None:
 
 @given(cases(), st.sampled_from([40, 60, 80, 120]))
 def test_whatever_was_said_a_row_is_one_line_that_fits(results: list[CaseResult], width: int) -> None:
-    lines = shown(result_lines(results, width), width).splitlines()
+    lines = shown(result_lines([result.model_copy(update={"label": None}) for result in results], width), width).splitlines()
 
     assert len(lines) == (len(results) + 1 if results else 0)
+    assert all(cell_len(line) <= width for line in lines)
+    assert not UNPRINTABLE.search("".join(lines))
+
+
+@given(cases(), st.sampled_from([40, 60, 80, 120]))
+def test_whatever_was_said_generators_side_by_side_fit(results: list[CaseResult], width: int) -> None:
+    lines = shown(result_lines(results, width), width).splitlines()
+
     assert all(cell_len(line) <= width for line in lines)
     assert not UNPRINTABLE.search("".join(lines))
 

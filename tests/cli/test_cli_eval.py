@@ -270,7 +270,17 @@ def test_a_dataset_in_another_encoding_is_told_with_its_place(gradeloop: Command
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ((), "No suite is named; give its file, or name a batch with --attach or --resume"),
+        ((), "No suite is named, and this folder has none of gradeloop.yaml, suite.yaml, promptfooconfig.yaml"),
+        (("gate.yaml", "-c", "gate.yaml"), "the suite is named twice, as 'gate.yaml' and with --config 'gate.yaml'; keep one"),
+        (("--watch", "--attach", "a"), "--watch runs a suite again and again; leave --attach out"),
+        (("gate.yaml", "--watch", "--detach"), "--watch runs a suite again and again; leave --detach out"),
+        (("gate.yaml", "--filter-pattern", "("), "--filter-pattern: '(' is no regular expression"),
+        (("gate.yaml", "--filter-metadata", "kind"), "--filter-metadata: 'kind' is no pair; write KEY=VALUE"),
+        (("gate.yaml", "--var", "=x"), "--var: '=x' is no pair; write NAME=VALUE"),
+        (("gate.yaml", "-t", "none.csv"), "--tests: the file 'none.csv' does not exist"),
+        (("gate.yaml", "-p", "none.txt"), "--prompts: the file 'none.txt' does not exist"),
+        (("gate.yaml", "--env-file", "none.env"), "--env-file: 'none.env' cannot be read: No such file or directory"),
+        (("gate.yaml", "--filter-failing", "none.json"), "there is no file 'none.json'"),
         (("--attach", "nosuch"), "there is no batch 'nosuch' in the store."),
         (("--attach", "a", "--resume", "b"), "--attach and --resume exclude each other; keep one"),
         (("--resume", "a", "--grader", "openai:x"), "need a suite; a batch keeps the ones it was started with"),

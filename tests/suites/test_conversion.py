@@ -190,3 +190,17 @@ def test_a_converted_file_is_written_as_it_is_read_again(tmp_path: Path) -> None
     assert Rubric.model_validate(read_yaml(as_yaml(rubric), "the rubric")) == rubric
     assert rubric.criteria[0].prompt is not None
     assert rubric.criteria[0].prompt.messages[0].parts[-1] == ", pumps"
+
+
+def test_a_test_whose_variables_are_lists_counts_as_the_tests_that_they_make(tmp_path: Path) -> None:
+    text = "defaultTest: {vars: {greeting: [Dear, Hello]}}\ntests:\n"
+    text += "- {vars: {name: [Ada, Grace]}, assert: [{type: llm-rubric, value: 'Says {{ greeting }} {{ name }}'}]}\n"
+    text += "- vars: {name: [Ada, Grace], greeting: Hi}\n  options: {disableVarExpansion: true}\n"
+    text += "  assert: [{type: llm-rubric, value: '{{ greeting }}'}]\n"
+    (tmp_path / "config.yaml").write_text(text)
+
+    said = [convert_file(tmp_path / "config.yaml", None, at).criteria[0].description for at in range(5)]
+
+    assert said == ["Says Dear Ada", "Says Dear Grace", "Says Hello Ada", "Says Hello Grace", "Hi"]
+    with pytest.raises(InvalidRequest, match="test 5 is not there; they run from 0 to 4"):
+        convert_file(tmp_path / "config.yaml", None, 5)

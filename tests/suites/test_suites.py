@@ -206,7 +206,8 @@ def test_the_cases_are_the_same_each_time_that_they_are_read(tmp_path: Path) -> 
 def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
     text = (
         GIVEN
-        + "name: s\nconcurrency: 7\nbudget: {max_tokens: 5}\nmax_errors: 2\nmax_error_rate: 0.5\npass_rate: 0.9\nretries: 0\ncache: false\n"
+        + "name: s\nconcurrency: 7\nbudget: {max_tokens: 5}\nmax_errors: 2\nmax_error_rate: 0.5\npass_rate: 0.9\n"
+        + "retries: 0\ncache: false\ndelay: 9\n"
     )
     suite = read_suite(
         written(tmp_path, text + "tools: t.py\ntests: [{output: x}]", t_py="", u_py=""), SuiteFlags(tools=(tmp_path / "u.py",))
@@ -220,6 +221,7 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
         "pass_rate": 0.9,
         "retries": 0,
         "cache": False,
+        "delay": 9,
     }
     assert suite.settings.budget is not None
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from io import TextIOBase, TextIOWrapper
+from io import StringIO, TextIOBase, TextIOWrapper
 from pathlib import Path
 from typing import Protocol, Self, TextIO
 from xml.sax.saxutils import XMLGenerator
@@ -21,8 +21,8 @@ from gradeloop.contract.criterion import TOLERANCE
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
-from gradeloop.files.output import PAGE, quoted_path, replacing, resolve_writable
-from gradeloop.text import counted, one_line, shortened
+from gradeloop.files.output import MARKDOWN_MARK, PAGE, TEXT_MARK, quoted_path, replacing, resolve_writable
+from gradeloop.text import counted, one_line, printable, shortened
 
 MOST_NAMES = 1_000
 """The most variables that have a column of their own in a CSV file."""
@@ -278,8 +278,96 @@ def _properties(summary: BatchSummary) -> dict[str, str]:
     return {name: value for name, value in properties.items() if value is not None}
 
 
+class YamlFile:
+    """Writes the document of `JsonFile` as YAML."""
+
+    def __init__(self, file: TextIO, summary: BatchSummary) -> None:
+        self._file = file
+        self._begun = False
+        head = {"schema": SCHEMA, "summary": json.loads(as_json(summary)), "rate": rate_of(summary)}
+        file.write(_yaml(head))
+
+    def write(self, result: CaseResult) -> None:
+        """Write the next case."""
+        self._file.write("" if self._begun else "cases:\n")
+        self._begun = True
+        self._file.write(_yaml([json.loads(as_json(result))]))
+
+    def end(self) -> None:
+        """Write what comes after the last case."""
+        self._file.write("" if self._begun else "cases: []\n")
+
+
+_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+"""Characters that readers of YAML take for line ends, or refuse."""
+
+
+def _yaml(value: object) -> str:
+    """Return a value as YAML that every reader reads alike."""
+    from ruamel.yaml import YAML
+
+    writer, written = YAML(typ="safe", pure=True), StringIO()
+    writer.default_flow_style, writer.width = False, 2**20
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # it says None of itself
+    writer.allow_unicode = _NOT_YAML.search(json.dumps(value, ensure_ascii=False)) is None
+    writer.dump(value, written)
+    return written.getvalue()
+
+
+class TextFile:
+    """Writes a batch for people: its results in a line, and every case with its output and why it did not pass."""
+
+    def __init__(self, file: TextIO, summary: BatchSummary) -> None:
+        self._file = file
+        file.write(f"{TEXT_MARK} {encodable(one_line(summary.name or summary.batch_id))}\n{results_line(summary)}\n")
+
+    def write(self, result: CaseResult) -> None:
+        """Write the next case."""
+        why = failure_reason(result)
+        self._file.write(encodable(f"\n{_headline(result)}\n" + (f"  why: {why}\n" if why else "")))
+        for line in printable(encodable(result.output or "")).splitlines():
+            self._file.write(f"  | {line}\n")
+
+    def end(self) -> None:
+        """Do nothing: the results are in the second line."""
+
+
+class MarkdownFile:
+    """Writes a batch as a table of Markdown, as comments on pull requests show it."""
+
+    def __init__(self, file: TextIO, summary: BatchSummary) -> None:
+        self._file = file
+        name = _markdown(summary.name or summary.batch_id)
+        file.write(f"{MARKDOWN_MARK}\n\n# {name}\n\n{_markdown(results_line(summary))}\n\n")
+        file.write("| case | generator | verdict | score | output | why |\n| --- | --- | --- | --- | --- | --- |\n")
+
+    def write(self, result: CaseResult) -> None:
+        """Write the next case."""
+        output = shortened(result.output or "", OUTPUT_CHARACTERS[True])
+        texts = (result.id, result.label or "", STATUS_LABELS[result.status][0], score_text(result), output, failure_reason(result))
+        self._file.write(f"| {' | '.join(map(_markdown, texts))} |\n")
+
+    def end(self) -> None:
+        """Do nothing: the table ends with its last row."""
+
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|!~&@])")
+
+
+def _markdown(text: str) -> str:
+    """Return a text on one line that Markdown shows as it is, links, pictures, mentions and HTML too."""
+    return _MARKDOWN.sub(r"\\\1", one_line(encodable(text))).replace("://", "\\://")
+
+
+def _headline(result: CaseResult) -> str:
+    score = f" {score_text(result)}" if result.score is not None else ""
+    return f"{STATUS_LABELS[result.status][0]}{score}  {one_line(result.id)}"
+
+
 LINES = ".jsonl"
-SUFFIXES = (".csv", PAGE, ".json", LINES, ".xml")
+SUFFIXES = (".csv", PAGE, ".json", LINES, ".md", ".txt", ".xml", ".yaml", ".yml")
+OVERVIEWS = (".csv", ".xml")
+"""The suffixes of files that begin with something about all cases."""
 
 
 class _Writer(Protocol):
@@ -289,7 +377,7 @@ class _Writer(Protocol):
 
 
 class Outputs:
-    """Writes the files of results: `.jsonl` as cases finish, `.json`, `.csv` and JUnit's `.xml` at the end; `pages` are left to the caller.
+    """Writes the files of results: `.jsonl` as cases finish, all others at the end; `pages` are left to the caller.
 
     Args:
         paths: The files.
@@ -330,7 +418,7 @@ class Outputs:
             file.close()
         if not self._whole:
             return
-        needs_overview = any(path.suffix.lower() != ".json" for path in self._whole)
+        needs_overview = any(path.suffix.lower() in OVERVIEWS for path in self._whole)
         overview = ResultsOverview.of(results()) if needs_overview else ResultsOverview()
         with ExitStack() as files:
             writers = [_writer(path, files.enter_context(replacing(path)), summary, overview) for path in self._whole]
@@ -347,9 +435,19 @@ class Outputs:
 
 
 def _writer(path: Path, file: TextIOWrapper, summary: BatchSummary, overview: ResultsOverview) -> _Writer:
-    if path.suffix.lower() == ".csv":
-        return CsvFile(file, overview.names)
-    return JunitFile(file, summary, overview) if path.suffix.lower() == ".xml" else JsonFile(file, summary)
+    match path.suffix.lower():
+        case ".csv":
+            return CsvFile(file, overview.names)
+        case ".xml":
+            return JunitFile(file, summary, overview)
+        case ".md":
+            return MarkdownFile(file, summary)
+        case ".txt":
+            return TextFile(file, summary)
+        case ".yaml" | ".yml":
+            return YamlFile(file, summary)
+        case _:
+            return JsonFile(file, summary)
 
 
 STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {

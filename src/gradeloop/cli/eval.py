@@ -1,33 +1,29 @@
-"""Commands on suites and batches: run, follow and resume them, show and export their results."""
+"""The command `eval` and its kin: run a suite as a batch, follow or resume a batch, run its errors again."""
 
 import asyncio
 import os
-import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
-from uuid import uuid4
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
+from rich.text import Text
 
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.outage import StoreWatch, store_timeout
 from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_line, results_line
-from gradeloop.batches.reader import PAGE, BatchReader
+from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.check_flags import CHECK_HELP, SKIP_HELP, check_suites, one_suite
 from gradeloop.cli.commands import (
     AllowOutside,
-    CommandWithFormerFlags,
+    BatchId,
     Grader,
     Json,
-    Limit,
+    OutputOption,
     Overwrite,
     Scripted,
     Tools,
@@ -35,30 +31,37 @@ from gradeloop.cli.commands import (
     codes_help,
     ctrl_c,
 )
-from gradeloop.cli.folder import own_config_file
-from gradeloop.cli.render.batch import BatchProgressView, batch_table, case_lines, result_lines
+from gradeloop.cli.earlier import earlier_cases
+from gradeloop.cli.eval_options import (
+    Again,
+    EvalCommandLine,
+    EvalOptions,
+    FolderFlags,
+    LimitFlags,
+    Presentation,
+    choose_suite,
+    find_suite,
+)
+from gradeloop.cli.folder import load_env_files, own_config_file, own_outside_roots
+from gradeloop.cli.follow import BatchFollower
+from gradeloop.cli.render.batch import BatchProgressView
+from gradeloop.cli.render.results import result_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
-from gradeloop.contract.model_spec import Budget
-from gradeloop.errors import BatchLost, InvalidRequest, StoreLost, StoreUnavailable, WorkerFailed, explain
+from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable, WorkerFailed
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.rubric import require_files
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import STORE_VARIABLE, own_store
+from gradeloop.suites.filters import CaseFilters
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.plan import Suite, SuiteFlags
+from gradeloop.suites.overrides import Overrides, parse_variables
+from gradeloop.suites.plan import SuiteFlags
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of, keep_worker_alive
+from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of
 from gradeloop.text import counted, json_without_commands
 
 app = typer.Typer(rich_markup_mode=None)
-batches_app = typer.Typer(
-    help="List, show, export and pause batches. The store that GRADELOOP_STORE names has them.",
-    short_help="List, show, export and pause batches.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(batches_app, name="batches")
 
 FILTER_HELP = "Run the cases whose id contains this text or matches this pattern; repeatable."
 CONCURRENCY_HELP = "Run at most this many model and tool calls at the same time; 50 by default."
@@ -66,31 +69,74 @@ MAX_ERROR_RATE_HELP = "Pause when more than this share of cases are errors; 0.5 
 RATE_HELP = "Exit 1 when a smaller share of the judged cases passes; 1.0 by default."
 ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of cases are errors."
 RETRIES_HELP = "Retries per call after a transient error of one kind; 7 by default. A provider that is away is waited for."
+SUITE_HELP = "The suite to run; by default this folder's gradeloop.yaml, suite.yaml or promptfooconfig.yaml."
+ENV_FILE_HELP = "Load the variables of this .env file first, over those that are set; repeatable."
+DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
+FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
 
-BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or `latest` for the newest.")]
-CaseId = Annotated[str | None, typer.Argument(metavar="CASE", help="Show this case of the batch, by its id.")]
-OutputOption = Annotated[
-    list[Path] | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the results to a .json, .jsonl, .csv, .xml or .html file; repeatable."),
+SuiteArguments = Annotated[list[Path] | None, typer.Argument(metavar="SUITE.yaml", help=f"{SUITE_HELP[:-1]}; several with --check.")]
+SuiteArgument = Annotated[Path | None, typer.Argument(metavar="SUITE.yaml", help=SUITE_HELP)]
+Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="Name the suite, as the argument does.")]
+EnvFile = Annotated[list[Path] | None, typer.Option("--env-file", "--env-path", metavar="FILE", help=ENV_FILE_HELP)]
+Patterns = Annotated[list[str] | None, typer.Option("--filter", metavar="TEXT", help=FILTER_HELP)]
+FirstTests = Annotated[
+    int | None, typer.Option("--filter-first-n", "-n", min=1, metavar="N", help="Run the cases of the first N tests that are selected.")
 ]
-Again = Literal["errors", "failures"]
+Description = Annotated[
+    str | None, typer.Option("--filter-pattern", metavar="REGEX", help="Run the tests whose description this regular expression matches.")
+]
+Generators = Annotated[
+    str | None,
+    typer.Option("--filter-providers", "--filter-targets", metavar="REGEX", help="Run the cases of the generators that this matches."),
+]
+Failing = Annotated[str | None, typer.Option("--filter-failing", metavar="RESULTS", help=FAILING_HELP)]
+ErrorsOnly = Annotated[str | None, typer.Option("--filter-errors-only", metavar="RESULTS", help="Run the cases that were errors there.")]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option("--filter-metadata", metavar="KEY=VALUE", help="Run the tests whose metadata of that name contains this; repeatable."),
+]
+Prompts = Annotated[list[str] | None, typer.Option("--prompts", "-p", metavar="FILE...", help="Use these prompts instead of the suite's.")]
+Providers = Annotated[
+    list[str] | None,
+    typer.Option("--providers", "-r", metavar="MODEL...", help="Use these generators: the suite's by name, or other models."),
+]
+Tests = Annotated[str | None, typer.Option("--tests", "-t", "--vars", "-v", metavar="FILE", help="Use this file of tests instead.")]
+Var = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a variable of the tests that do not set it; repeatable.")]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", "--max-concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)
+]
+Delay = Annotated[int | None, typer.Option(min=0, max=60_000, metavar="MS", help=DELAY_HELP)]
+CellLength = Annotated[
+    int | None, typer.Option("--table-cell-max-length", min=1, metavar="N", help="Cut the outputs in the table to this.")
+]
 
 
-@app.command("eval", cls=CommandWithFormerFlags, epilog=codes_help("eval"))
+@app.command("eval", cls=EvalCommandLine, epilog=codes_help("eval"))
 def evaluate(  # noqa: PLR0913 - one parameter a flag
-    suites: Annotated[
-        list[Path] | None, typer.Argument(metavar="SUITE.yaml", help="The suite to run, or a promptfooconfig.yaml; several with --check.")
-    ] = None,
+    suites: SuiteArguments = None,
     *,
+    config: Config = None,
     check: Annotated[bool, typer.Option("--check", help=CHECK_HELP)] = False,
     skip_unsupported: Annotated[bool, typer.Option("--skip-unsupported", help=SKIP_HELP)] = False,
     output: OutputOption = None,
+    prompts: Prompts = None,
+    providers: Providers = None,
+    tests: Tests = None,
+    var: Var = None,
+    env_file: EnvFile = None,
     grader: Grader = None,
-    filters: Annotated[list[str] | None, typer.Option("--filter", metavar="TEXT", help=FILTER_HELP)] = None,
+    filters: Patterns = None,
+    filter_first_n: FirstTests = None,
+    filter_pattern: Description = None,
+    filter_providers: Generators = None,
+    failing: Failing = None,
+    errors_only: ErrorsOnly = None,
+    filter_metadata: Metadata = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Run at most this many cases.")] = None,
     loop: Annotated[bool | None, typer.Option("--loop/--no-loop", help="Revise each draft until it passes, or draft once.")] = None,
     repeat: Annotated[int | None, typer.Option(min=1, max=100, metavar="N", help="Run each case this many times.")] = None,
-    concurrency: Annotated[int | None, typer.Option("--concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)] = None,
+    concurrency: Concurrency = None,
+    delay: Delay = None,
     budget_tokens: Annotated[int | None, typer.Option(metavar="N", help="Pause when the batch has used this many tokens.")] = None,
     budget_usd: Annotated[float | None, typer.Option(metavar="USD", help="Pause when the batch has cost this many US dollars.")] = None,
     max_errors: Annotated[int | None, typer.Option(min=1, metavar="N", help="Pause when this many cases are errors.")] = None,
@@ -109,186 +155,87 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
     overwrite: Overwrite = False,
     retry: Annotated[Again | None, typer.Option(help="Retry a batch's errors, or its failures too; name the batch with --attach.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start the batch and return without waiting for it.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Run the suite again whenever a file of its folder changes.")] = False,
+    description: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the batch this name instead of the suite's.")] = None,
+    table: Annotated[bool, typer.Option("--table/--no-table", help="Print the table of results, or its last line alone.")] = True,
+    table_cell_max_length: CellLength = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")] = False,
 ) -> None:
     """Run a suite as a batch; the exit code is a gate for CI."""
-    budget = budget_of(budget_tokens, budget_usd)
-    flags = SuiteFlags(grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted, allow_code, skip_unsupported)
-    if check:
-        raise typer.Exit(check_suites(suites or [], flags, tuple(allow_outside or ()), as_json=as_json))
-    suite = one_suite(suites or [])
-    limits = LimitFlags(budget, concurrency, max_errors, max_error_rate, pass_rate, retries)
-    folder = FolderFlags(tuple(allow_outside or ()), trust, overwrite)
-    options = EvalOptions(suite, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json, folder)
-    options.refuse_mixed()
-    raise typer.Exit(asyncio.run(EvalCommand(options).run()))
+    load_env_files(env_file or ())
+    select = CaseFilters(filter_pattern, filter_metadata or (), filter_providers, earlier_cases(failing, errors_only), filter_first_n)
+    overrides = Overrides(tuple(prompts or ()), tuple(providers or ()), tests, parse_variables(var or ()))
+    chosen = (grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted, allow_code, skip_unsupported)
+    flags, outside = SuiteFlags(*chosen, select=select, overrides=overrides), tuple(allow_outside or ())
+    limits = LimitFlags(budget_of(budget_tokens, budget_usd), concurrency, max_errors, max_error_rate, pass_rate, retries, delay)
+    suite = choose_suite(one_suite((suites or [])[: 1 if check else None]), config)
+    about = Presentation(description, table, table_cell_max_length)
+    run = (tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json, FolderFlags(outside, trust, overwrite), about)
+    raise typer.Exit(run_eval(EvalOptions(suite, flags, limits, *run), watch=watch, check=check, others=(suites or [])[1:]))
 
 
-@batches_app.command("list")
-def list_batches(*, limit: Limit = 20, as_json: Json = False) -> None:
-    """List the batches, newest first."""
-    found = asyncio.run(BatchReader(own_store()).summaries(limit))
-    width = shutil.get_terminal_size().columns
-    values = [summary.model_dump(mode="json") for summary in found]
-    show_lines(values, [batch_table(found, width)] if found else ["no batches yet"], as_json=as_json)
-
-
-@batches_app.command()
-def show(
-    batch: BatchId,
-    case: Annotated[str | None, typer.Argument(metavar="CASE", help="Show this case of the batch, by its id.")] = None,
+@app.command("retry", epilog=codes_help("retry"))
+def retry_errors(
+    batch: BatchId = "latest",
     *,
+    output: OutputOption = None,
+    env_file: EnvFile = None,
+    concurrency: Concurrency = None,
+    delay: Delay = None,
+    overwrite: Overwrite = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")] = False,
+) -> None:
+    """Run a batch's errors again, as `eval --retry errors` does."""
+    load_env_files(env_file or ())
+    limits, folder = LimitFlags(concurrency=concurrency, delay=delay), FolderFlags(overwrite=overwrite)
+    options = EvalOptions(None, limits=limits, outputs=tuple(output or ()), attach=batch, again="errors", as_json=as_json, folder=folder)
+    raise typer.Exit(run_eval(options))
+
+
+CONFIG_WORD = Path("config")
+"""The word that promptfoo's `validate` takes before its flags, and that names no suite."""
+
+
+@app.command()
+def validate(
+    suite: SuiteArgument = None,
+    *,
+    config: Config = None,
+    env_file: EnvFile = None,
+    allow_outside: AllowOutside = None,
     as_json: Json = False,
 ) -> None:
-    """Show a batch's results, or one of its cases in full."""
-    reader = BatchReader(own_store())
-    if case is not None:
-        result = asyncio.run(reader.result(asyncio.run(reader.summary(batch)).batch_id, case))
-        show_lines(result.model_dump(mode="json"), case_lines(result), as_json=as_json)
-        return
-    with reader.snapshot(batch) as found:
-        width, summary = shutil.get_terminal_size().columns, found.summary
-        lines = [f"batch {summary.batch_id}", *result_lines(found.results(), width), results_line(summary)]
-    show_lines(summary.model_dump(mode="json"), lines, as_json=as_json)
+    """Check that a suite can run, without a call and without a server."""
+    load_env_files(env_file or ())
+    path = choose_suite(None if suite == CONFIG_WORD else suite, config) or find_suite(Path())
+    found = read_suite(path, SuiteFlags(), own_outside_roots(allow_outside))
+    total = sum(1 for _ in found.cases())
+    facts = {"suite": str(path), "cases": total, "notes": list(found.notes)}
+    show_lines(facts, [*map(Text, found.notes), Text(f"{path}: {counted(total, 'case')}; it can run")], as_json=as_json)
 
 
-@batches_app.command()
-def export(batch: BatchId, *, output: OutputOption = None, overwrite: Overwrite = False) -> None:
-    """Write a batch's results to files."""
-    if not output:
-        raise InvalidRequest("No output file is named; name one with --output, its suffix sets the format")
-    files, reader = Outputs(output, overwrite=overwrite), BatchReader(own_store())
-    with reader.snapshot(batch) as found:
-        for result in found.results():
-            if result.status not in {"queued", "waiting"}:
-                files.finished(result)
-        files.close(found.summary, found.results)
-    if files.pages:
-        from gradeloop.reports.read_batch import write_pages
+def run_eval(options: EvalOptions, *, watch: bool = False, check: bool = False, others: Sequence[Path] = ()) -> int:
+    """Run a suite, or follow a batch, and return the exit code.
 
-        asyncio.run(write_pages(files.pages, reader, found.summary.batch_id))
-    typer.echo(f"wrote {', '.join(map(str, output))}")
+    Args:
+        options: The arguments and flags.
+        watch: Whether the suite is run again and again, until Ctrl-C.
+        check: Whether the suite is only looked at.
+        others: Further suites to look at.
 
+    Raises:
+        InvalidRequest: Two flags exclude one another, or there is no suite.
+    """
+    if options.suite is None and not options.names_batch:
+        options = replace(options, suite=find_suite(Path(), flags_make_one=options.flags.overrides.makes_suite))
+    if check and options.suite is not None:
+        return check_suites([options.suite, *others], options.flags, options.folder.outside, as_json=options.as_json)
+    options.refuse_mixed(watch=watch)
+    if watch and options.suite is not None:
+        from gradeloop.cli.watching import run_again_on_changes
 
-@batches_app.command()
-def pause(batch: BatchId) -> None:
-    """Pause a running batch after the cases in flight."""
-
-    async def work() -> str:
-        summary = await BatchReader(own_store()).summary(batch)
-        await BatchClient(await connect(await find()), "").pause(summary.batch_id)
-        return summary.batch_id
-
-    name = asyncio.run(work())
-    typer.echo(f"pausing {name}; resume it with: gradeloop eval --resume {name}")
-
-
-NAME_CHARACTERS = 60
-"""The most characters of a suite's name in a batch's id."""
-
-WIRE_NAMES = {"concurrency": "at_once"}
-"""Names in a batch request that differ from the flag's."""
-
-
-@dataclass(frozen=True)
-class LimitFlags:
-    """Flags that override the suite's settings, and the settings that a batch was started with."""
-
-    budget: Budget | None = None
-    concurrency: int | None = None
-    max_errors: int | None = None
-    max_error_rate: float | None = None
-    pass_rate: float | None = None
-    retries: int | None = None
-
-    def fields_of(self, values: object) -> dict[str, object]:
-        """Return the limits that an object of the same fields sets, by their names in a batch request."""
-        set_values = {name: getattr(values, name) for name in vars(self) if getattr(values, name) is not None}
-        return {WIRE_NAMES.get(name, name): value for name, value in set_values.items()}
-
-
-@dataclass(frozen=True)
-class FolderFlags:
-    """Flags on what may be read, run and replaced in the folders of the suite and the command."""
-
-    outside: tuple[Path, ...] = ()
-    """Folders besides its own in which the suite may name files."""
-    trust: bool = False
-    """Whether to trust the folder's gradeloop.toml first."""
-    overwrite: bool = False
-    """Whether outputs replace files that gradeloop did not write, too."""
-
-
-@dataclass(frozen=True)
-class EvalOptions:
-    """The arguments and flags of one `gradeloop eval`."""
-
-    suite: Path | None
-    flags: SuiteFlags = SuiteFlags()  # noqa: RUF009 - frozen
-    limits: LimitFlags = LimitFlags()
-    outputs: tuple[Path, ...] = ()
-    attach: str | None = None
-    """The batch to follow."""
-    resume: str | None = None
-    """The batch to resume."""
-    again: Literal["errors", "failures"] | None = None
-    allow_errors: float = 0.0
-    cache: bool = True
-    detach: bool = False
-    as_json: bool = False
-    folder: FolderFlags = FolderFlags()
-
-    @property
-    def batch(self) -> str:
-        """The batch that the flags name when there is no suite."""
-        return self.resume or self.attach or "latest"
-
-    @property
-    def resumes(self) -> bool:
-        """Whether the batch continues, instead of only being followed."""
-        return self.resume is not None or self.again is not None
-
-    def refuse_mixed(self) -> None:
-        """Refuse flags that exclude one another.
-
-        Raises:
-            InvalidRequest: Two flags exclude one another, or nothing is named.
-        """
-        known = [name for name, value in (("--attach", self.attach), ("--resume", self.resume), ("--retry", self.again)) if value]
-        if self.suite is None and not known:
-            raise InvalidRequest("No suite is named; give its file, or name a batch with --attach or --resume")
-        if self.suite is not None and known:
-            raise InvalidRequest(f"{known[0]} uses a batch whose cases are stored already; leave the suite {str(self.suite)!r} out")
-        if self.attach and self.resume:
-            raise InvalidRequest("--attach and --resume exclude each other; keep one")
-        if self.suite is None and self.flags != SuiteFlags():
-            flags = "--grader, --filter, --limit, --loop, --repeat, --tools, --scripted and --skip-unsupported"
-            raise InvalidRequest(f"{flags} need a suite; a batch keeps the ones it was started with")
-
-    def request(self, suite: Suite, cases: SpooledCases) -> BatchRequest:
-        """Return the request that starts the suite's batch.
-
-        Raises:
-            InvalidRequest: A limit is out of range.
-        """
-        name, settings = suite.name or suite.path.stem, suite.settings
-        given = {"batch_id": new_batch_id(name), "total": cases.total, "name": name[:200], "cache": settings.cache and self.cache}
-        given |= {"asks": cases.asks}
-        try:
-            return BatchRequest.model_validate(given | self.limits.fields_of(settings) | self.limits.fields_of(self.limits))
-        except ValidationError as error:
-            raise InvalidRequest(explain(error)) from None
-
-    def resume_request(self, known: BatchRequest) -> BatchRequest:
-        """Return the request that resumes a batch: the batch's own settings, overridden by the flags."""
-        changed = self.limits.fields_of(self.limits) | {"again": self.again or "errors"}
-        return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
-
-
-def new_batch_id(name: str) -> str:
-    """Return a new batch's id: the suite's name, the time, and four random letters."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-._")[:NAME_CHARACTERS] or "batch"
-    return f"{plain}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:4]}"
+        return run_again_on_changes(options, lambda: asyncio.run(EvalCommand(options).run()))
+    return asyncio.run(EvalCommand(options).run())
 
 
 BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
@@ -491,14 +438,17 @@ class EvalCommand:
             from gradeloop.reports.read_batch import write_pages
 
             await write_pages(outputs.pages, self._reader, summary.batch_id)
-        if not self._options.as_json:
-            for line in await asyncio.to_thread(lambda: list(result_lines(self._results(summary), self._console.width))):
-                self._console.print(line)
+        if not self._options.as_json and self._options.presentation.table:
+            await asyncio.to_thread(self._print_table, summary)
         rate = self._options.limits.pass_rate
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
             self._print_status(f"resume it with: gradeloop eval --resume {summary.batch_id}")
         return gate_exit_code(summary, allow_errors=self._options.allow_errors, pass_rate=rate)
+
+    def _print_table(self, summary: BatchSummary) -> None:
+        for line in result_lines(self._results(summary), self._console.width, self._options.presentation.cell_characters):
+            self._console.print(line)
 
     def _report_finished(self, outputs: Outputs, batch_id: str) -> None:
         """Write the results of a batch that ended before this command."""
@@ -521,114 +471,3 @@ class EvalCommand:
 
 def _print_result(result: CaseResult) -> None:
     print(json_without_commands(json_line(result)), end="", flush=True)  # noqa: T201 - the command's output
-
-
-READ_SECONDS = 0.25
-"""The pause between two reads of the store."""
-
-STILL_SECONDS = 3.0
-"""How long no case may end before the batch is asked whether all its running cases wait for people."""
-
-ASK_SECONDS = 1.0
-"""The pause between two queries of the workflow."""
-
-
-@dataclass
-class BatchFollower:
-    """Follows a batch: shows its progress, writes finished cases, and keeps its worker alive."""
-
-    batch_id: str
-    client: BatchClient
-    reader: BatchReader
-    outputs: Outputs
-    view: BatchProgressView
-    watch: StoreWatch
-    on_result: Callable[[CaseResult], None] | None = None
-    """Called with every result as it comes."""
-    after: int = 0
-    """The store's number of the last result that was reported."""
-    summary: BatchSummary | None = None
-    waiting: tuple[str, ...] = ()
-    """Threads that wait for a person, if nothing else is left to do."""
-    _running: int = 0
-    _still: bool = False
-    """Whether no case has ended for a while."""
-
-    async def follow(self, task_queue: str, connection: Connection, pressed: "asyncio.Queue[None]") -> BatchSummary | None:
-        """Return the batch's summary once it has ended, is paused, or waits for people; None if Ctrl-C came first."""
-        ended = await done_before(self._follow(task_queue, connection), pressed.get())
-        return self.summary if ended else None
-
-    async def _follow(self, task_queue: str, connection: Connection) -> None:
-        result = asyncio.create_task(self.client.result(self.batch_id))
-        beside = [asyncio.create_task(keep_worker_alive(task_queue, connection)), asyncio.create_task(self._count_running())]
-        watching = asyncio.create_task(self._until_still(result))
-        try:
-            await asyncio.wait([watching, *beside], return_when=asyncio.FIRST_COMPLETED)
-            for task in beside:
-                if task.done():
-                    task.result()
-            await watching
-        finally:
-            for unfinished in (result, watching, *beside):
-                unfinished.cancel()
-            await asyncio.gather(result, watching, *beside, return_exceptions=True)
-
-    async def _until_still(self, result: "asyncio.Task[BatchSummary]") -> None:
-        """Report results until the batch has ended, or waits for people alone."""
-        clock = asyncio.get_running_loop().time
-        since = ended = clock()
-        while not result.done():
-            await asyncio.wait([result], timeout=READ_SECONDS)
-            if await self._report():
-                since = ended = clock()
-            elif clock() - since > STILL_SECONDS and await self._waits():
-                return
-            else:
-                since = since if clock() - since <= STILL_SECONDS else clock()
-            self._still = clock() - ended > STILL_SECONDS
-        await self._report()
-        try:
-            self.summary = result.result()
-        except BatchLost as error:
-            known = await self.watch.read(lambda: self.reader.summary(self.batch_id))
-            why = known.reason if known.status == "stopped" and known.reason else str(error)
-            self.summary = known.model_copy(update={"status": "stopped", "reason": why})
-
-    async def _report(self) -> int:
-        """Report the results that came since the last call, and the batch's progress; return how many they are."""
-        reported = 0
-        while True:
-            results, self.after = await self.watch.read(lambda: self.reader.ended_since(self.batch_id, self.after))
-            for result in results:
-                self.outputs.finished(result)
-                self.view.finished(result)
-                if self.on_result is not None:
-                    self.on_result(result)
-            reported += len(results)
-            if len(results) < PAGE:
-                break
-        self.summary = await self.watch.read(lambda: self.reader.summary(self.batch_id))
-        self.view.update(self.summary, self._running)
-        return reported
-
-    async def _count_running(self) -> None:
-        """Query the batch again and again for how many cases are running."""
-        while True:
-            running = await self.client.in_flight(self.batch_id)
-            self._running = self._running if running is None else running
-            if self._still:
-                self.watch.note_worker(await self.client.store_problem(self.batch_id))
-            await asyncio.sleep(ASK_SECONDS)
-
-    async def _waits(self) -> bool:
-        """Return whether all running cases wait for people, so that no other case begins; the summary then counts them as waiting."""
-        summary = self.summary
-        if summary is None or not summary.open or not self._running:
-            return False
-        found = await self.client.waiting(self.batch_id)
-        if len(found) < self._running:
-            return False
-        self.waiting = tuple(found)
-        self.summary = summary.model_copy(update={"waiting": len(found)})
-        return True

@@ -3,10 +3,13 @@
 import os
 import sys
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
+from gradeloop.errors import InvalidRequest
 from gradeloop.settings.trust import TRUST_FLAG, ConfigFile, find_config_file
 from gradeloop.settings.worker import find_outside_roots
+from gradeloop.text import clip
 
 
 def own_config_file(*, trust: bool) -> ConfigFile | None:
@@ -22,6 +25,32 @@ def own_config_file(*, trust: bool) -> ConfigFile | None:
     if config and (warning := config.warning):
         print(warning, file=sys.stderr)  # noqa: T201 - stdout has the results alone
     return config
+
+
+def load_env_files(named: Sequence[Path]) -> None:
+    """Set the variables of .env files in this process, and so in the worker that it starts; they replace those that are set.
+
+    A name may be several, with commas between them. The values go nowhere else: no workflow, store or file has them.
+
+    Raises:
+        InvalidRequest: A file cannot be read, or a line of it is no NAME=VALUE.
+    """
+    for name in named:
+        for path in [name] if name.is_file() else [Path(part.strip()) for part in str(name).split(",")]:
+            os.environ.update(_read_env_file(path))
+
+
+def _read_env_file(path: Path) -> dict[str, str]:
+    from dotenv.parser import parse_stream
+
+    try:
+        bindings = list(parse_stream(StringIO(path.read_text(encoding="utf-8-sig"))))
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no UTF-8"
+        raise InvalidRequest(f"--env-file: {clip(str(path))} cannot be read: {why}; name a file of NAME=VALUE lines") from None
+    if odd := next((binding for binding in bindings if binding.error), None):
+        raise InvalidRequest(f"--env-file: {clip(str(path))}, line {odd.original.line}: it is no NAME=VALUE; correct it")
+    return {binding.key: binding.value for binding in bindings if binding.key and binding.value is not None}
 
 
 def own_outside_roots(given: Sequence[Path] | None) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """Loads a suite from its file, our own or a `promptfooconfig.yaml`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
@@ -40,16 +41,40 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags(), outside: Sequence[P
     Raises:
         InvalidRequest: Something is missing or invalid; the message names file, line, field and cure.
     """
+    value, spot = _read_value(path, flags)
+    promptfoo = is_promptfoo(path, value)
+    value = flags.overrides.apply(value, promptfoo=promptfoo)
+    scope = FileScope.of(path, (*outside, *flags.overrides.files))
+    if promptfoo:
+        known = Findings(skips=flags.skip_unsupported or flags.check) if findings is None else findings
+        suite = build_promptfoo_suite(PromptfooConfig(value, path, spot, scope), flags, known)
+    else:
+        suite = _build_suite(path, value, spot, flags, scope)
+    return _with_variables(suite, flags.overrides.variables)
+
+
+def _read_value(path: Path, flags: SuiteFlags) -> tuple[dict[str, JsonValue], Location]:
+    """Return a suite's value with its place; an empty one where the flags alone make the suite."""
     if path.suffix not in _YAML_SUFFIXES:
         raise InvalidRequest(f"the suite {str(path)!r} is no YAML file; name one that ends with {', '.join(_YAML_SUFFIXES)}")
+    if flags.overrides.makes_suite and not path.exists():
+        return {}, Location("the flags")
     value, placed = read_placed(path, "the suite", aliases=True)
     spot = Location(f"the suite {str(path)!r}", (), placed)
     if not isinstance(value, dict):
         raise InvalidRequest(f"{spot}: it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")
-    if is_promptfoo(path, value):
-        known = Findings(skips=flags.skip_unsupported or flags.check) if findings is None else findings
-        return build_promptfoo_suite(PromptfooConfig(value, path, spot, FileScope.of(path, outside)), flags, known)
-    scope = FileScope.of(path, outside)
+    return value, spot
+
+
+def _with_variables(suite: Suite, variables: Mapping[str, str]) -> Suite:
+    """Return a suite whose tests have these values where they set none themselves."""
+    if not variables:
+        return suite
+    defaults = suite.plan.defaults.model_copy(update={"vars": {**suite.plan.defaults.vars, **variables}})
+    return replace(suite, plan=replace(suite.plan, defaults=defaults))
+
+
+def _build_suite(path: Path, value: dict[str, JsonValue], spot: Location, flags: SuiteFlags, scope: FileScope) -> Suite:
     suite = _parse_suite(value, scope, spot)
     tools = require_files((*(scope.find(name, spot.at("tools")) for name in suite.tools), *flags.tools), "tools")
     scripted = flags.scripted or (scope.find(suite.scripted, spot.at("scripted")) if suite.scripted else None)

@@ -1,10 +1,7 @@
 """The cases of a suite: prompts, generators and tests multiplied out, with their ids and rubrics."""
 
-import hashlib
 import json
 import os
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -28,53 +25,13 @@ from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import AssertionList, located
 from gradeloop.suites.case_code import output_of_code, prompt_of_code, refuse_unknown_call, transforms_of
+from gradeloop.suites.case_ids import CaseIds
 from gradeloop.suites.datasets import LocatedTest
+from gradeloop.suites.filters import CaseFilters, PlannedCase
 from gradeloop.suites.findings import Findings
-from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings, SuiteTest
+from gradeloop.suites.overrides import Overrides
+from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings
 from gradeloop.text import clip
-
-SLUG_CHARACTERS = 32
-"""The most characters of a derived id before its ten hexadecimal digits: enough to show what the case is about."""
-
-
-class CaseIds:
-    """Gives every case of a suite an id of its own."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, Location] = {}
-        self._derived: Counter[str] = Counter()
-
-    def derive(self, test: SuiteTest) -> str:
-        """Return a test's own id, or one derived from it; equal tests get `-2`, `-3` in the order of the file."""
-        if test.id is not None:
-            return test.id
-        derived = make_id(test)
-        self._derived[derived] += 1
-        return derived if self._derived[derived] == 1 else f"{derived}-{self._derived[derived]}"
-
-    def take(self, name: str, spot: Location) -> None:
-        """Take an id for a case.
-
-        Raises:
-            InvalidRequest: Another case has the id; the message names both places.
-        """
-        first = self._places.setdefault(name, spot)
-        if first is not spot:
-            raise InvalidRequest(f"{spot}: the id {clip(name)} is that of {first}, too; give each test an id of its own")
-
-
-def make_id(test: SuiteTest) -> str:
-    """Derive an id from a test's description, variables and messages, or from all of it where it has none of them.
-
-    The id stays the same when prompts, rubric or output change, so that two batches can be compared.
-    """
-    fields = test.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    identity = {name: fields[name] for name in ("description", "vars", "messages") if name in fields} or fields
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True, ensure_ascii=False).encode(errors="surrogatepass")).hexdigest()[:10]
-    title = test.description or next((value for value in test.vars.values() if isinstance(value, str) and value.strip()), "")
-    slug = re.sub(r"[^a-z0-9]+", "-", title[:200].lower()).strip("-")[:SLUG_CHARACTERS].rstrip("-")
-    return f"{slug}-{digest}" if slug else f"case-{digest}"
-
 
 _NOTHING = Rubric(criteria=())
 """The rubric of a test that asks for no verdict."""
@@ -373,11 +330,11 @@ class Plan:
     left_out: tuple[str, ...] = ()
     """What is left out for all cases, so that none of them passes."""
 
-    def cases(self) -> Iterator[Case]:
-        """Yield the cases in order.
+    def cases(self) -> Iterator[PlannedCase]:
+        """Yield the cases in order, each with its test.
 
         Raises:
-            InvalidRequest: A test is invalid, or makes a case that cannot run; the message names its place. Or nothing is left to run.
+            InvalidRequest: A test is invalid; the message names its place. Or nothing is left to run.
         """
         ids = CaseIds()
         runs = 0
@@ -385,9 +342,8 @@ class Plan:
             name = ids.derive(located_test.test)
             for case in self._cases_of(located_test, name):
                 ids.take(case.id, located_test.spot)
-                self.models.refuse_unservable(case)
                 runs += case.runs
-                yield case
+                yield PlannedCase(located_test, case)
         if not runs and (first := next((item for item in self.findings.items if item.effect == "not run"), None)):
             raise InvalidRequest(f"{first.message} (nothing is left to run)")
 
@@ -578,6 +534,10 @@ class SuiteFlags:
     """Whether what has no counterpart is left out, and its cases are not judged."""
     check: bool = False
     """Whether nothing is going to run, so that no key is needed."""
+    select: CaseFilters = CaseFilters()  # noqa: RUF009 - frozen
+    """Further conditions on the cases that run."""
+    overrides: Overrides = Overrides()  # noqa: RUF009 - frozen
+    """Prompts, providers, tests and variables that replace the file's."""
 
 
 @dataclass(frozen=True)
@@ -616,19 +576,26 @@ class Suite:
                 return
 
     def _selected(self) -> Iterator[Case]:
-        seen: list[str] = []
-        selected = total = 0
-        for case in self.plan.cases():
-            total += 1
-            if not self.flags.filters or any(_matches(pattern, case.id) for pattern in self.flags.filters):
-                selected += 1
-                yield case
-            elif len(seen) < _LISTED_IDS:
-                seen.append(case.id)
+        """Yield the cases that the flags select, once their models are known to be served."""
+        total, first, selected = 0, list[str](), False
+
+        def named() -> Iterator[PlannedCase]:
+            nonlocal total
+            for planned in self.plan.cases():
+                total += 1
+                first.extend([planned.case.id] if total <= _LISTED_IDS else [])
+                if not self.flags.filters or any(_matches(pattern, planned.case.id) for pattern in self.flags.filters):
+                    yield planned
+
+        for planned in self.flags.select.select(named()):
+            selected = True
+            self.plan.models.refuse_unservable(planned.case)
+            yield planned.case
         if not selected:
-            more = f" and {total - len(seen)} more" if total > len(seen) else ""
+            more = f" and {total - len(first)} more" if total > len(first) else ""
             patterns = ", ".join(clip(pattern) for pattern in self.flags.filters)
-            raise InvalidRequest(f"--filter: {patterns} matches no case of {str(self.path)!r}; its cases are {', '.join(seen)}{more}")
+            flags = "; ".join(part for part in (f"--filter: {patterns}" if patterns else "", str(self.flags.select)) if part)
+            raise InvalidRequest(f"{flags} matches no case of {str(self.path)!r}; its cases are {', '.join(first)}{more}")
 
 
 def _matches(pattern: str, name: str) -> bool:

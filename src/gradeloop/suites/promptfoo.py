@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
@@ -40,8 +40,8 @@ _CHANGES_TESTS = {"extensions", "nunjucksFilters"}
 """Keys of code that changes what is asked: where they are left out no case passes."""
 
 _KEY = re.compile(r"(?:^|_)(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)(?:_|$)")
-_OPTIONS = {"maxConcurrency": "concurrency", "repeat": "repeat", "cache": "cache"}
-_IGNORED_OPTIONS = {"showProgressBar", "generateSuggestions", "delay"}
+_OPTIONS = {"maxConcurrency": "concurrency", "repeat": "repeat", "cache": "cache", "delay": "delay"}
+_IGNORED_OPTIONS = {"showProgressBar", "generateSuggestions"}
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
         transform_vars=options.get("transformVars"),
     )
     defaults, reasons = reader.defaults(default, place)
+    reader = replace(reader, shared=defaults.vars)
     defaults = defaults.model_copy(update={"vars": _environment(config, findings) | defaults.vars})
     return Plan(
         prompts=_prompts(config, findings),

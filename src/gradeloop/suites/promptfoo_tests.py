@@ -60,6 +60,8 @@ class PromptfooTests:
     """Whether the user has allowed the code of the suite to run."""
     transform_vars: JsonValue = None
     """The `transformVars` of all tests that have none of their own."""
+    shared: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The variables of `defaultTest`, whose lists make a test for each of their texts, too."""
 
     def defaults(self, value: JsonValue, where: Location) -> tuple[Defaults, tuple[str, ...]]:
         """Return the settings of all tests, and what of them is left out.
@@ -164,12 +166,14 @@ class PromptfooTests:
             "around": (str(options.get("prefix") or ""), str(options.get("suffix") or "")),
         }
         raw = _without_own_options(raw)
-        output = {"output": raw.pop("providerOutput")} if "providerOutput" in raw else {}
+        given = {"output": raw.pop("providerOutput")} if "providerOutput" in raw else {}
+        given |= {"metadata": test.value["metadata"]} if test.value.get("metadata") else {}
         expands = self.expands and not options.get("disableVarExpansion")
-        for combined in _combinations(as_object(raw.get("vars"), where.at("vars")), expands=expands):
+        lists = {name: value for name, value in self.shared.items() if expands and is_text_list(value)}
+        for combined in variable_combinations(lists | as_object(raw.get("vars"), where.at("vars")), expands=expands):
             variables = self._transformed(combined, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
             try:
-                yield LocatedTest(SuiteTest.model_validate(raw | output | {"vars": variables}), where, **more)  # type: ignore[arg-type]
+                yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables}), where, **more)  # type: ignore[arg-type]
             except ValidationError as error:
                 raise located_error(error, where) from None
 
@@ -334,9 +338,14 @@ def _refuse_templates(variables: Mapping[str, JsonValue], where: Location) -> No
             raise InvalidRequest(f"{where.at(name)}: {clip(value)} is a template; variables are data here, write it out")
 
 
-def _combinations(variables: Mapping[str, JsonValue], *, expands: bool) -> Iterator[dict[str, JsonValue]]:
+def is_text_list(value: JsonValue) -> bool:
+    """Return whether a value is a list that begins with a text."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], str)
+
+
+def variable_combinations(variables: Mapping[str, JsonValue], *, expands: bool) -> Iterator[dict[str, JsonValue]]:
     """Yield every combination of the variables whose values are lists that begin with a text."""
-    values = [item if expands and isinstance(item, list) and item and isinstance(item[0], str) else [item] for item in variables.values()]
+    values = [item if expands and isinstance(item, list) and is_text_list(item) else [item] for item in variables.values()]
     for combination in product(*values):
         yield dict(zip(variables, combination, strict=True))
 
@@ -356,6 +365,19 @@ _TYPES = {
     *("search-rubric", "webhook", "word-count"),
 }
 """The types that a cell may begin with; a type without a counterpart is refused by its name."""
+
+
+_METADATA = "__metadata:"
+
+
+def _metadata_of(row: DatasetRow) -> dict[str, JsonValue]:
+    """Return the metadata that the columns of a row give its test; a column that ends with `[]` has a list, its items between commas."""
+    cells = {name.removeprefix(_METADATA): str(cell) for name, cell in row.value.items() if name.startswith(_METADATA)}
+    found: dict[str, JsonValue] = {}
+    for name, cell in cells.items():
+        items: list[JsonValue] = [item.strip() for item in cell.split(",") if item.strip()]
+        found |= {name.removesuffix("[]"): items if name.endswith("[]") else cell} if items else {}
+    return {"metadata": found} if found else {}
 
 
 def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
@@ -384,7 +406,7 @@ def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
             metric = {"metric": cell} if cell else {}
         elif not name.startswith("__metadata"):
             raise InvalidRequest(f"{row.spot}: the column {clip(name)} has no counterpart; leave it out")
-    return fields | {"vars": variables, "assert": list(_with_thresholds(assertions, thresholds, row.spot, metric))}
+    return fields | _metadata_of(row) | {"vars": variables, "assert": list(_with_thresholds(assertions, thresholds, row.spot, metric))}
 
 
 def _with_thresholds(

@@ -144,6 +144,8 @@ class SuiteTest(Defaults):
     """Shown beside the id."""
     output: str | None = None
     """A finished output to judge; without it a generator drafts one."""
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    """Facts about the test by name, by which `--filter-metadata` selects; no model sees them."""
 
 
 FORMER_CONCURRENCY = "at_once"
@@ -230,6 +232,8 @@ class SuiteSettings(Strict):
     """How often a model call is retried after a transient error."""
     cache: bool = True
     """Whether verdicts of earlier batches are reused from the cache."""
+    delay: Annotated[int, Field(ge=0, le=60_000)] | None = None
+    """Milliseconds to wait before every call; calls are then made one at a time."""
 
     @model_validator(mode="before")
     @classmethod

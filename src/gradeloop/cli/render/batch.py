@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -14,83 +14,14 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from gradeloop.batches.contract import BatchStatus, BatchSummary, CaseResult, CaseStatus
-from gradeloop.batches.outputs import STATUS_LABELS, encodable, failure_reason, score_text, status_counts, summary_counts
+from gradeloop.batches.contract import BatchStatus, BatchSummary, CaseResult
+from gradeloop.batches.outputs import STATUS_LABELS, encodable, summary_counts
 from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM
-from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, WIDE, Column, case_line, mark, table, usage_line
+from gradeloop.cli.render.table import WIDE, Column, case_line, mark, table, usage_line
 from gradeloop.contract.evaluation import CriterionRow, Quote
 from gradeloop.grading.changes import changes
 from gradeloop.grading.quotes import fold
 from gradeloop.text import counted, money, one_line, printable
-
-ROWS = 50
-"""The most rows on a terminal; the output files have every case."""
-
-_BAD: frozenset[CaseStatus] = frozenset({"failed", "error", "waiting"})
-
-
-class _Row(NamedTuple):
-    case: str
-    prompt: str
-    generator: str
-    status: CaseStatus
-    score: str
-    why: str
-    cost: str
-
-
-class _Shown:
-    """The part of a batch's results that a terminal shows: the first rows, the first bad ones, and the count of each status."""
-
-    def __init__(self, results: Iterable[CaseResult]) -> None:
-        self.first: list[_Row] = []
-        self.bad: list[_Row] = []
-        self.statuses: Counter[CaseStatus] = Counter()
-        prompts: set[str] = set()
-        generators: set[str] = set()
-        for result in results:
-            self.statuses[result.status] += 1
-            row = _row(result) if len(self.first) < ROWS or (result.status in _BAD and len(self.bad) < ROWS) else None
-            if row is not None:
-                self.first += [row] if len(self.first) < ROWS else []
-                self.bad += [row] if result.status in _BAD and len(self.bad) < ROWS else []
-            for names, name in ((prompts, result.prompt), (generators, result.label)):
-                if len(names) <= 1:
-                    names.add(name or "")
-        self.several_prompts, self.several_generators = len(prompts) > 1, len(generators) > 1
-
-
-def result_lines(results: Iterable[CaseResult], width: int) -> Iterator[Table | Text]:
-    """Yield the results as a table, for a terminal of that width; above 50, only those that did not pass, and a count of the rest."""
-    shown = _Shown(results)
-    total = shown.statuses.total()
-    rows = shown.first if total <= ROWS else shown.bad
-    if rows:
-        yield _table(rows, shown, width)
-    if total > len(rows):
-        rest = ", ".join(status_counts(shown.statuses - Counter(row.status for row in rows)))
-        yield Text(f"and {total - len(rows):,} more: {rest}" if rows else rest, "dim")
-
-
-def _table(rows: Sequence[_Row], shown: _Shown, width: int) -> Table:
-    columns = [
-        Column("case", [row.case for row in rows], share=5),
-        *([Column("prompt", [row.prompt for row in rows], share=5, wide=True)] if shown.several_prompts else []),
-        *([Column("generator", [row.generator for row in rows], share=5)] if shown.several_generators else []),
-        Column("verdict", [Text(*STATUS_LABELS[row.status]) for row in rows]),
-        Column("score", [row.score for row in rows], right=True, wide=shown.several_generators),
-        Column("why", [Text(row.why, STATUS_LABELS[row.status][1] if row.status in _BAD else "dim") for row in rows], fills=True),
-        Column("cost", [row.cost for row in rows], "dim", right=True, wide=True),
-    ]
-    return table(columns, width)
-
-
-def _row(result: CaseResult) -> _Row:
-    case, prompt, generator = ((name or "")[: 2 * MOST_NAME] for name in (result.id, result.prompt, result.label))
-    return _Row(
-        case, prompt, generator, result.status, score_text(result), failure_reason(result)[:WHY_CHARACTERS], money(result.usage.cost_usd)
-    )
-
 
 WINDOW_SECONDS = 60.0
 """The window over which throughput is measured: a minute, so that it follows a provider that slows down."""

@@ -1,0 +1,213 @@
+"""The arguments and flags of `gradeloop eval`, as values."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from gradeloop.batches.client import SpooledCases
+from gradeloop.batches.contract import BatchRequest
+from gradeloop.cli.commands import CommandWithFormerFlags
+from gradeloop.contract.model_spec import Budget
+from gradeloop.errors import InvalidRequest, explain
+from gradeloop.suites.plan import Suite, SuiteFlags
+
+Again = Literal["errors", "failures"]
+
+NAME_CHARACTERS = 60
+"""The most characters of a suite's name in a batch's id."""
+
+WIRE_NAMES = {"concurrency": "at_once"}
+"""Names in a batch request that differ from the flag's."""
+
+
+@dataclass(frozen=True)
+class LimitFlags:
+    """Flags that override the suite's settings, and the settings that a batch was started with."""
+
+    budget: Budget | None = None
+    concurrency: int | None = None
+    max_errors: int | None = None
+    max_error_rate: float | None = None
+    pass_rate: float | None = None
+    retries: int | None = None
+    delay: int | None = None
+    """Milliseconds before every call."""
+
+    def fields_of(self, values: object) -> dict[str, object]:
+        """Return the limits that an object of the same fields sets, by their names in a batch request."""
+        set_values = {name: getattr(values, name) for name in vars(self) if getattr(values, name) is not None}
+        return {WIRE_NAMES.get(name, name): value for name, value in set_values.items()}
+
+
+@dataclass(frozen=True)
+class FolderFlags:
+    """Flags on what may be read, run and replaced in the folders of the suite and the command."""
+
+    outside: tuple[Path, ...] = ()
+    """Folders besides its own in which the suite may name files."""
+    trust: bool = False
+    """Whether to trust the folder's gradeloop.toml first."""
+    overwrite: bool = False
+    """Whether outputs replace files that gradeloop did not write, too."""
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """What a batch is called, and how much of it is printed."""
+
+    description: str | None = None
+    """The batch's name, instead of the suite's."""
+    table: bool = True
+    """Whether the results are printed as a table."""
+    cell_characters: int | None = None
+    """The most characters of an output in the table."""
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """The arguments and flags of one `gradeloop eval`."""
+
+    suite: Path | None
+    flags: SuiteFlags = SuiteFlags()  # noqa: RUF009 - frozen
+    limits: LimitFlags = LimitFlags()
+    outputs: tuple[Path, ...] = ()
+    attach: str | None = None
+    """The batch to follow."""
+    resume: str | None = None
+    """The batch to resume."""
+    again: Again | None = None
+    allow_errors: float = 0.0
+    cache: bool = True
+    detach: bool = False
+    as_json: bool = False
+    folder: FolderFlags = FolderFlags()
+    presentation: Presentation = Presentation()
+
+    @property
+    def names_batch(self) -> bool:
+        """Whether a batch that was started before is meant."""
+        return bool(self.attach or self.resume or self.again)
+
+    @property
+    def batch(self) -> str:
+        """The batch that the flags name when there is no suite."""
+        return self.resume or self.attach or "latest"
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the batch continues, instead of only being followed."""
+        return self.resume is not None or self.again is not None
+
+    def refuse_mixed(self, *, watch: bool = False) -> None:
+        """Refuse flags that exclude one another.
+
+        Raises:
+            InvalidRequest: Two flags exclude one another.
+        """
+        known = [name for name, value in (("--attach", self.attach), ("--resume", self.resume), ("--retry", self.again)) if value]
+        if self.suite is not None and known:
+            raise InvalidRequest(f"{known[0]} uses a batch whose cases are stored already; leave the suite {str(self.suite)!r} out")
+        if self.attach and self.resume:
+            raise InvalidRequest("--attach and --resume exclude each other; keep one")
+        if self.suite is None and self.flags != SuiteFlags():
+            flags = "--grader, --filter..., --limit, --loop, --repeat, --prompts, --providers, --tests, --var, --tools, --scripted, "
+            flags += "--allow-code and --skip-unsupported"
+            raise InvalidRequest(f"{flags} need a suite; a batch keeps the ones it was started with")
+        if watch and (known or self.detach):
+            raise InvalidRequest(f"--watch runs a suite again and again; leave {known[0] if known else '--detach'} out")
+
+    def request(self, suite: Suite, cases: SpooledCases) -> BatchRequest:
+        """Return the request that starts the suite's batch.
+
+        Raises:
+            InvalidRequest: A limit is out of range.
+        """
+        name, settings = self.presentation.description or suite.name or suite.path.stem, suite.settings
+        given = {"batch_id": new_batch_id(name), "total": cases.total, "name": name[:200], "cache": settings.cache and self.cache}
+        given |= {"asks": cases.asks} | self.limits.fields_of(settings) | self.limits.fields_of(self.limits)
+        try:
+            return BatchRequest.model_validate(given | ({"at_once": 1} if given.get("delay") else {}))
+        except ValidationError as error:
+            raise InvalidRequest(explain(error)) from None
+
+    def resume_request(self, known: BatchRequest) -> BatchRequest:
+        """Return the request that resumes a batch: the batch's own settings, overridden by the flags."""
+        changed = self.limits.fields_of(self.limits) | {"again": self.again or "errors"} | ({"at_once": 1} if self.limits.delay else {})
+        return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
+
+
+SUITE_NAMES = ("gradeloop.yaml", "suite.yaml", "promptfooconfig.yaml", "promptfooconfig.yml", "promptfooconfig.json")
+"""The files that `gradeloop eval` looks for where it is given none, in this order."""
+
+
+def choose_suite(argument: Path | None, config: Path | None) -> Path | None:
+    """Return the suite that is named, as argument or by `--config`; None where neither is there.
+
+    Raises:
+        InvalidRequest: Both are there.
+    """
+    if argument is not None and config is not None:
+        raise InvalidRequest(f"the suite is named twice, as {str(argument)!r} and with --config {str(config)!r}; keep one")
+    return argument or config
+
+
+def find_suite(folder: Path, *, flags_make_one: bool = False) -> Path:
+    """Return the suite in a folder that has the first of the names which `SUITE_NAMES` lists.
+
+    Args:
+        folder: The folder.
+        flags_make_one: Whether the command line gives prompts and providers, so that there need be no file.
+
+    Raises:
+        InvalidRequest: There is none.
+    """
+    if found := next((folder / name for name in SUITE_NAMES if (folder / name).is_file()), None):
+        return found
+    if flags_make_one:
+        return folder / "promptfooconfig.yaml"
+    names = ", ".join(SUITE_NAMES)
+    raise InvalidRequest(f"No suite is named, and this folder has none of {names}; name its file, or a batch with --attach or --resume")
+
+
+VARIADIC = {"-p": "--prompts", "--prompts": "--prompts", "-r": "--providers", "--providers": "--providers"}
+"""The flags that take all values up to the next flag, as promptfoo's do."""
+
+OUTPUT_FLAGS = {"-o", "--output"}
+UNAMBIGUOUS = (".csv", ".html", ".jsonl", ".md", ".txt", ".xml")
+"""Suffixes of outputs that no suite has, so that several outputs may follow one flag."""
+
+
+class EvalCommandLine(CommandWithFormerFlags):
+    """The command `eval`, some of whose flags take several values."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public types
+        """Parse the flags after each value of a flag that has several has got its own."""
+        return super().parse_args(ctx, list(_spread(args)))
+
+
+def _spread(args: list[str]) -> Iterator[str]:
+    """Yield the arguments with the flag repeated before every value of it but the first."""
+    flag, has_value = "", False
+    for at, argument in enumerate(args):
+        if argument == "--":
+            yield from args[at:]
+            return
+        if argument.startswith("-") and argument != "-":
+            flag, has_value = argument, False
+        elif has_value and (flag in VARIADIC or (flag in OUTPUT_FLAGS and argument.endswith(UNAMBIGUOUS))):
+            yield flag
+        else:
+            flag, has_value = (flag, True) if flag and not has_value else ("", False)
+        yield argument
+
+
+def new_batch_id(name: str) -> str:
+    """Return a new batch's id: the suite's name, the time, and four random letters."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-._")[:NAME_CHARACTERS] or "batch"
+    return f"{plain}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:4]}"

@@ -1,0 +1,125 @@
+"""A batch that is followed: its progress is shown, its finished cases are written, its worker is kept alive."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gradeloop.batches.client import BatchClient
+from gradeloop.batches.contract import BatchSummary, CaseResult
+from gradeloop.batches.outage import StoreWatch
+from gradeloop.batches.outputs import Outputs
+from gradeloop.batches.reader import PAGE, BatchReader
+from gradeloop.cli.render.batch import BatchProgressView
+from gradeloop.errors import BatchLost
+from gradeloop.temporal.connect import Connection
+from gradeloop.temporal.worker import done_before, keep_worker_alive
+
+READ_SECONDS = 0.25
+"""The pause between two reads of the store."""
+
+STILL_SECONDS = 3.0
+"""How long no case may end before the batch is asked whether all its running cases wait for people."""
+
+ASK_SECONDS = 1.0
+"""The pause between two queries of the workflow."""
+
+
+@dataclass
+class BatchFollower:
+    """Follows a batch: shows its progress, writes finished cases, and keeps its worker alive."""
+
+    batch_id: str
+    client: BatchClient
+    reader: BatchReader
+    outputs: Outputs
+    view: BatchProgressView
+    watch: StoreWatch
+    on_result: Callable[[CaseResult], None] | None = None
+    """Called with every result as it comes."""
+    after: int = 0
+    """The store's number of the last result that was reported."""
+    summary: BatchSummary | None = None
+    waiting: tuple[str, ...] = ()
+    """Threads that wait for a person, if nothing else is left to do."""
+    _running: int = 0
+    _still: bool = False
+    """Whether no case has ended for a while."""
+
+    async def follow(self, task_queue: str, connection: Connection, pressed: "asyncio.Queue[None]") -> BatchSummary | None:
+        """Return the batch's summary once it has ended, is paused, or waits for people; None if Ctrl-C came first."""
+        ended = await done_before(self._follow(task_queue, connection), pressed.get())
+        return self.summary if ended else None
+
+    async def _follow(self, task_queue: str, connection: Connection) -> None:
+        result = asyncio.create_task(self.client.result(self.batch_id))
+        beside = [asyncio.create_task(keep_worker_alive(task_queue, connection)), asyncio.create_task(self._count_running())]
+        watching = asyncio.create_task(self._until_still(result))
+        try:
+            await asyncio.wait([watching, *beside], return_when=asyncio.FIRST_COMPLETED)
+            for task in beside:
+                if task.done():
+                    task.result()
+            await watching
+        finally:
+            for unfinished in (result, watching, *beside):
+                unfinished.cancel()
+            await asyncio.gather(result, watching, *beside, return_exceptions=True)
+
+    async def _until_still(self, result: "asyncio.Task[BatchSummary]") -> None:
+        """Report results until the batch has ended, or waits for people alone."""
+        clock = asyncio.get_running_loop().time
+        since = ended = clock()
+        while not result.done():
+            await asyncio.wait([result], timeout=READ_SECONDS)
+            if await self._report():
+                since = ended = clock()
+            elif clock() - since > STILL_SECONDS and await self._waits():
+                return
+            else:
+                since = since if clock() - since <= STILL_SECONDS else clock()
+            self._still = clock() - ended > STILL_SECONDS
+        await self._report()
+        try:
+            self.summary = result.result()
+        except BatchLost as error:
+            known = await self.watch.read(lambda: self.reader.summary(self.batch_id))
+            why = known.reason if known.status == "stopped" and known.reason else str(error)
+            self.summary = known.model_copy(update={"status": "stopped", "reason": why})
+
+    async def _report(self) -> int:
+        """Report the results that came since the last call, and the batch's progress; return how many they are."""
+        reported = 0
+        while True:
+            results, self.after = await self.watch.read(lambda: self.reader.ended_since(self.batch_id, self.after))
+            for result in results:
+                self.outputs.finished(result)
+                self.view.finished(result)
+                if self.on_result is not None:
+                    self.on_result(result)
+            reported += len(results)
+            if len(results) < PAGE:
+                break
+        self.summary = await self.watch.read(lambda: self.reader.summary(self.batch_id))
+        self.view.update(self.summary, self._running)
+        return reported
+
+    async def _count_running(self) -> None:
+        """Query the batch again and again for how many cases are running."""
+        while True:
+            running = await self.client.in_flight(self.batch_id)
+            self._running = self._running if running is None else running
+            if self._still:
+                self.watch.note_worker(await self.client.store_problem(self.batch_id))
+            await asyncio.sleep(ASK_SECONDS)
+
+    async def _waits(self) -> bool:
+        """Return whether all running cases wait for people, so that no other case begins; the summary then counts them as waiting."""
+        summary = self.summary
+        if summary is None or not summary.open or not self._running:
+            return False
+        found = await self.client.waiting(self.batch_id)
+        if len(found) < self._running:
+            return False
+        self.waiting = tuple(found)
+        self.summary = summary.model_copy(update={"waiting": len(found)})
+        return True

@@ -1,0 +1,166 @@
+"""The results of a batch as a table: a row a test, its output, and a column a generator where there are several."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from gradeloop.batches.contract import CaseResult, CaseStatus
+from gradeloop.batches.outputs import STATUS_LABELS, encodable, failure_reason, score_text, status_counts
+from gradeloop.cli.render.table import GAP, LEAST_WIDTH, MOST_NAME, WHY_CHARACTERS, Column, table
+from gradeloop.text import money, one_line
+
+ROWS = 50
+"""The most tests on a terminal; the output files have every case."""
+
+CELL_CHARACTERS = 250
+"""The most characters of an output in a cell, unless a flag says otherwise: as many as promptfoo shows."""
+
+LEAST_CELL = 18
+"""The least width of a generator's column; where there is no room for it, every case has a row of its own."""
+
+RECENT = 200
+"""The tests that are kept while they may get further cases: more than the generators and prompts of one test make."""
+
+_BAD: frozenset[CaseStatus] = frozenset({"failed", "error", "waiting"})
+
+
+class _Cell(NamedTuple):
+    """A case in a table."""
+
+    case: str
+    prompt: str
+    generator: str
+    status: CaseStatus
+    score: str
+    output: str
+    why: str
+    cost: str
+
+
+@dataclass
+class _Row:
+    """A test's cases of one prompt and one repetition, one a generator."""
+
+    name: str
+    cells: list[_Cell]
+
+
+class _Shown:
+    """The part of a batch's results that a terminal shows: the first tests, the first that did not pass, and the count of each status."""
+
+    def __init__(self, results: Iterable[CaseResult], characters: int) -> None:
+        self.first: dict[str, _Row] = {}
+        self.bad: dict[str, _Row] = {}
+        self.statuses: Counter[CaseStatus] = Counter()
+        self._recent: OrderedDict[str, _Row] = OrderedDict()
+        self._seen = 0
+        prompts: set[str] = set()
+        generators: dict[str, None] = {}
+        for result in results:
+            self.statuses[result.status] += 1
+            self._add(result, characters)
+            for names, name in ((prompts, result.prompt), (generators, result.label)):
+                if len(names) < ROWS:
+                    names.update({name or "": None})
+        self.several_prompts, self.generators = len(prompts) > 1, tuple(generators)
+
+    @property
+    def rows(self) -> list[_Row]:
+        """The tests that are shown: all where they are few, else those that did not pass."""
+        return list((self.first if self._seen <= ROWS else self.bad).values())
+
+    def _add(self, result: CaseResult, characters: int) -> None:
+        key = _test_of(result)
+        row = self._recent.get(key)
+        if row is None:
+            row = self._recent[key] = _Row(key[: 2 * MOST_NAME], [])
+            self._seen += 1
+            if len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
+        if len(self.first) < ROWS:
+            self.first.setdefault(key, row)
+        if result.status in _BAD and len(self.bad) < ROWS:
+            self.bad.setdefault(key, row)
+        row.cells.append(_cell(result, characters))
+
+
+def _test_of(result: CaseResult) -> str:
+    """Return a case's id without its generator's label, which it ends with where there are several."""
+    repeats = f"/{result.repeat + 1}"
+    for ending, rest in ((f"/{result.label}{repeats}", repeats), (f"/{result.label}", "")):
+        if result.label and result.id.endswith(ending):
+            return f"{result.id.removesuffix(ending)}{rest}"
+    return result.id
+
+
+def _cell(result: CaseResult, characters: int) -> _Cell:
+    case, prompt, generator = ((name or "")[: 2 * MOST_NAME] for name in (result.id, result.prompt, result.label))
+    output = one_line(encodable((result.output or "")[: 2 * characters]))
+    output = output if len(output) <= characters else f"{output[: characters - 1]}…"
+    why = failure_reason(result)[:WHY_CHARACTERS]
+    return _Cell(case, prompt, generator, result.status, score_text(result), output, why, money(result.usage.cost_usd))
+
+
+def result_lines(results: Iterable[CaseResult], width: int, characters: int | None = None) -> Iterator[Table | Text]:
+    """Yield the results as a table, for a terminal of that width; above 50 tests, only those that did not pass, and a count of the rest.
+
+    Args:
+        results: The results in the order of the batch.
+        width: The columns of the terminal.
+        characters: The most characters of an output; 250 by default.
+    """
+    shown = _Shown(results, characters or CELL_CHARACTERS)
+    rows = shown.rows
+    cells = [cell for row in rows for cell in row.cells]
+    if cells:
+        beside = _side_by_side(rows, shown.generators, width) if len(shown.generators) > 1 else None
+        yield beside or _table(cells, shown, width)
+    rest = shown.statuses - Counter(cell.status for cell in cells)
+    if rest:
+        counts = ", ".join(status_counts(rest))
+        yield Text(f"and {rest.total():,} more: {counts}" if cells else counts, "dim")
+
+
+def _table(cells: Sequence[_Cell], shown: _Shown, width: int) -> Table:
+    """Return a table with a row a case, each on one line."""
+    several, explained = len(shown.generators) > 1, any(cell.why for cell in cells)
+    columns = [
+        Column("case", [cell.case for cell in cells], share=5),
+        *([Column("prompt", [cell.prompt for cell in cells], share=5, wide=True)] if shown.several_prompts else []),
+        *([Column("generator", [cell.generator for cell in cells], share=5)] if several else []),
+        Column("verdict", [Text(*STATUS_LABELS[cell.status]) for cell in cells]),
+        Column("score", [cell.score for cell in cells], right=True, wide=several),
+        Column("output", [cell.output for cell in cells], share=4 if explained else 0, fills=not explained, wide=True),
+        Column("why", [Text(cell.why, STATUS_LABELS[cell.status][1] if cell.status in _BAD else "dim") for cell in cells], fills=True),
+        Column("cost", [cell.cost for cell in cells], "dim", right=True, wide=True),
+    ]
+    return table(columns, width)
+
+
+def _side_by_side(rows: Sequence[_Row], generators: Sequence[str], width: int) -> Table | None:
+    """Return a table with a row a test and a column a generator; None where they have no room beside each other."""
+    first = min(max(*(len(row.name) for row in rows), len("case")), max(width // 5, LEAST_WIDTH), MOST_NAME)
+    size = (width - first) // len(generators) - GAP
+    if size < LEAST_CELL or any(len({cell.generator for cell in row.cells}) < len(row.cells) for row in rows):
+        return None
+    result = Table(box=None, padding=(0, GAP, 1, 0), pad_edge=False, header_style="dim")
+    result.add_column(Text("case"), width=first, overflow="fold")
+    for name in generators:
+        result.add_column(Text(one_line(name) or "given output"), width=size, overflow="fold")
+    for row in rows:
+        found = {cell.generator: cell for cell in row.cells}
+        result.add_row(Text(one_line(row.name)), *(_said(found.get(name)) for name in generators))
+    return result
+
+
+def _said(cell: _Cell | None) -> Text:
+    """Return a case in a generator's column: its verdict and score, its output, and why it did not pass."""
+    if cell is None:
+        return Text("")
+    label, style = STATUS_LABELS[cell.status]
+    text = Text().append(label, style).append(f" {cell.score}  " if cell.score else "  ").append(cell.output)
+    return text.append(f"\n{cell.why}", style if cell.status in _BAD else "dim") if cell.why else text
