@@ -23,6 +23,7 @@ from activities.judge import JudgeActivities
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.key_check import examine
+from activities.providers.limiter import CallLimiter
 from activities.providers.scripted import Recording, Script
 from activities.state_cache import RunLoader, ThreadLoader
 from activities.tool_call import TranscriptActivities, find_worker, tool_activity
@@ -109,7 +110,8 @@ def _model_activities(
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
-    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout)
+    limiter = CallLimiter(settings.limits, settings.max_concurrent_activities)
+    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout, limiter)
     judge = JudgeActivities(services, RunLoader())
     return [
         CapabilityActivities(services).admit,

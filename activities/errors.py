@@ -102,6 +102,8 @@ class FailureDetails(Recorded):
     """What all attempts have cost."""
     raisable: bool = False
     """Whether the same call with a larger completion may succeed."""
+    waits_for: Sparse[str | None] = None
+    """The model whose rate limit the call waits for."""
     search_attributes: Sparse[bool | None] = None
     """Whether the namespace has our search attributes, as a call says that was stopped before it could return what the worker offers."""
 
@@ -156,7 +158,9 @@ class ModelFault(Exception):
         return f"{', '.join(part for part in (self.error, status, self.model) if part)}: {self.message}".removeprefix(": ")
 
 
-def failure(error: BaseException, *, model: str, spent: Usage | None = None, final: bool = False) -> ApplicationError:
+def failure(
+    error: BaseException, *, model: str, spent: Usage | None = None, final: bool = False, waits_for: str | None = None
+) -> ApplicationError:
     """Turn what a call raised into a failure for Temporal; raise the result `from None`, since SDK errors do not pickle.
 
     Args:
@@ -164,6 +168,7 @@ def failure(error: BaseException, *, model: str, spent: Usage | None = None, fin
         model: The model's id, for the message.
         spent: What all attempts have cost, which the thread counts where none gave a reply.
         final: Whether there is no further attempt, also where a retry could help.
+        waits_for: The model whose rate limit is waited for.
 
     Raises:
         BaseException: `error` itself, where it is a cancellation or no `Exception`.
@@ -174,7 +179,9 @@ def failure(error: BaseException, *, model: str, spent: Usage | None = None, fin
         return error
     fault = model_fault(error, model=model)
     raisable = fault is not None and fault.raisable
-    facts = [FailureDetails(usage=spent, raisable=raisable).model_dump(mode="json")] if spent and spent.attempts else []
+    facts = (
+        [FailureDetails(usage=spent, raisable=raisable, waits_for=waits_for).model_dump(mode="json")] if spent and spent.attempts else []
+    )
     if fault is None:
         return ApplicationError(conceal(str(error) or repr(error)), *facts, type=type(error).__name__, non_retryable=True)
     final = final or fault.kind not in RETRYABLE

@@ -15,6 +15,7 @@ from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNet
 from activities.providers.addresses import is_public, reached_address
 from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, LONGEST_CALL
 from activities.providers.environment import Endpoint
+from activities.providers.rate_headers import keep_headers
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -114,7 +115,10 @@ def _timeout() -> httpx2.Timeout:
 def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient:
     """Return a pool of connections; a guarded one reaches public addresses alone, and not through a proxy."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS)
-    hooks: dict[str, list[Callable[..., Any]]] = {"request": [ask_for_plain_body, set_idle_timeout], "response": [bound_body]}
+    hooks: dict[str, list[Callable[..., Any]]] = {
+        "request": [ask_for_plain_body, set_idle_timeout],
+        "response": [note_rate_limits, bound_body],
+    }
     transport = guarded_transport() if guarded else None
     return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, event_hooks=hooks, transport=transport)
 
@@ -132,6 +136,11 @@ async def set_idle_timeout(request: httpx2.Request) -> None:
     """Give a stream of Google's the idle timeout, since its SDK knows one timeout for everything."""
     if request.url.path.endswith(":streamGenerateContent"):
         request.extensions["timeout"] = httpx2.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT).as_dict()
+
+
+async def note_rate_limits(response: httpx2.Response) -> None:
+    """Keep what a reply says of rate limits for the limiter."""
+    keep_headers(response.headers)
 
 
 async def bound_body(response: httpx2.Response) -> None:

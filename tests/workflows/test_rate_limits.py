@@ -1,0 +1,94 @@
+"""Calls at a provider's rate limit wait for their turn: none of them is an error, and the limit is used to the full."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from activities.providers import Providers
+from activities.providers.environment import Environment
+from benchmarks.limited_provider import LimitedProvider
+from benchmarks.limited_provider import serving as serving_provider
+from gradeloop.batches.contract import BatchSummary, CaseResult
+from tests.rig.batches import Batches, batching, case
+from tests.rig.threads import request, serving
+
+MODEL = "openai_compatible:m"
+
+
+class Calling(Providers):
+    """The real adapters, where a test has its models."""
+
+    def release(self) -> None:
+        """Do nothing: no call waits at a gate."""
+
+
+def calling(provider: LimitedProvider) -> Any:
+    """Return models that call the provider."""
+    keys = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "ANTHROPIC_BASE_URL": provider.url, "OPENAI_BASE_URL": f"{provider.url}/v1"}
+    return Calling(Environment.read(keys))
+
+
+@asynccontextmanager
+async def judging(client: Client, folder: Path, provider: LimitedProvider, workers: int = 1, **settings: Any) -> AsyncIterator[Batches]:
+    """Serve batches whose judge is the provider's model, by so many workers of one queue."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving_provider(provider))
+        batches: Batches | None = None
+        for _ in range(workers):
+            queue = batches.served.task_queue if batches else ""
+            models = calling(provider)
+            stack.push_async_callback(models.aclose)
+            served = await stack.enter_async_context(batching(client, folder, models=models, task_queue=queue, **settings))
+            batches = batches or served
+        assert batches is not None
+        yield batches
+
+
+def cases(count: int, model: str = MODEL) -> list[dict[str, Any]]:
+    """Return cases that one call each judges."""
+    grader = {"model": {"id": model, "config": {"structured_output": True}}}
+    return [case(f"c{number}", grader=grader) for number in range(count)]
+
+
+def ends(summary: BatchSummary, results: list[CaseResult]) -> tuple[str, int, int, list[str]]:
+    """Return how a batch ended, with the first errors."""
+    return summary.status, summary.passed, summary.errors, [result.error for result in results if result.error][:3]
+
+
+@pytest.mark.parametrize("retry_after", [None, 1.0])
+async def test_a_batch_at_a_rate_limit_has_no_error_and_no_pause(client: Client, tmp_path: Path, retry_after: float | None) -> None:
+    provider = LimitedProvider(a_minute=600, burst=10, retry_after=retry_after)
+    async with judging(client, tmp_path, provider) as batches:
+        summary, results = await batches.run(cases(60), at_once=50)
+
+    assert ends(summary, results) == ("finished", 60, 0, [])
+    assert len(provider.accepted) == 60
+    assert len(provider.refused) > 0
+
+
+@pytest.mark.parametrize("model", ["openai:gpt-x", "anthropic:claude-x"])
+async def test_headers_are_read_ahead_of_the_first_refusal(client: Client, tmp_path: Path, model: str) -> None:
+    provider = LimitedProvider(a_minute=600, burst=20, reports=True)
+    async with judging(client, tmp_path, provider) as batches:
+        summary, results = await batches.run(cases(60, model), at_once=15)
+
+    assert ends(summary, results) == ("finished", 60, 0, [])
+    assert len(provider.refused) == 0
+
+
+async def test_threads_at_a_rate_limit_all_have_their_drafts(client: Client) -> None:
+    provider = LimitedProvider(a_minute=600, burst=5, retry_after=1.0)
+    async with serving_provider(provider):
+        models = calling(provider)
+        async with serving(client, models=models) as served:
+            asked = request(None, generator={"model": MODEL})
+            results = await asyncio.gather(*(served.run(asked) for _ in range(30)))
+        await models.aclose()
+
+    assert [result.error for result in results if result.error] == []
+    assert len(provider.accepted) == 30
