@@ -16,7 +16,7 @@ from activities.attempts import ATTEMPTS, CallLimits, FailedAttempts, Ruling, fa
 from activities.capabilities import WorkerServices
 from activities.errors import FailureDetails, ModelFault, conceal, failure, model_fault
 from activities.providers.base import ModelReply, ModelRequest, sendable
-from activities.providers.limiter import LIMITED, ModelLimiter, MustWait, CallTurn, leaving
+from activities.providers.limiter import LIMITED, CallTurn, ModelLimiter, MustWait, leaving
 from activities.providers.rate_headers import kept_headers
 from gradeloop.contract.messages import MESSAGE_BYTES, Usage
 
@@ -195,7 +195,7 @@ async def _send(services: WorkerServices, request: ModelRequest, heartbeat: Hear
     """Call a model once, and tell its limiter how that went."""
     clock = asyncio.get_running_loop().time
     began = clock()
-    with kept_headers() as headers:
+    with kept_headers() as kept:
         try:
             reply = await services.providers.complete(request)
         except asyncio.CancelledError:  # it was sent, and so may be paid for
@@ -206,7 +206,7 @@ async def _send(services: WorkerServices, request: ModelRequest, heartbeat: Hear
                 services.recording.fault(request, error)
             raise await _failed(services, request, error, heartbeat, limits, turn) from None
         turn.usage = reply.usage
-        await turn.limiter.accepted(turn, headers)
+        await turn.limiter.accepted(turn, kept)
     heartbeat.spent += reply.usage
     services.providers.note_answer(request.spec)
     reply = replace(reply, message=sendable(reply.message))

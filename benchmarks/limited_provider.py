@@ -37,7 +37,9 @@ class LimitedProvider:
     """When calls were accepted, in seconds from the first call on."""
     refused: list[float] = field(default_factory=list)
     cut: list[float] = field(default_factory=list)
+    most_in_flight: int = 0
     url: str = ""
+    _in_flight: int = 0
     _began: float | None = None
     _tokens: float = 0.0
     _at: float = 0.0
@@ -63,7 +65,12 @@ class LimitedProvider:
         self._tokens -= 1
         self.accepted.append(since)
         headers = self._headers()
-        await asyncio.sleep(self.latency)
+        self._in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self._in_flight)
+        try:
+            await asyncio.sleep(self.latency)
+        finally:
+            self._in_flight -= 1
         return web.json_response(_reply(request.path), headers=headers)
 
     def _headers(self) -> dict[str, str]:

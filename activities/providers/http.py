@@ -15,7 +15,7 @@ from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNet
 from activities.providers.addresses import is_public, reached_address
 from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, LONGEST_CALL
 from activities.providers.environment import Endpoint
-from activities.providers.rate_headers import keep_headers
+from activities.providers.rate_headers import keep_headers, keep_sending
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -116,7 +116,7 @@ def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient
     """Return a pool of connections; a guarded one reaches public addresses alone, and not through a proxy."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS)
     hooks: dict[str, list[Callable[..., Any]]] = {
-        "request": [ask_for_plain_body, set_idle_timeout],
+        "request": [ask_for_plain_body, set_idle_timeout, note_sending],
         "response": [note_rate_limits, bound_body],
     }
     transport = guarded_transport() if guarded else None
@@ -136,6 +136,11 @@ async def set_idle_timeout(request: httpx2.Request) -> None:
     """Give a stream of Google's the idle timeout, since its SDK knows one timeout for everything."""
     if request.url.path.endswith(":streamGenerateContent"):
         request.extensions["timeout"] = httpx2.Timeout(IDLE_TIMEOUT, connect=CONNECT_TIMEOUT).as_dict()
+
+
+async def note_sending(_request: httpx2.Request) -> None:
+    """Keep for the limiter when a request is sent."""
+    keep_sending()
 
 
 async def note_rate_limits(response: httpx2.Response) -> None:

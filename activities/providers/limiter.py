@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from activities.errors import ModelFault
 from activities.providers.pace import Pace
-from activities.providers.rate_headers import MINUTE, ReportedLimit, reported_limits
+from activities.providers.rate_headers import MINUTE, KeptHeaders, ReportedLimit, reported_limits
 from gradeloop.contract.messages import Usage
 from gradeloop.settings.limits import CallCeilings
 
@@ -124,6 +124,8 @@ class _Headroom:
     limit: ReportedLimit
     started: float
     """When the call started that reported it: later ones are not counted in it."""
+    sent: float
+    """When that call was sent."""
 
 
 @dataclass(order=True)
@@ -310,7 +312,7 @@ class ModelLimiter:
         return max((self._wait_for(what, seen, now) for what, seen in self._headroom.items()), default=0.0)
 
     def _wait_for(self, what: str, seen: _Headroom, now: float) -> float:
-        cost, passed = self._cost.get(what, 0.0), now - seen.started
+        cost, passed = self._cost.get(what, 0.0), now - seen.sent
         uncounted = sum(1 for start in self._starts if start > seen.started) if seen.limit.remaining < STARTS * max(cost, 1.0) else 0
         lacking = (uncounted + 1) * cost - seen.limit.remaining - passed * seen.limit.rate
         if cost == 0.0 or lacking <= 0:
@@ -319,7 +321,7 @@ class ModelLimiter:
             return max(0.0, seen.limit.reset - passed)
         return min(lacking / seen.limit.rate, max(seen.limit.reset, MINUTE))
 
-    async def accepted(self, turn: CallTurn, headers: Mapping[str, str]) -> None:
+    async def accepted(self, turn: CallTurn, kept: KeptHeaders) -> None:
         """Note that a call was not refused, and what its reply reports of limits."""
         now = time.time()
         self._latency = now - turn.started if not self._latency else 0.8 * self._latency + 0.2 * (now - turn.started)
@@ -329,10 +331,10 @@ class ModelLimiter:
         for what, taken in counts.items():
             if taken and usage.calls:
                 self._cost[what] = 0.8 * self._cost.get(what, taken) + 0.2 * taken
-        for what, limit in reported_limits(headers).items():
+        for what, limit in reported_limits(kept.headers).items():
             seen = self._headroom.get(what)
             if seen is None or turn.started >= seen.started:
-                self._headroom[what] = _Headroom(limit, turn.started)
+                self._headroom[what] = _Headroom(limit, turn.started, kept.sent or turn.started)
         named = self._named_rate()
 
         def accept(pace: Pace) -> tuple[Pace, None]:

