@@ -25,6 +25,7 @@ from activities.providers.environment import Environment
 from activities.providers.key_check import examine
 from activities.providers.limiter import CallLimiter
 from activities.providers.scripted import Recording, Script
+from activities.providers.shared_paces import SharedPaces
 from activities.state_cache import RunLoader, ThreadLoader
 from activities.tool_call import TranscriptActivities, find_worker, tool_activity
 from activities.tools.base import ToolContext
@@ -110,7 +111,8 @@ def _model_activities(
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
-    limiter = CallLimiter(settings.limits, settings.max_concurrent_activities)
+    paces = SharedPaces(store) if store is not None and store.shared else None
+    limiter = CallLimiter(settings.limits, settings.max_concurrent_activities, paces)
     services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout, limiter)
     judge = JudgeActivities(services, RunLoader())
     return [

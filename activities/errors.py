@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Literal, get_args
 
-from temporalio.exceptions import ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, is_cancelled_exception
 
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
@@ -186,7 +186,8 @@ def failure(
         return ApplicationError(conceal(str(error) or repr(error)), *facts, type=type(error).__name__, non_retryable=True)
     final = final or fault.kind not in RETRYABLE
     delay = timedelta(seconds=fault.retry_after) if fault.retry_after and not final else None
-    return ApplicationError(str(fault), *facts, type=fault.kind, non_retryable=final, next_retry_delay=delay)
+    category = ApplicationErrorCategory.BENIGN if waits_for and not final else ApplicationErrorCategory.UNSPECIFIED
+    return ApplicationError(str(fault), *facts, type=fault.kind, non_retryable=final, next_retry_delay=delay, category=category)
 
 
 def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) -> ModelFault | None:

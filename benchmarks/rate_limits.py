@@ -24,7 +24,7 @@ from gradeloop.batches.contract import BatchRequest, Case, GradingBatch, StoreCa
 from gradeloop.contract.thread import RunResult
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.store.engine import Store
-from tests.rig.crash_worker import engine_in
+from tests.rig.crash_worker import Engine, engine_in
 from worker import build
 
 MODEL = "openai_compatible:m"
@@ -68,8 +68,9 @@ def trials() -> list[Trial]:
     ]
 
 
-async def run(client: Client, trial: Trial, store_url: str | None = None) -> Figures:
+async def run(engine: Engine, trial: Trial, store_url: str | None = None) -> Figures:
     """Run a trial on a queue of its own."""
+    client = await engine.client()
     queue, batch_id = f"rate-{uuid4()}", f"rate-{uuid4()}"
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -80,7 +81,8 @@ async def run(client: Client, trial: Trial, store_url: str | None = None) -> Fig
             stack.callback(store.close)
             models = Providers(environment)
             stack.push_async_callback(models.aclose)
-            await stack.enter_async_context(build(client, models, ToolRegistry(), WorkerSettings(task_queue=queue), store=store))
+            own = await engine.client()
+            await stack.enter_async_context(build(own, models, ToolRegistry(), WorkerSettings(task_queue=queue), store=store))
         if trial.threads:
             return figures(provider, await threads(client, queue, trial.threads), "finished")
         grader = {"model": {"id": MODEL, "config": {"structured_output": True}}}
@@ -125,11 +127,10 @@ async def measure(chosen: str, store_url: str | None) -> Table:
     table = Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="dim")
     with tempfile.TemporaryDirectory() as folder:
         async with engine_in(Path(folder)) as engine:
-            client = await engine.client()
             for trial in trials():
                 if chosen not in trial.name:
                     continue
-                found = await run(client, trial, store_url)
+                found = await run(engine, trial, store_url)
                 share, late = f"{found.throughput:.0%}", f"{found.late_refusals:.1%}"
                 table.add_row(trial.name, str(found.errors), found.status, f"{found.seconds:.0f}", share, late)
     return table

@@ -41,11 +41,13 @@ async def judging(client: Client, folder: Path, provider: LimitedProvider, worke
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving_provider(provider))
         batches: Batches | None = None
-        for _ in range(workers):
+        for _ in range(workers):  # one store each, as processes of their own have
             queue = batches.served.task_queue if batches else ""
             models = calling(provider)
             stack.push_async_callback(models.aclose)
-            served = await stack.enter_async_context(batching(client, folder, models=models, task_queue=queue, **settings))
+            config = client.service_client.config
+            own = await Client.connect(config.target_host, namespace=client.namespace, data_converter=client.data_converter)
+            served = await stack.enter_async_context(batching(own, folder, models=models, task_queue=queue, **settings))
             batches = batches or served
         assert batches is not None
         yield batches
@@ -133,3 +135,53 @@ async def test_a_ceiling_of_calls_in_flight_is_kept(client: Client, tmp_path: Pa
 
     assert ends(summary, results) == ("finished", 8, 0, [])
     assert provider.most_in_flight == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("shared", [True, False])
+async def test_three_workers_use_the_rate_together(client: Client, tmp_path: Path, postgresql: str, shared: bool) -> None:
+    """Through the store where it is shared; else each worker adapts by itself."""
+    provider = LimitedProvider(a_minute=300, burst=10, retry_after=1.0)
+    url = postgresql if shared else None
+    async with judging(client, tmp_path, provider, workers=3, url=url) as batches:
+        summary, results = await batches.run(cases(200), at_once=50)
+
+    assert ends(summary, results) == ("finished", 200, 0, [])
+    assert provider.throughput >= 0.8
+    assert provider.late_refusals < (0.05 if shared else 0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("retry_after", [None, 1.0, 20.0])
+async def test_a_batch_of_two_hundred_uses_nine_tenths_of_the_rate(client: Client, tmp_path: Path, retry_after: float | None) -> None:
+    provider = LimitedProvider(a_minute=300, burst=30, retry_after=retry_after)
+    async with judging(client, tmp_path, provider) as batches:
+        summary, results = await batches.run(cases(200), at_once=50)
+
+    assert ends(summary, results) == ("finished", 200, 0, [])
+    assert provider.throughput >= 0.9
+    assert provider.late_refusals < 0.05
+
+
+@pytest.mark.storm
+async def test_a_provider_that_is_down_for_ten_minutes_costs_ten_minutes(client: Client, tmp_path: Path) -> None:
+    provider = LimitedProvider(a_minute=120, burst=10, retry_after=1.0, down=(30.0, 630.0))
+    async with judging(client, tmp_path, provider) as batches:
+        summary, results = await batches.run(cases(200), at_once=50)
+
+    assert ends(summary, results) == ("finished", 200, 0, [])
+    assert provider.seconds < 600 + 200 / 2 / 0.9 + 60
+    assert provider.late_refusals < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+async def test_a_provider_that_is_down_in_the_middle_costs_no_case(client: Client, tmp_path: Path) -> None:
+    provider = LimitedProvider(a_minute=600, burst=10, retry_after=1.0, down=(5.0, 15.0))
+    async with judging(client, tmp_path, provider) as batches:
+        summary, results = await batches.run(cases(120), at_once=50)
+
+    assert ends(summary, results) == ("finished", 120, 0, [])
+    assert len(provider.cut) > 0
