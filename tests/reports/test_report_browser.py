@@ -149,6 +149,83 @@ async def test_cases_are_filtered_searched_sorted_and_opened_by_keys(browser: Br
     await page.close()
 
 
+async def test_what_is_shown_is_in_the_address_and_criteria_filter_the_table(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, batch_page(report_of(60)))
+    everyone = await page.locator("#table tbody tr:visible").count()
+
+    await page.click("#criteria button >> nth=0")
+    filtered = await page.locator("#table tbody tr:visible").count()
+    await page.click("[data-sort=id] button")
+    await page.click("[data-sort=id] button")
+    address = page.url
+    assert 0 < filtered < everyone
+    assert {"k", "sort", "down"} == {part.partition("=")[0] for part in address.partition("#")[2].split("&")}
+    await page.goto("about:blank")
+    await page.goto(address)
+    assert await page.locator("#table tbody tr:visible").count() == filtered
+    assert await page.get_attribute("[data-sort=id]", "aria-sort") == "descending"
+    assert await page.get_attribute("#criteria button >> nth=0", "aria-pressed") == "true"
+    assert seen.complaints == []
+    await page.close()
+
+
+async def test_the_search_sees_outputs_and_says_what_to_do_where_nothing_matches(browser: Browser, tmp_path: Path) -> None:
+    story = mended()
+    page, _ = await opened(browser, tmp_path, collected([story, judged()]))
+
+    await page.fill("#search", "the new chain costs nothing")
+    await expect(page.locator("#table tbody tr:visible")).to_have_count(1)
+    await page.fill("#search", "nobody said this")
+    await expect(page.locator("#empty")).to_be_visible()
+    await page.click("#clear")
+    await expect(page.locator("#table tbody tr:visible")).to_have_count(2)
+    await page.close()
+
+
+async def test_a_case_is_opened_by_its_id_in_the_address(browser: Browser, tmp_path: Path) -> None:
+    page, _ = await opened(browser, tmp_path, collected([mended(), judged().model_copy(update={"name": "50% & more/é"})]))
+
+    await page.goto(f"{(tmp_path / 'report.html').as_uri()}#case-50%25%20%26%20more%2F%C3%A9&q=e")
+    await page.wait_for_selector("#case-body h1:has-text('50% & more/é')")
+    await page.keyboard.press("Escape")
+    assert page.url.endswith("#q=e")
+    await page.goto(f"{(tmp_path / 'report.html').as_uri()}#case-%E0%A4%A")
+    await expect(page.locator("#case")).to_be_hidden()
+    await page.close()
+
+
+async def test_a_draft_in_markdown_is_rendered_and_a_quote_leads_to_its_raw_text(browser: Browser, tmp_path: Path) -> None:
+    story = mended()
+    messages = list(story.messages)
+    messages[3] = messages[3].model_copy(update={"content": f"# Reply\n\n{messages[3].content}\n\n```python\nx = 1\n```"})
+    page, seen = await opened(browser, tmp_path, run_page(story.model_copy(update={"messages": tuple(messages)})))
+
+    assert await page.inner_text(".md .md-h1") == "Reply"
+    assert await page.locator(".md pre .hl-mi").inner_text() == "1"
+    assert await serious(page) == []
+    await page.click("text=“Bring the bike on Monday”")
+    await expect(page.locator("mark.hit")).to_be_visible()
+    await expect(page.locator(".md")).to_be_hidden()
+    assert seen == Seen()
+    await page.close()
+
+
+async def test_no_payload_in_markdown_does_anything(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, "")
+    own = len((FOLDER / "page.js").read_text())
+    for payload in PAYLOADS:
+        forms = f"# {payload}\n\n[a]({payload}) ![b]({payload}) <{payload}>\n\n```html\n{payload}\n```\n\n- {payload}\n\n> `{payload}`\n"
+        (tmp_path / "report.html").write_bytes(run_page(replaced(forms)).encode(errors="replace"))
+        await page.reload()
+
+        assert await page.evaluate("[...document.scripts].map((each) => each.textContent.length)") == [own], payload
+        assert await page.locator("img, iframe, object, embed, form, base, dialog, marquee, math, video").count() == 0, payload
+        assert await page.locator("main a:not([href^='#']):not([href^='http']):not(.anchor)").count() == 0, payload
+        assert await page.evaluate("window.attacked") is None, payload
+    assert seen == Seen()
+    await page.close()
+
+
 async def test_the_matrix_shows_what_the_filters_show(browser: Browser, tmp_path: Path) -> None:
     page, _ = await opened(browser, tmp_path, batch_page(report_of(60)))
 

@@ -29,7 +29,8 @@ from gradeloop.reports.collection_page import (
     row_of,
     with_differences,
 )
-from gradeloop.reports.html import data, seconds, shown, when
+from gradeloop.reports.html import data, seconds, when
+from gradeloop.reports.markup import shown
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import BatchReport, batch_page, entries, head_of, read_case_report, thread_of, with_thread
 from gradeloop.reports.read_judgement import judgement_page
@@ -347,7 +348,8 @@ def test_one_judgement_is_a_page_and_several_are_a_table() -> None:
     page = judgement_page("careful", [one, two], {"judge": "careful"})
     assert "2 judgements" in page
     assert "of 4 citations found" in page
-    assert "label: match" in page
+    assert 'data-l="label=match">match</td>' in page
+    assert "[T0B1" not in page.split("<tbody>")[1].split("</tbody>")[0]
 
 
 def test_a_head_tells_only_what_there_is() -> None:

@@ -17,7 +17,7 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import Json, Overwrite, codes_help
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, show_lines, table
 from gradeloop.compare.compare import CaseComparison, Comparison, ComparisonGate, CriterionTally, Outcome, compare_batches
-from gradeloop.compare.sources import load_batch
+from gradeloop.compare.sources import load_batch, read_outputs
 from gradeloop.compare.wording import (
     batch_facts,
     change_reason,
@@ -30,7 +30,7 @@ from gradeloop.compare.wording import (
     side_result,
 )
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
-from gradeloop.reports.diff_page import comparison_page
+from gradeloop.reports.diff_page import OutputPair, changed_ids, comparison_page, output_pairs
 from gradeloop.reports.html import checked_page, write_page
 from gradeloop.reports.subject import report_page
 from gradeloop.settings.paths import state_folder
@@ -97,7 +97,7 @@ def diff(
     checked_page(output, overwrite=overwrite)
     found = compare_named(a, b)
     if output is not None:
-        write_page(output, comparison_page(found))
+        write_page(output, comparison_page(found, pairs_of(found, a, b)))
     if as_json:
         typer.echo(json_without_commands(batch_json(found)))
     else:
@@ -113,12 +113,18 @@ def diff(
 
 def compare_named(a: str, b: str) -> Comparison:
     """Compare two batches, named by id, as `latest~N`, or by file."""
+    return compare_batches(load_batch(a, _reader), load_batch(b, _reader))
 
-    @cache
-    def reader() -> BatchReader:
-        return BatchReader(own_store())
 
-    return compare_batches(load_batch(a, reader), load_batch(b, reader))
+def pairs_of(found: Comparison, a: str, b: str) -> list[OutputPair]:
+    """Return the outputs of what changed between two batches, read again by their names."""
+    ids = frozenset(changed_ids(found))
+    return output_pairs(found, read_outputs(a, ids, _reader), read_outputs(b, ids, _reader)) if ids else []
+
+
+@cache
+def _reader() -> BatchReader:
+    return BatchReader(own_store())
 
 
 def code_of(found: Comparison, gates: Sequence[ComparisonGate]) -> int:

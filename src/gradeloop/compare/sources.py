@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BufferedReader
@@ -20,7 +20,7 @@ from gradeloop.contract.base import RECORDED, Recorded, Strict
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.text import clip, counted, did_you_mean
+from gradeloop.text import clip, counted, did_you_mean, shortened
 
 CURE = "write it with: gradeloop batches export BATCH -o results.json"
 _FAMILY, _, _NUMBER = SCHEMA.rpartition("/")
@@ -153,6 +153,29 @@ def load_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
     batches = reader()
     with batches.snapshot(asyncio.run(_batch_id(named, batches))) as found:
         return stored_source(found.summary, found.results())
+
+
+OUTPUT_CHARACTERS = 20_000
+"""The most characters of an output that a comparison shows."""
+
+
+def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchReader]) -> dict[str, str]:
+    """Return the outputs of some cases of a batch that `load_batch` reads, by the cases' ids; of a repeated case, that of its first run."""
+    found: dict[str, str] = {}
+
+    def keep(result: CaseResult) -> None:
+        name = result.id if result.id in ids else result.id.removesuffix(f"/{result.repeat + 1}")
+        if name in ids and result.output is not None:
+            found.setdefault(name, shortened(result.output, OUTPUT_CHARACTERS))
+
+    if Path(named).suffix.lower() in SUFFIXES or "/" in named:
+        read_export(Path(named), keep)
+        return found
+    batches = reader()
+    with batches.snapshot(asyncio.run(_batch_id(named, batches))) as batch:
+        for result in batch.results():
+            keep(result)
+    return found
 
 
 def stored_source(summary: BatchSummary, results: Iterable[CaseResult]) -> BatchSource:

@@ -35,11 +35,11 @@ class Changes:
         return not self.added and not self.removed and all(piece.kind in {"same", "left_out"} for piece in self.pieces)
 
 
-def changes(before: str, after: str, *, most: int = CHARACTERS) -> Changes | None:
+def changes(before: str, after: str, *, most: int = CHARACTERS, by_line: bool = False) -> Changes | None:
     """Return what changed; None where the drafts are too long to be compared, with more than `most` characters together."""
     if len(before) + len(after) > most:
         return None
-    for parts in (_WORDS.findall, lambda text: text.splitlines(keepends=True)):
+    for parts in (_lines,) if by_line else (_WORDS.findall, _lines):
         old, new = parts(before), parts(after)
         if len(old) * len(new) <= COMPARED:
             pieces = _merged(_compare(old, new))
@@ -49,6 +49,10 @@ def changes(before: str, after: str, *, most: int = CHARACTERS) -> Changes | Non
             shown = [short for at, piece in enumerate(pieces) for short in _shortened(piece, first=at == 0, last=at == len(pieces) - 1)]
             return Changes(tuple(shown), words["added"], words["removed"])
     return None
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
 
 
 def _compare(old: list[str], new: list[str]) -> list[DraftPiece]:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gradeloop.batches.answer import gap_of
-from gradeloop.batches.contract import lowest_row
+from gradeloop.batches.contract import BatchStatus, lowest_row
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.scoring import counting_ids, shortfall_of, worst_of
-from gradeloop.reports.html import Live, document
+from gradeloop.reports.html import Live, as_json, document
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, criterion_mark, run_part
 
@@ -42,6 +42,18 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class PastBatch:
+    """A batch of the suite, as the line of its history shows it."""
+
+    batch_id: str
+    created: str
+    answer: str
+    colour: Verdict
+    rate: float | None
+    """The share of judged cases that passed, 0 to 1."""
+
+
+@dataclass(frozen=True)
 class Head:
     """The name of a collection, its numbers and facts."""
 
@@ -56,7 +68,16 @@ class Head:
     notes: tuple[str, ...] = ()
     batch_id: str | None = None
     """The batch on a live page."""
-    running: bool = False
+    status: BatchStatus | None = None
+    """The status of a batch on a live page, which says whether it can be paused or resumed."""
+    answer: str = ""
+    """Whether it passed, as `answer_of` says it; empty for what has no such answer."""
+    next_step: str = ""
+    """The command that comes next; empty where none does."""
+    progress: tuple[int, int] | None = None
+    """Ended cases, and all of them, where the batch runs."""
+    history: tuple[PastBatch, ...] = ()
+    """The batches of this suite, the oldest first and this one last."""
 
 
 def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None = None) -> str:
@@ -66,7 +87,9 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
         table.take(row_of(number, entry), entry.report)
         criteria.take(entry.report.evaluations[-1].criteria if entry.report.evaluations else (), entry.report.rubric)
     everyone = with_differences(table.everyone)
-    rows = [row for row in everyone if row.number in table.listed]
+    rows = sorted((row for row in everyone if row.number in table.listed), key=lambda row: ORDER.get(row.verdict, len(ORDER)))
+    worst = criteria.worst(WORST)
+    place = {criterion.id: at for at, criterion in enumerate(worst)}
     context = {
         "head": replace(head, notes=(*head.notes, *table.notes)),
         "rows": rows,
@@ -74,12 +97,18 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
         "columns": columns(everyone),
         "matrix": matrix(rows),
         "bars": histogram([row.score for row in everyone if row.score is not None]),
-        "worst": criteria.worst(WORST),
+        "worst": worst,
         "packs": table.packed(),
+        "failing": lambda row: sorted(place[name] for name in row.failing if name in place),
+        "labels": label_counts(rows),
+        "found": table.search.packed(),
     }
     scripts, styles = (("cases.js", *LIVE_SCRIPTS), LIVE_STYLES) if live else (("cases.js",), ())
     return document("collection.html", title=f"{head.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
 
+
+ORDER: dict[Verdict, int] = {"failed": 0, "error": 1, "waiting": 2, "running": 3, "none": 4, "passed": 5}
+"""The order of the rows by their verdicts: what asks for a person comes first."""
 
 FINDING_CHARACTERS = 400
 """The most characters of a finding, or of a description, in a row of the table."""
@@ -119,6 +148,10 @@ class CaseRow:
     usage: Usage
     flags: frozenset[str]
     """The filters that show it."""
+    failing: tuple[str, ...] = ()
+    """The ids of the criteria that did not pass."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """The short values of a judge's output by their names."""
     place: tuple[int, int] | None = None
     """The pack of the run that it opens, and the run's position there; None where it opens nothing here."""
 
@@ -148,7 +181,31 @@ def row_of(number: int, entry: Entry) -> CaseRow:
         column=entry.column,
         usage=report.usage,
         flags=frozenset(flag for flag, applies in flags.items() if applies),
+        failing=tuple(row.id for row in rows if criterion_mark(row).verdict == "failed"),
+        labels=labels_of(report),
     )
+
+
+LABEL_CHARACTERS, LABELS, LABEL_VALUES = 40, 6, 12
+"""The longest value that is a label, the most fields that have a column, and the most values that a field may have for it."""
+
+
+def labels_of(report: RunReport) -> tuple[tuple[str, str], ...]:
+    """Return the short values of a judge's output: its labels."""
+    output = report.judged.output if report.judged else {}
+    values = {
+        name: as_json(value) for name, value in output.items() if isinstance(value, str | bool | int) and len(name) <= LABEL_CHARACTERS
+    }
+    return tuple((name, value) for name, value in values.items() if len(value) <= LABEL_CHARACTERS and "\n" not in value)[:LABELS]
+
+
+def label_counts(rows: Sequence[CaseRow]) -> dict[str, dict[str, int]]:
+    """Return how many rows have each value of each label, the most frequent first; fields with many values are none."""
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        for name, value in row.labels:
+            counts.setdefault(name, Counter())[value] += 1
+    return {name: dict(found.most_common()) for name, found in counts.items() if len(found) <= LABEL_VALUES}
 
 
 def _decided(report: RunReport, rows: Sequence[CriterionRow]) -> tuple[tuple[str, ...], str | None]:
@@ -172,8 +229,24 @@ def _finding(report: RunReport, worst: CriterionRow | None) -> str:
     if worst is not None:
         return gap_of(worst)
     if report.judged:
-        return "; ".join(f"{name}: {value}" for name, value in report.judged.output.items() if isinstance(value, str | int | float | bool))
+        known = dict(labels_of(report))
+        texts = {name: value for name, value in report.judged.output.items() if name not in known and isinstance(value, str | int | float)}
+        return "; ".join(f"{name}: {_without_citations(report, name, _plain(value))}" for name, value in texts.items())
     return report.evaluations[-1].explanation if report.evaluations and report.verdict != "passed" else ""
+
+
+def _plain(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
+def _without_citations(report: RunReport, path: str, text: str) -> str:
+    """Return a text of an output with the words of its citations in their place: the page of the judgement links them."""
+    parts, at = [], 0
+    for citation in sorted(report.judged.citations if report.judged else (), key=lambda cited: cited.start):
+        if citation.path == path and at <= citation.start <= citation.end <= len(text):
+            parts += [text[at : citation.start], f"“{citation.quote}”" if citation.quote else f"({citation.target})"]
+            at = citation.end
+    return "".join([*parts, text[at:]])
 
 
 def with_differences(rows: Sequence[CaseRow]) -> list[CaseRow]:
@@ -189,7 +262,9 @@ def with_differences(rows: Sequence[CaseRow]) -> list[CaseRow]:
 def filters(rows: Sequence[CaseRow]) -> list[tuple[str, str, int]]:
     """Return the filters that show something: their flag, their label, how many rows."""
     counts = Counter(flag for row in rows for flag in row.flags)
-    return [(flag, label, counts[flag]) for flag, label in FILTERS.items() if counts[flag]]
+    unjudged = {row.word for row in rows if "none" in row.flags}
+    names = FILTERS | ({"none": unjudged.pop().replace("_", " ")} if len(unjudged) == 1 else {})
+    return [(flag, label, counts[flag]) for flag, label in names.items() if counts[flag]]
 
 
 @dataclass(frozen=True)
@@ -303,6 +378,7 @@ class Table:
     def __init__(self, *, is_open: bool) -> None:
         self._is_open = is_open
         self._packer = Packer(PACKED_BYTES)
+        self.search = SearchTexts()
         self._spent = 0
         self._left_out = Counter[str]()
         self._closed = 0
@@ -321,6 +397,7 @@ class Table:
             return
         self._spent += size
         self.listed.add(row.number)
+        self.search.add(row.number, report)
         if self._is_open and self._packer.has_room(urgent=urgent):
             row = replace(row, place=self._packer.add(run_part(report, key=f"c{row.number}")))
         self._closed += self._is_open and row.place is None
@@ -341,6 +418,33 @@ class Table:
             cure = "so that the file stays below 20 MB; see: gradeloop batches show BATCH CASE"
             notes.append(f"{self._closed:,} cannot be opened here, {cure}")
         return notes
+
+
+SEARCH_CHARACTERS, SEARCH_BYTES = 4_000, 12_000_000
+"""The most characters of a case's texts that the search sees, and of all cases together before they are packed."""
+
+
+class SearchTexts:
+    """The outputs and variables that the search of a page sees, beside what its table shows."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+        self._size = 0
+
+    def add(self, number: int, report: RunReport) -> None:
+        """Take a run's texts, where there is room."""
+        texts = [*report.about.values(), *(message.content for message in reversed(report.messages))]
+        text = " ".join(" ".join(texts).split())[:SEARCH_CHARACTERS].lower()
+        if text and self._size + len(text) <= SEARCH_BYTES:
+            self._size += len(text)
+            self._texts[number] = text
+
+    def packed(self) -> str:
+        """Return the texts by the numbers of their rows, packed as runs are; empty where there are none."""
+        if not self._texts:
+            return ""
+        text = json.dumps(self._texts, ensure_ascii=False, separators=(",", ":"))
+        return base64.b64encode(zlib.compress(text.encode(errors="replace"), 9)).decode()
 
 
 PARTS = 20

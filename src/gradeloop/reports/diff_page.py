@@ -1,16 +1,21 @@
 """The page of two batches side by side."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gradeloop.compare.baseline import one_sentence
 from gradeloop.compare.compare import CaseComparison, CaseSide, Comparison, CriterionSide, Outcome
 from gradeloop.compare.wording import (
     batch_facts,
     change_reason,
     counts_line,
     outcome_label,
-    overall_lines,
     passed_of,
     score_change,
     side_result,
 )
+from gradeloop.contract.evaluation import DraftPiece
+from gradeloop.grading.changes import changes
 from gradeloop.reports.html import document
 from gradeloop.reports.model import Verdict
 
@@ -30,8 +35,48 @@ FILTERS = {
 }
 
 
-def comparison_page(found: Comparison) -> str:
-    """Return the page: one HTML document that needs nothing else."""
+MOST_PAIRS = 200
+"""The most changed cases whose outputs stand side by side; those that regressed come first."""
+
+OPEN_PAIRS = 5
+"""The pairs that are unfolded when the page opens."""
+
+
+@dataclass(frozen=True)
+class OutputPair:
+    """The outputs of a changed case, side by side."""
+
+    row: CaseComparison
+    a: tuple[DraftPiece, ...]
+    """The output in A, with what only A says as removed; empty where there is none."""
+    b: tuple[DraftPiece, ...]
+    """The output in B, with what only B says as added; empty where there is none."""
+    same: str | None = None
+    """The output where both are the same, so that the judgement alone changed."""
+
+
+def changed_ids(found: Comparison) -> list[str]:
+    """Return the ids of the cases whose outputs the page shows, those that regressed first."""
+    return [row.id for row in found.cases if row.outcome not in {"same", "unjudged"} or row.noise][:MOST_PAIRS]
+
+
+def output_pairs(found: Comparison, a: Mapping[str, str], b: Mapping[str, str]) -> list[OutputPair]:
+    """Return the changed cases with their outputs in both batches."""
+    rows = {row.id: row for row in found.cases}
+    return [_pair(rows[name], a.get(name), b.get(name)) for name in changed_ids(found) if name in a or name in b]
+
+
+def _pair(row: CaseComparison, a: str | None, b: str | None) -> OutputPair:
+    compared = changes(a, b) if a is not None and b is not None else None
+    if compared is None:
+        before, now = (() if text is None else (DraftPiece(kind="same", text=text),) for text in (a, b))
+        return OutputPair(row, before, now)
+    sides = [tuple(piece for piece in compared.pieces if piece.kind != other) for other in ("added", "removed")]
+    return OutputPair(row, sides[0], sides[1], same=a if compared.none else None)
+
+
+def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = ()) -> str:
+    """Return the page, with the outputs of changed cases side by side: one HTML document that needs nothing else."""
     left_out = {row.id for row in [row for row in found.cases if row.outcome == "same"][MOST_SAME:]}
     rows = [row for row in found.cases if row.id not in left_out]
     counts = {flag: sum(flag in _flags(row) for row in rows) for flag in FILTERS}
@@ -43,7 +88,12 @@ def comparison_page(found: Comparison) -> str:
         scripts=("cases.js",),
         found=found,
         sum_line=counts_line(found.counts, len(found.cases)),
-        overall=list(overall_lines(found)),
+        sentence=one_sentence(found),
+        answer=f"{found.counts.get('regressed', 0):,} REGRESSED" if found.counts.get("regressed") else "NO REGRESSIONS",
+        answer_colour="failed" if found.counts.get("regressed") else "error" if found.counts.get("lost") else "passed",
+        pairs=pairs,
+        places={pair.row.id: at for at, pair in enumerate(pairs)},
+        opened=OPEN_PAIRS,
         tile_colours=TILES,
         facts=known,
         batches={"A": a, "B": b},

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import JsonValue
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.files.output import PAGE, replacing, resolve_writable
+from gradeloop.reports.markup import rendered, shown
 from gradeloop.text import counted, money, percent
 
 if TYPE_CHECKING:
@@ -26,11 +26,6 @@ FOLDER = Path(__file__).parent / "templates"
 
 STYLES, SCRIPTS = ("page.css",), ("page.js",)
 """The files of every page."""
-
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
-)
-"""Control, direction, zero-width and tag characters, and surrogates. Joiners stay: scripts and emoji need them."""
 
 _IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
@@ -98,11 +93,6 @@ def policy(styles: Sequence[str], scripts: Sequence[str], *, live: bool) -> str:
     parts = ["default-src 'none'", f"style-src {_hashes(styles)}", f"script-src {_hashes(scripts)}", "img-src data:"]
     parts += ["connect-src 'self'"] if live else []
     return "; ".join([*parts, "base-uri 'none'", "form-action 'none'"])
-
-
-def shown(text: str) -> str:
-    """Return a text with its invisible characters as escapes."""
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text.replace("\r\n", "\n"))
 
 
 def data(value: object) -> "Markup":
@@ -189,6 +179,7 @@ def in_path(text: str) -> str:
 
 
 FILTERS = {
+    "markdown": rendered,
     "score": score,
     "percent": percent,
     "money": cost,

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from gradeloop.batches.answer import STATUS_LABELS
+from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, next_step, rate_of
 from gradeloop.batches.client import BatchClient
-from gradeloop.batches.contract import BatchStatus, BatchSummary, Case, CaseResult, CaseStatus
+from gradeloop.batches.contract import BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.compare.sources import read_export
 from gradeloop.contract.evaluation import Evaluation, VerdictResult
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.errors import GradeloopError
-from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
+from gradeloop.reports.collection_page import Entry, Head, PastBatch, Tile, collection_page
 from gradeloop.reports.html import Live, write_page
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.read_thread import read_thread_report
@@ -31,8 +31,6 @@ THREADS = 1_000
 
 AT_ONCE = 8
 """Threads that are read at the same time."""
-
-STATUS_COLOURS: dict[BatchStatus, Verdict] = {"running": "running", "paused": "waiting", "finished": "none", "stopped": "error"}
 
 
 @dataclass(frozen=True)
@@ -52,6 +50,13 @@ ThreadsOpener = Callable[[str], Awaitable[GradingClient]]
 """Connects to the server with the threads of a batch, and sees to it that a worker answers for them."""
 
 
+HISTORY = 20
+"""The most earlier batches of a suite that its line shows."""
+
+READ_BATCHES = 200
+"""The newest batches that are looked through for those of the suite."""
+
+
 async def stored_batch_page(reader: BatchReader, name: str, open_threads: ThreadsOpener | None = None, *, live: Live | None = None) -> str:
     """Return the page of a batch of the store, whose numbers and cases are of one moment.
 
@@ -69,13 +74,34 @@ async def stored_batch_page(reader: BatchReader, name: str, open_threads: Thread
     if open_threads is not None:
         name, wanted = await asyncio.to_thread(_threads, reader, name)
         found, notes = await read_threads(open_threads, name, wanted) if wanted else (found, notes)
-    return await asyncio.to_thread(_stored_page, reader, name, found, notes, live)
+    known = await reader.summaries(READ_BATCHES)
+    return await asyncio.to_thread(_stored_page, reader, name, found, notes, known, live)
 
 
-def _stored_page(reader: BatchReader, name: str, threads: dict[str, RunReport], notes: Sequence[str], live: Live | None) -> str:
+def _stored_page(
+    reader: BatchReader,
+    name: str,
+    threads: dict[str, RunReport],
+    notes: Sequence[str],
+    known: Sequence[BatchSummary],
+    live: Live | None,
+) -> str:
     with reader.snapshot(name) as found:
         repeated = any(result.repeat > 0 for result in found.results())
-        return batch_page(BatchReport(head_of(found.summary, notes), found.cases(), threads, repeated), live=live)
+        head = replace(head_of(found.summary, notes), history=past_batches(found.summary, known))
+        return batch_page(BatchReport(head, found.cases(), threads, repeated), live=live)
+
+
+def past_batches(summary: BatchSummary, known: Sequence[BatchSummary]) -> tuple[PastBatch, ...]:
+    """Return the batches of a suite, the oldest first and this one last; none where it is the first."""
+    earlier = [batch for batch in known if batch.name and batch.name == summary.name and batch.batch_id != summary.batch_id]
+    before = sorted((batch for batch in earlier if batch.created <= summary.created), key=lambda batch: batch.created)[-HISTORY:]
+    return tuple(map(_past, [*before, summary])) if before else ()
+
+
+def _past(batch: BatchSummary) -> PastBatch:
+    answer = answer_of(batch)
+    return PastBatch(batch.batch_id, batch.created, answer.text, ANSWER_COLOURS[answer.word], rate_of(batch))
 
 
 def batch_page(report: BatchReport, *, live: Live | None = None) -> str:
@@ -96,6 +122,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
     """Return the head of a batch's page."""
     judged = summary.passed + summary.failed
     rate = percent(summary.passed / judged) if judged else ""
+    answer = answer_of(summary)
     tiles: list[tuple[str, str, Verdict | None, bool]] = [
         ("passed", f"{summary.passed:,}", "passed", True),
         ("failed", f"{summary.failed:,}", "failed", True),
@@ -112,13 +139,16 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
     return Head(
         name=summary.name or summary.batch_id,
         word=summary.status + (f": {summary.reason}" if summary.reason else ""),
-        verdict=STATUS_COLOURS[summary.status],
+        verdict=ANSWER_COLOURS[answer.word],
         noun="case",
         tiles=tuple(Tile(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
         about=about,
         notes=tuple(notes),
         batch_id=summary.batch_id,
-        running=summary.status == "running",
+        status=summary.status,
+        answer=answer.text,
+        next_step=next_step(summary, answer),
+        progress=(summary.done, summary.total) if summary.open else None,
     )
 
 

@@ -31,7 +31,19 @@ def run_part(report: RunReport, *, key: str) -> str:
 
 
 def _context(report: RunReport, key: str) -> dict[str, object]:
-    return {"report": report, "view": RunView(report, key), "key": key, "mark_of": criterion_mark}
+    return {"report": report, "view": RunView(report, key), "key": key, "mark_of": criterion_mark, "answer": run_answer(report)}
+
+
+def run_answer(report: RunReport) -> str:
+    """Return the answer to the first question about a run: `PASSED`, `FAILED: step`, `WAITING FOR A PERSON: legal`."""
+    if report.waiting_for:
+        asked = [criterion.id for criterion in report.waiting_for.criteria] + [call.tool for call in report.waiting_for.calls]
+        return f"WAITING FOR A PERSON: {', '.join(asked)}" if asked else "WAITING FOR A PERSON"
+    if report.verdict != "failed":
+        return (report.word.replace("_", " ") if report.verdict == "none" else report.verdict).upper()
+    rows = report.evaluations[-1].criteria if report.evaluations else ()
+    failing = report.decided_by or tuple(row.id for row in rows if criterion_mark(row).verdict == "failed")
+    return f"FAILED: {', '.join(failing)}" if failing else "FAILED"
 
 
 class RunView:
@@ -100,6 +112,17 @@ class RunView:
         if message not in self._previous_drafts:
             return None
         return changes(self._report.messages[self._previous_drafts[message]].content, self._report.messages[message].content)
+
+    def changed_lines(self, message: int) -> Changes | None:
+        """Return what changed since the draft before, line by line; None where a draft is of one line, or they are too long."""
+        before, after = self._report.messages[self._previous_drafts[message]].content, self._report.messages[message].content
+        return changes(before, after, by_line=True) if "\n" in before.strip() and "\n" in after.strip() else None
+
+    def worst_first(self, evaluation: int) -> list[int]:
+        """Return the indexes of an evaluation's rows: those that failed, those without a verdict, those that passed."""
+        order: dict[RowVerdict, int] = {"failed": 0, "unverified": 1, "passed": 2}
+        rows = self._report.evaluations[evaluation].criteria
+        return sorted(range(len(rows)), key=lambda number: order[criterion_mark(rows[number]).verdict])
 
     def criteria(self, evaluations: Sequence[int]) -> dict[str, str]:
         """Return the names of all criteria of some evaluations by their ids."""

@@ -8,21 +8,60 @@
     worst: (row) => row.cells[3].textContent.trim().toLowerCase() || "\uffff",
     cost: (row) => Number(row.dataset.c ?? 0),
   };
-  const state = { filter: "", search: "", sort: "", down: false, matrix: false };
-  let rows = [], texts = new Map();
+  const key = (name) => keys[name] || ((row) => row.cells[5 + Number(name.slice("label".length))]?.textContent.trim().toLowerCase() ?? "");
+  const state = { filter: "", criterion: "", label: "", search: "", sort: "", down: false, matrix: false };
+  let rows = [], texts = new Map(), byId = new Map(), current = null;
+  const id_of = (row) => row.querySelector(".name")?.textContent ?? "";
+
+  // The address holds what is shown: `#case-ID&f=failed&k=step&q=words&sort=score&down=1`. A part that cannot be read is left out.
+  const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
+  const SHORT = { f: "filter", k: "criterion", l: "label", q: "search", sort: "sort" };
+  const address = (row) => {
+    const parts = row ? [`case-${encodeURIComponent(id_of(row))}`] : [];
+    for (const [short, name] of Object.entries(SHORT)) if (state[name]) parts.push(`${short}=${encodeURIComponent(state[name])}`);
+    if (state.down) parts.push("down=1");
+    if (state.matrix) parts.push("matrix=1");
+    return parts.length ? `#${parts.join("&")}` : "";
+  };
+  const keep = () => history.replaceState(null, "", location.pathname + location.search + address(current));
+  const read = () => {
+    const parts = location.hash.slice(1).split("&");
+    if (!parts.some((part) => part.includes("="))) return;
+    for (const name of Object.values(SHORT)) state[name] = "";
+    state.down = state.matrix = false;
+    for (const part of parts) {
+      const [short, value] = [part.slice(0, part.indexOf("=")), decoded(part.slice(part.indexOf("=") + 1))];
+      if (Object.hasOwn(SHORT, short)) state[SHORT[short]] = value;
+      else if (short === "down" || short === "matrix") state[short] = true;
+    }
+  };
+  const target = () => {
+    const first = location.hash.slice(1).split("&")[0];
+    if (!first.startsWith("case-")) return null;
+    const name = decoded(first.slice("case-".length));
+    return byId.get(name) || rows.find((row) => row.id === `case-${name}`) || null;
+  };
 
   const show = () => {
     const table = document.getElementById("table");
     const words = state.search.toLowerCase().split(/\s+/).filter(Boolean);
     let count = 0;
+    const wanted = state.criterion ? [...document.querySelectorAll("[data-criterion]")].find((each) => each.dataset.name === state.criterion) : null;
     const fitting = new Set();
     for (const row of rows) {
-      const fits = (!state.filter || row.dataset.f.split(" ").includes(state.filter)) && words.every((word) => texts.get(row).includes(word));
+      const fits = (!state.filter || row.dataset.f.split(" ").includes(state.filter))
+        && (!wanted || (row.dataset.k ?? "").split(" ").includes(wanted.dataset.criterion))
+        && (!state.label || [...row.querySelectorAll("[data-l]")].some((cell) => cell.dataset.l === state.label))
+        && words.every((word) => texts.get(row).includes(word));
       if (row.hidden === fits) row.hidden = !fits;
       count += fits;
       if (fits) fitting.add(row.id.slice("case-".length));
     }
     for (const button of document.querySelectorAll("[data-filter]")) button.setAttribute("aria-pressed", String(button.dataset.filter === state.filter));
+    for (const button of document.querySelectorAll("[data-criterion]")) button.setAttribute("aria-pressed", String(button === wanted));
+    for (const button of document.querySelectorAll("[data-label]")) button.setAttribute("aria-pressed", String(button.dataset.label === state.label));
+    const empty = document.getElementById("empty");
+    if (empty) empty.hidden = count > 0;
     document.getElementById("count").textContent = count === rows.length ? "" : `${count.toLocaleString("en")} of ${rows.length.toLocaleString("en")} shown`;
     const matrix = document.getElementById("matrix");
     if (matrix) {
@@ -39,7 +78,7 @@
       else head.removeAttribute("aria-sort");
     }
     if (!state.sort) return;
-    const made = rows.map((row) => [keys[state.sort](row), row]);
+    const made = rows.map((row) => [key(state.sort)(row), row]);
     const turn = state.down ? -1 : 1;
     made.sort(([a], [b]) => (a < b ? -turn : a > b ? turn : 0));
     rows = made.map(([, row]) => row);
@@ -55,6 +94,7 @@
     tools.hidden = false;
     rows = [...document.getElementById("table").tBodies[0].rows];
     texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+    byId = new Map(rows.map((row) => [id_of(row), row]));
     for (const row of rows) {
       const name = row.dataset.p && row.querySelector(".name");
       if (!name) continue;
@@ -73,23 +113,64 @@
     document.getElementById("search").value = state.search;
     sort();
     show();
+    learn();
+    estimate();
+  };
+
+  // Outputs and variables are unpacked when the page stands, and found from then on.
+  const inflated = async (text) => {
+    const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+    return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text());
+  };
+  const learn = async () => {
+    const packed = document.getElementById("found");
+    if (!packed) return;
+    const known = texts, more = await inflated(packed.textContent);
+    for (const row of rows) if (known.has(row)) known.set(row, `${known.get(row)} ${more[row.id.slice("case-".length)] ?? ""}`);
+    if (state.search && known === texts) show();
+  };
+
+  // How long a running batch still takes, from what ended while this page watched.
+  const seen = [];
+  const estimate = () => {
+    const place = document.getElementById("eta");
+    if (!place) return;
+    const done = Number(place.dataset.done), total = Number(place.dataset.total);
+    if (!seen.length || seen.at(-1)[1] !== done) seen.push([performance.now(), done]);
+    const [[from, first], [to, last]] = [seen[0], seen.at(-1)];
+    if (last - first < 5 || to - from < 3000) return;
+    const left = Math.round(((total - last) * (to - from)) / (last - first) / 1000);
+    place.textContent = `about ${left >= 120 ? `${Math.round(left / 60)} min` : `${left} s`} left`;
   };
 
   document.addEventListener("click", (event) => {
     const at = event.target;
     const filter = at.closest("[data-filter]"), head = at.closest("[data-sort]"), opened = at.closest("button.open");
-    if (filter) { state.filter = filter.dataset.filter; show(); }
-    else if (at.closest("#as-matrix")) { state.matrix = !state.matrix; show(); }
+    const criterion = at.closest("[data-criterion]"), label = at.closest("[data-label]");
+    if (filter) { state.filter = filter.dataset.filter; if (!state.filter) state.criterion = state.label = ""; show(); keep(); }
+    else if (criterion) {
+      state.criterion = state.criterion === criterion.dataset.name ? "" : criterion.dataset.name;
+      show();
+      keep();
+    } else if (label) { state.label = state.label === label.dataset.label ? "" : label.dataset.label; show(); keep(); }
+    else if (at.closest("#clear")) {
+      state.filter = state.criterion = state.label = state.search = "";
+      document.getElementById("search").value = "";
+      show();
+      keep();
+    } else if (at.closest("#as-matrix")) { state.matrix = !state.matrix; show(); keep(); }
     else if (head) {
       state.down = state.sort === head.dataset.sort && !state.down;
       state.sort = head.dataset.sort;
       sort();
-    } else if (opened) location.hash = opened.closest("tr").id;
+      keep();
+    } else if (opened) location.hash = address(opened.closest("tr"));
   });
   document.addEventListener("input", (event) => {
-    if (event.target.id === "search") { state.search = event.target.value; show(); }
+    if (event.target.id === "search") { state.search = event.target.value; show(); keep(); }
   });
   document.addEventListener("part", wire); // a live page has new rows
+  read();
   wire();
 
   // A case is unpacked when its row is opened.
@@ -97,14 +178,11 @@
   const unpacked = new Map();
   const unpack = async (pack) => {
     if (!unpacked.has(pack)) {
-      const bytes = Uint8Array.from(atob(document.getElementById(`pack-${pack}`).textContent), (each) => each.charCodeAt(0));
-      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-      unpacked.set(pack, JSON.parse(await new Response(stream).text()));
+      unpacked.set(pack, await inflated(document.getElementById(`pack-${pack}`).textContent));
     }
     return unpacked.get(pack);
   };
   const shown = () => rows.filter((row) => !row.hidden && row.dataset.p);
-  let current = null;
   const open = async (row) => {
     current = row;
     const [pack, place] = row.dataset.p.split(".").map(Number);
@@ -118,14 +196,15 @@
     dialog.scrollTop = 0;
   };
   const route = () => {
-    const row = location.hash.startsWith("#case-") && document.getElementById(location.hash.slice(1));
+    read();
+    const row = target();
     if (row && row.dataset.p) open(row);
     else if (dialog?.open) dialog.close();
   };
   const step = (by) => {
     const all = shown();
     const next = all[all.indexOf(current) + by];
-    if (next) location.replace(`#${next.id}`);
+    if (next) location.replace(address(next));
   };
   if (dialog) {
     document.getElementById("case-previous").addEventListener("click", () => step(-1));
@@ -133,17 +212,25 @@
     document.getElementById("case-close").addEventListener("click", () => dialog.close());
     dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
     dialog.addEventListener("close", () => {
-      history.replaceState(null, "", location.pathname + location.search);
       current?.querySelector("button")?.focus();
       current = null;
+      keep();
     });
     addEventListener("hashchange", route);
     route();
   }
+  // `j` and `k` go through the rows, and Enter opens the one that has the focus.
+  const move = (by) => {
+    const all = rows.filter((row) => !row.hidden);
+    const at = all.findIndex((row) => row.contains(document.activeElement));
+    const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : at + by];
+    next?.querySelector("button.name, a.name, summary")?.focus();
+  };
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
     if (event.key === "/" && !dialog?.open) { event.preventDefault(); document.getElementById("search")?.focus(); }
-    if (dialog?.open && event.key === "j") step(1);
-    if (dialog?.open && event.key === "k") step(-1);
+    if (event.key !== "j" && event.key !== "k") return;
+    if (dialog?.open) step(event.key === "j" ? 1 : -1);
+    else move(event.key === "j" ? 1 : -1);
   });
 })();

@@ -17,7 +17,9 @@
     (mark || target).scrollIntoView({ block: "center" });
   };
   const follow = () => {
-    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    let name = location.hash.slice(1);
+    try { name = decodeURIComponent(name); } catch { /* no address of ours */ }
+    const target = name && !name.startsWith("case-") && document.getElementById(name);
     if (target) reveal(target);
   };
   document.addEventListener("click", (event) => {
@@ -27,6 +29,15 @@
     event.preventDefault(); // inside a case, the address remains that of the case
     reveal(target);
     target.closest("[tabindex]")?.focus({ preventScroll: true });
+  });
+  // `j` and `k` go through the drafts and messages of a run, where there is no table.
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+    if (document.getElementById("table") || (event.key !== "j" && event.key !== "k")) return;
+    const top = (each) => each.getBoundingClientRect().top;
+    const all = [...document.querySelectorAll(".message[id], .card[id]")];
+    const next = event.key === "j" ? all.find((each) => top(each) > 80) : all.filter((each) => top(each) < 40).at(-1);
+    next?.scrollIntoView({ block: "start" });
   });
   addEventListener("hashchange", follow);
   follow();
