@@ -23,6 +23,7 @@ PUBLIC = [
     "Connection",
     "Criterion",
     "CriterionRow",
+    "DetailedEvent",
     "Evaluation",
     "Event",
     "Generator",
@@ -35,6 +36,8 @@ PUBLIC = [
     "JudgeConfig",
     "JudgeFailed",
     "JudgeResult",
+    "ListedBatch",
+    "ListedThread",
     "Message",
     "ModelConfig",
     "ModelSpec",
@@ -55,6 +58,7 @@ PUBLIC = [
     "ToolCall",
     "Usage",
     "WaitingFor",
+    "WaitingThread",
     "WorkerFailed",
 ]
 

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from gradeloop.batches.client import BatchClient
     from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult
     from gradeloop.client.client import GradingClient
+    from gradeloop.client.listing import ListedBatch, ListedThread
+    from gradeloop.client.waiting import WaitingThread
+    from gradeloop.client.watch import DetailedEvent
     from gradeloop.contract.base import Page
     from gradeloop.contract.criterion import Criterion
     from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event, WaitingFor
@@ -47,6 +50,7 @@ __all__ = [
     "Connection",
     "Criterion",
     "CriterionRow",
+    "DetailedEvent",
     "Evaluation",
     "Event",
     "Generator",
@@ -59,6 +63,8 @@ __all__ = [
     "JudgeConfig",
     "JudgeFailed",
     "JudgeResult",
+    "ListedBatch",
+    "ListedThread",
     "Message",
     "ModelConfig",
     "ModelSpec",
@@ -79,6 +85,7 @@ __all__ = [
     "ToolCall",
     "Usage",
     "WaitingFor",
+    "WaitingThread",
     "WorkerFailed",
 ]
 
@@ -86,6 +93,9 @@ _MODULES = {
     "gradeloop.batches.client": "BatchClient",
     "gradeloop.batches.contract": "BatchRequest BatchSummary Case CaseResult",
     "gradeloop.client.client": "GradingClient",
+    "gradeloop.client.listing": "ListedBatch ListedThread",
+    "gradeloop.client.waiting": "WaitingThread",
+    "gradeloop.client.watch": "DetailedEvent",
     "gradeloop.contract.base": "Page",
     "gradeloop.contract.criterion": "Criterion",
     "gradeloop.contract.evaluation": "CriterionRow Evaluation Event WaitingFor",
