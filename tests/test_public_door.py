@@ -50,6 +50,7 @@ PUBLIC = [
     "RunTranscript",
     "ServerUnreachable",
     "StoreUnavailable",
+    "SyncGradingClient",
     "ThreadClosed",
     "ThreadNotFound",
     "ThreadRequest",

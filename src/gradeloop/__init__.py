@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gradeloop.batches.client import BatchClient
     from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult
+    from gradeloop.client.blocking import SyncGradingClient
     from gradeloop.client.client import GradingClient
     from gradeloop.client.listing import ListedBatch, ListedThread
     from gradeloop.client.waiting import WaitingThread
@@ -77,6 +78,7 @@ __all__ = [
     "RunTranscript",
     "ServerUnreachable",
     "StoreUnavailable",
+    "SyncGradingClient",
     "ThreadClosed",
     "ThreadNotFound",
     "ThreadRequest",
@@ -92,6 +94,7 @@ __all__ = [
 _MODULES = {
     "gradeloop.batches.client": "BatchClient",
     "gradeloop.batches.contract": "BatchRequest BatchSummary Case CaseResult",
+    "gradeloop.client.blocking": "SyncGradingClient",
     "gradeloop.client.client": "GradingClient",
     "gradeloop.client.listing": "ListedBatch ListedThread",
     "gradeloop.client.waiting": "WaitingThread",
