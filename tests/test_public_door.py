@@ -23,6 +23,7 @@ PUBLIC = [
     "Connection",
     "Criterion",
     "CriterionRow",
+    "DetailedEvent",
     "Evaluation",
     "Event",
     "Generator",
@@ -35,6 +36,8 @@ PUBLIC = [
     "JudgeConfig",
     "JudgeFailed",
     "JudgeResult",
+    "ListedBatch",
+    "ListedThread",
     "Message",
     "ModelConfig",
     "ModelSpec",
@@ -47,6 +50,7 @@ PUBLIC = [
     "RunTranscript",
     "ServerUnreachable",
     "StoreUnavailable",
+    "SyncGradingClient",
     "ThreadClosed",
     "ThreadNotFound",
     "ThreadRequest",
@@ -55,6 +59,7 @@ PUBLIC = [
     "ToolCall",
     "Usage",
     "WaitingFor",
+    "WaitingThread",
     "WorkerFailed",
 ]
 

@@ -21,7 +21,6 @@ from temporalio.workflow import ActivityConfig, ChildWorkflowHandle
 
 from activities.attempts import OUTAGE
 from gradeloop.batches.contract import (
-    BATCH_WORKFLOW,
     NO_OUTPUT,
     UPLOAD_WORKFLOW,
     BatchClosing,
@@ -96,7 +95,7 @@ TRIES = 15
 """How many times a case's workflow is started while one of an earlier attempt is about to end."""
 
 
-@workflow.defn(name=BATCH_WORKFLOW)
+@workflow.defn(name=contract.BATCH_WORKFLOW)
 class GradingBatchWorkflow(GradingBatch):
     """A batch: opens shards over its cases until all have ended, or a limit pauses it."""
 

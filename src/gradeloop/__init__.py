@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gradeloop.batches.client import BatchClient
     from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult
+    from gradeloop.client.blocking import SyncGradingClient
     from gradeloop.client.client import GradingClient
+    from gradeloop.client.listing import ListedBatch, ListedThread
+    from gradeloop.client.waiting import WaitingThread
+    from gradeloop.client.watch import DetailedEvent
     from gradeloop.contract.base import Page
     from gradeloop.contract.criterion import Criterion
     from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event, WaitingFor
@@ -47,6 +51,7 @@ __all__ = [
     "Connection",
     "Criterion",
     "CriterionRow",
+    "DetailedEvent",
     "Evaluation",
     "Event",
     "Generator",
@@ -59,6 +64,8 @@ __all__ = [
     "JudgeConfig",
     "JudgeFailed",
     "JudgeResult",
+    "ListedBatch",
+    "ListedThread",
     "Message",
     "ModelConfig",
     "ModelSpec",
@@ -71,6 +78,7 @@ __all__ = [
     "RunTranscript",
     "ServerUnreachable",
     "StoreUnavailable",
+    "SyncGradingClient",
     "ThreadClosed",
     "ThreadNotFound",
     "ThreadRequest",
@@ -79,13 +87,18 @@ __all__ = [
     "ToolCall",
     "Usage",
     "WaitingFor",
+    "WaitingThread",
     "WorkerFailed",
 ]
 
 _MODULES = {
     "gradeloop.batches.client": "BatchClient",
     "gradeloop.batches.contract": "BatchRequest BatchSummary Case CaseResult",
+    "gradeloop.client.blocking": "SyncGradingClient",
     "gradeloop.client.client": "GradingClient",
+    "gradeloop.client.listing": "ListedBatch ListedThread",
+    "gradeloop.client.waiting": "WaitingThread",
+    "gradeloop.client.watch": "DetailedEvent",
     "gradeloop.contract.base": "Page",
     "gradeloop.contract.criterion": "Criterion",
     "gradeloop.contract.evaluation": "CriterionRow Evaluation Event WaitingFor",

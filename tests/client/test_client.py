@@ -120,7 +120,7 @@ async def test_a_watcher_of_no_thread_is_told_so(served: Served) -> None:
 
 async def test_a_watcher_misses_and_repeats_nothing_across_a_restart_of_the_worker(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradeloop.client.thread.QUERY_SECONDS", 0.5)
-    monkeypatch.setattr("gradeloop.client.client.SLOWEST_POLL_SECONDS", 0.1)
+    monkeypatch.setattr("gradeloop.client.watch.LOST_SECONDS", 0.1)
     models = answering()
     models.answers["grader"] = failing_until(2)
     models.hold_second("grader")
@@ -168,7 +168,7 @@ async def test_callers_and_watchers_outlive_a_killed_server(own_server: ServerIn
 
 async def test_a_watcher_gives_up_on_a_server_that_stays_away(own_server: ServerInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradeloop.client.thread.QUERY_SECONDS", 0.5)
-    monkeypatch.setattr("gradeloop.client.client.SLOWEST_POLL_SECONDS", 0.1)
+    monkeypatch.setattr("gradeloop.client.watch.LOST_SECONDS", 0.1)
     client = await connect(Connection(own_server.address, "default", embedded=True, ui=own_server.ui))
     async with serving(client, models=answering()) as served:
         thread = a_thread()

@@ -31,6 +31,7 @@ from gradeloop import exit_codes as departure
 from gradeloop.cli.dev import json_schemas
 from gradeloop.cli.task_file import TaskFile
 from gradeloop.client import client as typed_client
+from gradeloop.client.watch import PATIENCE_SECONDS
 from gradeloop.contract import base as page
 from gradeloop.contract import messages as transcript
 from gradeloop.contract import model_spec as modelspec
@@ -317,7 +318,7 @@ def test_the_methods_and_errors_of_the_contract_are_the_clients() -> None:
     assert named == {name for name in methods if not name.startswith("_")}
     raised = re.findall(r"`([A-Z]\w+)`", section.split("They raise")[1])
     assert all(issubclass(getattr(errors, name), errors.GradeloopError) for name in raised)
-    assert f"waits {typed_client.PATIENCE_SECONDS:.0f} s" in section
+    assert f"waits {PATIENCE_SECONDS:.0f} s" in section
 
 
 async def run_shell(text: str) -> list[Done]:

@@ -16,7 +16,7 @@ from gradeloop.contract.images import IMAGES, Image
 from gradeloop.contract.messages import Messages, Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import MAX_ITERATIONS, Generator, Grader, Priority
+from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator, Grader, Priority
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.judges.contract import JudgeResult, JudgingRequest
@@ -457,7 +457,6 @@ class ChildEnded(Strict):
     run_id: str
 
 
-BATCH_WORKFLOW = "GradingBatch"
 UPLOAD_WORKFLOW = "StoreCases"
 
 

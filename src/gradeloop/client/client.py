@@ -4,17 +4,19 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 from uuid import uuid4
 
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from gradeloop.client.listing import resolved
+from gradeloop.client.listing import ListedBatch, ListedThread, Since, batches, resolved, threads
 from gradeloop.client.rate_limits import describe_rate_limit_wait, rate_limit_wait
 from gradeloop.client.thread import ThreadHandle, Turn
+from gradeloop.client.waiting import WaitingThread, waiting_threads
+from gradeloop.client.watch import PATIENCE_SECONDS, DetailedEvent, Until, watch_events, with_details
 from gradeloop.contract.base import Page
 from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
@@ -36,16 +38,11 @@ from gradeloop.contract.thread import (
     parse_update,
     refuse_oversize,
 )
-from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
+from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.grading.templates import fill
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.runtime import close_client
 from gradeloop.temporal.worker import wake_worker
-
-POLL_SECONDS = 0.1
-SLOWEST_POLL_SECONDS = 1.0
-PATIENCE_SECONDS = 120.0
-"""How long a watcher waits for a server or worker that is gone to come back."""
 
 CALLBACK_SECONDS = 0.2
 """The pause between two queries for the evaluations that a callback gets."""
@@ -294,38 +291,78 @@ class GradingClient:
         answer = await self._thread(thread_id).query("result")
         return RunResult.model_validate(answer) if answer else None
 
-    async def watch(self, thread_id: str, *, after: int = 0, patience: float = PATIENCE_SECONDS) -> AsyncIterator[Event]:
-        """Yield the thread's events with a `seq` above `after`, once and in order, until the thread closes.
+    @overload
+    def watch(
+        self, thread_id: str, *, after: int = 0, details: Literal[True], until: Until = "closed", patience: float = PATIENCE_SECONDS
+    ) -> AsyncGenerator[DetailedEvent]: ...
+
+    @overload
+    def watch(
+        self, thread_id: str, *, after: int = 0, details: bool = False, until: Until = "closed", patience: float = PATIENCE_SECONDS
+    ) -> AsyncGenerator[Event]: ...
+
+    async def watch(
+        self, thread_id: str, *, after: int = 0, details: bool = False, until: Until = "closed", patience: float = PATIENCE_SECONDS
+    ) -> AsyncGenerator[Event]:
+        """Yield the thread's events with a `seq` above `after`, once and in order.
+
+        A watcher waits at the server for the thread's history to grow, and asks the thread's worker only then.
 
         Args:
             thread_id: The thread's id.
             after: The last `seq` that is known already.
+            details: Whether each event comes with its message or evaluation, as a `DetailedEvent`.
+            until: `closed` watches until the thread closes; `turn` until no turn runs or waits for its place, also where a person is
+                asked, and at least one event was yielded.
             patience: Seconds for which a server or worker may be gone.
         """
-        closing = asyncio.create_task(self._thread(thread_id).closed())
-        self._watching.add(closing)
-        clock = asyncio.get_running_loop().time
-        pause, answered = POLL_SECONDS, clock()
-        try:
-            while self._temporal is not None:
-                closed = closing.done()
-                page = await self._next_events(thread_id, after, answered + patience)
-                if page is None:
-                    return
-                answered = clock()
-                for event in page.items:
-                    after = event.seq
+        thread = self._thread(thread_id)
+        watched = watch_events(
+            thread, after=after, until=until, patience=patience, watching=self._watching, is_over=lambda: self._temporal is None
+        )
+        async with contextlib.aclosing(watched) as pages:
+            async for page in pages:
+                for event in await with_details(thread, page) if details else page:
                     yield event
-                if closed and not page.items:
-                    return
-                pause = POLL_SECONDS if page.items else min(pause * 1.3, SLOWEST_POLL_SECONDS)
-                if page.next is None and not closed:
-                    await asyncio.wait([closing], timeout=pause)
-        finally:
-            self._watching.discard(closing)
-            closing.cancel()
-            with contextlib.suppress(asyncio.CancelledError, GradeloopError):
-                await closing
+
+    def threads(self, *, status: str | None = None, since: Since = None, limit: int = 100) -> AsyncIterator[ListedThread]:
+        """Yield the threads of the namespace, the newest first.
+
+        Args:
+            status: A status, to list the threads of that status alone.
+            since: The earliest start: a time, or how long ago.
+            limit: The most threads to yield.
+
+        Raises:
+            InvalidRequest: There is no such status.
+            ServerUnreachable: The server does not answer.
+        """
+        return threads(self.temporal, status=status, since=since, limit=limit)
+
+    def batches(self, *, since: Since = None, limit: int = 100) -> AsyncIterator[ListedBatch]:
+        """Yield the batches of the namespace, the newest first.
+
+        Args:
+            since: The earliest start: a time, or how long ago.
+            limit: The most batches to yield.
+
+        Raises:
+            ServerUnreachable: The server does not answer.
+        """
+        return batches(self.temporal, since=since, limit=limit)
+
+    async def waiting(self, *, limit: int = 100) -> list[WaitingThread]:
+        """Return the threads that wait for a person, with what they ask, those that wait longest first.
+
+        A thread whose worker does not answer is among them, with its `problem` in the place of what it asks.
+
+        Args:
+            limit: The most threads to return.
+
+        Raises:
+            ServerUnreachable: The server does not answer.
+        """
+        return await waiting_threads(self.temporal, limit=limit)
 
     async def state(self, thread_id: str) -> ThreadState:
         """Return the thread's state: status, criteria, open calls, and the rate limit that its model call waits for."""
@@ -359,20 +396,6 @@ class GradingClient:
 
     def _thread(self, thread_id: str) -> ThreadHandle:
         return ThreadHandle(self.temporal, thread_id, self._task_queue)
-
-    async def _next_events(self, thread_id: str, after: int, deadline: float) -> Page[Event] | None:
-        """Return the next events, waiting until `deadline` for a server or worker that is gone; None where this client was closed."""
-        while True:
-            try:
-                return await self.events(thread_id, after=after)
-            except InvalidRequest:
-                if self._temporal is not None:
-                    raise
-                return None
-            except ServerUnreachable:
-                if asyncio.get_running_loop().time() > deadline:
-                    raise
-                await asyncio.sleep(SLOWEST_POLL_SECONDS)
 
 
 class Connecting:

@@ -1,7 +1,7 @@
 """The threads of a namespace, as its visibility store knows them."""
 
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.evaluation import RunStatus
-from gradeloop.contract.thread import SEARCH_ATTRIBUTES, WORKFLOW
+from gradeloop.contract.thread import BATCH_WORKFLOW, SEARCH_ATTRIBUTES, WORKFLOW
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
 from gradeloop.text import clip, did_you_mean
 
@@ -44,12 +44,29 @@ class ListedThread(Strict):
     task_queue: str
 
 
-async def threads(client: Client, *, status: str | None = None, limit: int = 20) -> AsyncIterator[ListedThread]:
+class ListedBatch(Strict):
+    """A batch in a list; its counts are in the store, which `BatchReader` reads, and in its result, for which `BatchClient` waits."""
+
+    batch_id: str
+    status: str
+    """How its workflow fares: `running`, `completed`, `failed`, `canceled`, `terminated`, `timed_out`. A paused batch is completed."""
+    open: bool
+    started: datetime
+    closed: datetime | None
+    task_queue: str
+
+
+Since = datetime | timedelta | None
+"""The earliest start of what is listed: a time, by the local clock where it has no zone, or how long ago; any start by default."""
+
+
+async def threads(client: Client, *, status: str | None = None, since: Since = None, limit: int = 20) -> AsyncIterator[ListedThread]:
     """Yield the newest threads first.
 
     Args:
         client: Connected to the namespace.
         status: A status, to list the threads of that status alone.
+        since: The earliest start of a thread.
         limit: The most threads to yield.
 
     Raises:
@@ -58,13 +75,55 @@ async def threads(client: Client, *, status: str | None = None, limit: int = 20)
     """
     if status is not None and status not in STATUSES:
         raise InvalidRequest(f"status {clip(status)} is no status of a thread.{did_you_mean(status, list(STATUSES))}")
-    query = f"WorkflowType = '{WORKFLOW}'" + (f" AND ({_condition(status)})" if status else "")
+    query = f"WorkflowType = '{WORKFLOW}'" + (f" AND ({_condition(status)})" if status else "") + _started(since)
     try:
         found = await _newest(client, query, limit)
     except RPCError as error:
         raise ServerUnreachable(f"the threads cannot be listed: {error.message}") from None
     for listed in found[:limit]:
         yield listed
+
+
+async def batches(client: Client, *, since: Since = None, limit: int = 20) -> AsyncIterator[ListedBatch]:
+    """Yield the newest batches first.
+
+    Args:
+        client: Connected to the namespace.
+        since: The earliest start of a batch.
+        limit: The most batches to yield.
+
+    Raises:
+        ServerUnreachable: The server does not answer.
+    """
+    newest: dict[str, ListedBatch] = {}
+    try:
+        async for execution in client.list_workflows(f"WorkflowType = '{BATCH_WORKFLOW}'" + _started(since), limit=limit + BETWEEN):
+            listed = ListedBatch(
+                batch_id=execution.id,
+                status=_closed_as(execution),
+                open=execution.status == WorkflowExecutionStatus.RUNNING,
+                started=execution.start_time,
+                closed=execution.close_time,
+                task_queue=execution.task_queue,
+            )
+            if listed.batch_id not in newest or newest[listed.batch_id].started < listed.started:
+                newest[listed.batch_id] = listed
+    except RPCError as error:
+        raise ServerUnreachable(f"the batches cannot be listed: {error.message}") from None
+    for listed in sorted(newest.values(), key=lambda batch: batch.started, reverse=True)[:limit]:
+        yield listed
+
+
+def _started(since: Since) -> str:
+    """Return the condition on the start of what is listed."""
+    if since is None:
+        return ""
+    began = datetime.now(UTC) - since if isinstance(since, timedelta) else since.astimezone(UTC)
+    return f" AND StartTime >= '{began.isoformat()}'"
+
+
+def _closed_as(execution: WorkflowExecution) -> str:
+    return execution.status.name.lower() if execution.status else "unknown"
 
 
 def _condition(status: str) -> str:
@@ -108,7 +167,7 @@ async def resolved(client: Client, thread_id: str) -> str:
 
 def _listed(execution: WorkflowExecution) -> ListedThread:
     known = execution.typed_search_attributes
-    closed_as = execution.status.name.lower() if execution.status else "unknown"
+    closed_as = _closed_as(execution)
     closed_as = "interrupted" if closed_as == "failed" else closed_as  # `failed` is a grader's word on the rubric
     is_open = execution.status == WorkflowExecutionStatus.RUNNING
     return ListedThread(

@@ -130,7 +130,7 @@ class ThreadHandle:
                 if not await self._is_open():
                     await self._reopen(to_resume=True)
                 return await self._await_update(
-                    lambda sent_id: self._workflow().execute_update(GradingThread.resume, request, id=sent_id), update_id
+                    lambda sent_id: self.workflow().execute_update(GradingThread.resume, request, id=sent_id), update_id
                 )
             except (Again, ThreadClosed):
                 continue
@@ -138,20 +138,20 @@ class ThreadHandle:
 
     async def decide(self, request: DecideRequest) -> None:
         """Send a person's decision on a criterion."""
-        await self._update_open(lambda sent_id: self._workflow().execute_update(GradingThread.decide, request, id=sent_id))
+        await self._update_open(lambda sent_id: self.workflow().execute_update(GradingThread.decide, request, id=sent_id))
 
     async def approve(self, request: ApproveRequest) -> None:
         """Send a person's approval of a tool call."""
-        await self._update_open(lambda sent_id: self._workflow().execute_update(GradingThread.approve, request, id=sent_id))
+        await self._update_open(lambda sent_id: self.workflow().execute_update(GradingThread.approve, request, id=sent_id))
 
     async def deny(self, request: DenyRequest) -> None:
         """Send a person's denial of a tool call."""
-        await self._update_open(lambda sent_id: self._workflow().execute_update(GradingThread.deny, request, id=sent_id))
+        await self._update_open(lambda sent_id: self.workflow().execute_update(GradingThread.deny, request, id=sent_id))
 
     async def override(self, request: OverrideRequest) -> Evaluation:
         """Send a person's verdict; a closed thread is closed again."""
         was_open = await self._is_open()
-        evaluation = await self._update_open(lambda sent_id: self._workflow().execute_update(GradingThread.override, request, id=sent_id))
+        evaluation = await self._update_open(lambda sent_id: self.workflow().execute_update(GradingThread.override, request, id=sent_id))
         if not was_open:
             await self.signal("close")
         return evaluation
@@ -189,21 +189,21 @@ class ThreadHandle:
             ThreadClosed: It is closed.
         """
         try:
-            await self._workflow().signal(name, args=list(arguments))
+            await self.workflow().signal(name, args=list(arguments))
         except RPCError as error:
             raise await self._error_of_missing(error) from None
 
     async def cancel(self) -> None:
         """Cancel the thread's workflow."""
         try:
-            await self._workflow().cancel()
+            await self.workflow().cancel()
         except RPCError as error:
             raise await self._error_of_missing(error) from None
 
     async def describe(self) -> WorkflowExecutionDescription:
         """Return the server's description of the thread's last run."""
         try:
-            return await self._workflow().describe()
+            return await self.workflow().describe()
         except RPCError as error:
             raise error_of_rpc(error, self.thread_id) from None
 
@@ -212,7 +212,7 @@ class ThreadHandle:
 
         async def wait() -> RunResult:
             try:
-                return await self._workflow().result()
+                return await self.workflow().result()
             except WorkflowFailureError as error:
                 raise error_of_workflow(error, self.thread_id) from None
             except RPCError as error:
@@ -222,14 +222,7 @@ class ThreadHandle:
 
         return await ride_out(wait, repr(self.thread_id))
 
-    async def closed(self) -> None:
-        """Return when the thread closes, however it does."""
-        try:
-            await self.result()
-        except (InvalidRequest, ThreadClosed):
-            return
-
-    def _workflow(self, run_id: str | None = None) -> WorkflowHandle[Any, RunResult]:
+    def workflow(self, run_id: str | None = None) -> WorkflowHandle[Any, RunResult]:
         """Return Temporal's handle of the thread's last run, or of the one named."""
         return self.client.get_workflow_handle_for(GradingThread.run, self.thread_id, run_id=run_id)
 
@@ -239,7 +232,7 @@ class ThreadHandle:
         while True:
             try:
                 return await recorded(
-                    lambda: self._workflow(run_id).query(
+                    lambda: self.workflow(run_id).query(
                         name, args=list(arguments), result_type=dict[str, JsonValue], rpc_timeout=timedelta(seconds=QUERY_TRY_SECONDS)
                     )
                 )
@@ -251,7 +244,7 @@ class ThreadHandle:
 
     async def _send_turn(self, request: InvokeRequest, start: ThreadRequest | None, update_id: str) -> RunResult:
         if start is None:
-            return await self._workflow().execute_update(GradingThread.invoke, request, id=update_id)
+            return await self.workflow().execute_update(GradingThread.invoke, request, id=update_id)
         operation: WithStartWorkflowOperation[Any, RunResult] = WithStartWorkflowOperation(
             GradingThread.run,
             start,
@@ -277,7 +270,7 @@ class ThreadHandle:
             return key
         digest = f"{key}/{hashlib.sha256(request.model_dump_json().encode()).hexdigest()[:16]}"
         try:
-            description = await self._workflow().describe()
+            description = await self.workflow().describe()
             if description.status != WorkflowExecutionStatus.RUNNING:
                 return f"{digest}/{uuid4()}"
             stopped = (await self.query("stopped"))["seq"]

@@ -21,6 +21,9 @@ TASK_QUEUE = "gradeloop"
 
 WORKFLOW = "GradingThread"
 
+BATCH_WORKFLOW = "GradingBatch"
+"""The type of a batch's workflow, which whoever lists the batches of a server needs."""
+
 
 SEARCH_ATTRIBUTES = ("GradeloopStatus", "GradeloopRunId", "GradeloopRubric")
 """The keyword attributes that the worker registers and the thread writes."""

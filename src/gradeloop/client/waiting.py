@@ -1,0 +1,97 @@
+"""The threads that wait for a person, with what is asked and since when: what an inbox shows."""
+
+import asyncio
+from datetime import datetime
+
+from pydantic import ValidationError
+from temporalio.client import Client
+
+from gradeloop.client.listing import ListedThread, threads
+from gradeloop.client.thread import ThreadHandle
+from gradeloop.contract.base import Page, Strict
+from gradeloop.contract.evaluation import Event, WaitingFor
+from gradeloop.contract.messages import Message
+from gradeloop.contract.thread import ThreadState
+from gradeloop.errors import GradeloopError
+from gradeloop.text import one_line, shortened
+
+LISTED = 1_000
+"""The most waiting threads of which the oldest are looked for: the server lists by start alone."""
+
+AT_ONCE = 8
+"""Threads that are asked at once."""
+
+ANSWER_SECONDS = 6.0
+"""How long a thread's worker may take; a worker that is gone must not keep the others from being listed."""
+
+LAST_EVENTS = 50
+"""How many of a thread's last events are looked through for the one since which it waits."""
+
+NEWEST = 10**9
+"""A position after every event, for asking how many there are."""
+
+TASK_CHARACTERS = 120
+
+
+class WaitingThread(Strict):
+    """A thread that waits for a person, and what it asks."""
+
+    thread_id: str
+    started: datetime
+    since: datetime
+    """Since when it waits; its start where its worker does not say."""
+    task: str = ""
+    """The beginning of the thread's first message, as one line."""
+    waiting_for: WaitingFor | None = None
+    """What is asked; None where its worker does not answer."""
+    problem: str | None = None
+    """Why what is asked is not known."""
+    task_queue: str
+
+
+async def waiting_threads(client: Client, *, limit: int) -> list[WaitingThread]:
+    """Return the threads that wait for a person, those that wait longest first.
+
+    Args:
+        client: Connected to the namespace.
+        limit: The most threads to return.
+
+    Raises:
+        ServerUnreachable: The server does not answer.
+    """
+    found = [thread async for thread in threads(client, status="waiting", limit=LISTED) if thread.open]
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def read(listed: ListedThread) -> WaitingThread | None:
+        async with places:
+            return await read_waiting(client, listed)
+
+    oldest = sorted(found, key=lambda thread: thread.started)[:limit]
+    read_ones = await asyncio.gather(*map(read, oldest))
+    return sorted((one for one in read_ones if one is not None), key=lambda one: one.since)
+
+
+async def read_waiting(client: Client, listed: ListedThread) -> WaitingThread | None:
+    """Return what a listed thread waits for; None where it waits no more: the server's list is a moment behind."""
+    handle = ThreadHandle(client, listed.thread_id, listed.task_queue)
+    unread = WaitingThread(thread_id=listed.thread_id, started=listed.started, since=listed.started, task_queue=listed.task_queue)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            state = ThreadState.model_validate(await handle.query("state"))
+            if state.waiting_for is None:
+                return None
+            total = Page[Event].model_validate(await handle.query("events", NEWEST, 1)).total
+            events = Page[Event].model_validate(await handle.query("events", max(total - LAST_EVENTS, 0), LAST_EVENTS)).items
+            messages = Page[Message].model_validate(await handle.query("messages", 0, 1)).items
+    except TimeoutError:
+        return unread.model_copy(update={"problem": "no worker answers for this thread; start one on its task queue"})
+    except (GradeloopError, ValidationError) as error:
+        return unread.model_copy(update={"problem": one_line(str(error))})
+    since = next((event.time for event in reversed(events) if event.type == "waiting"), None)
+    return unread.model_copy(
+        update={
+            "since": datetime.fromisoformat(since) if since else listed.started,
+            "task": shortened(one_line(messages[0].content), TASK_CHARACTERS) if messages else "",
+            "waiting_for": state.waiting_for,
+        }
+    )

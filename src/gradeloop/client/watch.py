@@ -1,0 +1,133 @@
+"""Watching a thread: its events once and in order, as its history grows, with what they refer to where that is asked for."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel
+
+from gradeloop.client.history_poll import LOST_SECONDS, HistoryPoll
+from gradeloop.client.thread import ThreadHandle
+from gradeloop.contract.base import Page, Sparse
+from gradeloop.contract.evaluation import Evaluation, Event
+from gradeloop.contract.messages import Message
+from gradeloop.contract.thread import ThreadState
+from gradeloop.errors import InvalidRequest, ServerUnreachable
+
+SILENCE_SECONDS = 30.0
+"""How long a watcher goes without a query while nothing happens; the query finds out whether a worker still serves the thread."""
+
+PATIENCE_SECONDS = 120.0
+"""How long a watcher waits for a server or worker that is gone to come back."""
+
+Until = Literal["turn", "closed"]
+
+Item = TypeVar("Item", bound=BaseModel)
+
+
+class DetailedEvent(Event):
+    """An event with what it refers to by its index."""
+
+    message: Sparse[Message | None] = None
+    """The message that was added; None for an event of any other type."""
+    evaluation: Sparse[Evaluation | None] = None
+    """The evaluation that has ended; None for an event of any other type."""
+
+
+async def watch_events(
+    thread: ThreadHandle,
+    *,
+    after: int,
+    until: Until,
+    patience: float,
+    watching: "set[asyncio.Task[None]]",
+    is_over: Callable[[], bool],
+) -> AsyncGenerator[list[Event]]:
+    """Yield the thread's events with a `seq` above `after`, those of one query together, until the thread closes or its turn ends.
+
+    Args:
+        thread: The thread.
+        after: The last `seq` that is known already.
+        until: What ends the watch.
+        patience: Seconds for which a server or worker may be gone.
+        watching: Has the watch's task while it lasts.
+        is_over: Whether the client was closed, which ends the watch.
+    """
+    poll = HistoryPoll(thread)
+    following = asyncio.create_task(poll.follow())
+    watching.add(following)
+    clock = asyncio.get_running_loop().time
+    answered = clock()
+    turn_ended = False
+    try:
+        while not is_over():
+            closed = poll.closed
+            page = await _next_events(thread, after, answered + patience, is_over)
+            if page is None:
+                return
+            answered = clock()
+            if page.items:
+                after = page.items[-1].seq
+                yield list(page.items)
+                turn_ended = until == "turn" and page.next is None and await _turn_has_ended(thread)
+            elif closed or turn_ended:  # nothing came after what was asked about, so that was all
+                return
+            if page.next is None and not closed and not turn_ended:
+                await poll.wait(min(SILENCE_SECONDS, patience))
+    finally:
+        watching.discard(following)
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+
+
+async def with_details(thread: ThreadHandle, events: Sequence[Event]) -> list[DetailedEvent]:
+    """Return events with the messages and evaluations that they refer to, read by a query of each kind."""
+    messages = await _indexed(thread, "messages", Message, [e.index for e in events if e.type == "message" and e.index is not None])
+    ends = [e.index for e in events if e.type == "rubric_evaluation_end" and e.index is not None]
+    evaluations = await _indexed(thread, "evaluations", Evaluation, ends)
+    return [
+        DetailedEvent(
+            **dict(event),
+            message=messages.get(event.index) if event.type == "message" and event.index is not None else None,
+            evaluation=evaluations.get(event.index) if event.type == "rubric_evaluation_end" and event.index is not None else None,
+        )
+        for event in events
+    ]
+
+
+async def _indexed(thread: ThreadHandle, query: str, model: type[Item], indices: Sequence[int]) -> dict[int, Item]:
+    """Return the items of a paged query from the first of the indices to the last, by their index."""
+    found: dict[int, Item] = {}
+    at, last = min(indices, default=0), max(indices, default=-1)
+    while at <= last:
+        page = Page[model].model_validate(await thread.query(query, at, last - at + 1))  # type: ignore[valid-type] # a type at run time
+        found |= dict(enumerate(page.items, at))
+        if page.next is None:
+            break
+        at = page.next
+    return found
+
+
+async def _turn_has_ended(thread: ThreadHandle) -> bool:
+    """Return whether no turn runs and none waits for its place."""
+    state = ThreadState.model_validate(await thread.query("state"))
+    return state.status != "running" and not state.queued
+
+
+async def _next_events(thread: ThreadHandle, after: int, deadline: float, is_over: Callable[[], bool]) -> Page[Event] | None:
+    """Return the next events, waiting until `deadline` for a server or worker that is gone; None where the client was closed."""
+    while True:
+        try:
+            return Page[Event].model_validate(await thread.query("events", after, 1000))
+        except InvalidRequest:
+            if is_over():
+                return None
+            raise
+        except ServerUnreachable:
+            if is_over():
+                return None
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(LOST_SECONDS)
