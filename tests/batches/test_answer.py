@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gradeloop.batches.answer import Answer, answer_of, gate_exit_code, next_step
+from gradeloop.batches.answer import BatchAnswer, answer_of, gate_exit_code, next_step
 from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.markdown import MOST_BYTES, Baseline, BatchStory, MarkdownFile, RegressedCase
 from gradeloop.batches.outputs import Outputs
@@ -50,8 +50,8 @@ def test_the_answer_agrees_with_the_exit_code(name: str) -> None:
 def test_the_flags_of_a_command_change_the_answer_as_they_change_the_exit_code() -> None:
     summary = counts(30, 10, 1)
 
-    assert answer_of(summary, allow_errors=0.1, pass_rate=0.7) == Answer("PASSED", "75% of 70%")
-    assert answer_of(summary, allow_errors=0.1, pass_rate=0.9) == Answer("FAILED", "75% of 90%")
+    assert answer_of(summary, allow_errors=0.1, pass_rate=0.7) == BatchAnswer("PASSED", "75% of 70%")
+    assert answer_of(summary, allow_errors=0.1, pass_rate=0.9) == BatchAnswer("FAILED", "75% of 90%")
 
 
 def test_the_next_step_is_a_command_or_nothing() -> None:
@@ -109,7 +109,7 @@ def test_a_summary_fits_a_comment_and_counts_what_it_leaves_out() -> None:
 def test_a_summary_has_a_table_of_what_regressed_from_the_baseline() -> None:
     before, now = [case(0), case(1)], [case(0), case(1, "failed")]
     baseline = baseline_of(stored_source(summary_of(before), before), stored_source(summary_of(now), now))
-    text = summarised(now, BatchStory(Answer("FAILED", "50% of 100%"), baseline))
+    text = summarised(now, BatchStory(BatchAnswer("FAILED", "50% of 100%"), baseline))
 
     assert baseline.regressed == (RegressedCase("case-1", "passed", "failed", "c2 regressed: it says nothing"),)
     assert "**Compared with batch-1**: pass rate 100% -\\> 50% of 2 cases judged in both" in text
@@ -117,6 +117,6 @@ def test_a_summary_has_a_table_of_what_regressed_from_the_baseline() -> None:
 
 
 def test_a_summary_without_regressions_says_so() -> None:
-    text = summarised([case(0)], BatchStory(Answer("PASSED"), Baseline("main.json", "no change")))
+    text = summarised([case(0)], BatchStory(BatchAnswer("PASSED"), Baseline("main.json", "no change")))
 
     assert "**Compared with main.json**: no change\n\nNo case regressed." in text

@@ -124,7 +124,7 @@ ANSWER_COLOURS: dict[AnswerWord, Literal["passed", "failed", "error", "waiting",
 
 
 @dataclass(frozen=True)
-class Answer:
+class BatchAnswer:
     """The answer to the first question about a batch: did it pass?"""
 
     word: AnswerWord
@@ -138,22 +138,22 @@ class Answer:
         return f"{self.word}{separator}{self.detail}" if self.detail else self.word
 
 
-def answer_of(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> Answer:
+def answer_of(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> BatchAnswer:
     """Return the answer of a batch, which agrees with the exit code of its gate; the arguments are those of `gate_exit_code`."""
     if summary.status in {"paused", "stopped"}:
-        return Answer("PAUSED" if summary.status == "paused" else "STOPPED", one_line(summary.reason or ""))
+        return BatchAnswer("PAUSED" if summary.status == "paused" else "STOPPED", one_line(summary.reason or ""))
     if summary.open:
         if summary.status == "running":
-            return Answer("RUNNING", f"{summary.done:,} of {summary.total:,}")
-        return Answer("INCONCLUSIVE", f"{summary.open:,} not run")
+            return BatchAnswer("RUNNING", f"{summary.done:,} of {summary.total:,}")
+        return BatchAnswer("INCONCLUSIVE", f"{summary.open:,} not run")
     code = gate_exit_code(summary, allow_errors=allow_errors, pass_rate=pass_rate)
     rate, wanted = rate_of(summary), summary.pass_rate if pass_rate is None else pass_rate
     if code == NO_VERDICT:
-        return Answer("INCONCLUSIVE", _why_inconclusive(summary))
+        return BatchAnswer("INCONCLUSIVE", _why_inconclusive(summary))
     if rate is None:
-        return Answer("UNGRADED", NO_ASSERTIONS)
+        return BatchAnswer("UNGRADED", NO_ASSERTIONS)
     reached = f"{_percent(rate, wanted)} of {_plain(wanted, 4)}"
-    return Answer("FAILED", reached) if code == CAPPED else Answer("PASSED", reached if rate < 1 else "")
+    return BatchAnswer("FAILED", reached) if code == CAPPED else BatchAnswer("PASSED", reached if rate < 1 else "")
 
 
 def _why_inconclusive(summary: BatchSummary) -> str:
@@ -162,7 +162,7 @@ def _why_inconclusive(summary: BatchSummary) -> str:
     return counted(summary.errors, "error") if summary.errors else "nothing was judged"
 
 
-def next_step(summary: BatchSummary, answer: Answer) -> str:
+def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:
     """Return the command or the deed that comes next; empty where nothing is left to do."""
     if answer.word in {"PAUSED", "STOPPED"}:
         return f"gradeloop eval --resume {summary.batch_id}"

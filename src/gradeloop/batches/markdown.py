@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from gradeloop.batches.answer import STATUS_LABELS, Answer, answer_of, failure_reason, next_step, results_line, score_text
+from gradeloop.batches.answer import STATUS_LABELS, BatchAnswer, answer_of, failure_reason, next_step, results_line, score_text
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
 from gradeloop.files.output import MARKDOWN_MARK
 from gradeloop.text import counted, encodable, one_line, shortened
@@ -54,7 +54,7 @@ class Baseline:
 class BatchStory:
     """What only the command knows that ends a batch: the answer by its flags, and the baseline."""
 
-    answer: Answer
+    answer: BatchAnswer
     baseline: Baseline | None = None
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
         "close": ("gradeloop.cli.threads", "Serve a thread's queued turns, then close it."),
     },
     "Decide as a person": {
+        "inbox": ("gradeloop.cli.inbox", "Show what waits for a person, oldest first."),
         "decide": ("gradeloop.cli.rubrics", "Pass or fail a criterion that waits for a person."),
         "approve": ("gradeloop.cli.rubrics", "Approve a tool call that waits for a person."),
         "deny": ("gradeloop.cli.rubrics", "Deny a tool call that waits for a person."),

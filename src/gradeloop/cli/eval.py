@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gradeloop.batches.answer import ANSWER_STYLES, Answer, answer_of, gate_exit_code, results_line
+from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of, gate_exit_code, results_line
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.markdown import BatchStory
@@ -122,7 +122,6 @@ CellLength = Annotated[
 @app.command("eval", cls=EvalCommandLine, epilog=codes_help("eval"))
 def evaluate(  # noqa: PLR0913 - one parameter a flag
     suites: SuiteArguments = None,
-    *,
     config: Config = None,
     check: Annotated[bool, typer.Option("--check", help=CHECK_HELP)] = False,
     skip_unsupported: Annotated[bool, typer.Option("--skip-unsupported", help=SKIP_HELP)] = False,
@@ -178,12 +177,9 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
     select = CaseFilters(filter_pattern, filter_metadata or (), filter_providers, earlier, filter_first_n)
     flags, folder = SuiteFlags(*suited, select, overrides(prompts, providers, tests, var)), (tuple(allow_outside or ()), trust, overwrite)
     limits = LimitFlags(budget_of(budget_tokens, budget_usd), concurrency, max_errors, max_error_rate, pass_rate, retries, delay)
-    named, about = (
-        choose_suite(one_suite((suites or [])[: 1 if check else None]), config),
-        (description, table, table_cell_max_length, baseline),
-    )
+    named, shown = choose_suite(one_suite((suites or [])[: 1 if check else None]), config), (description, table, table_cell_max_length)
     chosen = (named, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json, FolderFlags(*folder))
-    raise typer.Exit(run_eval(EvalOptions(*chosen, Presentation(*about)), watch=watch, check=check, others=(suites or [])[1:]))
+    raise typer.Exit(run_eval(EvalOptions(*chosen, Presentation(*shown, baseline)), watch=watch, check=check, others=(suites or [])[1:]))
 
 
 @app.command("retry", epilog=codes_help("retry"))
@@ -462,7 +458,7 @@ class EvalCommand:
             self._print_status(f"resume it with: gradeloop eval --resume {summary.batch_id}")
         return gate_exit_code(summary, allow_errors=allowed, pass_rate=rate)
 
-    def _close(self, outputs: Outputs, summary: BatchSummary, answer: Answer) -> None:
+    def _close(self, outputs: Outputs, summary: BatchSummary, answer: BatchAnswer) -> None:
         """Write the outputs, those of Markdown with the answer and the comparison with the baseline."""
         baseline = baseline_of(self._baseline, stored_source(summary, self._results(summary))) if self._baseline else None
         outputs.close(summary, lambda: self._results(summary), BatchStory(answer, baseline))

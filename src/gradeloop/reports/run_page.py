@@ -31,7 +31,20 @@ def run_part(report: RunReport, *, key: str) -> str:
 
 
 def _context(report: RunReport, key: str) -> dict[str, object]:
-    return {"report": report, "view": RunView(report, key), "key": key, "mark_of": criterion_mark, "answer": run_answer(report)}
+    return {
+        "report": report,
+        "view": RunView(report, key),
+        "key": key,
+        "mark_of": criterion_mark,
+        "worst_first": rows_worst_first,
+        "answer": run_answer(report),
+    }
+
+
+def rows_worst_first(rows: Sequence[CriterionRow]) -> list[int]:
+    """Return the indexes of some rows: those that failed, those without a verdict, those that passed."""
+    order: dict[RowVerdict, int] = {"failed": 0, "unverified": 1, "passed": 2}
+    return sorted(range(len(rows)), key=lambda number: order[criterion_mark(rows[number]).verdict])
 
 
 def run_answer(report: RunReport) -> str:
@@ -120,9 +133,7 @@ class RunView:
 
     def worst_first(self, evaluation: int) -> list[int]:
         """Return the indexes of an evaluation's rows: those that failed, those without a verdict, those that passed."""
-        order: dict[RowVerdict, int] = {"failed": 0, "unverified": 1, "passed": 2}
-        rows = self._report.evaluations[evaluation].criteria
-        return sorted(range(len(rows)), key=lambda number: order[criterion_mark(rows[number]).verdict])
+        return rows_worst_first(self._report.evaluations[evaluation].criteria)
 
     def criteria(self, evaluations: Sequence[int]) -> dict[str, str]:
         """Return the names of all criteria of some evaluations by their ids."""

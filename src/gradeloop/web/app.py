@@ -17,6 +17,7 @@ from gradeloop.errors import GradeloopError
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.telemetry.health import HealthChecks, report
 from gradeloop.web.guard import Guard
+from gradeloop.web.inbox_page import InboxPage
 from gradeloop.web.pages import BatchPages, Index, ThreadPages
 from gradeloop.web.serving import serving_app
 from gradeloop.web.site import Site, refused
@@ -63,11 +64,13 @@ def application(site: Site) -> Starlette:
 
     routes = [
         Route("/", index.show, methods=["GET"]),
+        Route("/inbox", InboxPage(site).show, methods=["GET"]),
         Route("/healthz", alive, methods=["GET"]),
         Route("/readyz", ready, methods=["GET"]),
         Route("/threads/{thread:path}/{action}", threads.act, methods=["POST"]),
         Route("/threads/{thread:path}", threads.show, methods=["GET"]),
         Route("/batches/{batch}/pause", batches.pause, methods=["POST"]),
+        Route("/batches/{batch}/resume", batches.resume, methods=["POST"]),
         Route("/batches/{batch}/cases/{case:path}", batches.show_case, methods=["GET"]),
         Route("/batches/{batch}", batches.show, methods=["GET"]),
     ]

@@ -13,7 +13,9 @@ from starlette.responses import JSONResponse, Response
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from gradeloop.batches.contract import BatchSummary, Case, CaseResult
+from gradeloop.batches.answer import ANSWER_COLOURS, answer_of
+from gradeloop.batches.client import BatchClient
+from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.base import Strict
@@ -26,6 +28,8 @@ from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import read_case_report, stored_batch_page, thread_of, with_thread
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
+from gradeloop.temporal.worker import OURS, ensure_worker_of
+from gradeloop.text import one_line, shortened
 from gradeloop.web.site import (
     ShownPage,
     Site,
@@ -54,14 +58,19 @@ class Index:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._tasks: dict[str, str] = {}
+        """The tasks of the threads that were listed last."""
+        self._again: dict[str, float] = {}
+        """When a thread is asked again whose worker did not answer."""
 
     async def show(self, request: Request) -> Response:
         """Answer with the lists."""
         problems: list[str] = []
         listed: list[ListedThread] = []
+        tasks: dict[str, str] = {}
         batches: list[BatchSummary] = []
         try:
-            listed = [thread async for thread in threads(self._site.client.temporal, limit=THREADS)]
+            listed, tasks = await self._threads()
         except GradeloopError as error:
             problems.append(str(error))
         try:
@@ -75,7 +84,10 @@ class Index:
             styles=("live.css",),
             live=SteeredPage(token=self._site.token, path="/", open=True),
             threads=listed,
-            batches=batches,
+            batches=[(batch, answer_of(batch)) for batch in batches],
+            colours=ANSWER_COLOURS,
+            tasks=tasks,
+            waiting=sum(thread.status == "waiting" for thread in listed),
             problems=problems,
             thread_path=thread_path,
             batch_path=batch_path,
@@ -87,6 +99,41 @@ class Index:
 
         return await answer(request, tag_of(main_of(page)), html)
 
+    async def _threads(self) -> tuple[list[ListedThread], dict[str, str]]:
+        """Return the newest threads, those that ask for a person first, and the tasks of those that are open."""
+        found = [thread async for thread in threads(self._site.client.temporal, limit=THREADS)]
+        found.sort(key=lambda thread: URGENCY.get(thread.status, len(URGENCY)))
+        now = asyncio.get_running_loop().time()
+        unknown = [thread for thread in found if thread.thread_id not in self._tasks and self._again.get(thread.thread_id, 0) <= now][
+            :ASKED
+        ]
+        for thread, task in zip(unknown, await asyncio.gather(*map(self._task_of, unknown)), strict=True):
+            if task is None:
+                self._again[thread.thread_id] = now + PATIENCE_SECONDS
+            else:
+                self._tasks[thread.thread_id] = task
+        listed = {thread.thread_id for thread in found}
+        self._tasks = {name: task for name, task in self._tasks.items() if name in listed}
+        self._again = {name: when for name, when in self._again.items() if name in listed}
+        return found, self._tasks
+
+    async def _task_of(self, thread: ListedThread) -> str | None:
+        """Return the beginning of a thread's first message; empty where it has none, None where no worker says it in time."""
+        if not thread.open:
+            return None
+        try:
+            async with asyncio.timeout(TASK_SECONDS):
+                first = (await self._site.client.messages(thread.thread_id, limit=1)).items
+        except (TimeoutError, GradeloopError):
+            return None
+        return shortened(one_line(first[0].content), TASK_CHARACTERS) if first else ""
+
+
+URGENCY = {"waiting": 0, "interrupted": 1, "failed": 2, "grader_error": 3, "max_iterations_reached": 4, "running": 5}
+"""The order of the threads in the list, by their status; all others come after these, the newest first."""
+
+ASKED, TASK_SECONDS, PATIENCE_SECONDS, TASK_CHARACTERS = 16, 1.0, 30.0, 120
+"""How many threads one look asks for their tasks, for how long, when it asks a silent one again, and how much of a task is shown."""
 
 WORKER_SECONDS = 5.0
 """How long a page waits for the thread's worker before it says that none answers; its script asks again."""
@@ -348,6 +395,23 @@ class BatchPages:
     async def pause(self, request: Request) -> Response:
         """Have a batch begin no further case."""
         await self._site.batch_client.pause(read_id(request.path_params["batch"]))
+        return JSONResponse({"ok": True})
+
+    async def resume(self, request: Request) -> Response:
+        """Have a batch that is paused or stopped go on: what has not run runs, and its errors again."""
+        batch_id = read_id(request.path_params["batch"])
+        queue = await self._site.batch_client.queue_of(batch_id)
+        if queue is None:
+            raise InvalidRequest(f"the server no longer has the batch {batch_id!r}; run the suite again, its verdicts come from the cache")
+        task_queue, running = queue
+        if running:
+            raise InvalidRequest(f"the batch {batch_id!r} is running already")
+        if OURS.fullmatch(task_queue):
+            await ensure_worker_of(task_queue, self._site.connection)
+        known = BatchRequest.model_validate_json(await self._site.batches.request(batch_id))
+        starting = BatchClient(self._site.client.temporal, task_queue).start(known.model_copy(update={"again": "errors"}))
+        await in_time(starting, ACTION_SECONDS, f"the server did not start the batch {batch_id!r} within {ACTION_SECONDS:.0f} s; try again")
+        self._site.forget(batch_path(batch_id))
         return JSONResponse({"ok": True})
 
     async def _case_report(self, result: CaseResult, case: Case, thread_id: str | None) -> RunReport:
