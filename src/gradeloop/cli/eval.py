@@ -120,7 +120,7 @@ CellLength = Annotated[
 
 
 @app.command("eval", cls=EvalCommandLine, epilog=codes_help("eval"))
-def evaluate(  # noqa: PLR0913 - one parameter a flag
+def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag, which typer names
     suites: SuiteArguments = None,
     config: Config = None,
     check: Annotated[bool, typer.Option("--check", help=CHECK_HELP)] = False,
