@@ -621,7 +621,7 @@ def begun(gradeloop: CommandLine, *flags: str, **variables: str) -> tuple[subpro
     """Start `gradeloop dev`, and return it with what it printed and where its page is."""
     dev = gradeloop.start("dev", *flags, **variables)
     lines = [line_of(dev) for _ in range(4)]
-    return dev, "".join(lines), lines[3].removeprefix("Page").strip()
+    return dev, "".join(lines), lines[0].removeprefix("Page").strip()
 
 
 def stopped(dev: subprocess.Popen[str], printed: str) -> float:
@@ -637,6 +637,19 @@ def stopped(dev: subprocess.Popen[str], printed: str) -> float:
 
 class TestDev:
     @pytest.mark.slow
+    def test_it_ends_with_a_sentence_when_its_server_is_stopped_elsewhere(self, alone: CommandLine) -> None:
+        with listening(0) as free:
+            port = str(free.getsockname()[1])
+        dev, printed, _ = begun(alone, GRADELOOP_PAGE_PORT=port)
+        stopped_there = alone("dev", "stop")
+        done = ended(dev, printed)
+
+        assert stopped_there.code == 0
+        assert done.code == 0, done.err
+        assert "the server was stopped elsewhere, so `gradeloop dev` ends too" in done.out
+        assert "Traceback" not in done.err
+
+    @pytest.mark.slow
     def test_ctrl_c_ends_page_worker_and_server_and_frees_the_port(self, alone: CommandLine) -> None:
         dev, printed, address = begun(alone)
         with httpx2.Client(trust_env=False, timeout=SECONDS) as http:
@@ -645,7 +658,7 @@ class TestDev:
             with pytest.raises(httpx2.ConnectError):
                 http.get(address)
 
-        assert [line.split()[0] for line in printed.splitlines()] == ["Temporal", "UI", "Queue", "Page"]
+        assert [line.split()[0] for line in printed.splitlines()] == ["Page", "Queue", "Temporal", "UI"]
         assert page.status_code == 200
         assert took < 15
 

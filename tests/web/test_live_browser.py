@@ -103,10 +103,10 @@ async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browse
         async with visited(browser, served.client, tmp_path, f"/threads/{thread}") as (page, seen):
             await models.called("generator")
             await page.click("text=Interrupt")
-            await page.wait_for_selector("h1 + .sum .badge:has-text('interrupted')")
+            await page.wait_for_selector("h1 ~ .sum .badge:has-text('interrupted')")
             models.release()
             await page.click("text=Resume")
-            await page.wait_for_selector("h1 + .sum .badge:has-text('satisfied')")
+            await page.wait_for_selector("h1 ~ .sum .badge:has-text('satisfied')")
             assert await serious(page) == []
             assert (seen.dialogs, seen.complaints) == ([], [])
         await served.client.close_thread(thread)

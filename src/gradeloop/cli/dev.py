@@ -153,9 +153,9 @@ async def serve_until_stopped(tools: tuple[Path, ...], scripted: Path | None, co
         try:
             async with _serve_page(server, socket_of_page) as page:
                 pressed = _queue_ctrl_c()
+                console.print(f"Page      {page}\nQueue     {TASK_QUEUE}", soft_wrap=True)
                 console.print(f"Temporal  {server.address}   (export TEMPORAL_ADDRESS={server.address})\nUI        {server.ui}")
-                console.print(f"Queue     {TASK_QUEUE}\nPage      {page}", soft_wrap=True)
-                return await _wait_for_worker(await _start_worker(server, tools, scripted, more), pressed)
+                return await _wait_for_worker(await _start_worker(server, tools, scripted, more), server, pressed, console)
         finally:
             if not was_running:
                 await stop_server()
@@ -199,8 +199,12 @@ def _queue_ctrl_c() -> "asyncio.Queue[None]":
     return pressed
 
 
-async def _wait_for_worker(worker: asyncio.subprocess.Process, pressed: "asyncio.Queue[None]") -> int:
-    """Wait for the worker; the first Ctrl-C lets it finish its calls in flight, the second kills it."""
+SERVER_SECONDS = 1.0
+"""How often it is looked whether the server still runs."""
+
+
+async def _wait_for_worker(worker: asyncio.subprocess.Process, server: ServerInfo, pressed: "asyncio.Queue[None]", console: Console) -> int:
+    """Wait for the worker; the first Ctrl-C lets it finish its calls in flight, the second kills it. It ends with its server, too."""
 
     async def stop() -> None:
         for end in (worker.terminate, worker.kill):
@@ -208,12 +212,30 @@ async def _wait_for_worker(worker: asyncio.subprocess.Process, pressed: "asyncio
             with suppress(ProcessLookupError):
                 end()
 
-    stopping = asyncio.create_task(stop())
+    async def end_with_server() -> None:
+        while _runs(server):  # noqa: ASYNC110 - another process ends it
+            await asyncio.sleep(SERVER_SECONDS)
+        with suppress(ProcessLookupError):
+            worker.kill()  # what it has in flight cannot be reported any more
+
+    watching = [asyncio.create_task(stop()), asyncio.create_task(end_with_server())]
     try:
         code = await worker.wait()
-        return 0 if code == -signal.SIGTERM else code  # it was stopped before it could listen
+        if code in {0, -signal.SIGTERM}:  # the signal came before it could listen
+            return 0
+        if _runs(server):
+            return code
+        console.print("the server was stopped elsewhere, so `gradeloop dev` ends too; start both again with: gradeloop dev", soft_wrap=True)
+        return 0
     finally:
-        stopping.cancel()
+        for task in watching:
+            task.cancel()
+
+
+def _runs(server: ServerInfo) -> bool:
+    """Return whether that very server still runs."""
+    found = running_server()
+    return found is not None and found.address == server.address
 
 
 async def stop_all() -> str:

@@ -20,6 +20,9 @@ LogFormat = Literal["text", "json"]
 
 LOG_VARIABLE = "GRADELOOP_LOG"
 
+REQUEST_LOGGERS = ("httpx", "httpx2", "google_genai", "google_genai.models", "openai", "anthropic")
+"""The loggers that say every request to a provider at INFO; a call is in its workflow's history, and what fails is logged by us."""
+
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 SDK_FIELDS = ("namespace", "task_queue", "workflow_id", "run_id", "activity_id", "error")
@@ -185,6 +188,8 @@ def configure_logging(kind: LogFormat, clean: Callable[[str], str]) -> None:
     for handler in ours or [logging.StreamHandler(sys.stderr)]:
         handler.setFormatter(JsonFormatter(clean) if kind == "json" else TextFormatter(clean))
         logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for name in REQUEST_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
     for own in (workflow.logger, activity.logger):
         for name in ("workflow_info_on_message", "activity_info_on_message"):
             if hasattr(own, name):

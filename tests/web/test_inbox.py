@@ -1,0 +1,160 @@
+"""The inbox: what waits for a person, oldest first, on the live page and in the terminal, each as a card that decides."""
+
+import asyncio
+import io
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from playwright.async_api import Browser as Chromium
+from playwright.async_api import expect
+from rich.console import Console
+from temporalio.client import Client
+
+from gradeloop.cli.inbox import inbox_lines
+from gradeloop.client.client import GradingClient
+from gradeloop.client.waiting import WaitingThread
+from gradeloop.contract.evaluation import DraftInQuestion, WaitingCriterion, WaitingFor
+from gradeloop.temporal.connect import Connection
+from gradeloop.web.inbox_page import inbox_page
+from gradeloop.web.site import batch_path, thread_path
+from tests.rig.batches import batching, drafted, passes
+from tests.rig.browser import serious, too_wide, watch
+from tests.rig.page_payloads import PAYLOADS
+from tests.rig.pages import Browser, paged
+from tests.rig.stories import mended
+from tests.rig.threads import draft, grade, request, serving, until
+from tests.workflows.test_people import RUBRIC
+
+SECONDS = 30.0
+
+
+def inbox_of(client: GradingClient, folder: Path) -> AbstractAsyncContextManager[Browser]:
+    """Serve the live pages of the test's server."""
+    address = client.temporal.service_client.config.target_host
+    return paged(client, Connection(address, "default", embedded=False, ui=None), folder)
+
+
+async def inbox_with(browser: Browser, words: str) -> str:
+    """Return the inbox once it shows the words."""
+    text = ""
+    async with asyncio.timeout(SECONDS):
+        while words not in (text := unescape((await browser.get("/inbox")).text)):
+            await asyncio.sleep(0.1)
+    return text
+
+
+async def test_a_person_decides_on_a_card_of_the_inbox(client: Client, tmp_path: Path) -> None:
+    async with (
+        serving(client, draft(text="a cat **sat**"), grade()) as served,
+        inbox_of(served.client, tmp_path) as browser,
+    ):
+        thread = await served.start(request(RUBRIC))
+        path = thread_path(thread.id)
+        state = await until(thread, "waiting")
+        page = await inbox_with(browser, thread.id)
+        about = {name: state["waiting_for"][name] for name in ("grading_run_id", "iteration")} | {"criterion": "promise", "by": "ann"}
+        taken = await browser.say(f"{path}/decide", about | {"passed": True})
+        result = await thread.result()
+        async with asyncio.timeout(SECONDS):
+            while thread.id in (await browser.get("/inbox")).text:
+                await asyncio.sleep(0.1)
+
+    assert taken.json() == {"ok": True}
+    assert result.status == "satisfied"
+    assert "WAITING FOR A PERSON" in page
+    assert page.index("a cat <strong>sat</strong>") < page.index(f'data-to="{path}/decide"')
+
+
+async def test_the_list_begins_with_the_threads_that_wait_and_names_them_by_their_tasks(client: Client, tmp_path: Path) -> None:
+    async with serving(client, draft(), grade()) as served, inbox_of(served.client, tmp_path) as browser:
+        words = f"Write about cats {uuid4()}"
+        thread = await served.start(request(RUBRIC, messages=[{"role": "user", "content": words}]))
+        await until(thread, "waiting")
+        page = ""
+        async with asyncio.timeout(SECONDS):
+            while words not in page or "WAITING FOR A PERSON" not in page:
+                page = (await browser.get("/")).text
+                await asyncio.sleep(0.1)
+        await thread.cancel()
+
+    assert page.index("WAITING FOR A PERSON") < page.index(words) < page.index(f">{thread.id}</span>")
+
+
+async def test_a_paused_batch_goes_on_from_its_page(client: Client, tmp_path: Path) -> None:
+    batch_id = f"batch-{uuid4()}"
+    async with batching(client, tmp_path, passes(), draft()) as batches:
+        gate = batches.served.models.gate("generator")
+        await batches.upload(batch_id, [drafted(f"c{number}") for number in range(6)])
+        handle = await batches.start(batch_id, 6, at_once=1)
+        await gate.reached.wait()
+        typed = GradingClient(client, task_queue=batches.served.task_queue)
+        async with inbox_of(typed, tmp_path) as browser:
+            running = (await browser.get(batch_path(batch_id))).text
+            await browser.say(f"{batch_path(batch_id)}/pause")
+            gate.opened.set()
+            await handle.result()
+            paused = (await browser.get(batch_path(batch_id))).text
+            resumed = await browser.say(f"{batch_path(batch_id)}/resume")
+            summary = await client.get_workflow_handle(batch_id).result()
+            again = await browser.say(f"{batch_path(batch_id)}/resume")
+
+    assert 'data-to="/batches/' in running
+    assert "Pause</button>" in running
+    assert "Resume</button>" in paused
+    assert resumed.json() == {"ok": True}
+    assert (summary["status"], summary["passed"]) == ("finished", 6)
+    assert again.status_code == 200
+
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+def card(text: str, minutes: int = 90) -> WaitingThread:
+    """Return a thread that says one thing wherever anybody but us writes."""
+    question = DraftInQuestion(index=1, text=text, rows=mended().evaluations[0].criteria)
+    waiting = WaitingFor(grading_run_id="run", iteration=0, criteria=(WaitingCriterion(id="legal", name=text),), draft=question)
+    since = NOW - timedelta(minutes=minutes)
+    return WaitingThread(thread_id="reply", started=since, since=since, task=text, waiting_for=waiting, task_queue="q")
+
+
+def test_the_terminal_shows_the_same_card_with_the_commands_that_decide() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=120)
+    for line in inbox_lines([card("a cat sat")], NOW):
+        console.print(line)
+    shown = screen.getvalue()
+
+    assert shown.startswith("1 waiting for a person, oldest first")
+    assert "a cat sat" in shown
+    assert "no step" in shown
+    assert "gradeloop decide reply legal --pass" in shown
+    assert [line.plain for line in inbox_lines([], NOW) if hasattr(line, "plain")] == ["nothing waits for a person"]
+
+
+@pytest.mark.slow
+async def test_cards_keep_nobody_out_and_obey_keys_and_payloads_do_nothing(browser: Chromium, tmp_path: Path) -> None:
+    page = await browser.new_page(viewport={"width": 400, "height": 800})
+    seen = watch(page)
+    path = tmp_path / "inbox.html"
+    path.write_text(inbox_page([card("a cat sat"), card("a dog ran")], token="t"))
+    await page.goto(path.as_uri())
+    assert await serious(page) == []
+    assert await too_wide(page) <= 0
+    await page.keyboard.press("r")
+    await expect(page.locator("textarea[name=gap]").first).to_be_focused()
+    await page.locator("h1").click()
+    await page.keyboard.press("a")
+    await expect(page.locator("button.yes").first).to_be_focused()
+    for payload in PAYLOADS:
+        path.write_bytes(inbox_page([card(payload)], token="t").encode(errors="replace"))
+        await page.reload()
+        assert await page.locator("main img, main iframe, main object, main embed, main base, main dialog, main video").count() == 0, (
+            payload
+        )
+        assert await page.evaluate("window.attacked") is None, payload
+    assert seen.dialogs == []
+    await page.close()
