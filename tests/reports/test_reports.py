@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ from gradeloop.reports.collection_page import (
 from gradeloop.reports.html import data, seconds, when
 from gradeloop.reports.markup import shown
 from gradeloop.reports.model import RunReport
-from gradeloop.reports.read_batch import BatchReport, batch_page, entries, head_of, read_case_report, thread_of, with_thread
+from gradeloop.reports.read_batch import BatchReport, batch_page, entries, head_of, past_batches, read_case_report, thread_of, with_thread
 from gradeloop.reports.read_judgement import judgement_page
 from gradeloop.reports.run_page import Highlight, Quoted, RunView, run_page, segments
 from gradeloop.text import percent
@@ -381,3 +382,36 @@ def test_times_are_read_by_people() -> None:
     assert when("2026-11-22T06:38:32.337+00:00") == "2026-11-22 06:38:32 UTC"
     assert when("yesterday at T noon") == "yesterday at T noon"
     assert [seconds(value) for value in (None, 0.0123, 1.25, 150.0)] == ["", "12 ms", "1.2 s", "2 min 30 s"]
+
+
+def test_a_batch_begins_with_its_answer_then_what_failed_and_says_what_to_do() -> None:
+    results = [case(0), case(1, "error"), case(2, "failed")]
+    page = batch_page(BatchReport(head_of(summary_of(results)), [(None, result) for result in results]))
+    body = page[page.index("<main") : page.index("</main>")]
+
+    places = [
+        body.index(words) for words in ("INCONCLUSIVE: 1 error</p>", "gradeloop retry batch-1", "What failed", "the provider says 529")
+    ]
+    assert places == sorted(places)
+    assert places[-1] < body.index("<b>1</b><span>passed</span>")
+    assert [found[1] for found in re.finditer(r'<span class="name">(case-\d)</span>', body)] == ["case-2", "case-1", "case-0"]
+
+
+def test_the_batches_of_a_suite_are_a_line_the_oldest_first() -> None:
+    now = summary_of([case(0), case(1, "failed")], batch_id="now", created="2026-01-03T00:00:00Z")
+    before = summary_of([case(0)], batch_id="before", created="2026-01-02T00:00:00Z")
+    other = summary_of([case(0)], batch_id="other", name="letters", created="2026-01-01T00:00:00Z")
+    past = past_batches(now, [other, now, before])
+
+    assert [(batch.batch_id, batch.answer, batch.rate) for batch in past] == [("before", "PASSED", 1.0), ("now", "FAILED 50% of 100%", 0.5)]
+    assert past_batches(before, [other, before]) == ()
+    page = batch_page(BatchReport(replace(head_of(now), history=past), []))
+    assert "oldest first: 100%, 50%" in page
+    assert "1 earlier batch: PASSED" in page
+
+
+def test_a_case_shows_its_rubric_before_any_verdict() -> None:
+    page = run_page(mended())
+
+    assert page.index("Rubric: 3 criteria") < page.index('class="evaluation"')
+    assert 'class="answer passed">PASSED</p>' in page

@@ -20,6 +20,9 @@ from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, criterion_mark
 WORST = 10
 """Criteria that are shown as the worst."""
 
+ERRORS = 3
+"""The errors that are shown as the most frequent."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -98,6 +101,7 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
         "matrix": matrix(rows),
         "bars": histogram([row.score for row in everyone if row.score is not None]),
         "worst": worst,
+        "errors": Counter(row.why for row in rows if row.verdict == "error" and row.why).most_common(ERRORS),
         "packs": table.packed(),
         "failing": lambda row: sorted(place[name] for name in row.failing if name in place),
         "labels": label_counts(rows),
