@@ -82,10 +82,12 @@
     const turn = state.down ? -1 : 1;
     made.sort(([a], [b]) => (a < b ? -turn : a > b ? turn : 0));
     rows = made.map(([, row]) => row);
-    const body = document.getElementById("table").tBodies[0];
-    const all = document.createDocumentFragment();
-    all.append(...rows);
-    body.append(all);
+    // Rows that are moved within the document are styled one by one: they are put in order outside of it.
+    const table = document.getElementById("table"), body = table.tBodies[0], focused = document.activeElement;
+    body.remove();
+    body.append(...rows);
+    table.append(body);
+    if (focused !== document.activeElement) focused.focus?.({ preventScroll: true });
   };
 
   const wire = () => {
