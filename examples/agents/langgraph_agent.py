@@ -7,7 +7,6 @@ python examples/agents/langgraph_agent.py      # serves the task queue `agents`
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from typing import Any
 
 from langchain_openai import ChatOpenAI
@@ -26,11 +25,10 @@ async def write(state: MessagesState) -> dict[str, Any]:
 graph = StateGraph(MessagesState).add_node("write", write).add_edge(START, "write").add_edge("write", END).compile()
 
 
-async def draft(messages: list[dict[str, Any]]) -> AsyncIterator[str]:
-    """Yield the next draft as the graph writes it."""
-    sent = [{"role": message["role"], "content": message["content"]} for message in messages]
-    async for piece, _ in graph.astream({"messages": sent}, stream_mode="messages"):
-        yield str(piece.text)
+async def draft(messages: list[dict[str, Any]]) -> str:
+    """Return the next draft; the graph calls its tools itself."""
+    state = await graph.ainvoke({"messages": [{"role": message["role"], "content": message["content"]} for message in messages]})
+    return str(state["messages"][-1].text)
 
 
 if __name__ == "__main__":
