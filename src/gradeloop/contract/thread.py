@@ -12,8 +12,8 @@ from gradeloop.contract.functions import FUNCTIONS, CallForm, DeclaredFunction, 
 from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.messages import MESSAGE_BYTES, Message, Messages, Usage
 from gradeloop.contract.model_spec import Budget, ModelSpec, OfferedTool, RemoteGrader, refuse_duplicate_tools
+from gradeloop.contract.result_rows import Row, criterion_rows, html_table
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.tables import Row, criterion_rows, html_table
 from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
 from gradeloop.text import clip
 
