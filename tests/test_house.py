@@ -34,6 +34,7 @@ VENDORS = ("anthropic", "openai", "google.genai")
 APPLICATION = ("workflows", "activities", "worker")
 TOP = {
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "requirements-dev.lock", "requirements-demo.lock", "worker.py"),
+    *("action.yml", "CONTRIBUTING.md", "SECURITY.md"),
     *("workflows", "activities", "src", "tests", "deploy", "examples", "benchmarks", "docs"),
 }
 LOCK = ROOT / "requirements-dev.lock"

@@ -55,6 +55,9 @@ GATE_SECONDS = 60.0
 IDLE_SECONDS = 3600.0
 """How long a worker whose test process was killed lives on without an open workflow."""
 
+AT_ONCE = 16
+"""Judgements that one call has in flight at once."""
+
 STOP_SECONDS = 40.0
 """How long a restart waits for the calls in flight: above the 30 seconds that the worker gives them."""
 
@@ -476,6 +479,33 @@ def assert_rubric(
         InvalidRequest: Rubric, model or files are refused.
     """
     __tracebackhide__ = True
+    (result,) = judge_outputs([output], rubric, request=request, grader=grader, tools=tools, scripted=scripted)
+    require_satisfied(result)
+    return result
+
+
+def judge_outputs(
+    outputs: Sequence[str],
+    rubric: Rubric | Mapping[str, Any] | str,
+    *,
+    request: str | None = None,
+    grader: str | None = None,
+    tools: Sequence[Path | str] = (),
+    scripted: Path | str | None = None,
+) -> list[JudgeResult]:
+    """Judge outputs at once, through one worker, and return the judgements in their order, whatever they say.
+
+    Args:
+        outputs: The texts to judge.
+        rubric: The criteria, as text or object.
+        request: The request that the outputs answer, if the judge should know it.
+        grader: The model that judges, as for `assert_rubric`.
+        tools: Python files of evidence tools and checks.
+        scripted: A file of replies for the provider `scripted`.
+
+    Raises:
+        InvalidRequest: Rubric, model or files are refused.
+    """
     spec = WorkerSpec(
         tools=require_files([Path(file) for file in tools], "tools"),
         scripted=Path(scripted) if scripted else None,
@@ -483,15 +513,25 @@ def assert_rubric(
     )
     given = dict(rubric) if isinstance(rubric, Mapping) else rubric
     config, _ = with_model(parse_judge({"rubric": given}), grader, scripted=scripted is not None)
+    runs = [_build_run(output, request) for output in outputs]
     with ThreadPoolExecutor(1) as alone:  # a test may have an event loop of its own
-        result = alone.submit(asyncio.run, _judge(config, _build_run(output, request), spec)).result()
+        return alone.submit(asyncio.run, _judge(config, runs, spec)).result()
+
+
+def require_satisfied(result: JudgeResult) -> None:
+    """Raise unless a judgement says that the output meets its rubric.
+
+    Raises:
+        AssertionError: It does not; the message has every criterion that fails, with its gap.
+        JudgeFailed: There is no verdict.
+    """
+    __tracebackhide__ = True
     if result.failed:
         raise JudgeFailed(f"there is no verdict: {result.result_metadata.get('reason')}")
     if result.output["result"] == "failed":
         raise JudgeFailed(f"the rubric cannot be judged: {result.output['explanation']}")
     if result.output["result"] != "satisfied":
         raise AssertionError(_describe_failure(result))
-    return result
 
 
 def _build_run(output: str, request: str | None) -> AgentRun:
@@ -500,10 +540,16 @@ def _build_run(output: str, request: str | None) -> AgentRun:
     return AgentRun(id=f"output-{name}", transcripts=(RunTranscript(messages=(*requested, RunMessage(role="assistant", content=output))),))
 
 
-async def _judge(config: JudgeConfig, run: AgentRun, spec: WorkerSpec) -> JudgeResult:
+async def _judge(config: JudgeConfig, runs: Sequence[AgentRun], spec: WorkerSpec) -> list[JudgeResult]:
     connection = await find()
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
-    return await Judge(config, await connect(connection), task_queue=task_queue)(run)
+    judge, places = Judge(config, await connect(connection), task_queue=task_queue), asyncio.Semaphore(AT_ONCE)
+
+    async def judged(run: AgentRun) -> JudgeResult:
+        async with places:
+            return await judge(run)
+
+    return await asyncio.gather(*map(judged, runs))
 
 
 def _describe_failure(result: JudgeResult) -> str:

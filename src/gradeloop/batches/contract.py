@@ -15,6 +15,7 @@ from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.images import IMAGES, Image
 from gradeloop.contract.messages import Messages, Usage
 from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.result_rows import Row, criterion_rows, html_table
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator, Grader, Priority
 from gradeloop.errors import InvalidRequest, explain
@@ -260,6 +261,15 @@ class CaseResult(Strict):
     """The judgement of a finished run, where the case is one."""
     finished: str | None = None
     """The time when the case ended, ISO 8601, UTC."""
+
+    def rows(self) -> list[Row]:
+        """Return a row for every criterion, as `pandas.DataFrame` takes them; one row where there is none, as for an error."""
+        about: Row = {"case": self.id, "repeat": self.repeat, "status": self.status, "score": self.score, "error": self.error}
+        return criterion_rows(self.criteria, about) or [about]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the criteria, or why there is no verdict."""
+        return html_table(f"{self.id}: {self.status}", criterion_rows(self.criteria, {}) or [{"error": self.error}])
 
     @property
     def worst(self) -> CriterionRow | None:

@@ -20,7 +20,7 @@ from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult, U
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import Json, Scripted, Tools, Trust, codes_help
 from gradeloop.cli.render.table import Terminal, show_lines
-from gradeloop.cli.task_file import write_example
+from gradeloop.cli.task_file import TaskFile, write_example
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import Evaluation, Event, verdict_schema
 from gradeloop.contract.messages import Message
@@ -39,7 +39,7 @@ from gradeloop.contract.thread import (
 )
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest, WorkerFailed
-from gradeloop.judges.contract import JudgeResult, JudgingRequest
+from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest, SchemaJudge
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_FLAG, named_code, revoke_trust, trust
@@ -248,6 +248,9 @@ async def stop_all() -> str:
     return f"stopped the embedded server and {count}" if server else f"no embedded server was running; stopped {count}"
 
 
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+"""What the schemas are written in, which editors and validators look for."""
+
 _SENT: dict[str, type[BaseModel]] = {
     "ThreadRequest": ThreadRequest,
     "InvokeRequest": InvokeRequest,
@@ -262,6 +265,9 @@ _SENT: dict[str, type[BaseModel]] = {
     "BatchRequest": BatchRequest,
     "Upload": Upload,
     "Suite": SuiteFile,
+    "Task": TaskFile,
+    "SchemaJudge": SchemaJudge,
+    "CriteriaJudge": CriteriaJudge,
 }
 _RECEIVED: dict[str, type[BaseModel]] = {
     "RunResult": RunResult,
@@ -284,6 +290,7 @@ def json_schemas(name: str | None = None) -> dict[str, Any]:
     schemas = {key: model.model_json_schema(mode="validation") for key, model in _SENT.items()}
     schemas |= {key: model.model_json_schema(mode="serialization") for key, model in _RECEIVED.items()}
     schemas["Verdict"] = verdict_schema()
+    schemas = {key: {"$schema": DIALECT, "$id": f"urn:gradeloop:schema:{key}"} | found for key, found in schemas.items()}
     if name is None:
         return schemas
     if name not in schemas:

@@ -12,6 +12,7 @@ from gradeloop.contract.functions import FUNCTIONS, CallForm, DeclaredFunction, 
 from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.messages import MESSAGE_BYTES, Message, Messages, Usage
 from gradeloop.contract.model_spec import Budget, ModelSpec, OfferedTool, RemoteGrader, refuse_duplicate_tools
+from gradeloop.contract.result_rows import Row, criterion_rows, html_table
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
 from gradeloop.text import clip
@@ -335,6 +336,31 @@ class RunResult(Strict):
     """What waits for a person; None for any status but `waiting`."""
     overridden_result: VerdictResult | None = None
     """The last evaluation's result with people's overrides; None where there are none."""
+
+    def rows(self) -> list[Row]:
+        """Return a row for every criterion of every evaluation, as `pandas.DataFrame` takes them."""
+        return [
+            row
+            for evaluation in self.evaluations
+            for row in criterion_rows(
+                evaluation.criteria,
+                {
+                    "thread_id": self.thread_id,
+                    "grading_run_id": evaluation.grading_run_id,
+                    "iteration": evaluation.iteration,
+                    "result": evaluation.result,
+                    "score": evaluation.score,
+                },
+            )
+        ]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the last evaluation's criteria."""
+        criteria = self.evaluations[-1].criteria if self.evaluations else ()
+        score = "" if self.score is None else f", score {self.score:.2f}"
+        return html_table(
+            f"{self.thread_id}: {self.status or 'ungraded'} after {self.iterations} iterations{score}", criterion_rows(criteria, {})
+        )
 
 
 class GivenPrompt(Strict):
