@@ -17,11 +17,13 @@ GradeloopError
 """
 
 from collections.abc import Sequence
-
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING
 
 from gradeloop.text import clip
+
+if TYPE_CHECKING:  # `gradeloop --help` shall not wait for pydantic
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 MISTAKES = 20
 """The most mistakes of one input that a message lists: 100,000 would not fit into the failure that carries them."""
@@ -90,7 +92,7 @@ def field_path(location: Sequence[int | str]) -> str:
     return "".join(parts).lstrip(".")
 
 
-def _sentence(detail: ErrorDetails) -> str:
+def _sentence(detail: "ErrorDetails") -> str:
     where = field_path(detail["loc"])
     message = detail["msg"].removeprefix("Value error, ")
     value = detail["input"]
@@ -100,7 +102,7 @@ def _sentence(detail: ErrorDetails) -> str:
     return f"{where}: {message}{shown}" if where else f"{message}{shown}"
 
 
-def explain(error: ValidationError) -> str:
+def explain(error: "ValidationError") -> str:
     """Return pydantic's report as one sentence for each problem: the field, what is wrong, and the value."""
     details = error.errors(include_url=False, include_context=False)
     more = ["and more"] if len(details) > MISTAKES else []

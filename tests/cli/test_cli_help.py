@@ -21,7 +21,19 @@ from tests.test_house import BIN, loaded_by, of_packages
 TOP: Any = typer.main.get_command(app)
 TOP.load_all()
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-HEAVY = ("anthropic", "openai", "google.genai", "temporalio", "sqlalchemy", "rich", "workflows", "activities")
+HEAVY = (
+    "anthropic",
+    "openai",
+    "google.genai",
+    "temporalio",
+    "sqlalchemy",
+    "rich",
+    "workflows",
+    "activities",
+    "pydantic",
+    "asyncio",
+    "importlib.metadata",
+)
 
 
 def commands(command: Any = TOP, path: str = "gradeloop") -> Iterator[tuple[str, Any]]:

@@ -1,17 +1,18 @@
 """What every command shares: the table of commands in groups, common options, exit codes in help, former names refused."""
 
-import asyncio
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from gradeloop.exit_codes import CODES
+
+if TYPE_CHECKING:
+    import asyncio
 
 COMMANDS = {
     "Run and watch a thread": {
@@ -159,6 +160,9 @@ def codes_help(command: str) -> str:
 @contextmanager
 def ctrl_c() -> Iterator["asyncio.Queue[None]"]:
     """Put each Ctrl-C into a queue instead of ending the program."""
+    import asyncio  # costs `gradeloop --help` 30 ms
+    import signal
+
     loop, pressed = asyncio.get_running_loop(), asyncio.Queue[None]()
     loop.add_signal_handler(signal.SIGINT, pressed.put_nowait, None)
     try:

@@ -1,7 +1,6 @@
 """The entry point of the command line: `gradeloop`, its errors and exit codes."""
 
 import sys
-from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -51,5 +50,7 @@ def _defuse(stream: TextIOWrapper) -> None:
 @app.callback(invoke_without_command=True)
 def _top(*, show: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if show:
+        from importlib.metadata import version
+
         typer.echo(version("gradeloop"))
         raise typer.Exit
