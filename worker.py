@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import ResourceBasedSlotConfig, Worker, WorkerDeploymentConfig, WorkerTuner
 
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
 from activities.cases import batch_activities
@@ -33,6 +34,8 @@ from activities.tools.mcp import McpServers
 from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.admin.readiness import check_server, check_store
 from gradeloop.admin.sampling import sample
+from gradeloop.batches.contract import BATCH_WORKFLOW
+from gradeloop.contract.thread import WORKFLOW as THREAD_WORKFLOW
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
@@ -46,6 +49,7 @@ from gradeloop.telemetry.logs import LOG_VARIABLE, LogsIds, configure_logging
 from gradeloop.temporal.connect import Connection, connect, find, is_embedded
 from gradeloop.temporal.exporters import metrics_exporter
 from gradeloop.temporal.namespace import register_search_attributes
+from gradeloop.temporal.rotation import follow_credentials
 from gradeloop.temporal.runtime import export_metrics
 from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ReadyFile, report_failure
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
@@ -59,6 +63,9 @@ GRACE = timedelta(seconds=30)
 logger = logging.getLogger("gradeloop.worker")
 
 WORKFLOWS = (GradingThreadWorkflow, JudgingWorkflow, GradingBatchWorkflow, BatchShard, StoreCasesWorkflow)
+
+UPGRADED = frozenset({THREAD_WORKFLOW, BATCH_WORKFLOW})
+"""The workflows that live for days, and so go on with each build that becomes current; all others end on the build that began them."""
 
 
 def build(
@@ -81,7 +88,7 @@ def build(
         store: The store of the cases and results of batches; without one batches are refused.
     """
     settings = settings or WorkerSettings()
-    evidence = settings.role == "evidence"
+    evidence, versioning = settings.role == "evidence", _versioning(settings)
     return Worker(
         client,
         task_queue=settings.evidence_queue if evidence else settings.task_queue,
@@ -95,9 +102,11 @@ def build(
             *((tool_activity(tool) for tool in tools) if settings.role in {"all", "evidence"} else ()),
         ],
         # The sandbox would load workflows/ anew for every thread, a third of a short run's CPU; ruff's bans and a test guard them instead.
-        workflow_runner=RecordedTasksRunner(),
+        workflow_runner=RecordedTasksRunner(UPGRADED if versioning else frozenset()),
+        deployment_config=versioning,
         interceptors=[LogsIds()],
-        max_concurrent_activities=settings.max_concurrent_activities,
+        max_concurrent_activities=None if settings.tuner else settings.max_concurrent_activities,
+        tuner=_tuner(settings),
         max_task_queue_activities_per_second=settings.max_calls_per_second,
         # An eager call bypasses the queue, and with it the rate limit and the turns of other tenants.
         disable_eager_activity_execution=settings.max_calls_per_second is not None,
@@ -105,6 +114,26 @@ def build(
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
         max_heartbeat_throttle_interval=timedelta(seconds=2),
         graceful_shutdown_timeout=GRACE,
+    )
+
+
+def _versioning(settings: WorkerSettings) -> WorkerDeploymentConfig | None:
+    """Return the worker's version; None where it has none, and for a worker that ends itself: nobody makes its build current."""
+    if settings.deployment is None or settings.build_id is None or settings.until_idle is not None:
+        return None
+    version = WorkerDeploymentVersion(settings.deployment, settings.build_id)
+    return WorkerDeploymentConfig(version, use_worker_versioning=True, default_versioning_behavior=VersioningBehavior.PINNED)
+
+
+def _tuner(settings: WorkerSettings) -> WorkerTuner | None:
+    """Return what gives a worker fewer slots where its machine is short of memory or processors; None where slots are fixed."""
+    if settings.tuner is None:
+        return None
+    most = settings.max_concurrent_activities
+    return WorkerTuner.create_resource_based(
+        target_memory_usage=settings.tuner.memory,
+        target_cpu_usage=settings.tuner.cpu,
+        activity_config=ResourceBasedSlotConfig(minimum_slots=1, maximum_slots=most),
     )
 
 
@@ -197,6 +226,9 @@ async def _serve(
         if exporter is not None:
             sampling = asyncio.create_task(sample(client, worker.task_queue, store))
             stack.callback(sampling.cancel)
+        if connection.options:
+            following = asyncio.create_task(follow_credentials(client, connection, lambda: setattr(worker, "client", client)))
+            stack.callback(following.cancel)
         try:
             ready.announce()
             logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)

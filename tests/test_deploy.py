@@ -13,6 +13,8 @@ from pydantic import BaseModel, TypeAdapter
 from ruamel.yaml import YAML
 
 from gradeloop.contract.thread import TASK_QUEUE, parse_request
+from gradeloop.settings.worker import load_settings
+from gradeloop.temporal.server import DYNAMIC_CONFIG, _find_binary
 from tests.rig.locks import pins
 
 ROOT = Path(__file__).parent.parent
@@ -178,3 +180,28 @@ def test_the_build_sees_nothing_that_the_wheel_is_not_made_from(instructions: li
 
     assert rules[0] == "*"
     assert {rule[1:] for rule in rules if rule.startswith("!")} == {path for paths in copies for path in paths}
+
+
+def test_every_worker_of_the_compose_file_answers_its_own_health_check(
+    services: dict[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("worker", "loop", "models", "evidence"):
+        for variable, value in services[name].variables().items():
+            if value is not None and variable.startswith("GRADELOOP_") and variable != "GRADELOOP_STORE":
+                monkeypatch.setenv(variable, value)
+        settings = load_settings([])
+        port = str(settings.health_address).partition(":")[2]
+
+        assert settings.metrics_address == "0.0.0.0:9464"
+        assert f"http://127.0.0.1:{port}/healthz" in str(services[name].healthcheck["test"])
+
+
+def test_the_servers_settings_are_ones_that_it_knows() -> None:
+    settings = YAML(typ="safe").load(ROOT / "deploy/dynamicconfig.yaml")
+    embedded = dict(setting.split("=") for setting in DYNAMIC_CONFIG if setting.startswith("matching."))
+    binary = Path(_find_binary()).read_bytes().lower()
+
+    assert [name for name in settings if name.lower().encode() not in binary] == []
+    assert {name: json.loads(value) for name, value in embedded.items()}.items() <= {
+        name: entries[0]["value"] for name, entries in settings.items()
+    }.items()

@@ -1,8 +1,12 @@
 """The worker's runner of workflows: a query is answered from recorded workflow tasks alone."""
 
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.common import VersioningBehavior
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker._command_aware_visitor import CommandInfo
@@ -21,10 +25,21 @@ FROM_EVENTS = {"signal_workflow", "fire_timer", "cancel_workflow"}
 
 
 class RecordedTasksRunner(UnsandboxedWorkflowRunner):
-    """Runs workflows outside of Temporal's sandbox, and refuses what goes beyond the recorded workflow tasks."""
+    """Runs workflows outside of Temporal's sandbox, and refuses what goes beyond the recorded workflow tasks.
+
+    Args:
+        upgraded: Names of the workflows that every build goes on with. The definitions cannot say so themselves: a server refuses all
+            that a worker without a version says of versions.
+    """
+
+    def __init__(self, upgraded: AbstractSet[str] = frozenset()) -> None:
+        super().__init__()
+        self._upgraded = upgraded
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance of the workflow."""
+        if det.defn.name in self._upgraded:
+            det = replace(det, defn=replace(det.defn, versioning_behavior=VersioningBehavior.AUTO_UPGRADE))
         return RunAheadGuard(super().create_instance(det))
 
 

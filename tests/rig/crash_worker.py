@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -99,10 +99,19 @@ class WorkerProcess:
         name: What the counting server knows it by.
         address: Where it finds its server; the server itself by default.
         grace: Seconds that a graceful stop waits for calls in flight; as worker.py has it by default.
+        variables: Further variables of its environment.
     """
 
     def __init__(
-        self, engine: Engine, task_queue: str, models: str, *, name: str = "one", address: str | None = None, grace: float | None = None
+        self,
+        engine: Engine,
+        task_queue: str,
+        models: str,
+        *,
+        name: str = "one",
+        address: str | None = None,
+        grace: float | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self._engine = engine
         self._task_queue = task_queue
@@ -120,6 +129,7 @@ class WorkerProcess:
             "OPENAI_BASE_URL": f"{models}/v1",
             "OPENAI_API_KEY": name,
             "EVIDENCE_URL": models,
+            **(variables or {}),
         }
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -12,11 +12,12 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
+from gradeloop.client.client import GradingClient
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.trust import ConfigFile, find_config_file
-from gradeloop.settings.worker import load_settings
+from gradeloop.settings.worker import TunerSettings, load_settings
 from gradeloop.temporal.server import ServerInfo
-from tests.rig.threads import request, story
+from tests.rig.threads import draft, request, serving, story
 from tests.temporal.test_worker import WORKER, started, until_ready
 
 
@@ -237,3 +238,42 @@ async def test_a_worker_says_in_its_log_that_a_sandbox_fails_and_is_replaced(tem
     said = ((out or b"") + (err or b"")).decode()
     assert "the sandbox bubblewrap is there, but fails its self-test: " in said
     assert "no namespaces here" in said
+
+
+@pytest.mark.parametrize("flag", [("--deployment", "grader"), ("--build-id", "1")])
+def test_half_of_a_version_is_refused_with_both_names(flag: tuple[str, str]) -> None:
+    with pytest.raises(InvalidRequest, match="give both \\(GRADELOOP_DEPLOYMENT and GRADELOOP_BUILD_ID\\), or neither"):
+        load_settings(flag)
+
+
+def test_a_version_is_read_from_the_environment_and_may_be_an_images_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADELOOP_DEPLOYMENT", "grader")
+    monkeypatch.setenv("GRADELOOP_BUILD_ID", "sha256:" + "0a" * 32)
+
+    settings = load_settings([])
+
+    assert (settings.deployment, settings.build_id) == ("grader", "sha256:" + "0a" * 32)
+
+
+@pytest.mark.parametrize("name", ["a.b", "a:b", "", "a b"])
+def test_a_deployment_that_temporal_refuses_is_refused_before(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="deployment: "):
+        load_settings(["--deployment", name, "--build-id", "1"])
+
+
+def test_a_tuner_is_off_by_default_and_takes_shares_of_the_machine(tmp_path: Path) -> None:
+    flags = written(tmp_path, "[tuner]\nmemory = 0.7\n")
+    tuner = load_settings(flags).tuner
+
+    assert load_settings([]).tuner is None
+    assert tuner is not None
+    assert (tuner.memory, tuner.cpu) == (0.7, 0.9)
+    with pytest.raises(InvalidRequest, match=r"tuner\.cpu: "):
+        load_settings([*flags, "--tuner.cpu", "90"])
+
+
+async def test_a_worker_with_a_tuner_serves(client: Client) -> None:
+    async with serving(client, draft(0), tuner=TunerSettings()) as served:
+        result = await GradingClient(client, task_queue=served.task_queue).run(request())
+
+    assert result.output == "draft 0"

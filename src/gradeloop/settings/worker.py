@@ -218,6 +218,23 @@ def _refuse_malformed(value: str) -> str:
 
 ListenAddress = Annotated[str, AfterValidator(_refuse_malformed)]
 
+DeploymentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_/-]{0,99}$")]
+"""A name of a worker deployment; Temporal keeps `.` and `:` for itself."""
+
+BuildId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$")]
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class TunerSettings(Section):
+    """How much of the machine a worker may use before it takes no further calls."""
+
+    memory: Share = 0.8
+    """The share of the memory, of the container where it has a limit, from which no further call is taken."""
+    cpu: Share = 0.9
+    """The share of the processors from which no further call is taken."""
+
+
 Role = Literal["all", "loop", "models", "evidence"]
 
 
@@ -254,6 +271,8 @@ class WorkerSettings(BaseSettings):
     """Record every exchange with a model in this file, without keys; `scripted` replays it."""
     max_concurrent_activities: int = 200
     """Run at most this many model and tool calls at the same time."""
+    tuner: TunerSettings | None = None
+    """Take fewer calls than `max_concurrent_activities` where memory or processors become scarce; not by default."""
     max_calls_per_second: float | None = Field(default=None, gt=0)
     """Start at most this many model and tool calls per second, counted over all workers of the queue; no limit by default."""
     limits: dict[CeilingName, CallCeilings] = {}
@@ -270,6 +289,10 @@ class WorkerSettings(BaseSettings):
     """Serve metrics for Prometheus at this HOST:PORT, under `/metrics`; not at all by default."""
     health_address: ListenAddress | None = None
     """Answer `/healthz` and `/readyz` at this HOST:PORT; not at all by default."""
+    deployment: DeploymentName | None = None
+    """Take part in this deployment of Temporal's Worker Versioning, with `build_id`; workers have no versions by default."""
+    build_id: BuildId | None = None
+    """The build that this worker is in its `deployment`: the digest of its image, or another name for its code."""
     until_idle: float | None = None
     """Stop after this many seconds without an open workflow; never by default."""
     ready_file: Path | None = None
@@ -290,6 +313,13 @@ class WorkerSettings(BaseSettings):
     """Endpoints that models are called at, by name: `NAME:model`. Each may be a preset's, or have protocol and address of its own."""
 
     _uncounted: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="after")
+    def _has_a_whole_version(self) -> "WorkerSettings":
+        if (self.deployment is None) != (self.build_id is None):
+            given, absent = ("deployment", "build_id") if self.build_id is None else ("build_id", "deployment")
+            raise ValueError(f"{given} without {absent}: give both (GRADELOOP_DEPLOYMENT and GRADELOOP_BUILD_ID), or neither")
+        return self
 
     @property
     def uncounted(self) -> tuple[str, ...]:

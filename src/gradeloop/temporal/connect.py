@@ -208,6 +208,8 @@ async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> C
     except TimeoutError as error:
         raise ServerUnreachable(f"{silence} within {seconds:.0f} s; {_cure(connection)}") from error
     except (RuntimeError, ValueError) as error:
+        if status := re.search(r"status: (40[13] [A-Z]\w+)", str(error)):  # a proxy's answer, in a page that is no gRPC
+            raise ServerUnreachable(_refused(connection, status[1])) from error
         raise ServerUnreachable(f"{silence}{_transport_reason(error)}; {_cure(connection)}") from error
     except RPCError as error:
         raise ServerUnreachable(_refusal(connection, error)) from error
@@ -262,8 +264,12 @@ def _refusal(connection: Connection, error: RPCError) -> str:
             f"create it (temporal operator namespace create -n {connection.namespace}) or correct TEMPORAL_NAMESPACE"
         )
     if error.status in REFUSED:
-        return (
-            f"The Temporal server at {connection.address!r} refuses the credentials for namespace {connection.namespace!r} "
-            f"({error.message}); correct TEMPORAL_API_KEY, TEMPORAL_TLS_* or the profile"
-        )
+        return _refused(connection, error.message)
     return f"The Temporal server at {connection.address!r} does not answer ({error.message}); {_cure(connection)}"
+
+
+def _refused(connection: Connection, why: str) -> str:
+    return (
+        f"The Temporal server at {connection.address!r} refuses the credentials for namespace {connection.namespace!r} "
+        f"({why}); correct TEMPORAL_API_KEY, TEMPORAL_TLS_* or the profile"
+    )

@@ -68,5 +68,7 @@ async def register_search_attributes(client: Client) -> None:
     except RPCError as error:
         flags = " ".join(f"--name {name} --type Keyword" for name in SEARCH_ATTRIBUTES)
         command = f"temporal operator search-attribute create --namespace {client.namespace} {flags}"
-        cure = f"run `{command}`, or set GRADELOOP_SEARCH_ATTRIBUTES=off"
+        on_cloud = " ".join(f"--search-attribute {name}=Keyword" for name in SEARCH_ATTRIBUTES)
+        cloud = f"tcld namespace search-attributes add --namespace {client.namespace} {on_cloud}"
+        cure = f"run `{command}`, on Temporal Cloud `{cloud}`, or set GRADELOOP_SEARCH_ATTRIBUTES=off"
         raise WorkerFailed(f"the search attributes cannot be registered ({error.message}); {cure}") from None

@@ -9,7 +9,7 @@ import atexit
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -58,6 +58,13 @@ class ClosableService(ServiceClient):
     def update_api_key(self, api_key: str | None) -> None:
         """Replace the API key of the calls to come."""
         self._connected().update_api_key(api_key)
+
+    def replace(self, newer: ServiceClient, moved: Callable[[], None]) -> None:
+        """Send the calls to come over another connection, and drop the one before once `moved` has taken a worker from it."""
+        older, self._inner = self._connected(), newer
+        moved()
+        self._release(older)
+        _open.add(self)
 
     async def close(self) -> None:
         """Cancel the calls in flight, wait for their end, and disconnect; the runtime ends with its last client."""
@@ -132,6 +139,17 @@ async def open_client(address: str, **options: Any) -> Client:  # noqa: ANN401 -
     """Return a client that `close_client` can close, on the process's runtime."""
     client = await Client.connect(address, runtime=client_runtime(), interceptors=tracing_interceptors(), **options)
     return Client(**(client.config() | {"service_client": ClosableService(client.service_client)}))
+
+
+async def reconnect(client: Client, address: str, moved: Callable[[], None], **options: Any) -> None:  # noqa: ANN401 - as above
+    """Have a client of `open_client` use a new connection, made with these options; `moved` tells its worker.
+
+    Raises:
+        RuntimeError: The server cannot be reached with them; the connection stays as it was.
+    """
+    newer = await Client.connect(address, runtime=client_runtime(), **options)
+    if isinstance(client.service_client, ClosableService):
+        client.service_client.replace(newer.service_client, moved)
 
 
 async def close_client(client: Client) -> None:

@@ -52,8 +52,8 @@ WORKER_POLL_SECONDS = 2.0
 OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
 """Task queues whose workers `gradeloop run` starts."""
 
-LISTENING = frozenset({"GRADELOOP_HEALTH_ADDRESS", "GRADELOOP_METRICS_ADDRESS"})
-"""The variables of a worker's own addresses: several workers of one machine cannot share them."""
+OF_A_SERVICE = frozenset({"GRADELOOP_HEALTH_ADDRESS", "GRADELOOP_METRICS_ADDRESS", "GRADELOOP_DEPLOYMENT", "GRADELOOP_BUILD_ID"})
+"""The variables of a worker that somebody deploys: addresses cannot be shared, and nobody makes a build current for the others."""
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ def _command(task_queue: str, spec: WorkerSpec, ready: Path, idle_seconds: float
 
 
 def _child_environment(connection: Connection) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if name not in LISTENING}
+    own = {name: value for name, value in os.environ.items() if name not in OF_A_SERVICE}
     return {**own, "TEMPORAL_ADDRESS": connection.address, "TEMPORAL_NAMESPACE": connection.namespace}
 
 
