@@ -2,8 +2,8 @@
 
     python -m benchmarks.promptfoo_corpus FOLDER [--list] [--json]
 
-No call is made and no server is needed. The folder is copied, and code files that are named and not there are replaced by stubs, which
-are counted apart.
+No call is made and no server is needed. The folder is copied, and files of code, images and texts that are named and not there are
+replaced by stubs, which are counted apart.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 
 from gradeloop.errors import InvalidRequest
@@ -24,6 +25,12 @@ from gradeloop.suites.findings import Unsupported
 from gradeloop.suites.plan import SuiteFlags
 
 _CODE = re.compile(r"(?:file://)?(?P<path>[\w./-]+\.(?:js|cjs|mjs|ts|py|rb|sh))(?::(?P<function>\w+))?")
+_DATA = re.compile(r"file://(?P<path>[\w./-]+\.(?:png|jpe?g|gif|webp|md|txt|sql|csv|json|html|pdf))\b")
+_IMAGE = bytes.fromhex("47494638396101000100800000000000ffffff21f90401000000002c00000000010001000002024401003b")
+"""A picture of one pixel."""
+_TEXT = b"A stub.\n"
+_PROMPTS = {".yaml", ".yml", ".json", ".txt"}
+_NAMED = re.compile(r"\{\{\s*(\w+)")
 _PYTHON_FUNCTION = "def {0}(*given, **_):\n    return _returned(given)\n"
 _PYTHON_STUB = (
     "def _returned(given):\n    first = given[0] if given else None\n    if len(given) == 3:\n        return {{'output': 'a stub'}}\n"
@@ -45,7 +52,7 @@ class Corpus:
     checked: dict[str, CheckedSuite] = field(default_factory=dict)
     """The reports by the configuration's path in the folder."""
     stubbed: set[str] = field(default_factory=set)
-    """Those with a code file that was not there."""
+    """Those with a file that was not there."""
     tracebacks: dict[str, str] = field(default_factory=dict)
     """What was raised that is no refusal."""
 
@@ -112,9 +119,15 @@ def check_corpus(folder: Path) -> Corpus:
 
 
 def _add_stubs(path: Path) -> bool:
-    """Write a stub for each code file that a configuration names and that is not there; return whether one was needed."""
-    added = False
-    for match in _CODE.finditer(path.read_text(encoding="utf-8", errors="replace")):
+    """Write a stub for each file that a configuration names and that is not there; return whether one was needed."""
+    added, text = False, path.read_text(encoding="utf-8", errors="replace")
+    for match in _DATA.finditer(text):
+        named = (path.parent / match["path"]).resolve()
+        if not named.exists() and named.is_relative_to(path.parent.resolve()):
+            named.parent.mkdir(parents=True, exist_ok=True)
+            named.write_bytes(_data_stub(named.suffix, _variables(path.parent)))
+            added = True
+    for match in _CODE.finditer(text):
         named = (path.parent / match["path"]).resolve()
         if "://" in match["path"] or named.exists() or not named.is_relative_to(path.parent.resolve()):
             continue
@@ -123,6 +136,41 @@ def _add_stubs(path: Path) -> bool:
         named.write_text(_PYTHON_STUB.format("\n".join(map(_PYTHON_FUNCTION.format, functions))) if named.suffix == ".py" else _NODE_STUB)
         added = True
     return added
+
+
+def _variables(folder: Path) -> dict[str, str]:
+    """Return a value for each variable that the prompts of a folder name."""
+    texts = (file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.iterdir()) if file.suffix in _PROMPTS)
+    return dict.fromkeys((name for text in texts for name in _NAMED.findall(text)), "a stub") or {"a": "a stub"}
+
+
+def _data_stub(suffix: str, variables: dict[str, str]) -> bytes:
+    """Return what a file of data holds, with the variables that the configuration's texts name."""
+    if suffix == ".csv":
+        return f"{','.join(variables)}\n{','.join(variables.values())}\n".encode()
+    if suffix == ".json":
+        return json.dumps([{"vars": variables}]).encode()
+    return pdf("A stub.") if suffix == ".pdf" else _TEXT if suffix in {".md", ".txt", ".sql", ".html"} else _IMAGE
+
+
+def pdf(line: str) -> bytes:
+    """Return a PDF with one line of text."""
+    from pypdf import PdfWriter
+    from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
+    writer = PdfWriter()
+    page = writer.add_blank_page(200, 200)
+    font = DictionaryObject({NameObject(f"/{key}"): NameObject(f"/{value}") for key, value in _FONT.items()})
+    page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})})
+    content = DecodedStreamObject()
+    content.set_data(f"BT /F1 12 Tf 20 100 Td ({line}) Tj ET".encode())
+    page[NameObject("/Contents")] = content
+    written = BytesIO()
+    writer.write(written)
+    return written.getvalue()
+
+
+_FONT = {"Type": "Font", "Subtype": "Type1", "BaseFont": "Helvetica"}
 
 
 def main() -> None:

@@ -53,6 +53,14 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def encodable(text: str) -> str:
+    """Return the text with lone surrogates, which no encoding can hold, replaced."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
 def one_line(text: str) -> str:
     """Return the text as one printable line."""
     return " ".join(printable(text).split())

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradeloop.batches.answer import gate_exit_code, rate_of, results_line
 from gradeloop.batches.contract import BatchSummary
-from gradeloop.batches.outputs import gate_exit_code, rate_of, results_line
 from gradeloop.contract.messages import Usage
 
 

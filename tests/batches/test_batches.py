@@ -15,9 +15,10 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from activities.cases import BatchActivities
+from gradeloop.batches.answer import spending
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import CaseAnswer, GradingBatch
-from gradeloop.batches.outputs import Outputs, spending
+from gradeloop.batches.outputs import Outputs
 from gradeloop.client.client import GradingClient
 from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.reports.read_batch import stored_batch_page

@@ -401,11 +401,11 @@ def test_batches_are_listed_a_row_each() -> None:
     wide = [line.rstrip() for line in shown([batch_table(batches, 120)], 120).splitlines()]
     narrow = shown([batch_table(batches, 40)], 40).splitlines()
 
-    assert wide[0].split() == ["batch", "suite", "created", "status", "cases", "cost"]
+    assert wide[0].split() == ["batch", "suite", "created", "answer", "cases", "cost"]
     assert wide[1].startswith("b-1    suite     2026-01-0")
-    assert wide[1].endswith("running  180 passed, 12 failed, 1 error, 7 not run of 200  $0.5000")
-    assert wide[2] == "b-2    [red]two  not a time           stopped  3 not run of 3"
-    assert narrow[0].split() == ["batch", "status", "cases"]
+    assert wide[1].endswith("RUNNING 193 of 200  180 passed, 12 failed, 1 error, 7 not run of 200  $0.5000")
+    assert wide[2] == "b-2    [red]two  not a time           STOPPED             3 not run of 3"
+    assert narrow[0].split() == ["batch", "answer", "cases"]
     assert max(cell_len(line) for line in narrow) <= 40
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -155,6 +156,23 @@ def test_a_file_of_javascript_is_called_by_what_it_exports(engine: Engine, file:
     call = CodeCall("javascript", code, ("hello", {}), file=file, function=function)
 
     assert sandbox(engine).call([call]) == [CodeResult(value=5)]
+
+
+@pytest.mark.parametrize("engine", ["node", "quickjs"])
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("a.ts", "enum Kind { Word = 5 }\nexport default (output: string): number => output.length === Kind.Word ? 5 : 0;"),
+        ("a.cts", "interface Given { vars: object }\nmodule.exports = (output: string, given: Given) => output.length;"),
+    ],
+)
+def test_typescript_runs_where_node_takes_its_types_out_and_says_what_it_needs_elsewhere(engine: Engine, file: str, code: str) -> None:
+    (ended,) = sandbox(engine).call([CodeCall("javascript", code, ("hello", {}), file=file)])
+    asked = ["node", "--print", "typeof require('module').stripTypeScriptTypes"]
+    able = engine == "node" and subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip() == "function"
+
+    assert ended.value == (5 if able else None)
+    assert able or f"{file} is TypeScript, which needs Node 22.13 or newer; write it in JavaScript, or install that" in (ended.error or "")
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,16 @@ def test_inline_code_is_a_check_with_its_threshold_and_config(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("value", "language", "function"),
-    [("file://a.py", "python", "get_assert"), ("file://a.py:mine", "python", "mine"), ("file://a.js", "javascript", "")],
+    [
+        ("file://a.py", "python", "get_assert"),
+        ("file://a.py:mine", "python", "mine"),
+        ("file://a.js", "javascript", ""),
+        ("file://a.ts", "javascript", ""),
+    ],
 )
 def test_a_file_of_code_is_read_with_its_function(tmp_path: Path, value: str, language: str, function: str) -> None:
     files: dict[str, Any] = {"a_py": "def get_assert(output, context):\n    return True\n", "a_js": "module.exports = () => true;\n"}
+    files["a_ts"] = "export default (): boolean => true;\n"
     (case,) = cases(tmp_path, config(f"{{type: {language}, value: '{value}'}}"), ALLOWED, name=NAME, **files)
     check = case.rubric.criteria[0].check
 
@@ -60,10 +66,10 @@ def test_a_file_of_code_is_read_with_its_function(tmp_path: Path, value: str, la
 
 
 def test_a_file_in_a_language_that_is_not_run_is_refused_by_it(tmp_path: Path) -> None:
-    text = config("{type: javascript, value: 'file://a.ts'}")
+    text = config("{type: javascript, value: 'file://a.rb'}")
 
-    assert "'file://a.ts' is code in a language that is not run; write it in JavaScript or Python" in refusal(
-        tmp_path, text, ALLOWED, name=NAME, a_ts="export default () => true"
+    assert "'file://a.rb' is code in a language that is not run; write it in JavaScript or Python" in refusal(
+        tmp_path, text, ALLOWED, name=NAME, a_rb="true"
     )
 
 

@@ -1,11 +1,13 @@
 """A `promptfooconfig.yaml` is read as it is, or refused by the name and the line of what has no counterpart."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.promptfoo_corpus import pdf
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import SuiteFlags
 from tests.rig.suites import cases, refusal, written
@@ -147,6 +149,60 @@ def test_its_options_are_ours_and_what_has_no_effect_is_told(tmp_path: Path) -> 
     assert len(list(suite.cases())) == 2
 
 
+def test_a_variable_that_names_others_is_filled_with_them(tmp_path: Path) -> None:
+    variables = "{q: 'Is {{ it }} in {{city}}?', it: '{{thing}}', city: [Rome, Oslo], thing: 3}"
+    tests = f"{{vars: {variables}, assert: [{{type: is-json}}]}}"
+    shared = "defaultTest: {vars: {greeting: 'Hello {{ city }}'}}\n"
+
+    found = cases(tmp_path, config(tests) + "\n" + shared, name=NAME)
+
+    assert [case.output for case in found] == ["Is 3 in Rome?", "Is 3 in Oslo?"]
+    assert [case.vars["greeting"] for case in found] == ["Hello Rome", "Hello Oslo"]
+
+
+@pytest.mark.parametrize("value", ["{{ q }}", "{{ other | upper }}", "{{ nobody }}"])
+def test_a_variable_that_is_more_of_a_template_is_refused(tmp_path: Path, value: str) -> None:
+    told = refusal(tmp_path, config(f"{{vars: {{q: '{value}', other: x}}, assert: [{{type: is-json}}]}}"), name=NAME)
+
+    assert "a variable may name others as {{ name }} and nothing more" in told
+
+
+@pytest.mark.parametrize(
+    ("template", "filled"),
+    [
+        ("{{ q | dump }}", '{"a":["<b>",1]}'),
+        ("{{ q.a | join('-') | replace('b', 'c') }}", "<c>-1"),
+        ("{{ q.a | first | escape }}{{ '<i>' }}", "&lt;b&gt;<i>"),
+        ("{{ q.a | first | safe | length }}", "3"),
+        ("{{ q.a | reverse | list | first }}", "1"),
+    ],
+)
+def test_filters_of_nunjucks_are_those_of_jinja_by_their_names(tmp_path: Path, template: str, filled: str) -> None:
+    text = f"prompts: [{json.dumps(template)}]\nproviders: echo\ntests: [{{vars: {{q: {{a: ['<b>', 1]}}}}, assert: [{{type: is-json}}]}}]"
+
+    (case,) = cases(tmp_path, text, name=NAME)
+
+    assert case.output == filled
+
+
+def test_replace_makes_no_text_without_end(tmp_path: Path) -> None:
+    test = f"{{vars: {{q: {'a' * 5000}}}, assert: [{{type: is-json}}]}}"
+    text = f"prompts: [\"{{{{ q | replace('a', q) }}}}\"]\nproviders: echo\ntests: [{test}]"
+
+    assert "what `replace` makes has more than 1048576 characters" in refusal(tmp_path, text, name=NAME)
+
+
+def test_a_pdf_is_read_as_its_text(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    found = cases(tmp_path, config("{vars: {q: file://a.pdf}, assert: [{type: is-json}]}"), name=NAME, a_pdf=pdf("Paid leave: 30 days."))
+
+    assert [case.output for case in found] == ["Paid leave: 30 days."]
+    for broken, words in ((b"%PDF-1.7 and no more", "is no PDF that can be read"), (pdf(""), "has no text, as scans have none")):
+        (tmp_path / "a.pdf").write_bytes(broken)
+
+        assert words in refusal(tmp_path, config("{vars: {q: file://a.pdf}, assert: [{type: is-json}]}"), name=NAME)
+
+
 def asserting(assertion: str) -> str:
     """Return a configuration with one test that asserts one thing."""
     return config(f"{{vars: {{q: x}}, assert: [{assertion}]}}")
@@ -169,7 +225,7 @@ ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
         (config(ASSERTED + ", provider: openai:x}"), "tests[0]: 'provider' has no counterpart; leave it out."),
         (asserting("{$ref: '#/assertionTemplates/no'}"), "'#/assertionTemplates/no' is not among the assertionT"),
         (config("{vars: {q: '{{ now }}'}, assert: [{type: is-json}]}"), "tests[0].vars.q: '{{ now }}' is a template; "),
-        (asserting("{type: equals, value: '{{ q | dump }}'}"), "tests[0].assert[0], line 1: the filter 'dump' is not taken"),
+        (asserting("{type: equals, value: '{{ q | groupby }}'}"), "tests[0].assert[0], line 1: the filter 'groupby' is not taken"),
         (ECHO + "scenarios: [{with: x}]", "line 3, column 20: scenarios[0]: 'with' has no counterpart; leave it out."),
         (ECHO + "redteam: {}", "line 3, column 10: 'redteam' has no counterpart"),
         (OPTIONS + "{timeoutMs: 3}", "evaluateOptions: 'timeoutMs' has no counterpart"),

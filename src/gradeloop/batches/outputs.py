@@ -16,13 +16,12 @@ from xml.sax.saxutils import XMLGenerator
 from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
+from gradeloop.batches.answer import STATUS_LABELS, below_threshold, failure_reason, gap_of, rate_of, results_line, score_text
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
-from gradeloop.contract.criterion import TOLERANCE
-from gradeloop.contract.evaluation import CriterionRow
+from gradeloop.batches.markdown import BatchStory, MarkdownFile
 from gradeloop.errors import InvalidRequest
-from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
-from gradeloop.files.output import MARKDOWN_MARK, PAGE, TEXT_MARK, quoted_path, replacing, resolve_writable
-from gradeloop.text import counted, one_line, printable, shortened
+from gradeloop.files.output import PAGE, TEXT_MARK, quoted_path, replacing, resolve_writable
+from gradeloop.text import encodable, one_line, printable, shortened
 
 MOST_NAMES = 1_000
 """The most variables that have a column of their own in a CSV file."""
@@ -49,14 +48,6 @@ class ResultsOverview:
             names.update(dict.fromkeys(result.vars) if len(names) <= MOST_NAMES else {})
             seconds += result.usage.seconds
         return cls(statuses, tuple(names), seconds)
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def encodable(text: str) -> str:
-    """Return the text with lone surrogates, which no encoding can hold, replaced."""
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def as_json(value: BaseModel) -> str:
@@ -253,13 +244,8 @@ def _failing(result: CaseResult) -> str:
     deciding = result.deciding if result.decided_by else failing
     rows = [f"{row.id}: {row.name}: {gap_of(row)}" for row in deciding]
     rows += [f"{row.id}: {row.name}: {gap_of(row)}{OTHER}" for row in failing if row not in deciding]
-    score = [] if result.score is None else [f"score {result.score:.2f}{_below(result)}"]
+    score = [] if result.score is None else [f"score {result.score:.2f}{below_threshold(result)}"]
     return "\n".join([*score, *rows]) or result.explanation
-
-
-def _below(result: CaseResult) -> str:
-    """Return which threshold the score alone did not reach."""
-    return "" if result.missed_threshold is None else f", below the threshold {result.missed_threshold:g}"
 
 
 def _properties(summary: BatchSummary) -> dict[str, str]:
@@ -332,33 +318,6 @@ class TextFile:
         """Do nothing: the results are in the second line."""
 
 
-class MarkdownFile:
-    """Writes a batch as a table of Markdown, as comments on pull requests show it."""
-
-    def __init__(self, file: TextIO, summary: BatchSummary) -> None:
-        self._file = file
-        name = _markdown(summary.name or summary.batch_id)
-        file.write(f"{MARKDOWN_MARK}\n\n# {name}\n\n{_markdown(results_line(summary))}\n\n")
-        file.write("| case | generator | verdict | score | output | why |\n| --- | --- | --- | --- | --- | --- |\n")
-
-    def write(self, result: CaseResult) -> None:
-        """Write the next case."""
-        output = shortened(result.output or "", OUTPUT_CHARACTERS[True])
-        texts = (result.id, result.label or "", STATUS_LABELS[result.status][0], score_text(result), output, failure_reason(result))
-        self._file.write(f"| {' | '.join(map(_markdown, texts))} |\n")
-
-    def end(self) -> None:
-        """Do nothing: the table ends with its last row."""
-
-
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|!~&@])")
-
-
-def _markdown(text: str) -> str:
-    """Return a text on one line that Markdown shows as it is, links, pictures, mentions and HTML too."""
-    return _MARKDOWN.sub(r"\\\1", one_line(encodable(text))).replace("://", "\\://")
-
-
 def _headline(result: CaseResult) -> str:
     score = f" {score_text(result)}" if result.score is not None else ""
     return f"{STATUS_LABELS[result.status][0]}{score}  {one_line(result.id)}"
@@ -404,12 +363,13 @@ class Outputs:
             file.write(line)
             file.flush()
 
-    def close(self, summary: BatchSummary, results: Callable[[], Iterable[CaseResult]]) -> None:
+    def close(self, summary: BatchSummary, results: Callable[[], Iterable[CaseResult]], said: BatchStory | None = None) -> None:
         """Write the other files, each of which replaces an older one only when it is complete.
 
         Args:
             summary: The summary of the batch.
             results: Returns the results of all cases in order, unfinished ones too; called at most twice.
+            said: The answer by the flags of a command, and how the batch compares with an earlier one; for Markdown.
 
         Raises:
             OSError: A file cannot be written; the older ones are left as they were.
@@ -421,7 +381,7 @@ class Outputs:
         needs_overview = any(path.suffix.lower() in OVERVIEWS for path in self._whole)
         overview = ResultsOverview.of(results()) if needs_overview else ResultsOverview()
         with ExitStack() as files:
-            writers = [_writer(path, files.enter_context(replacing(path)), summary, overview) for path in self._whole]
+            writers = [_writer(path, files.enter_context(replacing(path)), summary, overview, said) for path in self._whole]
             for result in results():
                 for writer in writers:
                     writer.write(result)
@@ -434,151 +394,17 @@ class Outputs:
         return self._open
 
 
-def _writer(path: Path, file: TextIOWrapper, summary: BatchSummary, overview: ResultsOverview) -> _Writer:
+def _writer(path: Path, file: TextIOWrapper, summary: BatchSummary, overview: ResultsOverview, said: BatchStory | None) -> _Writer:
     match path.suffix.lower():
         case ".csv":
             return CsvFile(file, overview.names)
         case ".xml":
             return JunitFile(file, summary, overview)
         case ".md":
-            return MarkdownFile(file, summary)
+            return MarkdownFile(file, summary, said)
         case ".txt":
             return TextFile(file, summary)
         case ".yaml" | ".yml":
             return YamlFile(file, summary)
         case _:
             return JsonFile(file, summary)
-
-
-STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
-    "passed": ("passed", "green"),
-    "failed": ("failed", "red"),
-    "error": ("error", "bold yellow"),
-    "ungraded": ("ungraded", "dim yellow"),
-    "waiting": ("waiting", "yellow"),
-    "queued": ("not run", "dim"),
-}
-"""The label of each status, and its style on a terminal."""
-
-
-def status_counts(numbers: Mapping[CaseStatus, int]) -> list[str]:
-    """Return how many cases have each status; a status that no case has is left out."""
-    labels = {status: "errors" if status == "error" and numbers.get(status) != 1 else label for status, (label, _) in STATUS_LABELS.items()}
-    return [f"{numbers[status]:,} {label}" for status, label in labels.items() if numbers.get(status)]
-
-
-def gap_of(row: CriterionRow) -> str:
-    """Return why a criterion failed: the gap, or the reason if there is none."""
-    return row.gap or row.reason
-
-
-def failure_reason(result: CaseResult) -> str:
-    """Return in one line why a case did not pass: its error, the criteria that decided, or the grader's explanation."""
-    if result.error is not None:
-        return one_line(result.error)
-    if result.status == "failed" and result.left_out:
-        return f"{failure_reason(result.model_copy(update={'left_out': ()}))} (not judged: {one_line('; '.join(result.left_out))})"
-    below = f"score {score_text(result)}{_below(result)}: " if result.missed_threshold is not None else ""
-    if result.deciding:
-        first, *others = result.deciding
-        more = f" (and {', '.join(row.id for row in others)})" if others else ""
-        return one_line(f"{below}{first.id}: {gap_of(first) or first.name}{more}")
-    if result.status == "passed" and result.worst is not None:
-        return one_line(f"{result.worst.id}: {gap_of(result.worst) or result.worst.name}")
-    return "" if result.status == "passed" else one_line(f"{below}{result.explanation}")
-
-
-def score_text(result: CaseResult) -> str:
-    """Return the score with two decimals; an empty text without a score."""
-    return "" if result.score is None else f"{result.score:.2f}"
-
-
-_MOST_DECIMALS = 6
-"""The most decimals of a percentage: enough to tell one case in a hundred thousand from its limit."""
-
-
-def gate_exit_code(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> int:
-    """Return the exit code of a batch's gate: 3 where cases have no verdict, else 1 where too few cases pass, else 0.
-
-    A batch that asks for no verdict at all ends with 0, unless a pass rate is named.
-
-    Args:
-        summary: The batch's counts and status.
-        allow_errors: The share of all cases, 0 to 1, that may end in an error; these count neither as passed nor as failed.
-        pass_rate: The share of judged cases, 0 to 1, that must pass, where a flag names it; the batch's own where it is None.
-    """
-    rate = rate_of(summary)
-    complete = summary.status in {"running", "finished"} and not summary.open and not summary.waiting
-    if complete and rate is None and not summary.asks and not summary.errors and pass_rate is None:
-        return SATISFIED
-    if not complete or rate is None or summary.errors > allow_errors * summary.total + TOLERANCE:
-        return NO_VERDICT
-    return SATISFIED if _reaches(rate, summary.pass_rate if pass_rate is None else pass_rate) else CAPPED
-
-
-def rate_of(summary: BatchSummary) -> float | None:
-    """Return the share of judged cases that passed, 0 to 1; None where none was judged: errors are no verdicts."""
-    judged = summary.passed + summary.failed
-    return summary.passed / judged if judged else None
-
-
-def summary_counts(summary: BatchSummary) -> list[str]:
-    """Return how many cases of a batch have each status, as `status_counts` does."""
-    ended: dict[CaseStatus, int] = {
-        "passed": summary.passed,
-        "failed": summary.failed,
-        "error": summary.errors,
-        "ungraded": summary.ungraded,
-    }
-    return status_counts(ended | {"waiting": summary.waiting, "queued": summary.open})
-
-
-def spending(summary: BatchSummary) -> list[str]:
-    """Return the tokens and the cost of a batch, where they are not zero; an unknown cost is left out."""
-    tokens, cost = summary.usage.tokens, summary.usage.cost_usd
-    known = "tokens not reported" if tokens is None else counted(tokens, "token") if tokens else ""
-    return [*([known] if known else []), *([f"${cost:.4f}"] if cost else [])]
-
-
-def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> str:
-    """Return the result of the batch in one line; `pass_rate` as for `code_of`."""
-    parts = [f"Results: {', '.join(summary_counts(summary)) or 'none'} of {summary.total:,}{_rate_text(summary, pass_rate)}"]
-    parts += ["UNGRADED: " + ("nothing was judged" if summary.asks else NO_ASSERTIONS)] if _is_ungraded(summary) else []
-    parts += [f"{summary.cached:,} cached"] if summary.cached else []
-    parts += [", ".join(spending(summary))] if spending(summary) else []
-    if summary.status in {"paused", "stopped"}:
-        parts.append(f"{summary.status}{': ' if summary.reason else ''}{one_line(summary.reason or '')}")
-    return "; ".join(parts)
-
-
-NO_ASSERTIONS = "the suite asks for no verdict; give its tests assertions"
-
-
-def _is_ungraded(summary: BatchSummary) -> bool:
-    return bool(summary.ungraded) and rate_of(summary) is None
-
-
-def _rate_text(summary: BatchSummary, pass_rate: float | None) -> str:
-    rate = rate_of(summary)
-    if rate is None:
-        return ""
-    wanted = summary.pass_rate if pass_rate is None else pass_rate
-    return f" ({_percent(rate, wanted)} of {summary.passed + summary.failed:,} judged, {_plain(wanted, 4)} wanted)"
-
-
-def _reaches(rate: float, wanted: float) -> bool:
-    return rate >= wanted - TOLERANCE
-
-
-def _percent(rate: float, wanted: float) -> str:
-    """Return a rate as a percentage, with enough decimals to show on which side of its limit it is, and that it is neither all nor none."""
-    for decimals in range(1, _MOST_DECIMALS):
-        rounded = round(rate, decimals + 2)
-        if _reaches(rounded, wanted) == _reaches(rate, wanted) and (rounded in {0.0, 1.0}) == (rate in {0.0, 1.0}):
-            return _plain(rate, decimals)
-    return _plain(rate, _MOST_DECIMALS)
-
-
-def _plain(rate: float, decimals: int) -> str:
-    text = f"{rate * 100:.{decimals}f}"
-    return f"{text.rstrip('0').rstrip('.')}%"

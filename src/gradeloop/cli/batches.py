@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
+from gradeloop.batches.answer import results_line
 from gradeloop.batches.client import BatchClient
-from gradeloop.batches.outputs import JsonFile, Outputs, results_line
+from gradeloop.batches.outputs import JsonFile, Outputs
 from gradeloop.batches.reader import LATEST, BatchReader
 from gradeloop.cli.commands import BatchId, Json, Limit, OutputOption, Overwrite
-from gradeloop.cli.render.batch import batch_table, case_lines
+from gradeloop.cli.render.batch import answer_lines, batch_table, case_lines
 from gradeloop.cli.render.results import result_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.errors import InvalidRequest
@@ -55,7 +56,7 @@ def show(
         return
     with reader.snapshot(batch) as found:
         width, summary = shutil.get_terminal_size().columns, found.summary
-        lines = [f"batch {summary.batch_id}", *result_lines(found.results(), width), results_line(summary)]
+        lines = [f"batch {summary.batch_id}", *answer_lines(summary), *result_lines(found.results(), width), results_line(summary)]
     show_lines(summary.model_dump(mode="json"), lines, as_json=as_json)
 
 

@@ -12,10 +12,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from gradeloop.batches.answer import ANSWER_STYLES, Answer, answer_of, gate_exit_code, results_line
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
+from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outage import StoreWatch, store_timeout
-from gradeloop.batches.outputs import SUFFIXES, Outputs, gate_exit_code, json_line, results_line
+from gradeloop.batches.outputs import SUFFIXES, Outputs, json_line
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.check_flags import CHECK_HELP, SKIP_HELP, check_suites, one_suite
 from gradeloop.cli.commands import (
@@ -48,6 +50,8 @@ from gradeloop.cli.render.batch import BatchProgressView
 from gradeloop.cli.render.results import result_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
+from gradeloop.compare.baseline import baseline_of
+from gradeloop.compare.sources import load_batch, stored_source
 from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable, WorkerFailed
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.rubric import require_files
@@ -72,6 +76,7 @@ RETRIES_HELP = "Retries per call after a transient error of one kind; 7 by defau
 SUITE_HELP = "The suite to run; by default this folder's gradeloop.yaml, suite.yaml or promptfooconfig.yaml."
 ENV_FILE_HELP = "Load the variables of this .env file first, over those that are set; repeatable."
 DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
+BASELINE_HELP = "Compare a summary.md with this batch, `latest` or file of results."
 FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
 
 SuiteArguments = Annotated[list[Path] | None, typer.Argument(metavar="SUITE.yaml", help=f"{SUITE_HELP[:-1]}; several with --check.")]
@@ -163,6 +168,7 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the batch this name instead of the suite's.")] = None,
     table: Annotated[bool, typer.Option("--table/--no-table", help="Print the table of results, or its last line alone.")] = True,
     table_cell_max_length: CellLength = None,
+    baseline: Annotated[str | None, typer.Option(metavar="BATCH", help=BASELINE_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")] = False,
 ) -> None:
     """Run a suite as a batch; the exit code is a gate for CI."""
@@ -172,7 +178,10 @@ def evaluate(  # noqa: PLR0913 - one parameter a flag
     select = CaseFilters(filter_pattern, filter_metadata or (), filter_providers, earlier, filter_first_n)
     flags, folder = SuiteFlags(*suited, select, overrides(prompts, providers, tests, var)), (tuple(allow_outside or ()), trust, overwrite)
     limits = LimitFlags(budget_of(budget_tokens, budget_usd), concurrency, max_errors, max_error_rate, pass_rate, retries, delay)
-    named, about = choose_suite(one_suite((suites or [])[: 1 if check else None]), config), (description, table, table_cell_max_length)
+    named, about = (
+        choose_suite(one_suite((suites or [])[: 1 if check else None]), config),
+        (description, table, table_cell_max_length, baseline),
+    )
     chosen = (named, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json, FolderFlags(*folder))
     raise typer.Exit(run_eval(EvalOptions(*chosen, Presentation(*about)), watch=watch, check=check, others=(suites or [])[1:]))
 
@@ -260,6 +269,8 @@ class EvalCommand:
         self._console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
         self._reader = BatchReader(own_store())
         store_timeout()  # refused before anything is started
+        named = options.presentation.baseline
+        self._baseline = load_batch(named, lambda: self._reader) if named else None
         self._waiting: frozenset[str] = frozenset()
         """Threads of cases that wait for a person."""
 
@@ -436,18 +447,25 @@ class EvalCommand:
 
     async def _finish(self, summary: BatchSummary, outputs: Outputs) -> int:
         """Write the outputs, print the results, and return the exit code."""
-        await asyncio.to_thread(outputs.close, summary, lambda: self._results(summary))
+        rate, allowed = self._options.limits.pass_rate, self._options.allow_errors
+        answer = answer_of(summary, allow_errors=allowed, pass_rate=rate)
+        await asyncio.to_thread(self._close, outputs, summary, answer)
         if outputs.pages:
             from gradeloop.reports.read_batch import write_pages
 
             await write_pages(outputs.pages, self._reader, summary.batch_id)
         if not self._options.as_json and self._options.presentation.table:
             await asyncio.to_thread(self._print_table, summary)
-        rate = self._options.limits.pass_rate
+        self._console.print(Text(answer.text, ANSWER_STYLES[answer.word]), soft_wrap=True)
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
             self._print_status(f"resume it with: gradeloop eval --resume {summary.batch_id}")
-        return gate_exit_code(summary, allow_errors=self._options.allow_errors, pass_rate=rate)
+        return gate_exit_code(summary, allow_errors=allowed, pass_rate=rate)
+
+    def _close(self, outputs: Outputs, summary: BatchSummary, answer: Answer) -> None:
+        """Write the outputs, those of Markdown with the answer and the comparison with the baseline."""
+        baseline = baseline_of(self._baseline, stored_source(summary, self._results(summary))) if self._baseline else None
+        outputs.close(summary, lambda: self._results(summary), BatchStory(answer, baseline))
 
     def _print_table(self, summary: BatchSummary) -> None:
         for line in result_lines(self._results(summary), self._console.width, self._options.presentation.cell_characters):

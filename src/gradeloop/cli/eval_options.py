@@ -67,6 +67,8 @@ class Presentation:
     """Whether the results are printed as a table."""
     cell_characters: int | None = None
     """The most characters of an output in the table."""
+    baseline: str | None = None
+    """The batch or file of results with which a summary in Markdown compares."""
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,12 @@ def load_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
         raise InvalidRequest(f"{clip(named)}: a {suffix} file has no results by criterion; {hint}")
     batches = reader()
     with batches.snapshot(asyncio.run(_batch_id(named, batches))) as found:
-        return _build_source(found.summary.batch_id, [compared_case(result) for result in found.results()], found.summary)
+        return stored_source(found.summary, found.results())
+
+
+def stored_source(summary: BatchSummary, results: Iterable[CaseResult]) -> BatchSource:
+    """Return a batch of the store, its results gone through once."""
+    return _build_source(summary.batch_id, [compared_case(result) for result in results], summary)
 
 
 def read_batch_file(path: Path) -> BatchSource:

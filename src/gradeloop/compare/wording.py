@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from gradeloop.batches.outputs import STATUS_LABELS
+from gradeloop.batches.answer import STATUS_LABELS
 from gradeloop.compare.compare import BatchFacts, CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome
 from gradeloop.stats.intervals import Interval
 from gradeloop.text import counted, money, one_line, percent, token_count

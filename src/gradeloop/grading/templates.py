@@ -4,6 +4,7 @@ They are Jinja2's, in its immutable sandbox, restricted to what ends soon: expre
 not nested. Nothing is called, so no template can run for long or make more than its variables hold.
 """
 
+import html
 import json
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, lru_cache
@@ -21,8 +22,16 @@ VARS_BYTES = 64 * 1024
 """The largest variables of a request, as JSON."""
 
 
-FILTERS = ("capitalize", "default", "first", "int", "join", "last", "length", "load", "lower", "round", "title", "tojson", "trim", "upper")
-"""The filters of Jinja2 whose result is no longer than their input, and `load`, promptfoo's, which reads a text as JSON."""
+FILTERS = (
+    *("abs", "capitalize", "default", "dump", "escape", "first", "float", "int", "join", "last", "length", "list", "load", "lower"),
+    *("replace", "reverse", "round", "safe", "sort", "string", "striptags", "sum", "title", "tojson", "trim", "truncate", "upper"),
+    *("urlencode", "wordcount"),
+)
+"""The filters of Jinja2 whose result is about as long as their input; `load`, promptfoo's, which reads a text as JSON; `dump`, that of
+Nunjucks, which writes JSON; and `replace`, whose result is bounded."""
+
+REPLACED_CHARACTERS = 1024 * 1024
+"""The most characters that `replace` may make of a text."""
 
 
 _NODES = (
@@ -210,7 +219,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
     environment = JsonEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, finalize=_as_text)
     environment.globals = {}
-    environment.filters["load"] = _load
+    environment.filters |= {"load": _load, "dump": _dump, "replace": _replace, "safe": str, "escape": _escape}
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": False}
     return environment
 
@@ -223,6 +232,25 @@ def _load(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
         raise ValueError("what `load` reads is nested too deeply") from None
     except TypeError:
         raise ValueError("what `load` reads is no text") from None
+
+
+def _dump(value: Any, spaces: int | None = None) -> str:  # noqa: ANN401 - JSON of any shape
+    """Write a value as JSON, as compact as JavaScript does."""
+    separators = (",", ": ") if spaces else (",", ":")
+    return json.dumps(value, ensure_ascii=False, indent=min(spaces, 8) if spaces else None, separators=separators)
+
+
+def _replace(value: Any, old: str, new: str) -> str:  # noqa: ANN401 - JSON of any shape
+    """Replace a text in a value, unless the result is too long."""
+    text = str(value)
+    if len(text) + text.count(old) * (len(new) - len(old)) > REPLACED_CHARACTERS:
+        raise ValueError(f"what `replace` makes has more than {REPLACED_CHARACTERS} characters")
+    return text.replace(old, new)
+
+
+def _escape(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
+    """Escape a value for HTML, as a text and not as Jinja2's own type, which would escape what it is joined to."""
+    return html.escape(str(value))
 
 
 def _as_text(value: Any) -> Any:  # noqa: ANN401 - whatever a variable holds

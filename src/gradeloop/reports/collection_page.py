@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from gradeloop.batches.answer import gap_of
 from gradeloop.batches.contract import lowest_row
-from gradeloop.batches.outputs import gap_of
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.rubric import Rubric

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from gradeloop.batches.answer import STATUS_LABELS
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchStatus, BatchSummary, Case, CaseResult, CaseStatus
-from gradeloop.batches.outputs import STATUS_LABELS
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.compare.sources import read_export

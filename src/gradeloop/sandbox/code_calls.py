@@ -5,6 +5,7 @@ import json
 import re
 import secrets
 import shutil
+import subprocess
 import sysconfig
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,9 @@ CALL_SECONDS = 5.0
 NODE_BYTES = 1024 * MIB
 """The address space of Node, which reserves hundreds of MiB before it runs anything."""
 
+TYPES_FROM = [22, 13]
+"""The first Node that takes the types out of TypeScript."""
+
 NODE_HEAP_MIB = 192
 """The heap of JavaScript in Node, with which an endless list ends early."""
 
@@ -54,6 +58,11 @@ class CodeCall:
     """The file's name; empty for an inline text."""
     function: str = ""
     """The name of the file's function; empty for what a file of JavaScript exports."""
+
+    @property
+    def typed(self) -> bool:
+        """Whether the file is TypeScript."""
+        return self.file.endswith((".ts", ".cts", ".mts"))
 
 
 @dataclass(frozen=True)
@@ -147,8 +156,10 @@ class CodeSandbox:
         limits = Limits(seconds=self.seconds, output_bytes=OUTPUT_BYTES)
         if engine == "node":
             files = {"calls.json": json.dumps(request), "runner.cjs": runner}
+            node = shutil.which("node") or "node"
             own = ("--openssl-config=/dev/null", f"--max-old-space-size={NODE_HEAP_MIB}")  # the system's may not be readable in here
-            argv = [shutil.which("node") or "node", *own]
+            typed = ("--disable-wasm-trap-handler",) if any(call.typed for call in calls) and _takes_types_out(node) else ()
+            argv = [node, *own, *typed]
             ended = box.run([*argv, "runner.cjs"], files, replace(limits, memory_bytes=NODE_BYTES))
         else:
             if engine == "quickjs":
@@ -173,8 +184,16 @@ class CodeSandbox:
         return CodeResult(value=ended.value)
 
 
+@functools.cache
+def _takes_types_out(node: str) -> bool:
+    """Return whether a Node takes the types out of TypeScript, by WebAssembly that fits into the sandbox without its trap handler."""
+    ended = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)  # noqa: S603 - the machine's own
+    numbers = [int(part) for part in re.findall(r"\d+", ended.stdout)[:2]]
+    return numbers >= TYPES_FROM
+
+
 def _wire(call: CodeCall, engine: Engine) -> dict[str, JsonValue]:
-    module = bool(call.file) and (call.file.endswith(".mjs") or _MODULE.search(call.code) is not None)
+    module = bool(call.file) and (call.file.endswith((".mjs", ".mts")) or _MODULE.search(call.code) is not None)
     code = call.code
     if engine == "quickjs" and module:
         code = re.sub(r"^(\s*)export\s+default\s", r"\1module.exports = ", code, flags=re.MULTILINE)
@@ -186,6 +205,7 @@ def _wire(call: CodeCall, engine: Engine) -> dict[str, JsonValue]:
         "file": call.file,
         "function": call.function,
         "module": module,
+        "typed": call.typed,
     }
 
 

@@ -43,8 +43,23 @@ function plainJson(value) {
   return written;
 }
 
+function withoutTypes(call, load) {
+  const strip = importable(load).stripTypeScriptTypes;
+  if (!strip) throw new Error(`${call.file} is TypeScript, which needs Node 22.13 or newer; write it in JavaScript, or install that`);
+  return { ...call, code: strip(call.code, { mode: "transform" }) };
+}
+
+function importable(load) {
+  try {
+    return load("module");
+  } catch {
+    return {};
+  }
+}
+
 async function valueOf(call, load, importFile) {
   let made;
+  if (call.typed) call = withoutTypes(call, load);
   if (!call.file) made = inlineFunction(call.code, call.parameters);
   else if (importFile && call.module) made = pick(await importFile(call), call.function, call.file);
   else made = pick(exportsOf(call.code, load), call.function, call.file);
@@ -95,8 +110,9 @@ if (typeof process !== "undefined" && typeof require === "function") {
   const aside = (...parts) => process.stderr.write(`${parts.map(String).join(" ")}\n`);
   for (const name of ["log", "info", "debug", "warn", "error"]) console[name] = aside;
   process.stdout.write = process.stderr.write.bind(process.stderr);
+  let imported = 0;
   const importFile = async (call) => {
-    const name = `${process.cwd()}/module-${request.calls.indexOf(call)}.mjs`;
+    const name = `${process.cwd()}/module-${imported++}.mjs`;
     fs.writeFileSync(name, call.code);
     return import(name);
   };

@@ -67,7 +67,8 @@ def _message(raw: dict[str, JsonValue], where: Location) -> JsonValue:
     content = raw.get("content", raw.get("parts"))
     if isinstance(content, list):
         content = "\n".join(_texts(content, where))
-    rest = {key: item for key, item in raw.items() if key not in {"content", "parts"}}
+    kind = {"type"} if raw.get("type") == "message" else set()
+    rest = {key: item for key, item in raw.items() if key not in {"content", "parts", *kind}}
     return rest | {"role": _ROLES.get(role, role), "content": "" if content is None else content}
 
 

@@ -17,10 +17,10 @@ ALLOW_CODE = "--allow-code"
 CODE_CURE = f"gradeloop eval {ALLOW_CODE}"
 """The command that runs code, which no other does."""
 
-LANGUAGES = {".py": "python", ".js": "javascript", ".cjs": "javascript", ".mjs": "javascript"}
-"""The language of a file of code, by its suffix."""
+LANGUAGES = {".py": "python", **dict.fromkeys((".js", ".cjs", ".mjs", ".ts", ".cts", ".mts"), "javascript")}
+"""The language of a file of code, by its suffix; Node takes the types out of TypeScript."""
 
-_UNREAD = (".ts", ".cts", ".mts", ".rb")
+_UNREAD = (".rb",)
 _NAMED = re.compile(r"^(?P<path>.*\.(?:py|js|cjs|mjs|ts|cts|mts|rb))(?::(?P<function>[\w.$]+))?$")
 _FILE = "file://"
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import parse_qs
 
 from pydantic import JsonValue, ValidationError
 
+from gradeloop.batches.contract import CASE_BYTES
 from gradeloop.contract.code_text import CodeText
 from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
@@ -31,6 +33,11 @@ _OF_THE_TEST = {"transformVars", "disableVarExpansion", "repeat", "prefix", "suf
 """The options that say how a test runs, beside those on how it is judged."""
 
 _CODE = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".py", ".rb")
+
+_NAME = re.compile(r"\{\{\s*(?P<name>[A-Za-z_]\w*)\s*\}\}")
+
+_NESTED = 5
+"""How deep variables are filled into one another, as in promptfoo."""
 
 _REFERENCE = "#/assertionTemplates/"
 _NOT_RUN = "not run"
@@ -178,11 +185,17 @@ class PromptfooTests:
         expands = self.expands and not options.get("disableVarExpansion")
         lists = {name: value for name, value in self.shared.items() if expands and is_text_list(value)}
         for combined in variable_combinations(lists | as_object(raw.get("vars"), where.at("vars")), expands=expands):
-            variables = self._transformed(combined, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
+            whole = combined if test.recorded else self._filled(combined, where.at("vars"))
+            variables = self._transformed(whole, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
             try:
                 yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables}), where, **more)  # type: ignore[arg-type]
             except ValidationError as error:
                 raise located_error(error, where) from None
+
+    def _filled(self, variables: Mapping[str, JsonValue], where: Location) -> dict[str, JsonValue]:
+        """Return a test's variables, and those of `defaultTest` that name others, filled in."""
+        filled = fill_variables({**self.shared, **variables}, where)
+        return {name: value for name, value in filled.items() if name in variables or value != self.shared.get(name)}
 
     def _transformed(self, variables: dict[str, JsonValue], value: JsonValue, where: Location) -> dict[str, JsonValue]:
         """Return the variables with those that the code of `transformVars` makes of them.
@@ -206,7 +219,6 @@ class PromptfooTests:
             raw["options"] = resolve_files(options, self.scope, where.at("options"))
         if raw.get("vars") is not None:
             raw["vars"] = resolve_files(raw["vars"], self.scope, where.at("vars"))
-            _refuse_templates(as_object(raw["vars"], where.at("vars")), where.at("vars"))
         if raw.get("assert") is not None:
             raw["assert"] = list(self._assertions(raw["assert"], where.at("assert"), reasons))
         return raw, reasons
@@ -360,10 +372,30 @@ def _refuse_code(value: JsonValue, where: Location) -> None:
         raise InvalidRequest(f"{where}: {clip(value)} is code, which is not run; write it as a check, a function of the worker's tools")
 
 
-def _refuse_templates(variables: Mapping[str, JsonValue], where: Location) -> None:
-    for name, value in variables.items():
+def fill_variables(variables: Mapping[str, JsonValue], where: Location) -> dict[str, JsonValue]:
+    """Return variables with the others that their texts name as `{{ name }}` filled in, to a depth of five.
+
+    Raises:
+        InvalidRequest: A text names what is no variable, or is more of a template than that; or what it becomes is too long.
+    """
+    filled = dict(variables)
+    for _ in range(_NESTED):
+        named = {name: value for name, value in filled.items() if isinstance(value, str) and is_template(value)}
+        if not named:
+            break
+        filled |= {name: _NAME.sub(partial(_variable_text, dict(filled)), value) for name, value in named.items()}
+        if long := next((name for name in named if len(str(filled[name])) > CASE_BYTES), None):
+            raise InvalidRequest(f"{where.at(long)}: filled, it has more than {CASE_BYTES} characters; use less of the other variables")
+    for name, value in filled.items():
         if isinstance(value, str) and is_template(value):
-            raise InvalidRequest(f"{where.at(name)}: {clip(value)} is a template; variables are data here, write it out")
+            problem = "is a template; a variable may name others as {{ name }} and nothing more, so write it out"
+            raise InvalidRequest(f"{where.at(name)}: {clip(value)} {problem}")
+    return filled
+
+
+def _variable_text(variables: Mapping[str, JsonValue], found: re.Match[str]) -> str:
+    value = variables.get(found["name"])
+    return value if isinstance(value, str) else found[0] if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def is_text_list(value: JsonValue) -> bool:

@@ -105,6 +105,7 @@ def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findin
         return replace(_address(name, fields, named, scope, where, findings), left_out=tuple(reasons), prompts=prompts)
     config = _with_files(as_object(fields.get("config"), where.at("config")), scope, where.at("config"))
     around = _around(config.pop("prompt", None), where.at("config", "prompt"))
+    _drop_own_key(config, where, findings)
     found = read_provider({"id": name, "config": config}, where)
     _leave_temperature_out(found, where, findings)
     reasons += _note_settings(found, where, findings)
@@ -116,6 +117,19 @@ def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findin
     except ValidationError as error:
         raise located_error(error, where) from None
     return SuiteGenerator(generator.named, generator.plain(), left_out=tuple(reasons), prompts=prompts, around=around)
+
+
+def _drop_own_key(config: dict[str, JsonValue], where: Location, findings: Findings) -> None:
+    """Leave out a key that stands in the configuration, where what has no counterpart may be: it is sent nowhere, the worker's own is used.
+
+    Raises:
+        InvalidRequest: Nothing may be left out.
+    """
+    for name in {"apiKey", "api_key"} & set(config):
+        with findings.leaving_out("no effect"):
+            problem = "a key is no part of a configuration; leave it out, the worker's own is used"
+            raise InvalidRequest(f"{where.at('config', name)}: config.{name}: {problem}")
+        del config[name]
 
 
 def _address(

@@ -22,6 +22,7 @@ from gradeloop.grading.checks import KINDS
 from gradeloop.suites.chat_images import MEDIA_TYPES, image_file
 from gradeloop.suites.code_files import names_code, read_code_file
 from gradeloop.suites.graded import GRADED
+from gradeloop.suites.pdf_files import pdf_text
 from gradeloop.text import clip
 
 
@@ -335,8 +336,8 @@ def resolve_files(value: JsonValue, scope: FileScope, where: Location) -> JsonVa
     if names_code(value):
         return read_code_file(str(value), scope, where)
     path = file_path(value, scope, where)
-    if path.suffix.lower() in MEDIA_TYPES:
-        return image_file(path, where)
+    if path.suffix.lower() in {".pdf", *MEDIA_TYPES}:
+        return pdf_text(path, where) if path.suffix.lower() == ".pdf" else image_file(path, where)
     return read_yaml(path, "the file", aliases=True) if path.suffix in YAML_SUFFIXES else read_text(path, where)
 
 

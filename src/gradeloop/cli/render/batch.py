@@ -14,14 +14,14 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from gradeloop.batches.contract import BatchStatus, BatchSummary, CaseResult
-from gradeloop.batches.outputs import STATUS_LABELS, encodable, summary_counts
+from gradeloop.batches.answer import ANSWER_STYLES, STATUS_LABELS, answer_of, next_step, summary_counts
+from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM
 from gradeloop.cli.render.table import WIDE, Column, case_line, mark, table, usage_line
 from gradeloop.contract.evaluation import CriterionRow, Quote
 from gradeloop.grading.changes import changes
 from gradeloop.grading.quotes import fold
-from gradeloop.text import counted, money, one_line, printable
+from gradeloop.text import counted, encodable, money, one_line, printable
 
 WINDOW_SECONDS = 60.0
 """The window over which throughput is measured: a minute, so that it follows a provider that slows down."""
@@ -326,7 +326,12 @@ def _beside(result: CaseResult) -> Iterator[Text]:
         yield Text().append("thread ", "dim").append(thread, "bold").append(f"  gradeloop watch {thread}", "dim")
 
 
-_STYLES: dict[BatchStatus, str] = {"running": "cyan", "paused": "bold yellow", "finished": "green", "stopped": "bold red"}
+def answer_lines(summary: BatchSummary) -> Iterator[Text]:
+    """Yield the answer of a batch in its colour, and the command that comes next, if any."""
+    answer = answer_of(summary)
+    yield Text(answer.text, ANSWER_STYLES[answer.word])
+    if step := next_step(summary, answer):
+        yield Text(f"next: {step}", "dim")
 
 
 def batch_table(summaries: Sequence[BatchSummary], width: int) -> Table:
@@ -335,7 +340,7 @@ def batch_table(summaries: Sequence[BatchSummary], width: int) -> Table:
         Column("batch", [batch.batch_id for batch in summaries], wraps=True),
         Column("suite", [batch.name or "" for batch in summaries], wraps=True, wide=True),
         Column("created", [_local_time(batch.created) for batch in summaries], wide=True),
-        Column("status", [Text(batch.status, _STYLES[batch.status]) for batch in summaries]),
+        Column("answer", [Text(answer.text, ANSWER_STYLES[answer.word]) for answer in map(answer_of, summaries)], wraps=True),
         Column("cases", [f"{', '.join(summary_counts(batch)) or 'none'} of {batch.total:,}" for batch in summaries], wraps=True),
         Column("cost", [money(batch.usage.cost_usd) for batch in summaries], "dim", wide=True),
     ]

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from gradeloop.batches.answer import STATUS_LABELS, failure_reason, score_text, status_counts
 from gradeloop.batches.contract import CaseResult, CaseStatus
-from gradeloop.batches.outputs import STATUS_LABELS, encodable, failure_reason, score_text, status_counts
 from gradeloop.cli.render.table import GAP, LEAST_WIDTH, MOST_NAME, WHY_CHARACTERS, Column, table
-from gradeloop.text import money, one_line
+from gradeloop.text import encodable, money, one_line
 
 ROWS = 50
 """The most tests on a terminal; the output files have every case."""

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gradeloop.batches.answer import STATUS_LABELS, failure_reason
 from gradeloop.batches.contract import CaseResult
-from gradeloop.batches.outputs import STATUS_LABELS, failure_reason
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
 from gradeloop.exit_codes import BROKEN_PIPE, leave

@@ -1,0 +1,222 @@
+"""What a batch came to, in words: the labels of statuses, why a case failed, the gate on the whole, and the answer in one line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
+from gradeloop.contract.criterion import TOLERANCE
+from gradeloop.contract.evaluation import CriterionRow
+from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.text import counted, one_line
+
+STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
+    "passed": ("passed", "green"),
+    "failed": ("failed", "red"),
+    "error": ("error", "bold yellow"),
+    "ungraded": ("ungraded", "dim yellow"),
+    "waiting": ("waiting", "yellow"),
+    "queued": ("not run", "dim"),
+}
+"""The label of each status, and its style on a terminal."""
+
+
+def status_counts(numbers: Mapping[CaseStatus, int]) -> list[str]:
+    """Return how many cases have each status; a status that no case has is left out."""
+    labels = {status: "errors" if status == "error" and numbers.get(status) != 1 else label for status, (label, _) in STATUS_LABELS.items()}
+    return [f"{numbers[status]:,} {label}" for status, label in labels.items() if numbers.get(status)]
+
+
+def gap_of(row: CriterionRow) -> str:
+    """Return why a criterion failed: the gap, or the reason if there is none."""
+    return row.gap or row.reason
+
+
+def below_threshold(result: CaseResult) -> str:
+    """Return which threshold the score alone did not reach."""
+    return "" if result.missed_threshold is None else f", below the threshold {result.missed_threshold:g}"
+
+
+def failure_reason(result: CaseResult) -> str:
+    """Return in one line why a case did not pass: its error, the criteria that decided, or the grader's explanation."""
+    if result.error is not None:
+        return one_line(result.error)
+    if result.status == "failed" and result.left_out:
+        return f"{failure_reason(result.model_copy(update={'left_out': ()}))} (not judged: {one_line('; '.join(result.left_out))})"
+    below = f"score {score_text(result)}{below_threshold(result)}: " if result.missed_threshold is not None else ""
+    if result.deciding:
+        first, *others = result.deciding
+        more = f" (and {', '.join(row.id for row in others)})" if others else ""
+        return one_line(f"{below}{first.id}: {gap_of(first) or first.name}{more}")
+    if result.status == "passed" and result.worst is not None:
+        return one_line(f"{result.worst.id}: {gap_of(result.worst) or result.worst.name}")
+    return "" if result.status == "passed" else one_line(f"{below}{result.explanation}")
+
+
+def score_text(result: CaseResult) -> str:
+    """Return the score with two decimals; an empty text without a score."""
+    return "" if result.score is None else f"{result.score:.2f}"
+
+
+_MOST_DECIMALS = 6
+"""The most decimals of a percentage: enough to tell one case in a hundred thousand from its limit."""
+
+
+def gate_exit_code(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> int:
+    """Return the exit code of a batch's gate: 3 where cases have no verdict, else 1 where too few cases pass, else 0.
+
+    A batch that asks for no verdict at all ends with 0, unless a pass rate is named.
+
+    Args:
+        summary: The batch's counts and status.
+        allow_errors: The share of all cases, 0 to 1, that may end in an error; these count neither as passed nor as failed.
+        pass_rate: The share of judged cases, 0 to 1, that must pass, where a flag names it; the batch's own where it is None.
+    """
+    rate = rate_of(summary)
+    complete = summary.status in {"running", "finished"} and not summary.open and not summary.waiting
+    if complete and rate is None and not summary.asks and not summary.errors and pass_rate is None:
+        return SATISFIED
+    if not complete or rate is None or summary.errors > allow_errors * summary.total + TOLERANCE:
+        return NO_VERDICT
+    return SATISFIED if _reaches(rate, summary.pass_rate if pass_rate is None else pass_rate) else CAPPED
+
+
+def rate_of(summary: BatchSummary) -> float | None:
+    """Return the share of judged cases that passed, 0 to 1; None where none was judged: errors are no verdicts."""
+    judged = summary.passed + summary.failed
+    return summary.passed / judged if judged else None
+
+
+def summary_counts(summary: BatchSummary) -> list[str]:
+    """Return how many cases of a batch have each status, as `status_counts` does."""
+    ended: dict[CaseStatus, int] = {
+        "passed": summary.passed,
+        "failed": summary.failed,
+        "error": summary.errors,
+        "ungraded": summary.ungraded,
+    }
+    return status_counts(ended | {"waiting": summary.waiting, "queued": summary.open})
+
+
+AnswerWord = Literal["PASSED", "FAILED", "INCONCLUSIVE", "UNGRADED", "RUNNING", "PAUSED", "STOPPED"]
+
+ANSWER_STYLES: dict[AnswerWord, str] = {
+    "PASSED": "bold green",
+    "FAILED": "bold red",
+    "INCONCLUSIVE": "bold yellow",
+    "UNGRADED": "dim yellow",
+    "RUNNING": "cyan",
+    "PAUSED": "bold yellow",
+    "STOPPED": "bold red",
+}
+"""The style of each answer on a terminal."""
+
+ANSWER_COLOURS: dict[AnswerWord, Literal["passed", "failed", "error", "waiting", "running", "none"]] = {
+    "PASSED": "passed",
+    "FAILED": "failed",
+    "INCONCLUSIVE": "error",
+    "UNGRADED": "none",
+    "RUNNING": "running",
+    "PAUSED": "waiting",
+    "STOPPED": "error",
+}
+"""The colour of each answer, as pages name colours."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to the first question about a batch: did it pass?"""
+
+    word: AnswerWord
+    detail: str = ""
+    """The figure or the reason that belongs to the word: `77% of 80%`, `11 errors`."""
+
+    @property
+    def text(self) -> str:
+        """The whole answer, as pages, tables, the terminal and Markdown have it: `FAILED 77% of 80%`, `INCONCLUSIVE: 11 errors`."""
+        separator = " " if self.word in {"PASSED", "FAILED", "RUNNING"} else ": "
+        return f"{self.word}{separator}{self.detail}" if self.detail else self.word
+
+
+def answer_of(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> Answer:
+    """Return the answer of a batch, which agrees with the exit code of its gate; the arguments are those of `gate_exit_code`."""
+    if summary.status in {"paused", "stopped"}:
+        return Answer("PAUSED" if summary.status == "paused" else "STOPPED", one_line(summary.reason or ""))
+    if summary.open:
+        if summary.status == "running":
+            return Answer("RUNNING", f"{summary.done:,} of {summary.total:,}")
+        return Answer("INCONCLUSIVE", f"{summary.open:,} not run")
+    code = gate_exit_code(summary, allow_errors=allow_errors, pass_rate=pass_rate)
+    rate, wanted = rate_of(summary), summary.pass_rate if pass_rate is None else pass_rate
+    if code == NO_VERDICT:
+        return Answer("INCONCLUSIVE", _why_inconclusive(summary))
+    if rate is None:
+        return Answer("UNGRADED", NO_ASSERTIONS)
+    reached = f"{_percent(rate, wanted)} of {_plain(wanted, 4)}"
+    return Answer("FAILED", reached) if code == CAPPED else Answer("PASSED", reached if rate < 1 else "")
+
+
+def _why_inconclusive(summary: BatchSummary) -> str:
+    if summary.waiting:
+        return f"{counted(summary.waiting, 'case')} waiting for a person"
+    return counted(summary.errors, "error") if summary.errors else "nothing was judged"
+
+
+def next_step(summary: BatchSummary, answer: Answer) -> str:
+    """Return the command or the deed that comes next; empty where nothing is left to do."""
+    if answer.word in {"PAUSED", "STOPPED"}:
+        return f"gradeloop eval --resume {summary.batch_id}"
+    if summary.waiting:
+        return "gradeloop inbox"
+    return f"gradeloop retry {summary.batch_id}" if summary.errors and not summary.open else ""
+
+
+def spending(summary: BatchSummary) -> list[str]:
+    """Return the tokens and the cost of a batch, where they are not zero; an unknown cost is left out."""
+    tokens, cost = summary.usage.tokens, summary.usage.cost_usd
+    known = "tokens not reported" if tokens is None else counted(tokens, "token") if tokens else ""
+    return [*([known] if known else []), *([f"${cost:.4f}"] if cost else [])]
+
+
+def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> str:
+    """Return the result of the batch in one line; `pass_rate` as for `code_of`."""
+    parts = [f"Results: {', '.join(summary_counts(summary)) or 'none'} of {summary.total:,}{_rate_text(summary, pass_rate)}"]
+    parts += ["UNGRADED: " + ("nothing was judged" if summary.asks else NO_ASSERTIONS)] if _is_ungraded(summary) else []
+    parts += [f"{summary.cached:,} cached"] if summary.cached else []
+    parts += [", ".join(spending(summary))] if spending(summary) else []
+    if summary.status in {"paused", "stopped"}:
+        parts.append(f"{summary.status}{': ' if summary.reason else ''}{one_line(summary.reason or '')}")
+    return "; ".join(parts)
+
+
+NO_ASSERTIONS = "the suite asks for no verdict; give its tests assertions"
+
+
+def _is_ungraded(summary: BatchSummary) -> bool:
+    return bool(summary.ungraded) and rate_of(summary) is None
+
+
+def _rate_text(summary: BatchSummary, pass_rate: float | None) -> str:
+    rate = rate_of(summary)
+    if rate is None:
+        return ""
+    wanted = summary.pass_rate if pass_rate is None else pass_rate
+    return f" ({_percent(rate, wanted)} of {summary.passed + summary.failed:,} judged, {_plain(wanted, 4)} wanted)"
+
+
+def _reaches(rate: float, wanted: float) -> bool:
+    return rate >= wanted - TOLERANCE
+
+
+def _percent(rate: float, wanted: float) -> str:
+    """Return a rate as a percentage, with enough decimals to show on which side of its limit it is, and that it is neither all nor none."""
+    for decimals in range(1, _MOST_DECIMALS):
+        rounded = round(rate, decimals + 2)
+        if _reaches(rounded, wanted) == _reaches(rate, wanted) and (rounded in {0.0, 1.0}) == (rate in {0.0, 1.0}):
+            return _plain(rate, decimals)
+    return _plain(rate, _MOST_DECIMALS)
+
+
+def _plain(rate: float, decimals: int) -> str:
+    text = f"{rate * 100:.{decimals}f}"
+    return f"{text.rstrip('0').rstrip('.')}%"

@@ -1,0 +1,149 @@
+"""A batch as Markdown, for the summary of a CI run or a comment on a pull request: the answer first, then the worst cases."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from gradeloop.batches.answer import STATUS_LABELS, Answer, answer_of, failure_reason, next_step, results_line, score_text
+from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
+from gradeloop.files.output import MARKDOWN_MARK
+from gradeloop.text import counted, encodable, one_line, shortened
+
+MOST_BYTES = 64 * 1024
+"""The most bytes of a summary: comments on pull requests hold 65,536 characters."""
+
+ROOM_BYTES = 512
+"""What stays free for the last line, which counts what is left out."""
+
+OUTPUT_CHARACTERS = 500
+"""The most characters of an output in a row."""
+
+CRITERIA = 10
+"""The criteria that are listed as failing most often."""
+
+ORDER: tuple[CaseStatus, ...] = ("failed", "error", "waiting", "queued", "ungraded", "passed")
+"""The statuses in the order in which cases are listed."""
+
+SIGNS = {"PASSED": "✅", "FAILED": "❌", "INCONCLUSIVE": "⚠️", "UNGRADED": "⚪", "RUNNING": "⏳", "PAUSED": "⏸️", "STOPPED": "⏹️"}
+"""The sign before each answer, since Markdown has no colours."""
+
+
+@dataclass(frozen=True)
+class RegressedCase:
+    """A case that regressed from the baseline."""
+
+    id: str
+    before: str
+    after: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """How a batch compares with an earlier one."""
+
+    name: str
+    sentence: str
+    """The change in one sentence, with its interval."""
+    regressed: tuple[RegressedCase, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchStory:
+    """What only the command knows that ends a batch: the answer by its flags, and the baseline."""
+
+    answer: Answer
+    baseline: Baseline | None = None
+
+
+class MarkdownFile:
+    """Writes the answer, what failed, the regressions, and a table of cases, the worst first, in 64 KiB at most."""
+
+    def __init__(self, file: TextIO, summary: BatchSummary, said: BatchStory | None = None) -> None:
+        self._file = file
+        self._summary = summary
+        self._baseline = said.baseline if said else None
+        self._answer = said.answer if said else answer_of(summary)
+        self._rows: dict[CaseStatus, list[str]] = {status: [] for status in ORDER}
+        self._bytes: Counter[CaseStatus] = Counter()
+        self._total = 0
+        self._failing: Counter[tuple[str, str]] = Counter()
+
+    def write(self, result: CaseResult) -> None:
+        """Take the next case."""
+        self._total += 1
+        for row in result.criteria if result.status == "failed" else ():
+            if not row.passed and not row.unverified:
+                self._failing[row.id, row.name] += 1
+        if self._bytes[result.status] < MOST_BYTES:
+            output = shortened(result.output or "", OUTPUT_CHARACTERS)
+            texts = (result.id, result.label or "", STATUS_LABELS[result.status][0], score_text(result), output, failure_reason(result))
+            line = _row(texts)
+            self._rows[result.status].append(line)
+            self._bytes[result.status] += len(line.encode())
+
+    def end(self) -> None:
+        """Write all of it."""
+        name = escaped(self._summary.name or self._summary.batch_id)
+        first = f"{SIGNS[self._answer.word]} **{escaped(self._answer.text)}**"
+        parts = [f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{escaped(results_line(self._summary))}\n\n", self._next(), self._criteria()]
+        parts += [_compared(self._baseline)] if self._baseline else []
+        self._file.write("".join(parts))
+        room = MOST_BYTES - ROOM_BYTES - len("".join(parts).encode())
+        self._file.write(_table(("case", "generator", "verdict", "score", "output", "why")))
+        written = 0
+        for line in (line for status in ORDER for line in self._rows[status]):
+            room -= len(line.encode())
+            if room < 0:
+                break
+            self._file.write(line)
+            written += 1
+        if written < self._total:
+            self._file.write(f"\nand {counted(self._total - written, 'more case')}; the other files of results have all\n")
+
+    def _next(self) -> str:
+        step = next_step(self._summary, self._answer)
+        return f"Next: <code>{escaped(step)}</code>\n\n" if step else ""
+
+    def _criteria(self) -> str:
+        if not self._failing:
+            return ""
+        rows = [_row((name, text, f"{number:,}")) for (name, text), number in self._failing.most_common(CRITERIA)]
+        return f"**What failed**\n\n{_table(('criterion', 'text', 'cases'))}{''.join(rows)}\n"
+
+
+REGRESSED = 50
+"""The most regressions that are listed: their texts leave room for the cases."""
+
+
+def _compared(baseline: Baseline) -> str:
+    shown = baseline.regressed[:REGRESSED]
+    head = f"**Compared with {escaped(baseline.name)}**: {escaped(baseline.sentence)}\n\n"
+    if not shown:
+        return f"{head}No case regressed.\n\n"
+    rows = [_row((case.id, case.before, case.after, shortened(case.why, OUTPUT_CHARACTERS))) for case in shown]
+    more = len(baseline.regressed) - len(shown)
+    rest = f"\nand {counted(more, 'more case')} that regressed\n" if more else ""
+    return f"{head}{_table(('regressed case', 'before', 'now', 'why'))}{''.join(rows)}{rest}\n"
+
+
+def _table(names: Sequence[str]) -> str:
+    return f"| {' | '.join(names)} |\n|{' --- |' * len(names)}\n"
+
+
+CELL_CHARACTERS = 1_500
+"""The most characters of a cell, so that one case cannot take the room of all."""
+
+
+def _row(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(escaped(shortened(text, CELL_CHARACTERS)) for text in texts)} |\n"
+
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|!~&@])")
+
+
+def escaped(text: str) -> str:
+    """Return a text on one line that Markdown shows as it is, links, pictures, mentions and HTML too."""
+    return _MARKDOWN.sub(r"\\\1", one_line(encodable(text))).replace("://", "\\://")
