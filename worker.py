@@ -34,7 +34,7 @@ from activities.tools.mcp import McpServers
 from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.admin.readiness import check_server, check_store
 from gradeloop.admin.sampling import sample
-from gradeloop.batches.contract import BATCH_WORKFLOW
+from gradeloop.contract.thread import BATCH_WORKFLOW
 from gradeloop.contract.thread import WORKFLOW as THREAD_WORKFLOW
 from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave

@@ -161,6 +161,11 @@ async def paid_attempt(services: WorkerServices, attempts: int = ATTEMPTS) -> As
             raise failure(error, model="", spent=heartbeat.spent, final=True) from error
 
 
+def current_tenant() -> str | None:
+    """Return the tenant for which this activity works, as its workflow's priority names it."""
+    return activity.info().priority.fairness_key or None
+
+
 def stop_requested() -> bool:
     """Return whether the workflow has stopped the call, and not the worker that ends."""
     details = activity.cancellation_details()

@@ -211,7 +211,7 @@ def test_a_store_is_looked_at_upgraded_and_taken_back_by_command(commands: Comma
     looked = commands("store", "check", GRADELOOP_STORE=where)
     again = commands("store", "check", "--json", GRADELOOP_STORE=where)
     upgraded = commands("store", "upgrade", GRADELOOP_STORE=where)
-    back = commands("store", "upgrade", "--to", "2", GRADELOOP_STORE=where)
+    back = commands("store", "downgrade", "--to", "2", "--yes", GRADELOOP_STORE=where)
     beyond = commands("store", "upgrade", "--to", "99", GRADELOOP_STORE=where)
 
     assert (looked.code, f"version   2 (this gradeloop's is {VERSION}; the first use upgrades it)" in looked.out) == (0, True)

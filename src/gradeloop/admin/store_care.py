@@ -209,6 +209,32 @@ def _aware(value: object) -> object:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
+BROUGHT: dict[str, int] = {"charges": 3, "batches.unreported": 4, "batches.ungraded": 5, "verdicts.batch_id": 7}
+"""Tables and columns that hold something, by the version that brought them; what pace a model allows is learnt again."""
+
+
+def what_is_lost(store: Store, version: int) -> list[str]:
+    """Return what is in a store that its tables of an older version have no place for, in words.
+
+    Raises:
+        StoreUnavailable: The store cannot be read.
+    """
+    from sqlalchemy import String, func, select
+
+    def look(connection: "Connection") -> list[str]:
+        found, lost = version_of(connection), []
+        for name, since in BROUGHT.items():
+            if version < since <= found:
+                rows, _, column = name.partition(".")
+                query = select(func.count()).select_from(table(rows))
+                query = query.where(table(rows).c[column].is_not(None), table(rows).c[column].cast(String) != "0") if column else query
+                if count := connection.execute(query).scalar_one():
+                    lost.append(f"{name} of {counted(count, 'row')}" if column else f"{counted(count, 'row')} of {name}")
+        return lost
+
+    return store.do(look)
+
+
 def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool = False) -> Pruned:
     """Delete what is older than a moment, and give the space back; with `dry_run` only count it.
 
@@ -232,7 +258,7 @@ def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool
 
     rows = store.do(work)
     if not dry_run and any(rows.values()):
-        _give_back(store)
+        erase_freed(store, [])  # PostgreSQL reuses the space by itself, and its tables stay open to workers
     return Pruned(before=before, rows=rows)
 
 
@@ -240,7 +266,7 @@ def _prune_batches(connection: "Connection", before: datetime) -> dict[str, int]
     from sqlalchemy import select
 
     batches = table("batches")
-    old = batches.c.created < _stored(connection, before)
+    old = batches.c.created < stored_moment(connection, before)
     ended = select(batches.c.id).where(old, batches.c.status.in_(ENDED))
     rows = {name: _deleted(connection, table(name).delete().where(table(name).c.batch_id.in_(ended))) for name in _PARTS}
     return rows | {"batches": _deleted(connection, batches.delete().where(old, batches.c.status.in_(ENDED)))}
@@ -249,12 +275,13 @@ def _prune_batches(connection: "Connection", before: datetime) -> dict[str, int]
 def _prune_by_age(name: str) -> Callable[["Connection", datetime], dict[str, int]]:
     def work(connection: "Connection", before: datetime) -> dict[str, int]:
         found = table(name)
-        return {name: _deleted(connection, found.delete().where(found.c.created < _stored(connection, before)))}
+        return {name: _deleted(connection, found.delete().where(found.c.created < stored_moment(connection, before)))}
 
     return work
 
 
-def _stored(connection: "Connection", moment: datetime) -> object:
+def stored_moment(connection: "Connection", moment: datetime) -> object:
+    """Return a moment as the database keeps it."""
     return _naive(moment) if connection.dialect.name == "sqlite" else moment
 
 
@@ -273,13 +300,19 @@ KINDS = tuple(_KINDS)
 """What may be pruned."""
 
 
-def _give_back(store: Store) -> None:
-    """Give a SQLite file's free pages back, so that nothing of what was deleted is left in it; PostgreSQL does so by itself."""
-    import sqlite3
-    from contextlib import closing
+def erase_freed(store: Store, names: Sequence[str]) -> list[str]:
+    """Write the database anew, so that nothing of what was deleted is left in its files, and return what still is, in words.
 
-    if store.file is not None:
-        store.close()
-        with closing(sqlite3.connect(store.file, timeout=30)) as connection:
-            connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    Args:
+        store: The store.
+        names: The tables that rows were deleted from.
+
+    Raises:
+        StoreUnavailable: Others keep the database busy.
+    """
+    if not store.shared:
+        busy = store.rewrite()
+        return ["the store's log, while others read it: run the command again once they have ended"] if busy else []
+    for name in names:
+        store.vacuum(name)
+    return ["PostgreSQL's own log (pg_wal), until the server has used its segments again, and backups of the server"] if names else []

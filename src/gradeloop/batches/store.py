@@ -248,7 +248,7 @@ class BatchStore:
         def write(connection: Connection) -> list[CaseConversation]:
             owed = _owed(connection, batch_id, charge, spent)
             conversations = _store_conversation(connection, batch_id, question, conversation, owed)
-            _cache_verdict(connection, key, conversation)
+            _cache_verdict(connection, batch_id, key, conversation)
             return conversations
 
         return await self._do(write, on_wait)
@@ -280,7 +280,7 @@ class BatchStore:
 
         def write(connection: Connection) -> str:
             owed = _owed(connection, batch_id, charge, spent)
-            _cache_verdict(connection, key, conversation)
+            _cache_verdict(connection, batch_id, key, conversation)
             counter = {"passed": "passed", "failed": "failed", "error": "errors", "ungraded": "ungraded"}[result.status]
             settled = _count(connection, batch_id, owed, settled=1, reused=int(result.cached), **{counter: 1})
             stored = result.model_copy(update={"index": position}).model_dump_json()
@@ -387,7 +387,9 @@ _SELECT_CONVERSATION = select(_CONVERSATIONS.c.held).where(
 _SELECT_VERDICT = select(_VERDICTS.c.verdict).where(_VERDICTS.c.key == bindparam("named"))
 
 _INSERT_VERDICT = {
-    dialect: insert(_VERDICTS).values(key=bindparam("named"), verdict=bindparam("json")).on_conflict_do_nothing()
+    dialect: insert(_VERDICTS)
+    .values(key=bindparam("named"), verdict=bindparam("json"), batch_id=bindparam("of_batch"))
+    .on_conflict_do_nothing()
     for dialect, insert in (("postgresql", postgresql.insert), ("sqlite", sqlite.insert))
 }
 
@@ -484,11 +486,11 @@ def _conversations(connection: Connection, *where: ColumnElement[bool]) -> list[
     return [CaseConversation.model_validate_json(stored) for stored in texts]
 
 
-def _cache_verdict(connection: Connection, key: str | None, conversation: CaseConversation | None) -> None:
+def _cache_verdict(connection: Connection, batch_id: str, key: str | None, conversation: CaseConversation | None) -> None:
     """Cache a verdict that may be reused; a verdict that is cached under the key stays."""
     verdict = conversation.reusable if key is not None and conversation is not None else None
     if verdict is not None:
-        connection.execute(_INSERT_VERDICT[connection.dialect.name], {"named": key, "json": verdict})
+        connection.execute(_INSERT_VERDICT[connection.dialect.name], {"named": key, "json": verdict, "of_batch": batch_id})
 
 
 def _owed(connection: Connection, batch_id: str, charge: Charge | None, spent: Usage) -> Usage:

@@ -61,6 +61,7 @@ COMMANDS = {
         "dev": ("gradeloop.cli.dev", "Run server, worker and UI; `dev stop` ends them."),
         "trust": ("gradeloop.cli.dev", "Trust this folder's gradeloop.toml and the code it names."),
         "worker": ("gradeloop.cli.dev", "Run a worker; `worker --help` lists its settings."),
+        "forget": ("gradeloop.cli.forget", "Remove histories, rows, verdicts and payloads for good."),
         "store": ("gradeloop.cli.upkeep", "Check, upgrade, back up, restore and prune the store."),
         "codec": ("gradeloop.cli.encryption", "Decrypt payloads for Temporal's web UI until Ctrl-C."),
         "schema": ("gradeloop.cli.dev", "Print the JSON Schemas of the wire contract."),

@@ -1,5 +1,6 @@
 """Commands on the store of results: check, upgrade, back up, restore and prune it."""
 
+import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,13 +8,16 @@ from typing import Annotated
 
 import typer
 
-from gradeloop.admin.store_care import KINDS, Copied, back_up, check_store, prune, restore
+from gradeloop.admin.forgetting import ORPHAN_SECONDS, past_moment, sweep
+from gradeloop.admin.store_care import KINDS, Copied, back_up, check_store, prune, restore, what_is_lost
 from gradeloop.cli.commands import Json
 from gradeloop.cli.render.table import show_lines
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.worker import is_embedded
 from gradeloop.store.engine import Store, own_store, store_url
 from gradeloop.store.upgrade import VERSION
+from gradeloop.temporal.connect import connect, find, storage_url
+from gradeloop.temporal.payload_folder import PayloadFolder
 from gradeloop.text import counted
 
 app = typer.Typer(rich_markup_mode=None)
@@ -44,21 +48,37 @@ def check(*, as_json: Json = False) -> None:
 
 @store_app.command()
 def upgrade(
-    to: Annotated[int, typer.Option("--to", min=1, metavar="VERSION", help="Bring it to this version; lower is a downgrade.")] = VERSION,
+    to: Annotated[int, typer.Option("--to", min=1, metavar="VERSION", help="Bring it to this version.")] = VERSION,
 ) -> None:
     """Bring the store's tables to this gradeloop's version."""
     if to > VERSION:
         raise InvalidRequest(f"--to is {to}, and this gradeloop knows versions up to {VERSION}; install a newer one")
     store = _as_it_is()
-    if (found := check_store(store).version) > VERSION:
+    if to < (found := check_store(store).version) <= VERSION:
+        raise InvalidRequest(f"the store is of version {found}, and --to is {to}; `gradeloop store downgrade --to {to}` takes it down")
+    if found > VERSION:
         raise InvalidRequest(
             f"the store is of version {found}, this gradeloop knows {VERSION}; downgrade it with the gradeloop that upgraded it"
         )
     before = store.move(to)
     said = f"it is of version {to} already" if before == to else f"version {before} is now {to}"
     typer.echo(f"{store.name}: {said}")
-    if to < VERSION:
-        typer.echo(f"a worker or command of this gradeloop upgrades it again at its next use; start one of version {to} instead")
+
+
+@store_app.command()
+def downgrade(
+    to: Annotated[int, typer.Option("--to", min=1, max=VERSION - 1, metavar="VERSION", help="The version that it is to have.")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Lose what the older tables have no place for.")] = False,
+) -> None:
+    """Bring the store's tables to an older version, before a rollback."""
+    store = _as_it_is()
+    if (found := check_store(store)).version < to:
+        raise InvalidRequest(f"the store is of version {found.version} already; --to is {to}, and `store upgrade` brings it up")
+    if (lost := what_is_lost(store, to)) and not yes:
+        raise InvalidRequest(f"version {to} has no place for {', '.join(lost)}; make a copy with `store backup FILE`, then give --yes")
+    typer.echo(f"{store.name}: version {store.move(to)} is now {to}")
+    typer.echo(f"a worker or command of this gradeloop upgrades it again at its next use; start one of version {to} instead")
 
 
 @store_app.command()
@@ -80,19 +100,44 @@ def restore_backup(file: Annotated[Path, typer.Argument(metavar="FILE", help="A 
 
 @store_app.command("prune")
 def prune_store(
-    older_than: Annotated[str, typer.Option("--older-than", metavar="AGE", help="Delete what is older: 90d, 12h, 4w.")],
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Delete what is older: 90d, 12h, 4w; needed without --payloads.")
+    ] = None,
     *,
+    before: Annotated[str | None, typer.Option(metavar="DATE", help="Delete what is older than this date, 2026-01-31; UTC.")] = None,
+    payloads: Annotated[
+        bool, typer.Option("--payloads", help="Delete large payloads that no history names any more, and nothing else.")
+    ] = False,
     kind: Annotated[list[str] | None, typer.Option("--kind", metavar="KIND", help=f"Only these: {', '.join(KINDS)}; repeatable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be deleted.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete old batches, cached verdicts and judgements."""
+    """Delete old batches, verdicts, judgements; or stray payloads."""
     if unknown := [name for name in kind or () if name not in KINDS]:
         raise InvalidRequest(f"--kind is {unknown[0]!r}; write one of {', '.join(KINDS)}")
-    pruned = prune(own_store(), datetime.now(UTC) - _age(older_than), kind or KINDS, dry_run=dry_run)
+    if payloads:
+        if before is not None or kind:
+            raise InvalidRequest("--payloads goes by what histories name; leave --before and --kind out")
+        asyncio.run(_sweep(ORPHAN_SECONDS if older_than is None else _age(older_than).total_seconds(), dry_run=dry_run))
+        return
+    if (older_than is None) == (before is None):
+        raise InvalidRequest("say how old: give either --older-than, for example 90d, or --before, for example 2026-01-31")
+    moment = past_moment(before) if before is not None else datetime.now(UTC) - _age(older_than or "")
+    pruned = prune(own_store(), moment, kind or KINDS, dry_run=dry_run)
     word = "would be deleted" if dry_run else "deleted"
     lines = [f"{rows:>9,}  {name}" for name, rows in pruned.rows.items()]
     show_lines(pruned.model_dump(mode="json"), [f"{word}, as of before {pruned.before:%Y-%m-%d %H:%M} UTC:", *lines], as_json=as_json)
+
+
+async def _sweep(older_than: float, *, dry_run: bool) -> None:
+    connection = await find()
+    url = storage_url(connection)
+    folder = PayloadFolder.of(url)
+    if folder is None:
+        where = f"{url} is no folder" if url else "there is no storage of large payloads"
+        raise InvalidRequest(f"{where}; let a lifecycle rule of the bucket delete its objects after the namespace's retention")
+    count = await sweep(await connect(connection), folder, older_than, dry_run=dry_run)
+    typer.echo(f"{'would be deleted' if dry_run else 'deleted'}: {counted(count, 'large payload')} that no history names")
 
 
 def _as_it_is() -> Store:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from temporalio import workflow
 
 from gradeloop.contract.base import Items, Page, Sparse, Strict
@@ -140,13 +140,29 @@ class Grader(Strict):
         return RemoteGrader.model_validate(named) if any(named.values()) else None
 
 
+TENANT_BYTES = 64
+"""The most bytes of a tenant's name: Temporal takes no longer fairness key, and a longer one would fail every task of its workflow."""
+
+
+def _refuse_unspeakable(name: str) -> str:
+    if len(name.encode()) > TENANT_BYTES:
+        raise ValueError(f"a tenant's name has {TENANT_BYTES} bytes in UTF-8 at most; shorten it")
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("a tenant's name has neither control characters nor white space around it; write it without")
+    return name
+
+
+TenantName = Annotated[str, Field(min_length=1, max_length=TENANT_BYTES), AfterValidator(_refuse_unspeakable)]
+"""The name of a tenant."""
+
+
 class Priority(Strict):
     """Which calls go first where the worker's slots or its rate are short, in Temporal's own terms."""
 
     level: Annotated[int, Field(ge=1, le=5)] = 3
     """The priority level; 1 goes before 5."""
-    tenant: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """The tenant; those of one level share the capacity, where the server has fairness enabled."""
+    tenant: TenantName | None = None
+    """The tenant: it shares its level's capacity with others where the server has fairness enabled, and its cached verdicts with none."""
     weight: Annotated[float, Field(ge=0.001, le=1000)] = 1.0
     """The tenant's weight beside the other tenants'."""
 

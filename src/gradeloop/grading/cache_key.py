@@ -13,9 +13,24 @@ from gradeloop.grading.scoring import CallGroup
 KEPT = 500
 """The most verdicts that a draft's cache keeps: as many as a pass has conversations."""
 
+TENANT_DIGITS = 24
+"""The hexadecimal digits of a key that name its tenant: 96 bits, and 160 more for the question."""
 
 TOLD_OF_CHECKS = "3"
 """The version of the prompts that told every grader of the checks; threads that began by it keep their keys."""
+
+
+def key_of_tenant(key: str, tenant: str | None) -> str:
+    """Return the key of a question for one tenant, whom its first digits name; without a tenant it is the key itself."""
+    if tenant is None:
+        return key
+    own = hashlib.sha256(json.dumps(["tenant", tenant, key]).encode()).hexdigest()
+    return f"{tenant_digits(tenant)}{own[TENANT_DIGITS:]}"
+
+
+def tenant_digits(tenant: str) -> str:
+    """Return the digits with which the keys of a tenant's verdicts begin."""
+    return hashlib.sha256(json.dumps(["tenant", tenant]).encode()).hexdigest()[:TENANT_DIGITS]
 
 
 def reuse_key(  # noqa: PLR0913 - one argument a part of the question

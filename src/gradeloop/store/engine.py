@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.settings.paths import close_database, state_folder
 from gradeloop.settings.worker import is_embedded
+from gradeloop.store.tables import table
 from gradeloop.store.upgrade import VERSION, move_store, prepare_store
 from gradeloop.telemetry.metrics import STORE_SECONDS
 
@@ -128,6 +129,33 @@ class Store:
             return done
         finally:
             STORE_SECONDS.record(time.perf_counter() - started, outcome=outcome)
+
+    def rewrite(self) -> bool:
+        """Write a SQLite file anew without its free pages, and empty its log; return whether somebody's reading kept the log from that.
+
+        Raises:
+            StoreUnavailable: Others keep the database busy.
+        """
+
+        def work() -> bool:
+            with self._opened().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql("VACUUM")
+                return bool(connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0])
+
+        return self._checked(work)
+
+    def vacuum(self, name: str) -> None:
+        """Write a table of PostgreSQL anew without what was deleted; the table is locked meanwhile.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached.
+        """
+
+        def work() -> None:
+            with self._opened().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql(f"VACUUM FULL {table(name).name}")
+
+        self._checked(work)
 
     def size(self) -> tuple[int, int | None]:
         """Return the bytes of the store, and of a file the bytes that are left on its disk.

@@ -126,7 +126,14 @@ def _case_tables(tables: "MetaData") -> None:
         Column("turns", BigInteger, nullable=False, server_default="0"),
         Column("pace", Text, nullable=False),
     )
-    Table("verdicts", tables, Column("key", String(64), primary_key=True), Column("verdict", Text, nullable=False), _created())
+    Table(
+        "verdicts",
+        tables,
+        Column("key", String(64), primary_key=True),
+        Column("verdict", Text, nullable=False),
+        Column("batch_id", String(200)),
+        _created(),
+    )
 
 
 def _counter(name: str) -> "Column[int]":

@@ -54,7 +54,7 @@ class SharedPayloadConverter(PydanticPayloadConverter):
 
 
 class LocalFolder(StorageDriver):
-    """Payloads as files named by their sha256, for servers and workers on one machine; no file is ever deleted."""
+    """Payloads as files named by their sha256, for servers and workers on one machine; `forget` and `store prune` delete them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -75,7 +75,9 @@ class LocalFolder(StorageDriver):
         raw = payload.SerializeToString(deterministic=True)
         name = hashlib.sha256(raw).hexdigest()
         file = self._file(name)
-        if not file.exists():
+        try:
+            os.utime(file)  # it is in use again: whoever removes what no history names leaves it
+        except FileNotFoundError:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             draft = file.with_suffix(f".{os.getpid()}.{id(payload)}")
             draft.write_bytes(raw)

@@ -1,0 +1,306 @@
+"""Forgetting: everything that Temporal, the store and the folder of large payloads keep of a thread, a batch, a tenant or a time goes."""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from temporalio.client import Client
+
+from gradeloop.admin.store_care import ENDED, erase_freed, stored_moment
+from gradeloop.contract.base import Strict
+from gradeloop.errors import InvalidRequest
+from gradeloop.grading.cache_key import tenant_digits
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import table
+from gradeloop.temporal.histories import (
+    WorkflowRun,
+    closed_before,
+    delete_run,
+    end_run,
+    find_runs,
+    our_runs,
+    read_names,
+    runs_below,
+    runs_of,
+)
+from gradeloop.temporal.payload_folder import PayloadFolder
+from gradeloop.text import counted
+
+if TYPE_CHECKING:  # commands that need no store do not load SQLAlchemy
+    from sqlalchemy import ColumnElement, Connection
+
+CHUNK = 500
+"""Ids in one statement: SQLite takes 32,766 at most."""
+
+ORPHAN_SECONDS = 600.0
+"""Seconds after which a large payload that no history names is nobody's, as the answer of a query is: a call in flight names it sooner."""
+
+YOUNG = " that no history names yet, of calls in flight or answers of queries: run `gradeloop store prune --payloads` in ten minutes"
+
+SHOWN = 3
+"""Open workflows that a refusal names."""
+
+
+@dataclass(frozen=True)
+class ForgottenSubject:
+    """What is to be forgotten: exactly one of these."""
+
+    thread: str | None = None
+    batch: str | None = None
+    tenant: str | None = None
+    before: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if [self.thread, self.batch, self.tenant, self.before].count(None) != 3:  # noqa: PLR2004 - all but one
+            raise InvalidRequest("name one thing to forget: THREAD, --batch, --tenant or --before")
+        if self.before is not None:
+            refuse_future(self.before)
+
+
+def refuse_future(moment: datetime) -> None:
+    """Refuse a moment that is yet to come: everything is older.
+
+    Raises:
+        InvalidRequest: It is.
+    """
+    if moment > datetime.now(UTC):
+        raise InvalidRequest(f"--before is {moment.isoformat()}, which is yet to come; name a moment that is past")
+
+
+def past_moment(text: str) -> datetime:
+    """Read a date or a time, in UTC where it does not say otherwise.
+
+    Raises:
+        InvalidRequest: It is none, or is yet to come.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(f"--before is {text!r}; write a date, for example 2026-01-31") from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    refuse_future(moment)
+    return moment
+
+
+class ForgetPlan(Strict):
+    """What would be removed, or was."""
+
+    workflows: int
+    """Runs of workflows, whose histories go."""
+    open: tuple[str, ...] = ()
+    """Ids of the workflows that still run."""
+    rows: dict[str, int]
+    """Rows of the store by table."""
+    payloads: int
+    """Files of large payloads that nothing else names."""
+    left: tuple[str, ...] = ()
+    """What is not removed, and what to do about it."""
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """Everything that belongs to a subject."""
+
+    runs: tuple[WorkflowRun, ...]
+    batches: tuple[str, ...]
+    payloads: frozenset[str]
+
+
+class Forgetter:
+    """Finds and removes what belongs to a subject; whatever was removed before a crash is simply not found again.
+
+    Args:
+        client: Connected to the namespace.
+        store: The store of results; None where there is none.
+        storage: The URL of the storage of large payloads.
+    """
+
+    def __init__(self, client: Client, store: Store | None, storage: str | None) -> None:
+        self._client = client
+        self._store = store
+        self._storage = storage
+        self._folder = PayloadFolder.of(storage)
+
+    async def plan(self, subject: ForgottenSubject) -> ForgetPlan:
+        """Return what would be removed."""
+        found = await self._find(subject)
+        others = await self._named_by_others(found)
+        return await self._report(subject, found, found.payloads - others)
+
+    async def forget(self, subject: ForgottenSubject, *, terminate: bool = False) -> ForgetPlan:
+        """Remove everything, the store's rows last: they name what a second try has to find.
+
+        Raises:
+            InvalidRequest: A workflow runs, and `terminate` is not given.
+            ServerUnreachable: The server does not answer, or does not delete.
+            StoreUnavailable: The store cannot be written.
+        """
+        found, began = await self._find(subject), time.time()
+        running = sorted({run.workflow_id for run in found.runs if run.is_open})
+        if running and not terminate:
+            more = f" and {len(running) - SHOWN} more" if len(running) > SHOWN else ""
+            names = ", ".join(repr(name) for name in running[:SHOWN])
+            raise InvalidRequest(f"{names}{more} still run; wait for their end, or give --terminate")
+        for run in found.runs:
+            await end_run(self._client, run)
+        others = await self._named_by_others(found)
+        own = found.payloads - others
+        report = await self._report(subject, found, own)
+        if self._folder is not None:
+            self._folder.remove(self._folder.find(own), before=began)
+            self._folder.remove(self._folder.unnamed(others, ORPHAN_SECONDS), before=began)
+            if young := len(list(self._folder.unnamed(others, 0))):
+                report = report.model_copy(update={"left": (*report.left, f"{counted(young, 'large payload')}{YOUNG}")})
+        for run in found.runs:
+            await delete_run(self._client, run)
+        if self._store is not None:
+            removed = await self._store.write(lambda connection: remove_rows(connection, subject, found.batches, dry_run=False))
+            problem = erase_freed(self._store, [name for name, rows in removed.items() if rows])
+            report = report.model_copy(update={"rows": removed, "left": (*report.left, *problem)})
+        return report.model_copy(update={"open": ()})
+
+    async def _find(self, subject: ForgottenSubject) -> Belongings:
+        batches = await self._store.read(lambda connection: batches_of(connection, subject)) if self._store is not None else []
+        runs: set[WorkflowRun] = set()
+        payloads: set[str] = set()
+        if subject.thread is not None:
+            runs |= {*await runs_of(self._client, subject.thread), *await runs_below(self._client, f"{subject.thread}/")}
+        if subject.before is not None:
+            runs |= set(await closed_before(self._client, subject.before))
+        if subject.tenant is not None:
+            for run in await our_runs(self._client):
+                if subject.tenant in (await read_names(self._client, run)).tenants:
+                    runs.add(run)
+                    batches += [run.workflow_id] if run.type == "GradingBatch" else []
+        for batch in dict.fromkeys(batches) if subject.before is None else ():
+            runs |= {*await runs_of(self._client, batch), *await runs_below(self._client, *_below(batch))}
+        for run in runs if self._folder is not None else ():
+            payloads |= (await read_names(self._client, run)).payloads
+        return Belongings(tuple(sorted(runs)), tuple(dict.fromkeys(batches)), frozenset(payloads))
+
+    async def _named_by_others(self, found: Belongings) -> frozenset[str]:
+        """Return the payloads that the histories name which stay."""
+        going, named = {(run.workflow_id, run.run_id) for run in found.runs}, set[str]()
+        for run in await find_runs(self._client, "") if self._folder is not None else ():
+            if (run.workflow_id, run.run_id) not in going:
+                named |= (await read_names(self._client, run)).payloads
+        return frozenset(named)
+
+    async def _report(self, subject: ForgottenSubject, found: Belongings, names: frozenset[str]) -> ForgetPlan:
+        rows: dict[str, int] = {}
+        if self._store is not None:
+            rows = await self._store.read(lambda connection: remove_rows(connection, subject, found.batches, dry_run=True))
+        return ForgetPlan(
+            workflows=len(found.runs),
+            open=tuple(sorted({run.workflow_id for run in found.runs if run.is_open})),
+            rows=rows,
+            payloads=len(self._folder.find(names)) if self._folder is not None else 0,
+            left=tuple(self._left_behind(subject)),
+        )
+
+    def _left_behind(self, subject: ForgottenSubject) -> Iterable[str]:
+        """Yield what is out of reach."""
+        if self._storage and self._folder is None:
+            yield f"large payloads in {self._storage}: let a lifecycle rule of the bucket delete them after the namespace's retention"
+        if self._store is None:
+            yield "rows of a store: none is named here; set GRADELOOP_STORE"
+        if subject.tenant is not None:
+            yield "what the tenant has spent by day (table tenant_spending), without content: it is for accounting"
+        yield "reports, exports, recordings, logs, traces and backups that were written elsewhere: delete those yourself"
+
+
+def _below(batch: str) -> tuple[str, ...]:
+    return f"store/{batch}/", f"shard/{batch}/", f"{batch}/"
+
+
+def batches_of(connection: "Connection", subject: ForgottenSubject) -> list[str]:
+    """Return the ids of a subject's batches; of a time those that have ended."""
+    from sqlalchemy import select
+
+    rows = table("batches")
+    if subject.batch is not None:
+        return [subject.batch]
+    if subject.before is not None:
+        old = rows.c.created < stored_moment(connection, subject.before)
+        return list(connection.execute(select(rows.c.id).where(old, rows.c.status.in_(ENDED))).scalars())
+    if subject.tenant is None:
+        return []
+    tenant = rows.c.request.contains('"tenant":', autoescape=True)
+    found = connection.execute(select(rows.c.id, rows.c.request).where(tenant)).all()
+    return [name for name, request in found if _tenant_of(request) == subject.tenant]
+
+
+def _tenant_of(request: str) -> str | None:
+    priority = json.loads(request).get("priority") or {}
+    tenant = priority.get("tenant")
+    return tenant if isinstance(tenant, str) else None
+
+
+def remove_rows(connection: "Connection", subject: ForgottenSubject, batches: Sequence[str], *, dry_run: bool) -> dict[str, int]:
+    """Delete a subject's rows, or count them, and return how many by table."""
+    rows: dict[str, int] = {}
+    for at in range(0, len(batches), CHUNK):
+        some = batches[at : at + CHUNK]
+        for name, which in _of_batches(some):
+            rows[name] = rows.get(name, 0) + _remove(connection, name, which)
+    for name, which in _of_subject(connection, subject):
+        rows[name] = rows.get(name, 0) + _remove(connection, name, which)
+    if dry_run:
+        connection.rollback()
+    return rows
+
+
+def _of_batches(batches: Sequence[str]) -> Iterable[tuple[str, "ColumnElement[bool]"]]:
+    from sqlalchemy import select
+
+    cases = table("cases")
+    named = select(cases.c.case_id).where(cases.c.batch_id.in_(batches))
+    yield "judgements", table("judgements").c.id.in_(named)
+    for name in ("verdicts", "case_units", "cases", "charges"):
+        yield name, table(name).c.batch_id.in_(batches)
+    yield "batches", table("batches").c.id.in_(batches)
+
+
+def _of_subject(connection: "Connection", subject: ForgottenSubject) -> Iterable[tuple[str, "ColumnElement[bool]"]]:
+    if subject.thread is not None:
+        yield "judgements", table("judgements").c.id == subject.thread
+    if subject.tenant is not None:
+        yield "verdicts", table("verdicts").c.key.startswith(tenant_digits(subject.tenant))
+    if subject.before is not None:
+        for name in ("judgements", "verdicts"):
+            yield name, table(name).c.created < stored_moment(connection, subject.before)
+
+
+def _remove(connection: "Connection", name: str, which: "ColumnElement[bool]") -> int:
+    result: Any = connection.execute(table(name).delete().where(which))
+    return int(result.rowcount)
+
+
+async def sweep(client: Client, folder: PayloadFolder, older_than: float, *, dry_run: bool = False) -> int:
+    """Remove the large payloads that no history names any more, and return how many there are.
+
+    Args:
+        client: Connected to the only namespace whose workflows use the folder.
+        folder: The folder.
+        older_than: Seconds for which a file has not been written or used again: a call in flight may name it soon.
+        dry_run: Whether the files stay.
+    """
+    named: set[str] = set()
+    began = time.time()
+    for run in await find_runs(client, ""):
+        named |= (await read_names(client, run)).payloads
+    files = list(folder.unnamed(frozenset(named), older_than))
+    return len(files) if dry_run else folder.remove(files, before=began)
+
+
+def describe(plan: ForgetPlan, *, done: bool) -> list[str]:
+    """Return what was removed, or would be, in lines."""
+    lines = ["removed:" if done else "would be removed:", f"{plan.workflows:>9,}  histories of workflows"]
+    lines += [f"{rows:>9,}  rows of {name}" for name, rows in plan.rows.items() if rows]
+    lines += [f"{plan.payloads:>9,}  large payloads"]
+    if plan.open:
+        lines.append(f"{counted(len(plan.open), 'workflow')} still run; --terminate ends them first")
+    return [*lines, "stays:", *(f"  {what}" for what in plan.left)]

@@ -1,0 +1,184 @@
+"""Histories of workflows as the server keeps them: found by id, searched for what they name, and deleted."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution as ExecutionName
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from gradeloop.errors import GradeloopError, ServerUnreachable
+
+TYPES = ("GradingThread", "Judging", "GradingBatch", "BatchShard", "StoreCases")
+"""The types of our workflows; those of others in the namespace are only read, for the payloads that they name."""
+
+DELETED_SECONDS = 120.0
+"""How long a deletion is waited for: the server answers at once, and deletes by and by."""
+
+LOOK_SECONDS = 0.1
+"""The pause between two looks at whether a history is gone."""
+
+_CLAIM = re.compile(rb'"sha256":\s*"([0-9a-f]{64})"')
+_DRIVER = b"gradeloop.local_folder"
+
+
+@dataclass(frozen=True, order=True)
+class WorkflowRun:
+    """One run of a workflow."""
+
+    workflow_id: str
+    run_id: str
+    type: str
+    is_open: bool
+
+
+@dataclass(frozen=True)
+class NamedInHistory:
+    """What a history names."""
+
+    tenants: frozenset[str]
+    payloads: frozenset[str]
+    """The sha256 of payloads in the folder of large ones."""
+
+
+def quoted(text: str) -> str:
+    """Return a text as a value of a list's filter."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+async def find_runs(client: Client, query: str) -> list[WorkflowRun]:
+    """Return the runs that match a filter of the server's list.
+
+    Raises:
+        ServerUnreachable: The server does not answer, or refuses the filter.
+    """
+    try:
+        return [
+            WorkflowRun(found.id, found.run_id, found.workflow_type, found.status == WorkflowExecutionStatus.RUNNING)
+            async for found in client.list_workflows(query)
+        ]
+    except RPCError as error:
+        raise ServerUnreachable(f"the workflows cannot be listed: {error.message}") from None
+
+
+async def runs_below(client: Client, *prefixes: str) -> list[WorkflowRun]:
+    """Return the runs of workflows whose id begins so."""
+    return [run for prefix in prefixes for run in await find_runs(client, f"WorkflowId STARTS_WITH {quoted(prefix)}")]
+
+
+async def runs_of(client: Client, workflow_id: str) -> list[WorkflowRun]:
+    """Return all runs of one workflow."""
+    return await find_runs(client, f"WorkflowId = {quoted(workflow_id)}")
+
+
+async def closed_before(client: Client, moment: datetime) -> list[WorkflowRun]:
+    """Return the runs of our workflows that closed before a moment."""
+    return await find_runs(client, f"{_ours()} AND CloseTime < '{moment.astimezone(UTC).isoformat()}'")
+
+
+async def our_runs(client: Client) -> list[WorkflowRun]:
+    """Return the runs of all of our workflows."""
+    return await find_runs(client, _ours())
+
+
+def _ours() -> str:
+    return f"WorkflowType IN ({', '.join(map(quoted, TYPES))})"
+
+
+async def read_names(client: Client, run: WorkflowRun) -> NamedInHistory:
+    """Return what a run's history names: nothing where it is gone already."""
+    tenants: set[str] = set()
+    payloads: set[str] = set()
+    async for event in _events(client, run):
+        tenants |= await _tenants(client, event)
+        raw = event.SerializeToString()
+        if _DRIVER in raw:
+            payloads.update(found.decode() for found in _CLAIM.findall(raw))
+    return NamedInHistory(frozenset(tenants), frozenset(payloads))
+
+
+async def _events(client: Client, run: WorkflowRun) -> AsyncIterator[HistoryEvent]:
+    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    try:
+        async for event in handle.fetch_history_events():
+            yield event
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise ServerUnreachable(f"the history of {run.workflow_id!r} cannot be read: {error.message}") from None
+
+
+async def _tenants(client: Client, event: HistoryEvent) -> set[str]:
+    """Return the tenants that an event names: the fairness key of what it starts, and a request's own."""
+    found: set[str] = set()
+    for _, part in event.ListFields():
+        priority = getattr(part, "priority", None)
+        if priority is not None and priority.fairness_key:
+            found.add(priority.fairness_key)
+    if event.HasField("workflow_execution_started_event_attributes"):
+        payloads = list(event.workflow_execution_started_event_attributes.input.payloads)
+        try:
+            given = await client.data_converter.decode(payloads) if payloads else []
+        except GradeloopError:
+            raise
+        except (OSError, ValueError, RuntimeError):  # a payload that is gone: the calls of the run name its tenant
+            given = []
+        found.update(tenant for value in given for tenant in _named(value, depth=2))
+    return found
+
+
+def _named(value: Any, depth: int) -> Iterable[str]:  # noqa: ANN401 - whatever a request holds
+    if isinstance(value, str) and value[:1] == "{":
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return
+    if not isinstance(value, dict):
+        return
+    priority = value.get("priority")
+    if isinstance(priority, dict) and isinstance(priority.get("tenant"), str):
+        yield priority["tenant"]
+    for inner in value.values() if depth else ():
+        yield from _named(inner, depth - 1) if isinstance(inner, dict) else ()
+
+
+async def end_run(client: Client, run: WorkflowRun) -> None:
+    """Terminate a run that was open; one that has closed since is left alone.
+
+    Raises:
+        ServerUnreachable: The server refuses.
+    """
+    try:
+        if run.is_open:
+            await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).terminate("it is forgotten")
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise ServerUnreachable(f"{run.workflow_id!r} cannot be terminated: {error.message}") from None
+
+
+async def delete_run(client: Client, run: WorkflowRun) -> None:
+    """Delete a run's history, and wait until it is gone; one that is gone already is left alone.
+
+    Raises:
+        ServerUnreachable: The server refuses, or does not delete it in time.
+    """
+    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    name = ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id)
+    try:
+        request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=name)
+        await client.workflow_service.delete_workflow_execution(request)
+        async with asyncio.timeout(DELETED_SECONDS):
+            while True:
+                await handle.describe()
+                await asyncio.sleep(LOOK_SECONDS)
+    except TimeoutError:
+        raise ServerUnreachable(f"the server has not deleted {run.workflow_id!r} yet; run the command again") from None
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise ServerUnreachable(f"the history of {run.workflow_id!r} cannot be deleted: {error.message}") from None
