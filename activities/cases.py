@@ -2,30 +2,31 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 from temporalio import activity
 from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import ApplicationError
 
 from activities.attempts import OUTAGE
 from activities.capabilities import WorkerServices
+from activities.case_comparisons import Asked, CaseComparisons, waiting
 from activities.case_questions import CaseQuestion, RolloutQuestion, VoteQuestion, apart
 from activities.drafts import NOBODY, draft_request, draft_text
-from activities.errors import failure
 from activities.fallback import ModelChoice
 from activities.generate import drafting_model
 from activities.model_call import CANCELLED, Heartbeat, current_tenant, heartbeats, paid_attempt, paid_call
 from activities.providers.base import ModelReply, ModelRequest
 from activities.state_cache import CaseLoader, GradingSettings
+from activities.store_attempts import activity_call, invalid, store_attempt, store_away
 from gradeloop.batches.case_checks import CheckedOutput, Drafted, find, has_checks, refuse_undecidable
 from gradeloop.batches.cases import (
     CaseConversation,
     Charge,
+    ParkedCase,
     build_judging_request,
     build_thread_request,
     count_units,
@@ -64,15 +65,6 @@ from gradeloop.grading.scoring import CallGroup
 from gradeloop.judges.contract import JudgeResult, SchemaJudge
 from gradeloop.store.engine import STORE_CURE, Store
 
-STORE_AWAY = StoreUnavailable.__name__
-"""The error type of a call that waits for the store, in which nothing was paid for."""
-
-STORE_PAUSE = timedelta(seconds=5)
-"""The pause between two attempts of a call that waits for the store."""
-
-STORE_ATTEMPTS = 20
-"""Attempts of a call that pays nothing after which an error that is not the store's is final."""
-
 KEPT_FINDINGS = 500
 """The findings of cases in flight that are kept: several questions about a case need the same, and code takes a start of the sandbox."""
 
@@ -88,6 +80,7 @@ def batch_activities(services: WorkerServices, store: Store | None, slots: int) 
         batches.open_shard,
         batches.draft_case,
         batches.grade_case,
+        batches.compare_cases,
         batches.fail_case,
         batches.case_workflow,
         batches.settle_case,
@@ -100,17 +93,13 @@ def _refusing_activities(why: str) -> list[Callable[..., Any]]:
 
     @activity.defn(name="store_cases")
     async def store_cases(_upload: Upload) -> int:
-        raise _invalid(why)
+        raise invalid(why)
 
     @activity.defn(name="open_batch")
     async def open_batch(_request: BatchRequest) -> OpenedBatch:
-        raise _invalid(why)
+        raise invalid(why)
 
     return [store_cases, open_batch]
-
-
-def _invalid(why: str) -> ApplicationError:
-    return ApplicationError(why, type=InvalidRequest.__name__, non_retryable=True)
 
 
 @dataclass(frozen=True)
@@ -147,6 +136,7 @@ class BatchActivities:
         """Replies that are not in the store yet, by the call: its next attempt pays nothing."""
         self._findings: dict[str, CheckedOutput] = {}
         """What was found of the cases in flight."""
+        self._comparisons = CaseComparisons(services, store, self._ask_to_compare)
 
     @activity.defn(name="store_cases")
     async def store_cases(self, upload: Upload) -> int:
@@ -166,9 +156,9 @@ class BatchActivities:
                     self._services.refuse_unservable(settings)
                     await refuse_undecidable(case, self._services.tools.code)
                 except ApplicationError as error:
-                    raise _invalid(f"the case {case.id!r}: {error.message}") from None
+                    raise invalid(f"the case {case.id!r}: {error.message}") from None
                 except ValueError as error:
-                    raise _invalid(f"the case {case.id!r}: {error}") from None
+                    raise invalid(f"the case {case.id!r}: {error}") from None
             async with store_attempt():
                 return await self._store.add(upload)
 
@@ -204,6 +194,8 @@ class BatchActivities:
                 return case_answer(stored.status)
             if stored.output is not None:
                 return CaseAnswer()
+            if (known := await self._comparisons.known(call, stored)) is not None:  # an error that the others wait for
+                return known
             lookup = await self._store.look_up(call.batch_id, _place(call))
             if lookup.pause_reason and activity_call() not in self._replies:
                 return CaseAnswer(held=lookup.pause_reason)
@@ -226,10 +218,8 @@ class BatchActivities:
         """
         async with self._paying(call) as heartbeat:
             stored = await self._cases.load(call.batch_id, call.position, call.attempt)
-            if is_over(stored, call):
-                return case_answer(stored.status)
-            if not stored.case.runs:
-                return await self.end_case(call, stored, result_of_answers(stored.case, None, []), Bill())
+            if (known := await self._known(call, stored)) is not None:
+                return known
             if stored.output is None:  # drafted since it was read
                 stored = await self._reload(call)
             if stored.output is None:
@@ -240,7 +230,7 @@ class BatchActivities:
                 result = build_result(stored.case, "error", output=stored.output, error=str(error))
                 return await self.end_case(call, stored, result, Bill())
             if not count_units(stored.case):
-                return await self.end_case(call, stored, result_of_answers(stored.case, found, []), Bill())
+                return await self.end_case(call, stored, await self._result(stored, []), Bill())
             question = await self._question(stored, found, call, heartbeat)
             key = apart(question.key(self._services.tools.sha256(())), _own_key_parts(call, stored))
             key = key_of_tenant(key, current_tenant())
@@ -257,6 +247,22 @@ class BatchActivities:
                 bill = await self._ask(call, question, lookup, heartbeat)
             return await self._keep(call, stored, conversation, bill, key)
 
+    @activity.defn(name="compare_cases")
+    async def compare_cases(self, call: CaseCall) -> CaseAnswer:
+        """Answer one question that compares a case with others; the last one ends them all.
+
+        Raises:
+            ApplicationError: Its type is the kind of failure.
+        """
+        async with self._paying(call) as heartbeat:
+            stored = await self._reload(call)
+            if is_over(stored, call):
+                return case_answer(stored.status)
+            answered = await self._comparisons.answer(call, stored, heartbeat, _own_key_parts(call, stored))
+            if isinstance(answered, CaseAnswer):
+                return answered
+            return await self._end_together(call, await self._comparisons.results(call, answered), Bill())
+
     @activity.defn(name="fail_case")
     async def fail_case(self, failed: FailedCall) -> CaseAnswer:
         """Store what failed for good, neither a pass nor a fail; after an outage the case is left for later."""
@@ -268,6 +274,9 @@ class BatchActivities:
             if failed.what == "outage":
                 await self._store.count_failed(call.batch_id, Charge(activity_call()), failed.usage)
                 return CaseAnswer(held=failed.error)
+            if failed.what == "comparison":
+                contenders = await self._comparisons.contenders(call, stored)
+                return await self._end_together(call, await self._comparisons.results(call, contenders, failed.error), bill)
             if failed.what != "unit":
                 result = build_result(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
                 return await self.end_case(call, stored, result, bill)
@@ -347,7 +356,7 @@ class BatchActivities:
                 except StoreRefused:
                     raise
                 except StoreUnavailable as error:
-                    raise _store_away(error) from None
+                    raise store_away(error) from None
                 except ApplicationError as error:
                     if error.non_retryable:
                         await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=error.type == OUTAGE)
@@ -374,6 +383,14 @@ class BatchActivities:
         spent = kept.bill.spent if kept else call.carried + heartbeat.spent
         charge = Charge(activity_call(), activity.info().attempt, heartbeat.spent.attempts)
         await self._store.count_failed(call.batch_id, charge, spent if stopped else Usage(), on_wait)
+
+    async def _known(self, call: CaseCall, stored: StoredCase) -> CaseAnswer | None:
+        """Return the answer about a case that has ended, waits for others, or is only reported; None of any other."""
+        if is_over(stored, call):
+            return case_answer(stored.status)
+        if not stored.case.runs:
+            return await self.end_case(call, stored, result_of_answers(stored.case, None, []), Bill())
+        return await self._comparisons.known(call, stored)
 
     async def _reload(self, call: CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
@@ -437,7 +454,7 @@ class BatchActivities:
                 self._services.refuse_without_price(model)
             reply = await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts), choice, reserve)
         except InvalidRequest as error:
-            raise _invalid(str(error)) from None
+            raise invalid(str(error)) from None
         except ApplicationError as error:
             if error.type == "rate_limited":
                 with suppress(StoreUnavailable):  # the call is what is waited for
@@ -451,7 +468,7 @@ class BatchActivities:
     ) -> CaseAnswer:
         """Store a conversation; where it is the last of the case's to end, the case ends."""
         count = count_units(stored.case)
-        if count == 1 and conversation.ended:
+        if count == 1 and conversation.ended and not stored.case.compared_with:
             result = await self._result(stored, [conversation])
             return await self.end_case(call, stored, result, bill, key=key, conversation=conversation)
         conversations = await self._store.keep_conversation(
@@ -469,6 +486,8 @@ class BatchActivities:
         """Return the result of a case with what its questions cost; what cannot be decided is an error that was paid for all the same."""
         if stored.case.judging is not None:
             return result_of_judged(stored.case, conversations)
+        if stored.case.compared_with:  # decided with the others
+            return build_result(stored.case, "queued", output=stored.output)
         output, usage = stored.output or "", sum((conversation.usage for conversation in conversations), Usage())
         try:
             result = result_of_answers(stored.case, await self._found(stored, output), conversations)
@@ -521,6 +540,8 @@ class BatchActivities:
             key: The key of the verdict on its only question.
             conversation: The conversation about that question.
         """
+        if stored.case.compared_with:
+            return await self._park(call, stored, result, bill)
         whole = result.model_copy(update={"attempt": call.attempt, "usage": stored.spent + result.usage})
         status = await self._store.end_case(
             call.batch_id,
@@ -536,36 +557,43 @@ class BatchActivities:
         self._cases.drop(call.batch_id, call.position)
         return case_answer(status)
 
+    async def _park(self, call: CaseCall, stored: StoredCase, result: CaseResult, bill: Bill) -> CaseAnswer:
+        """Store what is known of a case until it is compared with others."""
+        parked = ParkedCase(output=result.output or "", error=result if result.status == "error" else None)
+        if result.status != "error":
+            try:
+                found = await self._found(stored, stored.output or "")
+                parked = ParkedCase(output=found.output, checks=found.checks)
+            except ValueError as error:
+                failed = build_result(stored.case, "error", output=stored.output, error=str(error), usage=result.usage)
+                parked = ParkedCase(output=stored.output or "", error=failed)
+        place, ids = (call.position, call.attempt), stored.case.compared_with
+        kept = await self._store.park(call.batch_id, place, ids, parked, bill.spent, charge=bill.charge, on_wait=bill.on_wait)
+        self._replies.pop(activity_call(), None)
+        return waiting(kept)
 
-def activity_call() -> str:
-    """Return the id of the call that this activity is, which all its attempts share."""
-    info = activity.info()
-    return f"{info.workflow_run_id}/{info.activity_id}"
+    async def _end_together(self, call: CaseCall, results: Mapping[int, CaseResult], bill: Bill) -> CaseAnswer:
+        """Store the results of cases that were compared."""
+        await self._store.end_together(call.batch_id, results, bill.spent, charge=bill.charge, on_wait=bill.on_wait)
+        for position in results:
+            self._cases.drop(call.batch_id, position)
+        return case_answer(results[call.position].status)
 
-
-@asynccontextmanager
-async def store_attempt() -> AsyncIterator[None]:
-    """Do an attempt of a call that reads or writes the store alone; it is repeated while the store is away.
-
-    Raises:
-        ApplicationError: `InvalidRequest`; `StoreUnavailable` for another attempt; any other error at its last one.
-    """
-    try:
-        yield
-    except InvalidRequest as error:
-        raise _invalid(str(error)) from None
-    except FailureError:
-        raise
-    except Exception as error:
-        if isinstance(error, StoreUnavailable) and not isinstance(error, StoreRefused):
-            raise _store_away(error) from None
-        if activity.info().attempt < STORE_ATTEMPTS:
-            raise
-        raise failure(error, model="", final=True) from error
-
-
-def _store_away(error: StoreUnavailable) -> ApplicationError:
-    return ApplicationError(str(error), type=STORE_AWAY, next_retry_delay=STORE_PAUSE)
+    async def _ask_to_compare(self, call: CaseCall, question: RolloutQuestion, key: str, lookup: CaseLookup, heartbeat: Heartbeat) -> Asked:
+        """Answer a question that compares cases by the cache or a paid call, and store the conversation."""
+        conversation, bill, paid_already = lookup.conversation, Bill(), activity_call() in self._replies
+        if lookup.verdict is not None and not paid_already:
+            question.reuse(lookup.verdict, conversation)
+            conversation.cached = True
+            _name_judge(conversation, question)
+        else:
+            if lookup.pause_reason and not paid_already:
+                return Asked(conversation, limit=lookup.pause_reason)
+            bill = await self._ask(call, question, lookup, heartbeat)
+        place = (call.position, call.attempt, call.unit)
+        await self._store.keep_conversation(call.batch_id, place, conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait)
+        self._replies.pop(activity_call(), None)
+        return Asked(conversation, new=True)
 
 
 def case_answer(status: str) -> CaseAnswer:

@@ -270,6 +270,7 @@ class BatchShard:
         self._calls = CaseCalls(request.lanes, self._priority)
         self._nonce = draw_nonce()
         self._ended: dict[int, str] = {}
+        self._parked = 0
         self._pause_reason: str | None = None
 
     @workflow.run
@@ -290,7 +291,7 @@ class BatchShard:
             failed=statuses.count("failed"),
             errors=statuses.count("error"),
             ungraded=statuses.count("ungraded"),
-            left=len(opened.due) - len(statuses),
+            left=len(opened.due) - len(statuses) - self._parked,
             held=self._pause_reason,
         )
 
@@ -303,6 +304,7 @@ class BatchShard:
                 self.hold(answer.held)
             if answer.status in {"passed", "failed", "error", "ungraded"}:
                 self._ended[case.position] = answer.status
+            self._parked += answer.parked
 
     def _call(self, due: DueCase) -> CaseCall:
         """Return the argument of the case's calls, with a random code of its own that nobody can guess without the shard's."""
@@ -400,23 +402,34 @@ class CaseCalls:
 
 
 async def run_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAnswer:
-    """Run a case to its end; its status is absent where a limit of the batch keeps it from running.
+    """Run a case to its end; its status is absent where a limit of the batch, or a case that it is compared with, keeps it from ending.
 
     Raises:
         ApplicationError: The batch as a whole is refused, or the store is unavailable.
     """
+    answer = await _judge_case(due, call, calls)
+    while answer.compares or answer.again:
+        try:
+            answer = await calls.paid("compare_cases", call, f"compare {due.id}")
+        except CaseFailed as error:
+            return await _record_failure(call, "comparison", error, due.id, calls)
+    return answer
+
+
+async def _judge_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAnswer:
+    """Draft a case, and ask what is asked about it alone."""
     plan, name = due.plan, due.id
     if plan.drafted:
         try:
             drafted = await calls.paid("draft_case", call, f"draft {name}")
         except CaseFailed as error:
             return await _record_failure(call, "draft", error, name, calls)
-        if drafted.held or drafted.status:
+        if drafted.held or drafted.status or drafted.parked or drafted.compares:
             return drafted
     if plan.kind != "calls":
         return await _run_workflow(name, call, calls)
     answers = await asyncio.gather(*(_ask_question(due, call.model_copy(update={"unit": at}), calls) for at in range(max(plan.units, 1))))
-    ended = next((answer for answer in answers if answer.status), None)
+    ended = next((answer for answer in answers if answer.status or answer.parked or answer.compares), None)
     return ended or next((answer for answer in answers if answer.held), CaseAnswer())
 
 
@@ -433,7 +446,7 @@ async def _ask_question(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseA
 
 
 async def _record_failure(
-    call: CaseCall, what: Literal["draft", "unit", "case", "outage"], error: CaseFailed, name: str, calls: CaseCalls
+    call: CaseCall, what: Literal["draft", "unit", "case", "outage", "comparison"], error: CaseFailed, name: str, calls: CaseCalls
 ) -> CaseAnswer:
     failed = FailedCall(call=call, what=what, error=str(error), usage=error.usage)
     return await calls.store("fail_case", failed, CaseAnswer, f"error {name}")

@@ -143,6 +143,29 @@ def call_check(kind: Literal["latency", "cost", "finish-reason"], value: JsonVal
     return {"ok": outcome.passed}
 
 
+def comparison_check(
+    kind: Literal["select-best", "max-score"],
+    draft: str,
+    value: str | None = None,
+    grader: JsonValue = None,
+    method: Literal["average", "sum"] = "average",
+    weights: dict[str, float] | None = None,
+    threshold: float | None = None,
+) -> dict[str, Any]:
+    """Compare a draft with those of the other cases of its test, in a batch; elsewhere there are no others.
+
+    Args:
+        kind: Whether a judge chooses the best, or the scores of the other criteria decide.
+        value: By what the judge chooses.
+        grader: The model that judges.
+        method: What of the scores decides.
+        weights: The weights of criteria by their ids.
+        threshold: The least that the best scores must come to.
+    """
+    del draft, value, grader, method, weights, threshold
+    raise ValueError(f"{kind}: the other outputs are known in a batch alone, with compared_with")
+
+
 def build_run_command(context: ToolContext) -> Callable[..., dict[str, Any]]:
     """Return the tool `run_command`."""
     commands = context.settings.commands

@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 
 from activities.providers.base import ToolSpec
 from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, in_process, require_package, tool_of
-from activities.tools.code import build_code_check, build_run_command, build_run_pytest, build_run_python, call_check
+from activities.tools.code import build_code_check, build_run_command, build_run_pytest, build_run_python, call_check, comparison_check
 from activities.tools.files import build_file_tools
 from activities.tools.mcp import McpServers
 from activities.tools.text import count_tokens, json_schema_check, regex_check, text_check, word_count
@@ -45,6 +45,7 @@ _BUILDERS: dict[str, Callable[[ToolContext], Function]] = {
     "text_check": lambda _: in_process(text_check),
     "code_check": build_code_check,
     "call_check": lambda _: call_check,
+    "comparison_check": lambda _: comparison_check,
 }
 _FILES = ("read_file", "list_files", "search_files")
 

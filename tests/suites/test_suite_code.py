@@ -140,7 +140,7 @@ def test_a_type_about_a_context_needs_that_variable(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["meteor", "guardrails", "moderation", "classifier", "select-best", "not-classifier", "perplexity"])
+@pytest.mark.parametrize("kind", ["meteor", "guardrails", "moderation", "classifier", "not-classifier", "perplexity"])
 def test_a_type_without_a_counterpart_is_refused_by_its_name_and_with_a_cure(tmp_path: Path, kind: str) -> None:
     message = refusal(tmp_path, config(f"{{type: {kind}, value: x}}"), name=NAME)
 

@@ -212,7 +212,7 @@ CHAT = """prompts: ['[{"role": "user", "content": "a"}, {"role": "user", "conten
 providers: [echo]
 tests: [{assert: [{type: is-json}]}]"""
 OPTIONS = ECHO + "evaluateOptions: "
-REFUSED = ("meteor", "guardrails", "classifier", "moderation", "select-best", "not-perplexity", "webhook")
+REFUSED = ("meteor", "guardrails", "classifier", "moderation", "not-perplexity", "webhook")
 ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
 
 
@@ -313,3 +313,52 @@ tests:
 )  # fmt: skip
 def test_aliases_are_bounded(tmp_path: Path, text: str, words: str) -> None:
     assert words in refusal(tmp_path, text, name=NAME)
+
+
+def compared(assertions: str, providers: str = "[scripted:a, scripted:b]", more: str = "") -> str:
+    """Return a configuration whose test compares what several providers write."""
+    return f"prompts: ['Write of {{{{ q }}}}']\nproviders: {providers}\ntests: [{{vars: {{q: [x, y]}}, assert: [{assertions}]}}]\n{more}"
+
+
+def test_what_is_compared_names_the_other_cases_of_its_test_and_repetition(tmp_path: Path) -> None:
+    chosen = "{type: select-best, value: 'the best of {{ q }}', provider: 'scripted:judge', weight: 2, metric: Best}"
+    found = cases(tmp_path, compared(chosen, more="evaluateOptions: {repeat: 2}"), RUN, name=NAME)
+    names = {case.id.split("/", 1)[0] for case in found}
+
+    assert len(found) == 8
+    assert len(names) == 2
+    assert {len(case.compared_with) for case in found} == {2}
+    assert all(other.split("/")[0] == case.id.split("/")[0] for case in found for other in case.compared_with)
+    assert all(other.split("/")[-1] == case.id.split("/")[-1] for case in found for other in case.compared_with)
+    (criterion,) = found[0].rubric.criteria
+    assert criterion.check is not None
+    assert (criterion.id, criterion.weight, criterion.text) == ("Best", 2, "of the test's outputs it is the best by: the best of x")
+    assert criterion.check.arguments["value"] == "the best of x"
+    assert criterion.check.arguments["grader"] == {"id": "scripted:judge"}
+
+
+def test_the_weights_of_max_score_are_by_the_type_of_assertions(tmp_path: Path) -> None:
+    scored = "{type: max-score, value: {method: sum, weights: {is-json: 3}}, threshold: 1}"
+    found = cases(tmp_path, compared(f"{{type: contains, value: a}}, {{type: is-json, metric: Json}}, {scored}"), RUN, name=NAME)
+    check = found[0].rubric.criteria[2].check
+
+    assert check is not None
+    assert check.arguments == {"kind": "max-score", "method": "sum", "weights": {"Json": 3}, "threshold": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            compared("{type: select-best, value: v, provider: 'scripted:judge'}", "[scripted:a]"),
+            "select-best compares the outputs of several prompts or providers",
+        ),
+        (compared("{type: select-best}"), "assert[0].value: the value of select-best is 'None'; write by what the best is chosen"),
+        (compared("{type: max-score}"), "max-score compares the scores of other assertions, and there are none; add one"),
+        (compared("{type: is-json}, {type: max-score, value: {method: median}}"), "the method of max-score is 'median'"),
+        (compared("{type: is-json}, {type: max-score, value: {by: x}}"), "assert[1].value: 'by' has no counterpart"),
+        (compared("{type: not-select-best, value: v}"), "the type 'not-select-best' has no counterpart"),
+    ],
+)
+def test_a_comparison_that_compares_nothing_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    assert words in refusal(tmp_path, text, RUN, name=NAME)

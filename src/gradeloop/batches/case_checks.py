@@ -18,6 +18,7 @@ from gradeloop.contract.thread import Generator
 from gradeloop.grading.call_checks import CALL_CHECK, CALLED, FINISHED, run_call_check, validate_call_check
 from gradeloop.grading.checks import NESTING_DEPTH, depth, read_json, run_text_checks
 from gradeloop.grading.code_checks import CODE_CHECK, code_call, parse_code_check, read_assertion, read_text
+from gradeloop.grading.comparisons import COMPARISON_CHECK, validate_comparison
 from gradeloop.grading.function_calls import called_value, calls_functions
 from gradeloop.grading.text_kinds import CALLS
 from gradeloop.sandbox.code_calls import CodeSandbox
@@ -28,7 +29,7 @@ from gradeloop.text import whole_characters
 TEXT_CHECK = "text_check"
 """The tool that compares a text."""
 
-OWN_CHECKS = frozenset({TEXT_CHECK, CODE_CHECK, CALL_CHECK})
+OWN_CHECKS = frozenset({TEXT_CHECK, CODE_CHECK, CALL_CHECK, COMPARISON_CHECK})
 """The checks that a batch decides without calling a tool."""
 
 
@@ -82,11 +83,12 @@ async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
         ValueError: A check is invalid, or its language has no sandbox here; the message names it.
     """
     await _text_outcomes(case, "")
-    for criterion in _checked_by(case, CALL_CHECK):
-        try:
-            validate_call_check(_arguments(criterion))
-        except ValueError as error:
-            raise _undecided(criterion, error) from None
+    for tool, validate in ((CALL_CHECK, validate_call_check), (COMPARISON_CHECK, validate_comparison)):
+        for criterion in _checked_by(case, tool):
+            try:
+                validate(_arguments(criterion))
+            except ValueError as error:
+                raise _undecided(criterion, error) from None
     try:
         for language in {text.language for text in codes_of(case)}:
             await asyncio.to_thread(code.engine, language)

@@ -8,7 +8,8 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from gradeloop.batches.case_checks import OWN_CHECKS, CheckedOutput, context_of
 from gradeloop.batches.contract import Case, CaseKind, CasePlan, CaseResult, CaseStatus, build_result
-from gradeloop.contract.evaluation import CriterionRow, Malformed, Verdict
+from gradeloop.contract.base import Recorded
+from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Malformed, Verdict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import RemoteGrader
 from gradeloop.contract.rubric import Rubric
@@ -45,7 +46,7 @@ def plan_of(case: Case) -> CasePlan:
         return CasePlan(kind="thread", drafted=False, units=0)
     if case.judging is not None:
         return CasePlan(kind="calls", drafted=False, units=count_units(case))
-    kind: CaseKind = "judging" if _needs_tools(case) else "calls"
+    kind: CaseKind = "judging" if _needs_tools(case) and not case.compared_with else "calls"
     return CasePlan(kind=kind, drafted=case.output is None, units=count_units(case))
 
 
@@ -191,6 +192,23 @@ class CaseConversation(GraderConversation):
         self.scratch = [*self.scratch, message, following] if isinstance(following, Message) else []
         if self.verdict is not None:
             self.verdict = shorten_verdict(self.verdict, row_characters(rows))
+
+
+class ParkedCase(Recorded):
+    """A case that is judged but for what compares it with others."""
+
+    output: str = ""
+    """What is judged of it."""
+    checks: dict[str, CheckOutcome] = Field(default_factory=dict)
+    """The outcomes of its own checks."""
+    error: CaseResult | None = None
+    """Its result where there is nothing to compare."""
+    compares: bool = False
+    """Whether it was the last of all that are compared."""
+
+    def found(self) -> CheckedOutput:
+        """Return what was found of it without a model."""
+        return CheckedOutput(self.output, dict(self.checks))
 
 
 def result_of_answers(case: Case, found: CheckedOutput | None, conversations: Sequence[CaseConversation]) -> CaseResult:

@@ -20,10 +20,14 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator, Grader, Priority
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.grading.call_checks import CALL_CHECK
+from gradeloop.grading.comparisons import comparisons_of
 from gradeloop.judges.contract import JudgeResult, JudgingRequest
 
 CASE_BYTES = 1024 * 1024
 """The largest case as JSON: it is uploaded in one payload."""
+
+COMPARED_CASES = 100
+"""The most cases whose outputs are compared with one another."""
 
 CaseId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?$")]
 
@@ -67,6 +71,8 @@ class Case(Strict):
     """The judgement of a finished run, where the case is one; the rubric is then the judge's, or empty for a judge with a schema."""
     asks_nothing: Sparse[bool] = False
     """Whether the case asks for no verdict: its rubric is empty, and it ends as `ungraded`."""
+    compared_with: Sparse[Annotated[tuple[CaseId, ...], Field(max_length=COMPARED_CASES)]] = ()
+    """The ids of the cases whose outputs are compared with one another, its own among them, where a check of the rubric compares them."""
     left_out: Sparse[tuple[str, ...]] = ()
     """What the suite asks and is not judged, and why: the case never passes. With neither output nor generator it is not run either."""
 
@@ -104,6 +110,18 @@ class Case(Strict):
                 "rubric: latency, cost and finish-reason are those of one call that drafts; leave them out of a loop, and "
                 "of an output that was given"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _is_compared_with_others(self) -> "Case":
+        if not self.compared_with:
+            return self
+        if self.id not in self.compared_with or len(set(self.compared_with)) != len(self.compared_with) or len(self.compared_with) == 1:
+            raise ValueError("compared_with: give the ids of two cases or more, each once, and this one's among them")
+        if self.loop or self.judging is not None:
+            raise ValueError("compared_with: what is compared is an output, given or drafted in one call; leave loop and judging out")
+        if not comparisons_of(self.rubric):
+            raise ValueError("compared_with: no check of the rubric compares; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -405,6 +423,10 @@ class CaseAnswer(Recorded):
     """Whether the grader's answer was no verdict, so that it is asked again."""
     held: Sparse[str | None] = None
     """The limit of the batch for which no model was asked; None where none is reached."""
+    parked: Sparse[bool] = False
+    """Whether the case is judged but for what compares it with others, which are not judged yet."""
+    compares: Sparse[bool] = False
+    """Whether it was the last of those that are compared, so that they are compared now."""
 
 
 class CaseRange(Strict):
@@ -451,7 +473,7 @@ class FailedCall(Strict):
     """A question about a case, or its draft, that failed for good."""
 
     call: CaseCall
-    what: Literal["draft", "unit", "case", "outage"]
+    what: Literal["draft", "unit", "case", "outage", "comparison"]
     """What failed; after an `outage` what it cost is counted, and the case is left for later."""
     error: str
     usage: Usage = Usage()

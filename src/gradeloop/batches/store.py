@@ -2,17 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, repeat
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
-from gradeloop.batches.cases import CaseConversation, Charge, plan_of
+from gradeloop.batches.cases import CaseConversation, Charge, ParkedCase, plan_of
 from gradeloop.batches.charges import clear, reserve, settle
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
 from gradeloop.batches.reader import parse_request, summary_of, usage_of
@@ -40,6 +40,9 @@ WaitNote = Callable[[str], None]
 """Called with the problem while a write waits for the store."""
 
 T = TypeVar("T")
+
+COMPARISON_UNIT = 1_000_000
+"""The number under which a case that waits to be compared is kept; the questions that compare it have the numbers after it."""
 
 Question = tuple[int, int, int]
 """Position of a case, its attempt, and the number of the question to a grader."""
@@ -281,13 +284,7 @@ class BatchStore:
         def write(connection: Connection) -> str:
             owed = _owed(connection, batch_id, charge, spent)
             _cache_verdict(connection, batch_id, key, conversation)
-            counter = {"passed": "passed", "failed": "failed", "error": "errors", "ungraded": "ungraded"}[result.status]
-            settled = _count(connection, batch_id, owed, settled=1, reused=int(result.cached), **{counter: 1})
-            stored = result.model_copy(update={"index": position}).model_dump_json()
-            values = {"to_status": result.status, "to_result": stored, "to_settled": settled, "to_reused": int(result.cached)}
-            names = {"batch": batch_id, "at": position, "in_attempt": result.attempt}
-            if not connection.execute(_END_CASE, values | names).rowcount:
-                raise _AlreadyEndedError  # which takes the counters back
+            _end(connection, batch_id, position, result, owed)
             return result.status
 
         def count(connection: Connection) -> str:
@@ -299,11 +296,90 @@ class BatchStore:
             status = await self._do(write, on_wait)
         except _AlreadyEndedError:
             return await self._do(count, on_wait)
-        BATCH_CASES.record(status=status)
-        if result.thread_id is None:  # else its own workflow has traced it
-            ids = {"gradeloop.batch": batch_id, "gradeloop.case": result.id, "gen_ai.request.model": result.grader}
-            trace_grading(status, result.score, result.explanation, result.criteria, ids)
+        _note_end(batch_id, result)
         return status
+
+    async def park(
+        self,
+        batch_id: str,
+        place: tuple[int, int],
+        ids: tuple[str, ...],
+        parked: ParkedCase,
+        spent: Usage,
+        *,
+        charge: Charge | None = None,
+        on_wait: WaitNote | None = None,
+    ) -> ParkedCase:
+        """Store what is known of a case until it is compared, and return that; the last of the cases to come compares them.
+
+        Args:
+            batch_id: The batch.
+            place: The case's position, and its attempt.
+            ids: The cases that are compared.
+            parked: What is known of it.
+            spent: The usage that is not counted in the batch yet.
+            charge: The call that was paid for; None where none was, so that `spent` is counted as it is.
+            on_wait: Called while the store is waited for; where it is given, the write is not given up.
+        """
+
+        def write(connection: Connection) -> ParkedCase:
+            _lock(connection, batch_id)
+            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent))
+            mine = (_CASES.c.batch_id == batch_id, _CASES.c.case_id.in_(ids))
+            rows = connection.execute(
+                select(_CASES.c.position, _CASES.c.attempt).where(*mine).order_by(_CASES.c.position).with_for_update()
+            )
+            others = {(row.position, row.attempt) for row in rows} - {place}
+            known = _parked_by_place(connection, batch_id, [position for position, _ in others | {place}])
+            if place in known:
+                return known[place]
+            kept = parked.model_copy(update={"compares": others <= set(known)})
+            position, attempt = place
+            names = {"batch_id": batch_id, "position": position, "attempt": attempt, "unit": COMPARISON_UNIT}
+            connection.execute(_CONVERSATIONS.insert().values(**names, held=kept.model_dump_json()))
+            return kept
+
+        return await self._do(write, on_wait)
+
+    async def parked(self, batch_id: str, ids: tuple[str, ...]) -> list[tuple[int, StoredCase, ParkedCase | None]]:
+        """Return the cases that are compared with one another, by their positions, and what is known of each until now."""
+
+        def read(connection: Connection) -> list[tuple[int, StoredCase, ParkedCase | None]]:
+            mine = (_CASES.c.batch_id == batch_id, _CASES.c.case_id.in_(ids))
+            rows = connection.execute(select(_CASES).where(*mine).order_by(_CASES.c.position)).mappings().all()
+            known = _parked_by_place(connection, batch_id, [row["position"] for row in rows])
+            return [(row["position"], _stored_case(row), known.get((row["position"], row["attempt"]))) for row in rows]
+
+        return await self._do(read)
+
+    async def end_together(
+        self,
+        batch_id: str,
+        results: Mapping[int, CaseResult],
+        spent: Usage,
+        *,
+        charge: Charge | None = None,
+        on_wait: WaitNote | None = None,
+    ) -> None:
+        """Store the results of cases that were compared, by their positions, all of them or none; one that has ended keeps its own.
+
+        The other arguments are those of `end_case`.
+        """
+
+        def write(connection: Connection) -> list[CaseResult]:
+            _lock(connection, batch_id)
+            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent))
+            mine = (_CASES.c.batch_id == batch_id, _CASES.c.position.in_(results), _CASES.c.status == "queued")
+            rows = connection.execute(
+                select(_CASES.c.position, _CASES.c.attempt).where(*mine).order_by(_CASES.c.position).with_for_update()
+            )
+            ended = [(position, results[position]) for position, attempt in rows if results[position].attempt == attempt]
+            for position, result in ended:
+                _end(connection, batch_id, position, result, Usage())
+            return [result for _, result in ended]
+
+        for result in await self._do(write, on_wait):
+            _note_end(batch_id, result)
 
     async def count_throttling(self, batch_id: str, model: str) -> None:
         """Count a call that a provider refused for its rate."""
@@ -394,6 +470,46 @@ _INSERT_VERDICT = {
 }
 
 
+def _lock(connection: Connection, batch_id: str) -> None:
+    """Have no other transaction change the batch until this one ends; SQLite begins one at its first write, and not before a read."""
+    connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(settled=_BATCHES.c.settled))
+
+
+def _end(connection: Connection, batch_id: str, position: int, result: CaseResult, owed: Usage) -> None:
+    """Count the end of a case, and store its result.
+
+    Raises:
+        _AlreadyEndedError: It has ended, or another attempt is under way; the transaction is to be taken back.
+    """
+    counter = {"passed": "passed", "failed": "failed", "error": "errors", "ungraded": "ungraded"}[result.status]
+    settled = _count(connection, batch_id, owed, settled=1, reused=int(result.cached), **{counter: 1})
+    stored = result.model_copy(update={"index": position}).model_dump_json()
+    values = {"to_status": result.status, "to_result": stored, "to_settled": settled, "to_reused": int(result.cached)}
+    names = {"batch": batch_id, "at": position, "in_attempt": result.attempt}
+    if not connection.execute(_END_CASE, values | names).rowcount:
+        raise _AlreadyEndedError
+
+
+def _note_end(batch_id: str, result: CaseResult) -> None:
+    """Count the end of a case in the metrics, and trace what it came to."""
+    BATCH_CASES.record(status=result.status)
+    if result.thread_id is None:  # else its own workflow has traced it
+        ids = {"gradeloop.batch": batch_id, "gradeloop.case": result.id, "gen_ai.request.model": result.grader}
+        trace_grading(result.status, result.score, result.explanation, result.criteria, ids)
+
+
+def _select_parked(batch_id: str, positions: Sequence[int]) -> Select[tuple[int, int, str]]:
+    """Return the statement for the cases that wait to be compared: position, attempt, and what is known of each."""
+    rows = _CONVERSATIONS
+    mine = (rows.c.batch_id == batch_id, rows.c.position.in_(positions), rows.c.unit == COMPARISON_UNIT)
+    return select(rows.c.position, rows.c.attempt, rows.c.held).where(*mine)
+
+
+def _parked_by_place(connection: Connection, batch_id: str, positions: Sequence[int]) -> dict[tuple[int, int], ParkedCase]:
+    found = connection.execute(_select_parked(batch_id, positions))
+    return {(row.position, row.attempt): ParkedCase.model_validate_json(row.held) for row in found}
+
+
 def _insert_cases(connection: Connection, upload: Upload) -> int:
     rows = [
         {
@@ -440,16 +556,27 @@ def _queue_again(connection: Connection, request: BatchRequest) -> None:
     """Queue the errors again, or the failures too; what they cost stays counted."""
     mine = _CASES.c.batch_id == request.batch_id
     queued = {"status": "queued", "attempt": _CASES.c.attempt + 1, "settled": None, "result": None, "reused": 0}
+    statuses = ("error", "failed") if request.again == "failures" else ("error",)
+    rivals = _compared_with(connection, request.batch_id, statuses)
     connection.execute(_CASES.update().where(mine, _CASES.c.status == "error").values(**queued))
     if request.again == "failures":
         anew = queued | {"fresh": _CASES.c.fresh + 1, "draft": None, "spent": None}
         connection.execute(_CASES.update().where(mine, _CASES.c.status == "failed").values(**anew))
+    for case_id in sorted(rivals):  # an attempt of their own, too: what was said of them said who the others were
+        connection.execute(_CASES.update().where(mine, _CASES.c.case_id == case_id, _CASES.c.status != "queued").values(**queued))
     statement = select(_CASES.c.status, func.count()).where(mine).group_by(_CASES.c.status)
     counts: dict[str, int] = dict(connection.execute(statement).all())
     reused = connection.execute(select(func.coalesce(func.sum(_CASES.c.reused), 0)).where(mine)).scalar_one()
-    statuses = {"passed": "passed", "failed": "failed", "errors": "error", "ungraded": "ungraded"}
-    values = {name: counts.get(status, 0) for name, status in statuses.items()} | {"reused": reused}
+    names = {"passed": "passed", "failed": "failed", "errors": "error", "ungraded": "ungraded"}
+    values = {name: counts.get(status, 0) for name, status in names.items()} | {"reused": reused}
     connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
+
+
+def _compared_with(connection: Connection, batch_id: str, statuses: tuple[str, ...]) -> set[str]:
+    """Return the ids of the cases that are compared with one that has ended so."""
+    ended = (_CASES.c.batch_id == batch_id, _CASES.c.status.in_(statuses), _CASES.c.spec.contains('"compared_with":['))
+    specs = connection.execute(select(_CASES.c.spec).where(*ended)).scalars()
+    return {name for spec in specs for name in Case.model_validate_json(spec).compared_with}
 
 
 def _stored_case(row: RowMapping) -> StoredCase:
@@ -482,7 +609,8 @@ def _store_conversation(
 
 
 def _conversations(connection: Connection, *where: ColumnElement[bool]) -> list[CaseConversation]:
-    texts = connection.execute(select(_CONVERSATIONS.c.held).where(*where).order_by(_CONVERSATIONS.c.unit)).scalars()
+    own = _CONVERSATIONS.c.unit < COMPARISON_UNIT
+    texts = connection.execute(select(_CONVERSATIONS.c.held).where(*where, own).order_by(_CONVERSATIONS.c.unit)).scalars()
     return [CaseConversation.model_validate_json(stored) for stored in texts]
 
 

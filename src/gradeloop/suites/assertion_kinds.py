@@ -11,8 +11,11 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location
 from gradeloop.grading.call_checks import CALL_CHECK, CALL_KINDS, describe_call_check, validate_call_check
 from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
+from gradeloop.grading.comparisons import COMPARISON_CHECK, COMPARISON_KINDS, describe_comparison, validate_comparison
 from gradeloop.grading.templates import fill_value
 from gradeloop.suites.code_files import is_code_file, parse_transform, refuse_code
+from gradeloop.suites.fields import as_object, refuse_others
+from gradeloop.suites.providers import parse_provider
 from gradeloop.text import clip, one_line
 
 CODE_TYPES = ("javascript", "python")
@@ -29,6 +32,8 @@ _KEYS = {
     **dict.fromkeys(CODE_TYPES, _COMMON | {"threshold", "config", "transform"}),
     **dict.fromkeys(CALL_KINDS, _COMMON | {"threshold"}),
     **dict.fromkeys(SIMILAR_TYPES, _COMMON | {"threshold", "provider", "transform"}),
+    "select-best": _COMMON | {"provider"},
+    "max-score": _COMMON | {"threshold"},
 }
 
 _REFUSED = {
@@ -40,8 +45,6 @@ _REFUSED = {
     "guardrails": "no provider's guardrails are called here; write an llm-rubric on what they look for",
     "classifier": "no classifier is called here; write an llm-rubric that names the class",
     "moderation": "no moderation model is called here; write an llm-rubric that names what must not be there",
-    "select-best": "a case is judged by itself here; run `gradeloop compare`, or an llm-rubric with a threshold",
-    "max-score": "a case is judged by itself here; run `gradeloop compare` on two batches",
     "webhook": "no case sends its output anywhere; write the check as a function of the worker's tools",
     "ruby": "it is code in a language that is not run; write it in JavaScript or Python",
     "pi": "no such service is called here; write an llm-rubric",
@@ -85,6 +88,8 @@ def build_criterion(
         return _coded(fields, plain, where, variables, negate=negate, allow_code=allow_code)
     if plain in SIMILAR_TYPES:
         return _similar(fields, where, options, negate=negate) | own_transform(fields, where, allow_code=allow_code)
+    if plain in COMPARISON_KINDS:
+        return _compared(fields, plain, where, options, variables)
     value = fields.get("value") if plain == "finish-reason" else fields.get("threshold", fields.get("value"))
     arguments: dict[str, JsonValue] = {"kind": plain, "value": fill_value(value, variables, str(where))}
     arguments |= {"negate": True} if negate else {}
@@ -93,6 +98,28 @@ def build_criterion(
     except ValueError as error:
         raise InvalidRequest(f"{where}: {error}") from None
     return {"description": describe_call_check(arguments), "check": {"tool": CALL_CHECK, "arguments": arguments}}
+
+
+def _compared(
+    fields: Mapping[str, JsonValue], kind: str, where: Location, options: Mapping[str, JsonValue], variables: Mapping[str, JsonValue]
+) -> dict[str, Any]:
+    """Return the criterion of an assertion that compares the outputs of a test with one another."""
+    arguments: dict[str, JsonValue] = {"kind": kind}
+    if kind == "select-best":
+        provider = fields.get("provider", options.get("provider"))
+        arguments["value"] = fill_value(fields.get("value"), variables, str(where))
+        arguments |= {"grader": parse_provider(provider, where)} if provider is not None else {}
+    else:
+        value = as_object(fields.get("value"), where.at("value"))
+        refuse_others(value, {"method", "weights", "threshold"}, where.at("value"))
+        arguments |= {name: item for name, item in value.items() if item is not None}
+        arguments |= {"threshold": fields["threshold"]} if fields.get("threshold") is not None else {}
+    try:
+        validate_comparison(arguments)
+    except ValueError as error:
+        raise InvalidRequest(f"{where.at('value')}: {error}") from None
+    description = re.sub(r"\{(?=[{%#])", "{ ", describe_comparison(arguments))  # no template
+    return {"description": description, "check": {"tool": COMPARISON_CHECK, "arguments": arguments}}
 
 
 def _coded(

@@ -7,11 +7,13 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
+from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.call_checks import CALL_KINDS
 from gradeloop.grading.checks import KINDS, describe_text_check, takes_threshold, validate_text_check
+from gradeloop.grading.comparisons import COMPARISON_CHECK, COMPARISON_KINDS, comparisons_of, without_comparisons
 from gradeloop.grading.templates import fill_rubric, fill_value
 from gradeloop.suites.assertion_kinds import CODE_TYPES, SIMILAR_TYPES, build_criterion, known_keys, own_transform, refused_type
 from gradeloop.suites.chats import read_chat
@@ -29,7 +31,7 @@ PROMPT_CRITERION = "What the rubricPrompt asks for"
 
 _PLAIN_TYPES = (*KINDS, *CODE_TYPES, *CALL_KINDS, *SIMILAR_TYPES)
 
-ASSERTION_TYPES = (*JUDGED_TYPES, *GRADED_TYPES, "assert-set", *_PLAIN_TYPES, *(f"not-{kind}" for kind in _PLAIN_TYPES))
+ASSERTION_TYPES = (*JUDGED_TYPES, *GRADED_TYPES, *COMPARISON_KINDS, "assert-set", *_PLAIN_TYPES, *(f"not-{kind}" for kind in _PLAIN_TYPES))
 """All types of assertions that have a counterpart."""
 
 
@@ -61,9 +63,40 @@ class AssertionList:
         spots = [spot for value, where in self.assertions for spot in _spots(value, where)]
         fields = {"description": "value", "prompt": "rubricPrompt"}
         try:
-            return fill_rubric(Rubric.model_validate(raw), variables, lambda at, field: str(spots[at].at(fields[field])))
+            whole = self._weighed(Rubric.model_validate(raw), where)
+            return fill_rubric(whole, variables, lambda at, field: str(spots[at].at(fields[field])))
         except ValidationError as error:
             raise located_error(error, where) from None
+
+    def _weighed(self, rubric: Rubric, where: Location) -> Rubric:
+        """Return the rubric with the weights of `max-score`, which promptfoo writes by an assertion's type, by its criterion's id.
+
+        Raises:
+            InvalidRequest: There is nothing whose scores could be compared.
+        """
+        checks = [criterion.check for criterion in comparisons_of(rubric) if criterion.check]
+        comparing = [check for check in checks if check.arguments["kind"] == "max-score"]
+        if comparing and not without_comparisons(rubric).criteria:
+            raise InvalidRequest(f"{where}: max-score compares the scores of other assertions, and there are none; add one")
+        if not any(check.arguments.get("weights") for check in comparing):
+            return rubric
+        kinds = [str(value.get("type")) for value, _ in self.assertions if isinstance(value, dict)]
+        if "assert-set" in kinds:
+            raise InvalidRequest(
+                f"{where}: the weights of max-score are by an assertion's type, which an assert-set has several of; leave one out"
+            )
+        ids = list(zip(kinds, (criterion.id for criterion in rubric.criteria), strict=True))
+        return rubric.model_copy(update={"criteria": tuple(_with_weights(criterion, ids) for criterion in rubric.criteria)})
+
+
+def _with_weights(criterion: Criterion, ids: Sequence[tuple[str, str]]) -> Criterion:
+    weights = criterion.check.arguments.get("weights") if criterion.check else None
+    if criterion.check is None or criterion.check.tool != COMPARISON_CHECK or not isinstance(weights, dict):
+        return criterion
+    own: dict[str, JsonValue] = {name: weights[kind] for kind, name in ids if kind in weights}
+    return criterion.model_copy(
+        update={"check": criterion.check.model_copy(update={"arguments": {**criterion.check.arguments, "weights": own}})}
+    )
 
 
 def _spots(value: JsonValue, where: Location) -> Iterator[Location]:

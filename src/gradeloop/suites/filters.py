@@ -18,6 +18,8 @@ class PlannedCase(NamedTuple):
 
     test: LocatedTest
     case: Case
+    group: str = ""
+    """The test and the repetition, which cases whose outputs are compared have in common."""
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,23 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from itertools import product
+from itertools import groupby, islice, product
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from gradeloop.batches.contract import CASE_BYTES, Case
+from gradeloop.batches.contract import CASE_BYTES, COMPARED_CASES, Case
 from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.files.yaml import Location, located_error
+from gradeloop.grading.comparisons import comparisons_of
 from gradeloop.grading.templates import fill_rubric, is_template
 from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
 from gradeloop.settings.endpoints import own_names
@@ -190,6 +191,8 @@ def _models(case: Case) -> Iterator[tuple[str, ModelSpec]]:
         yield "grader.model", case.grader.model
     for at, criterion in enumerate(case.rubric.criteria):
         yield from ((f"rubric.criteria[{at}].grader", judge) for judge in criterion.judges if isinstance(judge, ModelSpec))
+        if criterion in comparisons_of(case.rubric) and criterion.check and (named := criterion.check.arguments.get("grader")):
+            yield f"rubric.criteria[{at}].check.arguments.grader", ModelSpec.model_validate(named)
 
 
 @dataclass(frozen=True)
@@ -281,7 +284,7 @@ class Plan:
             for case in self._cases_of(located_test, name):
                 ids.take(case.id, located_test.spot)
                 runs += case.runs
-                yield PlannedCase(located_test, case)
+                yield PlannedCase(located_test, case, f"{name}/{case.repeat}")
         if not runs and (first := next((item for item in self.findings.items if item.effect == "not run"), None)):
             raise InvalidRequest(f"{first.message} (nothing is left to run)")
 
@@ -376,7 +379,9 @@ class Plan:
 
     def _grader(self, located_test: LocatedTest, rubric: Rubric) -> Grader | None:
         """Return the grader of the criteria that name no judge of their own; None where there are none."""
-        if not any(None in criterion.judges for criterion in rubric.judged):
+        checks = [criterion.check.arguments for criterion in comparisons_of(rubric) if criterion.check]
+        chooses = any(asked["kind"] == "select-best" and not asked.get("grader") for asked in checks)
+        if not chooses and not any(None in criterion.judges for criterion in rubric.judged):
             return None
         return self.grader or located_test.test.grader or self.defaults.grader or self.models.grader()
 
@@ -517,15 +522,13 @@ class Suite:
         Raises:
             InvalidRequest: A test is invalid, a filter matches no case, or there are too many cases.
         """
-        for count, case in enumerate(self._selected(), 1):
+        for count, case in enumerate(with_rivals(islice(self._selected(), self.flags.limit)), 1):
             if count > MAX_CASES:
                 cure = "split it into several suites, or run fewer cases with --limit"
                 raise InvalidRequest(f"the suite {str(self.path)!r} has more than {MAX_CASES} cases; {cure}")
             yield case
-            if count == self.flags.limit:
-                return
 
-    def _selected(self) -> Iterator[Case]:
+    def _selected(self) -> Iterator[PlannedCase]:
         """Yield the cases that the flags select, once their models are known to be served."""
         total, first, selected = 0, list[str](), False
 
@@ -540,12 +543,32 @@ class Suite:
         for planned in self.flags.select.select(named()):
             selected = True
             self.plan.models.refuse_unservable(planned.case)
-            yield planned.case
+            yield planned
         if not selected:
             more = f" and {total - len(first)} more" if total > len(first) else ""
             patterns = ", ".join(clip(pattern) for pattern in self.flags.filters)
             flags = "; ".join(part for part in (f"--filter: {patterns}" if patterns else "", str(self.flags.select)) if part)
             raise InvalidRequest(f"{flags} matches no case of {str(self.path)!r}; its cases are {', '.join(first)}{more}")
+
+
+def with_rivals(planned: Iterable[PlannedCase]) -> Iterator[Case]:
+    """Yield cases, those whose outputs are compared with one another with the ids of all of them.
+
+    Raises:
+        InvalidRequest: There is only one output to compare, or there are too many.
+    """
+    for _, found in groupby(planned, key=lambda one: id(one.test)):
+        cases = list(found)
+        for test, case, group in cases:
+            kinds = [str(criterion.check.arguments["kind"]) for criterion in comparisons_of(case.rubric) if criterion.check]
+            if not kinds:
+                yield case
+                continue
+            ids = tuple(other.case.id for other in cases if other.group == group and comparisons_of(other.case.rubric))
+            if not 1 < len(ids) <= COMPARED_CASES:
+                what = f"compares the outputs of several prompts or providers, {COMPARED_CASES} at most, and this test has {len(ids)}"
+                raise InvalidRequest(f"{test.spot}: {kinds[0]} {what}")
+            yield Case.model_validate(case.model_dump() | {"compared_with": ids})
 
 
 def _matches(pattern: str, name: str) -> bool:
