@@ -25,6 +25,7 @@ from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import Evaluation, Event, verdict_schema
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import RemoteTool
+from gradeloop.contract.notice import Notice
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import (
     TASK_QUEUE,
@@ -278,6 +279,7 @@ _RECEIVED: dict[str, type[BaseModel]] = {
     "JudgeResult": JudgeResult,
     "CaseResult": CaseResult,
     "BatchSummary": BatchSummary,
+    "Notice": Notice,
 }
 
 
