@@ -30,7 +30,7 @@ from activities.providers.environment import Environment
 from activities.tools.registry import ToolRegistry
 from gradeloop import errors
 from gradeloop import exit_codes as departure
-from gradeloop.cli.dev import json_schemas
+from gradeloop.cli.schemas import json_schemas
 from gradeloop.cli.task_file import TaskFile
 from gradeloop.client import client as typed_client
 from gradeloop.client.watch import PATIENCE_SECONDS

@@ -170,7 +170,7 @@ class FetchSettings(Section):
 
 
 class NotifySettings(Section):
-    """A webhook that is told when a person is wanted."""
+    """A webhook that hears when a person is wanted."""
 
     url: Annotated[str, Field(min_length=1)]
     """Its address, or the name of the worker's variable that has it, for an address that is a secret, as Slack's is."""
@@ -179,7 +179,7 @@ class NotifySettings(Section):
     format: Literal["json", "slack", "teams"] = "json"
     """What is posted: our JSON, or what the webhooks of Slack or Teams take."""
     on: Annotated[tuple[NoticeKind, ...], Field(min_length=1)] = ALL_KINDS
-    """What it is told of; everything by default."""
+    """What it hears of; everything by default."""
     content: bool = False
     """Whether notices have the question and the draft, and not only title, ids and the answer in one line."""
     pages: Annotated[str, Field(pattern=r"^https?://")] | None = None
@@ -343,7 +343,7 @@ class WorkerSettings(BaseSettings):
     mcp: dict[ServerName, McpSettings] = {}
     """MCP servers whose tools graders may call, by name."""
     notify: dict[ServerName, NotifySettings] = {}
-    """Webhooks that are told when a person is wanted, by name."""
+    """Webhooks that hear when a person is wanted, by name."""
     providers: EndpointTable = {}
     """Endpoints that models are called at, by name: `NAME:model`. Each may be a preset's, or have protocol and address of its own."""
 
