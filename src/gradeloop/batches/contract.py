@@ -15,6 +15,7 @@ from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.images import IMAGES, Image
 from gradeloop.contract.messages import Messages, Usage
 from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.result_rows import Row, criterion_rows, html_table
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator, Grader, Priority
@@ -444,6 +445,8 @@ class OpenedBatch(Recorded):
     """The ranges of positions that have cases to run."""
     slots: int
     """The number of calls that the worker makes at once."""
+    webhooks: Sparse[Webhooks] = Field(default_factory=dict)
+    """What each webhook of the worker is told of."""
 
 
 class ShardOpened(Recorded):

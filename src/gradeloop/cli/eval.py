@@ -24,7 +24,6 @@ from gradeloop.cli.commands import (
     AllowOutside,
     BatchId,
     Grader,
-    Json,
     OutputOption,
     Overwrite,
     Scripted,
@@ -44,11 +43,10 @@ from gradeloop.cli.eval_options import (
     choose_suite,
     find_suite,
 )
-from gradeloop.cli.folder import load_env_files, own_config_file, own_outside_roots
+from gradeloop.cli.folder import load_env_files, own_config_file
 from gradeloop.cli.follow import BatchFollower
 from gradeloop.cli.render.batch import BatchProgressView
 from gradeloop.cli.render.results import result_lines
-from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.compare.baseline import baseline_of
 from gradeloop.compare.sources import load_batch, stored_source
@@ -198,28 +196,6 @@ def retry_errors(
     limits, folder = LimitFlags(concurrency=concurrency, delay=delay), FolderFlags(overwrite=overwrite)
     options = EvalOptions(None, limits=limits, outputs=tuple(output or ()), attach=batch, again="errors", as_json=as_json, folder=folder)
     raise typer.Exit(run_eval(options))
-
-
-CONFIG_WORD = Path("config")
-"""The word that promptfoo's `validate` takes before its flags, and that names no suite."""
-
-
-@app.command()
-def validate(
-    suite: SuiteArgument = None,
-    *,
-    config: Config = None,
-    env_file: EnvFile = None,
-    allow_outside: AllowOutside = None,
-    as_json: Json = False,
-) -> None:
-    """Check that a suite can run; no call, no server."""
-    load_env_files(env_file or ())
-    path = choose_suite(None if suite == CONFIG_WORD else suite, config) or find_suite(Path())
-    found = read_suite(path, SuiteFlags(), own_outside_roots(allow_outside))
-    total = sum(1 for _ in found.cases())
-    facts = {"suite": str(path), "cases": total, "notes": list(found.notes)}
-    show_lines(facts, [*map(Text, found.notes), Text(f"{path}: {counted(total, 'case')}; it can run")], as_json=as_json)
 
 
 def run_eval(options: EvalOptions, *, watch: bool = False, check: bool = False, others: Sequence[Path] = ()) -> int:
