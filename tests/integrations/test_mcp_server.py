@@ -349,6 +349,18 @@ async def test_a_run_is_judged_by_a_registered_judge_and_a_failed_judge_is_no_ve
     assert "month" in unknown
 
 
+async def test_agents_choose_no_judging_model(models: ScriptedModels) -> None:
+    models.script()
+    own = {"model": {"id": MODEL, "config": {"base_url": "https://elsewhere.example/v1"}}}
+    judges: list[dict[str, Any]] = [{"rubric": MONTH, "grader": own}, {"rubric_text": "It is good.", "judge_model": MODEL}]
+
+    async with inside() as agent:
+        answers = [await refused(agent, "judge_run", judge=judge, run={"id": "x", "transcripts": []}) for judge in judges]
+
+    assert all("this server's user chooses who judges" in answer for answer in answers)
+    assert not models.calls
+
+
 async def test_agents_see_no_other_threads(models: ScriptedModels, served: WorkerProcess) -> None:
     models.script(drafts=["A secret draft."], verdicts=[{}])
     plain = {"messages": [{"role": "user", "content": "x"}], "rubric": MONTH, "generator": {"model": MODEL}, "grader": {"model": MODEL}}
