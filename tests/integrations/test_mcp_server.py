@@ -5,6 +5,7 @@ import json
 import os
 import re
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent
 
+from gradeloop.cli.agent_server import mcp
+from gradeloop.errors import InvalidRequest
 from gradeloop.integrations.agent_session import AgentSession, SessionLimits, SessionModels
 from gradeloop.integrations.mcp_server import build_server, serving_http
 from gradeloop.temporal.connect import Connection
@@ -422,3 +425,35 @@ async def test_whatever_an_agent_sends_elsewhere_is_answered_in_a_sentence(model
             assert not re.fullmatch(r"Error executing tool \w+", said.strip('[]"')), "it crashed"
             assert len(said) < 300_000
     assert not models.calls
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"root": [Path("/no/such/folder")]}, "--root '/no/such/folder' is no folder"),
+        ({"budget_usd": -1.0}, "--budget-usd is -1.0; write US dollars"),
+        ({"grader": "claude"}, "--grader: "),
+        ({"scripted": Path("/no/such/file")}, "--scripted: '/no/such/file' does not exist"),
+        ({"http": "8246"}, "--http is '8246'; write HOST:PORT"),
+    ],
+)
+def test_a_flag_that_is_wrong_is_refused_in_a_sentence(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest) as refusal:
+        mcp(**flags)
+
+    assert message in str(refusal.value)
+
+
+def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "gradeloop.integrations.mcp_server")
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+
+    with pytest.raises(InvalidRequest, match=re.escape("pip install 'gradeloop[mcp]'")):
+        mcp()
+
+
+def test_a_short_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADELOOP_MCP_TOKEN", "short")
+
+    with pytest.raises(InvalidRequest, match="GRADELOOP_MCP_TOKEN has 5 characters; use 16 or more"):
+        mcp(http="127.0.0.1:0")
