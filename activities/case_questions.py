@@ -88,7 +88,8 @@ class VoteQuestion:
     async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
         """See `CaseQuestion.request`."""
         records, group = self.records, self.group
-        model = seeded(self.choice.model, self.sample + self.case.repeat + _repeat_of(self.case))
+        repeat = self.case.repeat + _repeat_of(self.case)
+        model = seeded(self.choice.model, self.sample + repeat * len(self.group.judges))
         return grader_request(
             GraderQuestion(
                 rubric=self.case.rubric,

@@ -56,6 +56,8 @@ class GradeCall(Strict):
     """True where a reply was cut before: it gets a larger completion."""
     whole: Sparse[bool] = False
     """True where a finished run is judged: what comes after the draft is shown too."""
+    repeat: Sparse[int] = 0
+    """Which judgement of the same finished run it is, from 0: the votes of another one have seeds of their own."""
     taken: Sparse[tuple[str, ...]] = ()
     """Ids of the models that vote on the same criteria, to which this call does not fall back."""
 
@@ -140,7 +142,7 @@ class GraderActivities:
     ) -> tuple[ModelRequest, CallGroup]:
         rubric = _rubric(settings)
         group, grader = call_groups(rubric)[call.step.group], settings.grader or Grader()
-        model = seeded(asked, call.step.sample)
+        model = seeded(asked, call.step.sample + call.repeat * len(group.judges))
         judged = JudgedDraft(messages, call.request, call.draft, call.checks, call.nonce)
         takes_both = capability_of(model).schema_with_tools
         question = GraderQuestion(

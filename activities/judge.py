@@ -41,6 +41,8 @@ class JudgeCall(Strict):
     """True where the same prompt is sent more than once, so that a provider may cache it."""
     raised: Sparse[bool] = False
     """True where a reply was cut before: it gets a larger completion."""
+    repeat: Sparse[int] = 0
+    """Which judgement of the same run it is, from 0: the rollouts of another one have seeds of their own."""
 
 
 class JudgeTurn(Recorded):
@@ -176,6 +178,7 @@ def judge_request(  # noqa: PLR0913 - what is asked, of whom, and which turn it 
 
 
 def _request(call: JudgeCall, subject: Subject, scratch: list[Message], asked: ModelSpec) -> tuple[ModelRequest, str]:
-    model = seeded(asked, subject.judge.sample_at(call.step.sample))
+    own = subject.judge.sample_at(call.step.sample)
+    model = seeded(asked, own + call.repeat * subject.judge.n_rollouts_per_input)
     request = judge_request(subject.judge, subject.run, call.nonce, scratch, model, call.step, again=call.again, raised=call.raised)
     return request, sent_sha256(request.system, request.messages[: len(request.messages) - len(scratch)], call.nonce)

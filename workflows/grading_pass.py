@@ -211,6 +211,7 @@ class GradingPass:
                 forced=conversation.forced,
                 raised=conversation.raised,
                 whole=self._run.finished,
+                repeat=self._run.repeat,
                 taken=self._taken(group, sample),
             )
 

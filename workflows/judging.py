@@ -16,7 +16,7 @@ from gradeloop.contract.evaluation import Malformed
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Generator
-from gradeloop.contract.transcript import RUN_BYTES, AgentRun, draft_index, request_index, run_as_messages
+from gradeloop.contract.transcript import RUN_BYTES, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.answers import Rollout, answered_by, failure_metadata, has_quorum, shorten_raw, summarize, too_few
 from gradeloop.judges.contract import (
@@ -86,11 +86,12 @@ class JudgingWorkflow(Judging):
         judge = self._request.judge
         self._rollouts: Rollouts | None = None
         if isinstance(judge, CriteriaJudge):
-            self._run = GradingRun(grading_run_id=str(workflow.uuid4()), ordinal=0, nonce=nonce, max_iterations=1, finished=True)
+            run_id, repeat = str(workflow.uuid4()), self._request.repeat
+            self._run = GradingRun(grading_run_id=run_id, ordinal=0, nonce=nonce, max_iterations=1, finished=True, repeat=repeat)
             self._pass = self._run.grading = PassState(draft=draft_index(self._thread.log.slice(0)))
             self._thread.run, self._rubric = self._run, judge.rubric
         else:
-            self._rollouts = Rollouts(self._thread, self._calls, judge, self._request.run, nonce)
+            self._rollouts = Rollouts(self._thread, self._calls, judge, self._request, nonce)
 
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> JudgeResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
@@ -228,14 +229,15 @@ def _noted(notes: tuple[str, ...]) -> dict[str, Any]:
 class Rollouts:
     """The conversations of a judgement by a schema."""
 
-    def __init__(self, thread: Thread, calls: ActivityCalls, judge: SchemaJudge, run: AgentRun, nonce: str) -> None:
+    def __init__(self, thread: Thread, calls: ActivityCalls, judge: SchemaJudge, request: JudgingRequest, nonce: str) -> None:
         self._thread = thread
+        self._repeat = request.repeat
         self._calls = calls
         self.judge = judge
         self.notes: tuple[str, ...] = ()
         """What the result says about the model that was called."""
         self._nonce = nonce
-        self._subject = Subject(judge=judge, run=run)
+        self._subject = Subject(judge=judge, run=request.run)
         self._text = self._subject.model_dump_json()
         self._bytes = len(self._text.encode())
         self._sha256 = hashlib.sha256(self._text.encode()).hexdigest()
@@ -339,6 +341,7 @@ class Rollouts:
                 model=model,
                 again=self.judge.n_rollouts_per_input > 1,
                 raised=conversation.raised,
+                repeat=self._repeat,
             )
 
         return await self._calls.make_paid("judge", call, conversation, self._spend, summary, JudgeTurn)

@@ -169,6 +169,8 @@ class GradingRun(State):
     """The sha256 of each tool, as the run first saw it."""
     finished: bool = Field(default=False, exclude_if=lambda value: not value)
     """True where a finished run is judged: graders see the messages after the draft too."""
+    repeat: int = Field(default=0, exclude_if=lambda value: not value)
+    """Which judgement of the same finished run it is, from 0."""
     notes: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """What its evaluations say about the generator."""
 

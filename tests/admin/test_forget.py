@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,13 @@ import pytest
 from sqlalchemy import text
 from temporalio.client import Client
 
-from gradeloop.admin import forgetting
 from gradeloop.admin.forgetting import Forgetter, ForgottenSubject, sweep
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
+from gradeloop.temporal import histories as histories_module
+from gradeloop.temporal.codec import EncryptionCodec, KeyRing
 from gradeloop.temporal.connect import build_converter
-from gradeloop.temporal.histories import delete_run, runs_of
+from gradeloop.temporal.histories import delete_runs, request_deletion, runs_of
 from gradeloop.temporal.payload_folder import PayloadFolder
 from tests.rig.batches import Batches, batching, case, passes
 from tests.rig.threads import request, row, serving, verdict
@@ -111,7 +114,7 @@ async def test_a_second_try_ends_what_a_killed_one_began(client: Client, tmp_pat
     async with batching(client, tmp_path, passes()) as batches:
         await batches.run([case("a")], batch_id=name, **ACME)
         forgetter, deleted = Forgetter(client, batches.store, None), 0
-        really = delete_run
+        really = request_deletion
 
         async def dies(client: Client, run: Any) -> None:
             nonlocal deleted
@@ -120,7 +123,7 @@ async def test_a_second_try_ends_what_a_killed_one_began(client: Client, tmp_pat
                 raise RuntimeError("killed")
             await really(client, run)
 
-        monkeypatch.setattr(forgetting, "delete_run", dies)
+        monkeypatch.setattr(histories_module, "request_deletion", dies)
         with pytest.raises(RuntimeError, match="killed"):
             await forgetter.forget(ForgottenSubject(batch=name))
         monkeypatch.undo()
@@ -130,6 +133,20 @@ async def test_a_second_try_ends_what_a_killed_one_began(client: Client, tmp_pat
     assert half
     assert done.rows["batches"] == 1
     assert await histories(client, name) == []
+
+
+async def test_a_history_of_a_key_that_is_not_here_goes_by_its_calls(client: Client, tmp_path: Path) -> None:
+    ring = KeyRing(lambda: {"k1": bytes(range(32))}, "this test")
+    with_keys = Client(**client.config() | {"data_converter": replace(client.data_converter, payload_codec=EncryptionCodec(ring))})
+    async with serving(with_keys, passes(), {"role": "generator", "text": "a draft"}) as served:
+        mine = await served.start(request(None, {"role": "user", "content": "hi"}, **ACME))
+        theirs = await served.start(request(None, {"role": "user", "content": "hi"}, priority={"tenant": "beta"}))
+        await asyncio.gather(mine.result(), theirs.result())
+        done = await Forgetter(client, None, None).forget(ForgottenSubject(tenant=TENANT))
+
+    assert await histories(client, mine.id) == []
+    assert await histories(client, theirs.id)
+    assert re.search(r"\d+ workflows? whose request cannot be decoded here, .* GRADELOOP_ENCRYPTION_KEYS", done.left[0])
 
 
 async def test_a_large_payload_goes_with_the_last_history_that_names_it(client: Client, tmp_path: Path) -> None:
@@ -151,8 +168,7 @@ async def test_a_large_payload_goes_with_the_last_history_that_names_it(client: 
             os.utime(file, (time.time() - 3600, time.time() - 3600))
         two = await forgetter.forget(ForgottenSubject(thread=second.id))
         after = files_with(mark, folder)
-        for run in await runs_of(stored, third.id):
-            await delete_run(stored, run)
+        await delete_runs(stored, await runs_of(stored, third.id))
         orphans, spared = [await sweep(stored, PayloadFolder(folder), older, dry_run=True) for older in (-60, 7200)]
         swept = await sweep(stored, PayloadFolder(folder), -60)
 

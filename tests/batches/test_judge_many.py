@@ -250,3 +250,23 @@ async def test_a_command_that_is_stopped_pauses_its_batch_and_the_next_goes_on(c
     assert begun < 4
     assert [one.result.output for one in found] == [MATCH] * 4
     assert calls(batches) == 4
+
+
+async def test_repeats_are_asked_anew_each_with_a_seed_of_its_own(client: Client, tmp_path: Path) -> None:
+    seeded = {"id": "scripted:judge", "config": {"seed": 7}}
+    by_criteria: dict[str, Any] = {
+        "rubric": {"criteria": [{"description": "names Paris", "votes": 2}]},
+        "grader": {"model": seeded},
+    }
+    by_schema = FRANCE | {"judge_model": seeded, "n_rollouts_per_input": 2}
+    replies: list[Any] = [{"role": "grader", "sample": at, "verdict": verdict(row("c1"))} for at in range(2)]
+    seeds: list[list[int]] = []
+
+    for config, said in ((by_criteria, replies), (by_schema, [answers(MATCH), answers(MATCH, 1)])):
+        for kept in (True, False):
+            async with batching(client, tmp_path, *said) as batches:
+                store = batches.store if kept else None
+                await judged(batches, config, runs(f"seeded-{kept}"), repeats=2, store=store)
+                seeds.append(sorted(request.spec.config.seed or 0 for request in batches.served.models.requests))
+
+    assert seeds == [[7, 8, 9, 10]] * 4

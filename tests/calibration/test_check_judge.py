@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gradeloop.calibration.check_report import CheckReport, ask_all, report_check
+from gradeloop.calibration.check_report import Answered, CheckReport, report_check
 from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
 from gradeloop.calibration.probes import ProbeName, family_of, paraphrase, plain_text, probe_finding, probe_questions
 from gradeloop.calibration.questions import Question, ask_about
@@ -206,17 +206,16 @@ def judgement(run: AgentRun, **output: Any) -> JudgeResult:
 Decide = Callable[[Question], dict[str, Any]]
 
 
-async def checked(labelled: LabelledSet, decide: Decide, *probes: ProbeName, judge: JudgeConfig = JUDGE) -> CheckReport:
+def checked(labelled: LabelledSet, decide: Decide, *probes: ProbeName, judge: JudgeConfig = JUDGE) -> CheckReport:
     """Measure a judge whose answers a function gives."""
     questions = list(ask_about(judge, labelled))
     probed = {name: probe_questions(name, questions) for name in probes}
-    known = {(question.judge.sha256(), question.run.sha256()): question for rows in (questions, *probed.values()) for question in rows}
 
-    async def ask(judge: JudgeConfig, run: AgentRun) -> JudgeResult:
-        return judgement(run, **decide(known[judge.sha256(), run.sha256()]))
+    def ask(asked: list[Question]) -> list[Answered]:
+        return [Answered(question, judgement(question.run, **decide(question))) for question in asked]
 
-    plain = await ask_all(questions, ask, concurrency=8)
-    findings = [probe_finding(name, labelled, plain, await ask_all(rows, ask, concurrency=8)) for name, rows in probed.items()]
+    plain = ask(questions)
+    findings = [probe_finding(name, labelled, plain, ask(rows)) for name, rows in probed.items()]
     return report_check(judge, labelled, plain, findings)
 
 
@@ -237,7 +236,7 @@ def better(question: Question) -> str:
     return "A" if shown_first(question).startswith("good") else "B"
 
 
-async def test_a_judge_with_a_known_error_is_measured_as_such(tmp_path: Path) -> None:
+def test_a_judge_with_a_known_error_is_measured_as_such(tmp_path: Path) -> None:
     """Right in both orders on 70 % of pairs, wrong in both on 30 %: accuracy 0.7, kappa 0.4, and always consistent."""
     generator = random.Random(1)
     wrong = {f"p{at}" for at in generator.sample(range(200), 60)}
@@ -246,7 +245,7 @@ async def test_a_judge_with_a_known_error_is_measured_as_such(tmp_path: Path) ->
         right = better(question)
         return {"winner": right if question.item.id not in wrong else {"A": "B", "B": "A"}[right], "explanation": "so"}
 
-    found = await checked(pairs_of(tmp_path), decide)
+    found = checked(pairs_of(tmp_path), decide)
 
     assert found.figures["accuracy"].value == pytest.approx(0.7)
     assert found.figures["kappa"].value == pytest.approx(0.4, abs=0.03)
@@ -258,8 +257,8 @@ async def test_a_judge_with_a_known_error_is_measured_as_such(tmp_path: Path) ->
     assert [row.part for row in found.worst[0].transcript] == ["request", "A", "B"]
 
 
-async def test_a_judge_that_always_takes_the_first_answer_is_inconsistent_and_never_right(tmp_path: Path) -> None:
-    found = await checked(pairs_of(tmp_path, 40), lambda _: {"winner": "A", "explanation": "first"}, "order")
+def test_a_judge_that_always_takes_the_first_answer_is_inconsistent_and_never_right(tmp_path: Path) -> None:
+    found = checked(pairs_of(tmp_path, 40), lambda _: {"winner": "A", "explanation": "first"}, "order")
 
     assert found.figures["consistency"].value == 0.0
     assert found.figures["first_position"].value == 1.0
@@ -268,17 +267,17 @@ async def test_a_judge_that_always_takes_the_first_answer_is_inconsistent_and_ne
     assert (probe.name, probe.changed.value) == ("order", 1.0)
 
 
-async def test_a_pair_that_is_answered_in_one_order_only_is_unanswered(tmp_path: Path) -> None:
-    found = await checked(pairs_of(tmp_path, 40), lambda question: {} if question.order == "BA" else {"winner": "A"})
+def test_a_pair_that_is_answered_in_one_order_only_is_unanswered(tmp_path: Path) -> None:
+    found = checked(pairs_of(tmp_path, 40), lambda question: {} if question.order == "BA" else {"winner": "A"})
 
     assert (found.figures["coverage"].value, found.figures["accuracy"].value, found.figures["accuracy_all"].value) == (0.0, None, 0.0)
 
 
-async def test_who_wins_is_ranked_and_best_of_several_is_one_question(tmp_path: Path) -> None:
+def test_who_wins_is_ranked_and_best_of_several_is_one_question(tmp_path: Path) -> None:
     shared = {"prompt": "Q?", "subset": "Math", "models": ["m", "n", "o"]}
     rows = [shared | {"id": f"{at}", "chosen": [f"good {at}"], "rejected": [f"bad {at}", f"bad {at} too"]} for at in range(30)]
 
-    found = await checked(
+    found = checked(
         read_labelled_set(write(tmp_path, rows)),
         lambda question: {"winner": "tie" if question.item.id == "0/1" else better(question)},
     )
@@ -288,27 +287,27 @@ async def test_who_wins_is_ranked_and_best_of_several_is_one_question(tmp_path: 
     assert found.standings[0].name == "m"
 
 
-async def test_people_are_the_ceiling_of_a_set_with_several_of_them(tmp_path: Path) -> None:
+def test_people_are_the_ceiling_of_a_set_with_several_of_them(tmp_path: Path) -> None:
     row = PUBLIC["HealthBench meta-evaluation"][0][0]
     rows = [row | {"completion_id": f"c{at}", "binary_labels": [at % 2 == 0, at % 4 == 0]} for at in range(40)]
 
     def decide(question: Question) -> dict[str, Any]:
         return {"passed": int(question.item.id[1:].partition("/")[0]) % 2 == 0}
 
-    found = await checked(read_labelled_set(write(tmp_path, rows)), decide)
+    found = checked(read_labelled_set(write(tmp_path, rows)), decide)
 
     assert found.ceiling is not None
     assert found.ceiling.human["accuracy"].value == pytest.approx(0.75)
     assert found.figures["tpr"].value == 1.0
 
 
-async def test_the_verbosity_probe_finds_a_judge_that_likes_it_long(tmp_path: Path) -> None:
+def test_the_verbosity_probe_finds_a_judge_that_likes_it_long(tmp_path: Path) -> None:
     def longer(question: Question) -> dict[str, Any]:
         first, second = (len(part.messages[0].content) for part in question.run.transcripts[1:])
         return {"winner": "A" if first > second else "B" if second > first else "tie"}
 
-    honest = await checked(pairs_of(tmp_path, 40), lambda question: {"winner": better(question)}, "verbosity", "style", "paraphrase")
-    fond = await checked(pairs_of(tmp_path, 40), longer, "verbosity")
+    honest = checked(pairs_of(tmp_path, 40), lambda question: {"winner": better(question)}, "verbosity", "style", "paraphrase")
+    fond = checked(pairs_of(tmp_path, 40), longer, "verbosity")
 
     assert [probe.changed.value for probe in honest.probes[:1]] == [0.0]
     assert fond.probes[0].changed.value == 1.0
@@ -316,7 +315,7 @@ async def test_the_verbosity_probe_finds_a_judge_that_likes_it_long(tmp_path: Pa
     assert fond.probes[0].toward.value == 1.0
 
 
-async def test_the_style_and_paraphrase_probes_find_a_judge_that_reads_marks_and_words(tmp_path: Path) -> None:
+def test_the_style_and_paraphrase_probes_find_a_judge_that_reads_marks_and_words(tmp_path: Path) -> None:
     rows = [{"prompt": "Q?", "output": f"# Title {at}\n\n**Paris**" if at % 2 else f"Paris {at}", "label": True} for at in range(20)]
 
     def decide(question: Question) -> dict[str, Any]:
@@ -324,13 +323,13 @@ async def test_the_style_and_paraphrase_probes_find_a_judge_that_reads_marks_and
         assert isinstance(question.judge, SchemaJudge)
         return {"label": "match" if "**" in text or "states that" in question.judge.rubric_text else "no match"}
 
-    style, paraphrased = (await checked(read_labelled_set(write(tmp_path, rows, "v.jsonl")), decide, "style", "paraphrase")).probes
+    style, paraphrased = (checked(read_labelled_set(write(tmp_path, rows, "v.jsonl")), decide, "style", "paraphrase")).probes
 
     assert (style.name, style.changed.value, style.changed.of) == ("style", 1.0, 10)
     assert (paraphrased.name, paraphrased.changed.value, paraphrased.changed.of) == ("paraphrase", 0.5, 20)
 
 
-async def test_criteria_in_another_order_are_a_probe(tmp_path: Path) -> None:
+def test_criteria_in_another_order_are_a_probe(tmp_path: Path) -> None:
     judge = parse_judge({"rubric": "- one\n- two", "grader": {"model": "scripted:judge"}})
     rows = [{"prompt": "Q?", "output": f"x{at}", "label": at % 2 == 0} for at in range(10)]
     labelled = read_labelled_set(write(tmp_path, rows, "v.jsonl"))
@@ -339,16 +338,16 @@ async def test_criteria_in_another_order_are_a_probe(tmp_path: Path) -> None:
         assert not isinstance(question.judge, SchemaJudge)
         return {"result": "satisfied" if question.judge.rubric.criteria[0].text == "one" else "needs_revision"}
 
-    (probe,) = (await checked(labelled, decide, "order", judge=judge)).probes
+    (probe,) = (checked(labelled, decide, "order", judge=judge)).probes
 
     assert probe.changed.value == 1.0
 
 
-async def test_the_self_preference_probe_finds_a_judge_that_likes_its_own_family(tmp_path: Path) -> None:
+def test_the_self_preference_probe_finds_a_judge_that_likes_its_own_family(tmp_path: Path) -> None:
     rows = [HUMANS | {"question_id": at, "winner": "model_a" if at % 2 else "model_b", "judge": "e"} for at in range(40)]
     labelled = read_labelled_set(write(tmp_path, rows))
 
-    found = await checked(labelled, lambda question: {"winner": "A" if question.order == "AB" else "B"}, "self-preference")
+    found = checked(labelled, lambda question: {"winner": "A" if question.order == "AB" else "B"}, "self-preference")
 
     (probe,) = found.probes
     assert probe.what.endswith("(family openai)")
@@ -365,9 +364,9 @@ def test_a_probe_changes_marks_and_words_and_nothing_else() -> None:
     assert said_again.endswith("The response is not allowed to say it. It ought to be right.")
 
 
-async def test_a_page_shows_the_worst_with_their_transcripts_as_text(tmp_path: Path) -> None:
+def test_a_page_shows_the_worst_with_their_transcripts_as_text(tmp_path: Path) -> None:
     rows = [{"prompt": "<script>alert(1)</script>", "output": f"x{at}", "label": True, "category": "k"} for at in range(12)]
-    found = await checked(read_labelled_set(write(tmp_path, rows, "v.jsonl")), lambda _: {"label": "no match", "explanation": "<b>no</b>"})
+    found = checked(read_labelled_set(write(tmp_path, rows, "v.jsonl")), lambda _: {"label": "no match", "explanation": "<b>no</b>"})
 
     page = check_page(found)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.rig.cli import CommandLine
-from tests.rig.judging import FRANCE, answers
+from tests.rig.judging import FRANCE, answers, fails
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +51,26 @@ def test_probes_are_asked_beside_the_set_and_a_wrong_name_is_refused(gradeloop: 
     assert "probe verbosity: 0.0% of verdicts change" in done.out
     assert wrong.code == 2
     assert "--probe 'verbose' is no probe. Did you mean 'verbosity'" in wrong.err
+
+
+def test_what_was_asked_is_cached_a_preview_counts_the_rest_and_what_was_not_made_is_said(gradeloop: CommandLine) -> None:
+    rows = [{"prompt": "Capital of France?", "output": f"Paris, {at} times.", "label": at % 2 == 0} for at in range(4)]
+    (gradeloop.folder / "counted.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (gradeloop.folder / "counting.yaml").write_text(json.dumps(FRANCE | {"rubric_text": "Counted by a set."}))
+    said = answers({"label": "match", "explanation": "yes"})
+    (gradeloop.folder / "counting.replies.yaml").write_text(json.dumps({"replies": [said]}))
+    command = ("check-judge", "counting.yaml", "counted.jsonl", "--scripted", "counting.replies.yaml", "--json")
+
+    first = gradeloop(*command, "--limit", "1")
+    preview = gradeloop(*command, "--preview", "--probe", "repetition")
+    (gradeloop.folder / "counting.replies.yaml").write_text(json.dumps({"replies": [fails()]}))
+    away = gradeloop(*command, "--budget-usd", "1")
+    (gradeloop.folder / "counting.replies.yaml").write_text(json.dumps({"replies": [said]}))
+    whole = gradeloop(*command, "--probe", "repetition")
+
+    assert first.result["usage"]["calls"] == 1
+    assert (preview.result["judgements"], preview.result["cached"], preview.result["calls"]) == (8, 1, 7)
+    assert (away.code, away.result["not_made"]) == (3, 3)
+    assert away.result["figures"]["coverage"]["value"] == 0.25
+    assert whole.result["usage"]["calls"] == 7
+    assert whole.result["probes"][0]["changed"]["value"] == 0

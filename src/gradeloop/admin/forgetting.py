@@ -18,7 +18,7 @@ from gradeloop.store.tables import table
 from gradeloop.temporal.histories import (
     WorkflowRun,
     closed_before,
-    delete_run,
+    delete_runs,
     end_run,
     find_runs,
     our_runs,
@@ -39,6 +39,8 @@ ORPHAN_SECONDS = 600.0
 """Seconds after which a large payload that no history names is nobody's, as the answer of a query is: a call in flight names it sooner."""
 
 YOUNG = " that no history names yet, of calls in flight or answers of queries: run `gradeloop store prune --payloads` in ten minutes"
+
+UNREAD = "give the keys in GRADELOOP_ENCRYPTION_KEYS and run the command again"
 
 SHOWN = 3
 """Open workflows that a refusal names."""
@@ -107,6 +109,8 @@ class Belongings:
     runs: tuple[WorkflowRun, ...]
     batches: tuple[str, ...]
     payloads: frozenset[str]
+    unread: int = 0
+    """Histories whose request cannot be decoded here, so that their tenant is known by their calls alone."""
 
 
 class Forgetter:
@@ -154,8 +158,7 @@ class Forgetter:
             self._folder.remove(self._folder.unnamed(others, ORPHAN_SECONDS), before=began)
             if young := len(list(self._folder.unnamed(others, 0))):
                 report = report.model_copy(update={"left": (*report.left, f"{counted(young, 'large payload')}{YOUNG}")})
-        for run in found.runs:
-            await delete_run(self._client, run)
+        await delete_runs(self._client, found.runs)
         if self._store is not None:
             removed = await self._store.write(lambda connection: remove_rows(connection, subject, found.batches, dry_run=False))
             problem = erase_freed(self._store, [name for name, rows in removed.items() if rows])
@@ -166,20 +169,23 @@ class Forgetter:
         batches = await self._store.read(lambda connection: batches_of(connection, subject)) if self._store is not None else []
         runs: set[WorkflowRun] = set()
         payloads: set[str] = set()
+        unread = 0
         if subject.thread is not None:
             runs |= {*await runs_of(self._client, subject.thread), *await runs_below(self._client, f"{subject.thread}/")}
         if subject.before is not None:
             runs |= set(await closed_before(self._client, subject.before))
         if subject.tenant is not None:
             for run in await our_runs(self._client):
-                if subject.tenant in (await read_names(self._client, run)).tenants:
+                names = await read_names(self._client, run)
+                unread += not names.is_readable
+                if subject.tenant in names.tenants:
                     runs.add(run)
                     batches += [run.workflow_id] if run.type == "GradingBatch" else []
         for batch in dict.fromkeys(batches) if subject.before is None else ():
             runs |= {*await runs_of(self._client, batch), *await runs_below(self._client, *_below(batch))}
         for run in runs if self._folder is not None else ():
             payloads |= (await read_names(self._client, run)).payloads
-        return Belongings(tuple(sorted(runs)), tuple(dict.fromkeys(batches)), frozenset(payloads))
+        return Belongings(tuple(sorted(runs)), tuple(dict.fromkeys(batches)), frozenset(payloads), unread)
 
     async def _named_by_others(self, found: Belongings) -> frozenset[str]:
         """Return the payloads that the histories name which stay."""
@@ -198,11 +204,13 @@ class Forgetter:
             open=tuple(sorted({run.workflow_id for run in found.runs if run.is_open})),
             rows=rows,
             payloads=len(self._folder.find(names)) if self._folder is not None else 0,
-            left=tuple(self._left_behind(subject)),
+            left=tuple(self._left_behind(subject, found.unread)),
         )
 
-    def _left_behind(self, subject: ForgottenSubject) -> Iterable[str]:
+    def _left_behind(self, subject: ForgottenSubject, unread: int) -> Iterable[str]:
         """Yield what is out of reach."""
+        if unread:
+            yield f"{counted(unread, 'workflow')} whose request cannot be decoded here, unless a call names the tenant: {UNREAD}"
         if self._storage and self._folder is None:
             yield f"large payloads in {self._storage}: let a lifecycle rule of the bucket delete them after the namespace's retention"
         if self._store is None:

@@ -45,12 +45,22 @@ class Judged(NamedTuple):
     result: JudgeResult
 
 
+class WantedJudgement(NamedTuple):
+    """One judgement to make: a run, and the judge that it is asked of."""
+
+    judge: Judge
+    run: AgentRun
+    repeat: int = 0
+    """Which judgement of the run by this judge, from 0."""
+
+
 @dataclass
 class _Wanted:
     """A judgement that is wanted, once or, where runs are given twice, in several places."""
 
+    judge: Judge
     request: JudgingRequest
-    places: list[tuple[int, int]] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
 
 
 async def judge_many(
@@ -80,8 +90,39 @@ async def judge_many(
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.
     """
-    wanted = await _wanted(judge, runs, repeats)
-    found = _Results(judge, wanted, on_result)
+    rows = [(position, repeat) for position in range(len(runs)) for repeat in range(repeats)]
+    wanted = [WantedJudgement(judge, runs[position], repeat) for position, repeat in rows]
+
+    def report(at: int, result: JudgeResult) -> None:
+        on_result(Judged(*rows[at], result))
+
+    await make_judgements(wanted, report, concurrency=concurrency, store=store, budget=budget)
+
+
+async def make_judgements(
+    judgements: Sequence[WantedJudgement],
+    on_result: Callable[[int, JudgeResult], object],
+    *,
+    concurrency: int = CONCURRENCY,
+    store: Store | None = None,
+    budget: Budget | None = None,
+) -> None:
+    """Make judgements of one or several judges, as `judge_many` does; the judges share client and task queue.
+
+    Args:
+        judgements: What is asked of whom.
+        on_result: Called with the position of a judgement, from 0, and its result as soon as it is there, in no particular order.
+        concurrency: How many judgements are open at the same time.
+        store: The store that the worker writes to; None judges by a workflow each.
+        budget: What all judgements together may cost; those that it does not allow are failures that can be run again.
+
+    Raises:
+        GradeloopError: A run is refused, or the server stays unreachable.
+    """
+    if not judgements:
+        return
+    judge, wanted = judgements[0].judge, await _wanted(judgements)
+    found = _Results(wanted, on_result)
     cases = {name: case for name, one in wanted.items() if store is not None and (case := judging_case(one.request)) is not None}
     alone = [name for name in wanted if name not in cases]
     if store is not None and 0 < len(cases) <= MAX_CASES:
@@ -89,27 +130,27 @@ async def judge_many(
             await _JudgingBatch(judge, BatchReader(store), cases, found).run(concurrency, budget)
         except _NoStoreAtWorkerError:
             alone = list(wanted)
-    await _judge_alone(judge, {name: wanted[name] for name in alone}, found, concurrency, budget)
+    await _judge_alone({name: wanted[name] for name in alone}, found, concurrency, budget)
 
 
-async def _wanted(judge: Judge, runs: Sequence[AgentRun], repeats: int) -> dict[str, _Wanted]:
+async def _wanted(judgements: Sequence[WantedJudgement]) -> dict[str, _Wanted]:
     """Return the judgements by their ids; a run that is given twice is judged once."""
     wanted: dict[str, _Wanted] = {}
-    for position, run in enumerate(runs):
-        sha256 = run.sha256()
-        for repeat in range(repeats):
-            name = judging_id(judge.config, sha256, repeat)
-            if name not in wanted:
-                wanted[name] = _Wanted(await judge.request(run, repeat=repeat))
-            wanted[name].places.append((position, repeat))
+    shas: dict[int, str] = {}
+    for place, (judge, run, repeat) in enumerate(judgements):
+        if id(run) not in shas:
+            shas[id(run)] = run.sha256()
+        name = judging_id(judge.config, shas[id(run)], repeat)
+        if name not in wanted:
+            wanted[name] = _Wanted(judge, await judge.request(run, repeat=repeat))
+        wanted[name].places.append(place)
     return wanted
 
 
 class _Results:
     """The results that were reported."""
 
-    def __init__(self, judge: Judge, wanted: Mapping[str, _Wanted], on_result: Callable[[Judged], object]) -> None:
-        self._judge = judge
+    def __init__(self, wanted: Mapping[str, _Wanted], on_result: Callable[[int, JudgeResult], object]) -> None:
         self._wanted = wanted
         self._on_result = on_result
         self.reported: set[str] = set()
@@ -121,12 +162,13 @@ class _Results:
             return
         self.reported.add(name)
         self.spent += result.usage
-        for position, repeat in self._wanted[name].places:
-            self._on_result(Judged(position, repeat, self._judge.named(result, self._wanted[name].request.run)))
+        one = self._wanted[name]
+        for place in one.places:
+            self._on_result(place, one.judge.named(result, one.request.run))
 
     def report_failure(self, name: str, reason: str) -> None:
         """Report that a judgement was not made."""
-        self.report(name, self._judge.failed(name, self._wanted[name].request.run, reason))
+        self.report(name, self._wanted[name].judge.failed(name, self._wanted[name].request.run, reason))
 
 
 class _NoStoreAtWorkerError(Exception):
@@ -239,7 +281,7 @@ class _JudgingBatch:
                 await batches.pause(self._batch_id)
 
 
-async def _judge_alone(judge: Judge, wanted: Mapping[str, _Wanted], found: _Results, concurrency: int, budget: Budget | None) -> None:
+async def _judge_alone(wanted: Mapping[str, _Wanted], found: _Results, concurrency: int, budget: Budget | None) -> None:
     """Judge by a workflow each; within a budget, none is begun once it is used up."""
     slots = asyncio.Semaphore(concurrency)
 
@@ -249,7 +291,7 @@ async def _judge_alone(judge: Judge, wanted: Mapping[str, _Wanted], found: _Resu
             if refusal is not None:
                 found.report_failure(name, f"not judged: {refusal}")
                 return
-            result = await judge(one.request.run, repeat=one.request.repeat)
+            result = await one.judge(one.request.run, repeat=one.request.repeat)
         found.report(name, result)
 
     tasks = [asyncio.create_task(judge_one(name, one)) for name, one in wanted.items()]

@@ -92,8 +92,11 @@ def vote_key(
     tools: str = NO_TOOLS,
 ) -> str:
     """Return the key under which the vote of a model on a group of criteria is reused, for outputs and finished runs alike."""
-    messages = Log(records.messages).sha256()
-    is_last = records.draft == len(records.messages) - 1
+    shown = Log(records.messages).sha256()
+    if records.draft < len(records.messages) - 1:
+        shown = f"{shown}/{records.draft}"
+    if case.judging is not None and case.judging.repeat:
+        shown = f"{shown}/repeat {case.judging.repeat}"
     return reuse_key(
         case.rubric,
         group,
@@ -101,7 +104,7 @@ def vote_key(
         judge=model,
         instructions=(case.grader or Grader()).system_prompt,
         tools=tools,
-        records=messages if is_last else f"{messages}/{records.draft}",
+        records=shown,
         request=records.request,
         checks=checks,
     )

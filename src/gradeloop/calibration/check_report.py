@@ -1,9 +1,8 @@
 """One report of how far a judge can be trusted on a labelled set."""
 
-import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from gradeloop.calibration.agreement import HumanCeiling, human_ceiling
 from gradeloop.calibration.figures import Figure, Rated, comparable_value, measure
@@ -12,7 +11,6 @@ from gradeloop.calibration.labels import ComparedKey
 from gradeloop.calibration.questions import Order, Question, combine, passages
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge
 from gradeloop.stats.intervals import wilson
 from gradeloop.stats.ranking import Standing, rank
@@ -90,14 +88,9 @@ class CheckReport(Strict):
     probes: tuple[ProbeFinding, ...] = ()
     usage: Usage
     judgements: int
+    not_made: int = 0
+    """Judgements without a judge's answer, which the same command asks for again: a provider failed, or the budget is used up."""
     worst: tuple[WorstDisagreement, ...]
-
-
-class Asks(Protocol):
-    """A way to have a run judged: the server's, or a function of a test."""
-
-    async def __call__(self, judge: JudgeConfig, run: AgentRun) -> JudgeResult:
-        """Return the judgement of a run."""
 
 
 class Answered(NamedTuple):
@@ -110,31 +103,6 @@ class Answered(NamedTuple):
     def value(self) -> bool | float | str | None:
         """What the judge says, in the terms of the labels."""
         return self.question.value(self.result)
-
-
-async def ask_all(
-    questions: Iterable[Question], ask: Asks, *, concurrency: int, on_result: Callable[[], object] = lambda: None
-) -> list[Answered]:
-    """Have every question answered, several at a time, and return the answers in order.
-
-    Raises:
-        GradeloopError: A run is refused, or the server stays unreachable.
-    """
-    slots = asyncio.Semaphore(concurrency)
-
-    async def one(question: Question) -> Answered:
-        async with slots:
-            result = await ask(question.judge, question.run)
-        on_result()
-        return Answered(question, result)
-
-    tasks = [asyncio.create_task(one(question)) for question in questions]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def verdicts_of(answers: Sequence[Answered]) -> dict[str, bool | float | str | None]:

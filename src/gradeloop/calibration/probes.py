@@ -11,7 +11,7 @@ from gradeloop.calibration.questions import Question, run_of
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig
 
-ProbeName = Literal["order", "verbosity", "style", "self-preference", "paraphrase"]
+ProbeName = Literal["order", "verbosity", "style", "self-preference", "paraphrase", "repetition"]
 
 PADDING = (
     "To put this into a wider context, and to be as thorough as possible, it is worth going over the above once more. "
@@ -27,6 +27,7 @@ WHAT: dict[ProbeName, str] = {
     "style": "Markdown is stripped from the answers",
     "self-preference": "answers by models of the judge's own family, beside what people say of them",
     "paraphrase": "the rubric is worded differently",
+    "repetition": "nothing: the same is asked again",
 }
 
 
@@ -40,9 +41,13 @@ def probe_questions(name: ProbeName, questions: Sequence[Question]) -> list[Ques
         changed = [_with_item(question, _plain(question.item)) for question in questions]
     elif name == "paraphrase":
         changed = [replace(question, judge=_paraphrased(question.judge)) for question in questions]
+    elif name == "repetition":
+        changed = [replace(question, repeat=question.repeat + 1) for question in questions]
     else:
         changed = []
-    return [new for old, new in zip(questions, changed, strict=False) if (new.judge, new.run) != (old.judge, old.run)]
+    return [
+        new for old, new in zip(questions, changed, strict=False) if (new.judge, new.run, new.repeat) != (old.judge, old.run, old.repeat)
+    ]
 
 
 def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answered], probed: Sequence[Answered]) -> ProbeFinding:

@@ -46,6 +46,8 @@ class Question:
     positive: JsonValue = True
     """The value of that key that passes, for a verdict."""
     order: Order = "AB"
+    repeat: int = 0
+    """Which judgement of the same question it is, from 0."""
 
     def value(self, result: JudgeResult) -> bool | float | str | None:
         """Return what a result says, in the terms of the labels; None where it says nothing."""

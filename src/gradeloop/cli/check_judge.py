@@ -12,27 +12,31 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, ask_all, report_check
+from gradeloop.batches.judge_many import WantedJudgement, make_judgements
+from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, report_check
 from gradeloop.calibration.figures import NAMES, figure_texts
 from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
 from gradeloop.calibration.probes import WHAT, ProbeName, probe_finding, probe_questions
 from gradeloop.calibration.questions import Question, ask_about
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust, codes_help, ctrl_c
 from gradeloop.cli.folder import own_config_file
-from gradeloop.cli.judge import CONCURRENCY_HELP, JudgeName
+from gradeloop.cli.judge import BUDGET_HELP, CONCURRENCY_HELP, JudgeName
+from gradeloop.cli.rejudge import preview_lines, preview_requests
 from gradeloop.cli.render.measures import figure_table
 from gradeloop.cli.render.table import Column, show_lines, table
-from gradeloop.contract.transcript import AgentRun
+from gradeloop.cli.task_file import budget_of
+from gradeloop.contract.messages import Usage
+from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import JudgeConfig, JudgeResult
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.reports.calibration_page import check_page
 from gradeloop.reports.html import checked_page, write_page
 from gradeloop.settings.worker import find_outside_roots
-from gradeloop.store.engine import own_store
+from gradeloop.store.engine import Store, own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, token_count
@@ -40,7 +44,7 @@ from gradeloop.text import clip, counted, did_you_mean, money, one_line, token_c
 app = typer.Typer(rich_markup_mode=None)
 
 FAIL_UNDER_HELP = "Exit 1 when FIGURE (kappa, accuracy, coverage, ...) is below this value; repeatable."
-PROBE_HELP = "Also probe: order, verbosity, style, self-preference or paraphrase; repeatable."
+PROBE_HELP = "Also probe: order, verbosity, style, self-preference, paraphrase or repetition; repeatable."
 
 
 @app.callback()
@@ -60,6 +64,9 @@ def check_judge(  # noqa: PLR0913 - one parameter a flag
     probe: Annotated[list[str] | None, typer.Option(metavar="NAME", help=PROBE_HELP)] = None,
     fail_under: Annotated[list[str] | None, typer.Option(metavar="FIGURE=VALUE", help=FAIL_UNDER_HELP)] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)] = 50,
+    budget_usd: Annotated[float | None, typer.Option(metavar="USD", help=BUDGET_HELP)] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and ask nothing.")] = False,
+    store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the verdicts in the store, or do not.")] = True,
     tools: Tools = None,
     scripted: Scripted = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a page with the worst cases.")] = None,
@@ -70,17 +77,21 @@ def check_judge(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Measure how far a judge can be trusted on a labelled set."""
     files = CheckFiles(dataset, tuple(tools or ()), scripted, tuple(allow_outside or ()))
-    options = CheckOptions(judge, files, grader, limit, parse_probes(probe or ()), concurrency, trust, as_json)
+    limits = (concurrency, budget_of(None, budget_usd), preview, store)
+    options = CheckOptions(judge, files, grader, limit, parse_probes(probe or ()), *limits, trust, as_json)
     bounds = parse_bounds(fail_under or ())
     checked_page(output, overwrite=overwrite)
     found = asyncio.run(run_check(options))
+    if preview:
+        return
     if found is None:
         typer.echo("stopped; judgements in flight continue. Run the same command again to read them and ask the rest", err=True)
         raise typer.Exit(STOPPED)
     show_lines(found.model_dump(mode="json"), report_lines(found), as_json=as_json)
     if output is not None:
         typer.echo(f"wrote {output} ({write_page(output, check_page(found))})", err=True)
-    raise typer.Exit(code_of(found, bounds))
+    code = code_of(found, bounds)
+    raise typer.Exit(NO_VERDICT if found.not_made and options.budget is not None else code)
 
 
 @dataclass(frozen=True)
@@ -103,6 +114,12 @@ class CheckOptions:
     limit: int | None
     probes: tuple[ProbeName, ...]
     concurrency: int
+    budget: Budget | None
+    """What all judgements together may cost."""
+    preview: bool
+    """Whether only to say what it would cost."""
+    store: bool
+    """Whether verdicts are kept in the store, and read from it."""
     trust: bool
     as_json: bool
 
@@ -150,7 +167,7 @@ def code_of(found: CheckReport, bounds: dict[str, float]) -> int:
 
 
 async def run_check(options: CheckOptions) -> CheckReport | None:
-    """Ask a judge about a labelled set, and return the report; None after Ctrl-C."""
+    """Ask a judge about a labelled set, and return the report; None after Ctrl-C, and for a preview."""
     labelled = read_labelled_set(options.files.dataset)
     if options.limit is not None:
         labelled = labelled.model_copy(update={"items": labelled.items[: options.limit]})
@@ -162,11 +179,19 @@ async def run_check(options: CheckOptions) -> CheckReport | None:
     items, calls = counted(len(labelled.items), "item"), counted(len(asked), "judgement")
     taken = f"{options.files.dataset.name}: read as {labelled.name}, because {labelled.why}; {items}, {calls}"
     console.print(taken, style="dim", soft_wrap=True)
-    answers = await _ask(options, asked, console)
+    store = own_store() if options.store else None
+    if options.preview:
+        requests = [JudgingRequest(judge=one.judge, run=one.run, repeat=one.repeat) for one in asked]
+        seen = await preview_requests(requests, set(), dict(os.environ), store)
+        show_lines(seen.model_dump(mode="json"), preview_lines(seen), as_json=options.as_json)
+        return None
+    answers = await _ask(options, asked, store, console)
     if answers is None:
         return None
     report = report_check(config, labelled, answers[: len(questions)], _findings(options, labelled, probed, answers), len(asked))
-    return report.model_copy(update={"usage": sum((answer.result.usage for answer in answers[1:]), answers[0].result.usage)})
+    usage = sum((answer.result.usage for answer in answers), Usage())
+    not_made = sum(bool(answer.result.result_metadata.get("again")) for answer in answers)
+    return report.model_copy(update={"usage": usage, "not_made": not_made})
 
 
 async def _named_judge(options: CheckOptions, console: Console) -> JudgeConfig:
@@ -197,26 +222,29 @@ def _findings(
     return findings
 
 
-async def _ask(options: CheckOptions, questions: Sequence[Question], console: Console) -> list[Answered] | None:
-    """Have all questions answered behind a progress bar; None after Ctrl-C."""
+async def _ask(options: CheckOptions, questions: Sequence[Question], store: Store | None, console: Console) -> list[Answered] | None:
+    """Have all questions answered behind a progress bar, and return the answers in order; None after Ctrl-C."""
+    if store is not None:
+        await store.read(lambda _: None)  # it is made before the worker looks for it
     connection = await find()
     client = await connect(connection)
     spec = WorkerSpec(tools=options.files.tools, scripted=options.files.scripted, config=own_config_file(trust=False))
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
-
-    async def ask(judge: JudgeConfig, run: AgentRun) -> JudgeResult:
-        return await Judge(judge, client, task_queue=task_queue)(run)
+    judges = {name: Judge(judge, client, task_queue=task_queue) for name, judge in {q.judge.sha256(): q.judge for q in questions}.items()}
+    wanted = [WantedJudgement(judges[question.judge.sha256()], question.run, question.repeat) for question in questions]
 
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    found: list[Answered] = []
+    found: dict[int, JudgeResult] = {}
     with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("judging", total=len(questions))
 
-        async def judging() -> None:
-            found.extend(await ask_all(questions, ask, concurrency=options.concurrency, on_result=lambda: progress.advance(bar)))
+        def report(at: int, result: JudgeResult) -> None:
+            found[at] = result
+            progress.advance(bar)
 
-        await done_before(done_before(judging(), keep_worker_alive(task_queue, connection)), pressed.get())
-    return found if len(found) == len(questions) else None
+        judging = make_judgements(wanted, report, concurrency=options.concurrency, store=store, budget=options.budget)
+        await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
+    return [Answered(question, found[at]) for at, question in enumerate(questions)] if len(found) == len(questions) else None
 
 
 def report_lines(found: CheckReport) -> Iterator[str | Table]:
@@ -245,4 +273,6 @@ def report_lines(found: CheckReport) -> Iterator[str | Table]:
         toward = "" if probe.toward is None or probe.toward.value is None else f", {probe.toward.value:.0%} of them to the favoured side"
         yield f"probe {probe.name}: {value} of verdicts change ({interval}){toward}; {probe.what}"
     cost = f", {money(found.usage.cost_usd)}" if found.usage.cost_usd else ""
+    if found.not_made:
+        yield f"{counted(found.not_made, 'judgement')} could not be made; run the same command again to ask for them alone"
     yield f"{counted(found.judgements, 'judgement')}, {token_count(found.usage.tokens)} tokens{cost}"

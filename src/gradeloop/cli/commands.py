@@ -56,6 +56,9 @@ COMMANDS = {
         "view": ("gradeloop.cli.reports", "Open the newest batch's report in the browser."),
         "diff": ("gradeloop.cli.reports", "Show what regressed and improved from batch A to batch B."),
     },
+    "Agents": {
+        "mcp": ("gradeloop.cli.agent_server", "Serve agents by MCP: grade, revise, wait, explain."),
+    },
     "This machine": {
         "docs": ("gradeloop.cli.docs_pages", "Show a page of the documentation, or list them."),
         "doctor": ("gradeloop.cli.dev", "Check this machine: server, keys, sandboxes and tools."),

@@ -13,7 +13,7 @@ from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest, 
 from gradeloop.judges.sources import load_judge, names_file, parse_reference
 from gradeloop.reports.read_judgement import read_judgement_record
 from gradeloop.settings.default_model import default_model
-from gradeloop.store.engine import own_store
+from gradeloop.store.engine import Store, own_store
 from gradeloop.text import counted, money
 
 if TYPE_CHECKING:
@@ -80,16 +80,19 @@ async def preview_of(
     config: JudgeConfig, runs: Sequence[AgentRun], repeats: int, environ: dict[str, str], registry: "Registry | None"
 ) -> JudgingPreview:
     """Return what judging runs would cost, with what is stored and cached left out."""
-    requests = [
-        (judging_id(config, run.sha256(), repeat), JudgingRequest(judge=config, run=run, repeat=repeat))
-        for run in runs
-        for repeat in range(repeats)
-    ]
+    requests = [JudgingRequest(judge=config, run=run, repeat=repeat) for run in runs for repeat in range(repeats)]
     stored = await registry.judgements(config) if registry is not None else []
     judged = {result.id for result in stored if not result.result_metadata.get("again")}
+    return await preview_requests(requests, judged, environ, own_store() if registry is not None else None)
+
+
+async def preview_requests(
+    requests: Sequence[JudgingRequest], judged: set[str], environ: dict[str, str], store: Store | None
+) -> JudgingPreview:
+    """Return what judgements would cost, with those of these ids and what is cached left out."""
+    named = [(judging_id(request.judge, request.run.sha256(), request.repeat), request) for request in requests]
     chosen = default_model(environ)
-    reader = BatchReader(own_store()) if registry is not None else None
-    return await preview_judgements(requests, judged, chosen.spec if chosen else None, reader)
+    return await preview_judgements(named, judged, chosen.spec if chosen else None, BatchReader(store) if store is not None else None)
 
 
 def preview_lines(found: JudgingPreview) -> Iterator[str]:

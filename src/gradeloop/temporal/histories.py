@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -46,6 +46,8 @@ class NamedInHistory:
     tenants: frozenset[str]
     payloads: frozenset[str]
     """The sha256 of payloads in the folder of large ones."""
+    is_readable: bool = True
+    """Whether the request could be decoded; of one that could not the calls name the tenant."""
 
 
 def quoted(text: str) -> str:
@@ -96,12 +98,17 @@ async def read_names(client: Client, run: WorkflowRun) -> NamedInHistory:
     """Return what a run's history names: nothing where it is gone already."""
     tenants: set[str] = set()
     payloads: set[str] = set()
+    is_readable = True
     async for event in _events(client, run):
-        tenants |= await _tenants(client, event)
+        tenants.update(_fairness_keys(event))
+        if event.HasField("workflow_execution_started_event_attributes"):
+            request = await _request(client, event)
+            is_readable = request is not None
+            tenants.update(tenant for value in request or () for tenant in _named(value, depth=2))
         raw = event.SerializeToString()
         if _DRIVER in raw:
             payloads.update(found.decode() for found in _CLAIM.findall(raw))
-    return NamedInHistory(frozenset(tenants), frozenset(payloads))
+    return NamedInHistory(frozenset(tenants), frozenset(payloads), is_readable)
 
 
 async def _events(client: Client, run: WorkflowRun) -> AsyncIterator[HistoryEvent]:
@@ -114,23 +121,21 @@ async def _events(client: Client, run: WorkflowRun) -> AsyncIterator[HistoryEven
             raise ServerUnreachable(f"the history of {run.workflow_id!r} cannot be read: {error.message}") from None
 
 
-async def _tenants(client: Client, event: HistoryEvent) -> set[str]:
-    """Return the tenants that an event names: the fairness key of what it starts, and a request's own."""
-    found: set[str] = set()
+def _fairness_keys(event: HistoryEvent) -> Iterable[str]:
+    """Yield the tenants by which what an event starts takes turns."""
     for _, part in event.ListFields():
         priority = getattr(part, "priority", None)
         if priority is not None and priority.fairness_key:
-            found.add(priority.fairness_key)
-    if event.HasField("workflow_execution_started_event_attributes"):
-        payloads = list(event.workflow_execution_started_event_attributes.input.payloads)
-        try:
-            given = await client.data_converter.decode(payloads) if payloads else []
-        except GradeloopError:
-            raise
-        except (OSError, ValueError, RuntimeError):  # a payload that is gone: the calls of the run name its tenant
-            given = []
-        found.update(tenant for value in given for tenant in _named(value, depth=2))
-    return found
+            yield priority.fairness_key
+
+
+async def _request(client: Client, event: HistoryEvent) -> list[Any] | None:
+    """Return what a workflow was started with; None where a payload is gone, or of another converter or key."""
+    payloads = list(event.workflow_execution_started_event_attributes.input.payloads)
+    try:
+        return await client.data_converter.decode(payloads) if payloads else []
+    except (GradeloopError, OSError, ValueError, RuntimeError, KeyError):
+        return None
 
 
 def _named(value: Any, depth: int) -> Iterable[str]:  # noqa: ANN401 - whatever a request holds
@@ -162,17 +167,38 @@ async def end_run(client: Client, run: WorkflowRun) -> None:
             raise ServerUnreachable(f"{run.workflow_id!r} cannot be terminated: {error.message}") from None
 
 
-async def delete_run(client: Client, run: WorkflowRun) -> None:
-    """Delete a run's history, and wait until it is gone; one that is gone already is left alone.
+async def delete_runs(client: Client, runs: Sequence[WorkflowRun]) -> None:
+    """Delete the histories of runs, and wait until they are gone; one that is gone already is left alone.
+
+    The server deletes a history some 10 to 30 seconds after it was asked: all are asked for first.
 
     Raises:
-        ServerUnreachable: The server refuses, or does not delete it in time.
+        ServerUnreachable: The server refuses, or does not delete one in time.
     """
-    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    for run in runs:
+        await request_deletion(client, run)
+    for run in runs:
+        await _wait_until_gone(client, run)
+
+
+async def request_deletion(client: Client, run: WorkflowRun) -> None:
+    """Ask the server to delete a run's history.
+
+    Raises:
+        ServerUnreachable: The server refuses.
+    """
     name = ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id)
     try:
         request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=name)
         await client.workflow_service.delete_workflow_execution(request)
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise ServerUnreachable(f"the history of {run.workflow_id!r} cannot be deleted: {error.message}") from None
+
+
+async def _wait_until_gone(client: Client, run: WorkflowRun) -> None:
+    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    try:
         async with asyncio.timeout(DELETED_SECONDS):
             while True:
                 await handle.describe()
@@ -181,4 +207,4 @@ async def delete_run(client: Client, run: WorkflowRun) -> None:
         raise ServerUnreachable(f"the server has not deleted {run.workflow_id!r} yet; run the command again") from None
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
-            raise ServerUnreachable(f"the history of {run.workflow_id!r} cannot be deleted: {error.message}") from None
+            raise ServerUnreachable(f"the history of {run.workflow_id!r} cannot be read: {error.message}") from None

@@ -45,6 +45,9 @@ DYNAMIC_CONFIG = (
     "matching.enableFairness=true",
     # Fairness holds within one partition of a queue, and new calls would be spread over four.
     "matching.numTaskqueueWritePartitions=1",
+    # A history is deleted once its end is known to be listed, which is looked at every 10 to 30 seconds otherwise.
+    'history.visibilityProcessorUpdateAckInterval="1s"',
+    'history.transferProcessorUpdateAckInterval="1s"',
 )
 
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
