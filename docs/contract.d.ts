@@ -32,6 +32,7 @@ export interface BatchRequest {
   max_errors?: number | null;
   max_error_rate?: number;
   pass_rate?: number;
+  allow_errors?: number;
   asks?: boolean;
   retries?: number;
   cache?: boolean;
@@ -57,6 +58,7 @@ export interface BatchSummary {
   usage?: Usage;
   budget?: Budget | null;
   pass_rate?: number;
+  allow_errors?: number;
   asks?: boolean;
   throttled?: number;
   throttled_by?: string | null;

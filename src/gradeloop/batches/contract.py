@@ -178,6 +178,8 @@ class BatchRequest(Strict):
     """The batch pauses when more than this share of the ended cases are errors, from the 20th case on; 1 never pauses it."""
     pass_rate: Annotated[float, Field(ge=0, le=1)] = 1.0
     """The least share of passed cases, which reports and exit codes use; the workflow does not."""
+    allow_errors: Annotated[float, Field(ge=0, le=1)] = Field(default=0.0, exclude_if=lambda value: not value)
+    """The share of all cases that may end in an error, which reports and exit codes use; the workflow does not."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict is asked for in any case; exit codes use it, the workflow does not."""
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
@@ -337,6 +339,8 @@ class BatchSummary(Strict):
     budget: Budget | None = None
     pass_rate: float = 1.0
     """The share of judged cases, 0 to 1, that must pass."""
+    allow_errors: float = Field(default=0.0, exclude_if=lambda value: not value)
+    """The share of all cases, 0 to 1, that may end in an error."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict was asked for in any case."""
     throttled: int = 0

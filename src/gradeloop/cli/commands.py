@@ -102,6 +102,7 @@ OutputOption = Annotated[
     list[Path] | None,
     typer.Option("--output", "-o", metavar="FILE", help=OUTPUT_HELP),
 ]
+BASELINE_HELP = "Compare a summary.md with this batch, `latest` or file of results."
 Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many.")]
 
 
