@@ -4,12 +4,13 @@
 VENV ?= .venv
 LOCK := requirements-dev.lock
 DEMO_LOCK := requirements-demo.lock
+SITE_LOCK := deploy/site/requirements.lock
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow storm check docs bench bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches beside-promptfoo lock clean
+.PHONY: help demo test test-slow storm check docs site bench bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches beside-promptfoo lock clean
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -17,7 +18,8 @@ help:
 	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser, install the wheel or run every documented program a hundred times: 25 minutes'
 	@echo 'make storm      minutes of kills and of faults, before a release'
 	@echo 'make check      style, types, layers, deployment files and the laws of the house'
-	@echo 'make docs       docs/cli.md, written from the commands'
+	@echo 'make docs       docs/cli.md and docs/contract.d.ts, written from the code'
+	@echo 'make site       the documentation as a site, in build/docs/site; every link is checked'
 	@echo 'make bench      latency, throughput and CPU beside a bare workflow'
 	@echo 'make lock       the newest versions that pyproject.toml allows, with their hashes, into the lock files'
 	@echo 'make clean      removes everything that these targets made'
@@ -51,6 +53,15 @@ check: $(VENV)/.ready-dev
 docs: $(VENV)/.ready-dev
 	@$(BIN)/python -m gradeloop.cli.reference > docs/cli.md.new
 	@mv docs/cli.md.new docs/cli.md
+	@$(BIN)/gradeloop schema --typescript > docs/contract.d.ts.new
+	@mv docs/contract.d.ts.new docs/contract.d.ts
+
+# The site's packages have an environment of their own; its search works from disk, too.
+site: $(VENV)/.ready-python
+	@test -x build/site-venv/bin/zensical || $(BIN)/python -m venv build/site-venv
+	@build/site-venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement $(SITE_LOCK)
+	@$(BIN)/python deploy/site/build_site.py build/docs
+	@cd build/docs && ../site-venv/bin/zensical build --strict
 
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.overhead $(ARGS)
@@ -95,6 +106,7 @@ lock: $(VENV)/.ready-dev
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade --constraint $(LOCK) --extra embedded --output-file $(DEMO_LOCK) pyproject.toml -
 	$(COMPILE) --upgrade --constraint $(LOCK) $(IMAGE_EXTRAS:%=--extra %) --output-file deploy/image.lock pyproject.toml
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade --constraint $(LOCK) --output-file deploy/build.lock -
+	echo 'zensical>=0.0.73' | $(COMPILE) --upgrade --output-file $(SITE_LOCK) -
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

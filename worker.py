@@ -21,6 +21,7 @@ from activities.cases import batch_activities
 from activities.generate import GeneratorActivities
 from activities.grade import GraderActivities
 from activities.judge import JudgeActivities
+from activities.notify import NotifyActivities
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.key_check import examine
@@ -55,6 +56,7 @@ from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ReadyFile,
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
+from workflows.notices import NoticesWorkflow
 from workflows.run_ahead import RecordedTasksRunner
 
 GRACE = timedelta(seconds=30)
@@ -62,7 +64,7 @@ GRACE = timedelta(seconds=30)
 
 logger = logging.getLogger("gradeloop.worker")
 
-WORKFLOWS = (GradingThreadWorkflow, JudgingWorkflow, GradingBatchWorkflow, BatchShard, StoreCasesWorkflow)
+WORKFLOWS = (GradingThreadWorkflow, JudgingWorkflow, GradingBatchWorkflow, BatchShard, StoreCasesWorkflow, NoticesWorkflow)
 
 UPGRADED = frozenset({THREAD_WORKFLOW, BATCH_WORKFLOW})
 """The workflows that live for days, and so go on with each build that becomes current; all others end on the build that began them."""
@@ -141,10 +143,12 @@ def _model_activities(
     client: Client, providers: Providers, tools: ToolRegistry, settings: WorkerSettings, search_attributes: bool, store: Store | None
 ) -> list[Callable[..., Any]]:
     """Return the activities that call models, and those that read threads for them."""
+    notices = NotifyActivities(settings.notify, os.environ)
     capabilities = WorkerCapabilities(
         search_attributes=search_attributes,
         external_storage=client.data_converter.external_storage is not None,
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
+        webhooks=notices.offered,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
     paces = SharedPaces(store) if store is not None and store.shared else None
@@ -159,6 +163,7 @@ def _model_activities(
         judge.default_judge,
         *batch_activities(services, store, settings.max_concurrent_activities),
         TranscriptActivities(services.threads).read_transcript,
+        notices.notify,
         find_worker,
     ]
 

@@ -18,6 +18,7 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader, remote_tools, worker_tools
+from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.thread import OUTAGE_SECONDS, Grader
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.scoring import call_groups
@@ -51,6 +52,8 @@ class WorkerCapabilities(Recorded):
     """The facts of every tool of this worker that the thread names."""
     evidence_queue: Sparse[str | None] = None
     """Where tools are served, if that is a queue of their own."""
+    webhooks: Sparse[Webhooks] = Field(default_factory=dict)
+    """What each webhook of this worker is told of; their addresses and secrets are the worker's alone."""
 
 
 @dataclass(frozen=True)

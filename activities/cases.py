@@ -170,7 +170,9 @@ class BatchActivities:
             ApplicationError: `InvalidRequest`.
         """
         async with store_attempt():
-            return OpenedBatch(stretches=tuple(await self._store.open(request)), slots=self._slots)
+            return OpenedBatch(
+                stretches=tuple(await self._store.open(request)), slots=self._slots, webhooks=self._services.capabilities.webhooks
+            )
 
     @activity.defn(name="open_shard")
     async def open_shard(self, stretch: CaseRange) -> ShardOpened:

@@ -61,6 +61,7 @@ PUBLIC = [
     "WaitingFor",
     "WaitingThread",
     "WorkerFailed",
+    "reward",
 ]
 
 SDKS = {"anthropic", "google.genai", "httpx", "httpx2", "openai", "pydantic", "sqlalchemy", "temporalio", "typer"}

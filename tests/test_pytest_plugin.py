@@ -7,6 +7,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ScriptedModels, worker
 from tests.conftest import ROOT
 from tests.docs.test_docs import blocks
+
+PLUGIN = [] if entry_points(group="pytest11", name="gradeloop") else ["-p", "gradeloop.pytest_plugin"]
+"""What loads the plugin where gradeloop is not installed as a package."""
 
 TESTS = """
 import pytest
@@ -47,7 +51,7 @@ class Run:
 
     async def __call__(self, *arguments: str, judge: bool = True) -> tuple[int, str]:
         """Run pytest with the plugin; return its exit code and what it printed."""
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "gradeloop.pytest_plugin", "-p", "no:cacheprovider", *arguments]
+        command = [sys.executable, "-m", "pytest", "-q", *PLUGIN, "-p", "no:cacheprovider", *arguments]
         grader = ["--gradeloop-grader", MODEL] if judge else []
         environment = {**os.environ, **(self._environment if judge else {"TEMPORAL_ADDRESS": "127.0.0.1:1"})}
         done = await asyncio.to_thread(
@@ -121,7 +125,7 @@ def test_a_run_that_grades_nothing_loads_nothing_of_gradeloop_but_the_plugin(tmp
         "import sys\ndef test_it():\n    names = ('gradeloop', 'pydantic', 'temporalio')\n"
         "    print('LOADED', sorted(n for n in sys.modules if n.startswith(names)))\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "gradeloop.pytest_plugin", "-p", "no:hypothesispytest", "test_plain.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-s", *PLUGIN, "-p", "no:hypothesispytest", "test_plain.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
 
     assert "LOADED ['gradeloop', 'gradeloop.pytest_plugin']" in done.stdout, done.stdout

@@ -44,6 +44,7 @@ from gradeloop.batches.contract import (
 from gradeloop.contract import thread as contract
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import usage_of_failure
 from workflows.activity_calls import (
@@ -55,6 +56,7 @@ from workflows.activity_calls import (
     repeat_cut_reply,
     temporal_priority,
 )
+from workflows.notices import announce_batch
 from workflows.raw_arguments import NO_VALUE, decode
 from workflows.stop_rule import raise_when_cancelled
 from workflows.thread_state import draw_nonce
@@ -107,6 +109,7 @@ class GradingBatchWorkflow(GradingBatch):
         self._due: deque[tuple[int, int]] = deque()
         self._failures: dict[tuple[int, int], int] = {}
         self._opened = 0
+        self._webhooks: Webhooks = {}
 
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> BatchSummary:  # type: ignore[override]  # as above
@@ -115,6 +118,7 @@ class GradingBatchWorkflow(GradingBatch):
         self._priority = temporal_priority(batch.priority)
         opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
         self._due.extend(opened.stretches)
+        self._webhooks = opened.webhooks
         most = max(1, min(batch.at_once, int(SHARE * opened.slots)))
         shards = max(1, min(SHARDS, most // LANES, len(self._due)))
         try:
@@ -186,7 +190,9 @@ class GradingBatchWorkflow(GradingBatch):
 
     async def _close(self, batch: BatchRequest, why: str | None, *, stopped: bool = False) -> BatchSummary:
         closing = BatchClosing(batch_id=batch.batch_id, why=why, stopped=stopped)
-        return await call_store("close_batch", closing, BatchSummary, self._priority, "close batch")
+        summary = await call_store("close_batch", closing, BatchSummary, self._priority, "close batch")
+        await announce_batch(summary, self._webhooks)
+        return summary
 
     @workflow.signal
     async def pause(self) -> None:

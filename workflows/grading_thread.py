@@ -18,6 +18,7 @@ from gradeloop.errors import InvalidRequest
 from workflows import observed, thread_rules
 from workflows.activity_calls import ActivityCalls, Interrupted, WaitingForPerson
 from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
+from workflows.notices import ThreadNotices
 from workflows.raw_arguments import NO_VALUE, decode
 from workflows.stop_rule import PATCH, forget_stop, is_cancelled, must_end_turn, turns_dropped_by_stop
 from workflows.thread_state import Invocation, Thread, TurnOutcome, dropped_result, page_of_log, portable, result_of, waiting_for
@@ -51,6 +52,7 @@ class GradingThreadWorkflow(GradingThread):
         self._calls = ActivityCalls(self._thread)
         self._visibility = ThreadVisibility(self._thread, self._calls)
         self._loop = GradingLoop(self._thread, self._calls, self._visibility.publish)
+        self._notices = ThreadNotices(self._thread, self._calls)
 
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
@@ -62,6 +64,7 @@ class GradingThreadWorkflow(GradingThread):
         if is_cancelled(thread):
             raise asyncio.CancelledError
         if self._rolling:
+            await self._notices.finish()
             workflow.continue_as_new(self._rolled())
         if not thread.outcomes:
             raise ApplicationError(NOTHING_TO_DO, type="InvalidRequest", non_retryable=True)
@@ -115,6 +118,7 @@ class GradingThreadWorkflow(GradingThread):
     async def _serve_turn(self, thread: Thread) -> None:
         """Serve the turn in flight until it ends, is stopped, or rolls over."""
         self._served = True
+        self._notices.withdraw()
         try:
             await self._loop.turn()
         except Interrupted as error:
@@ -127,6 +131,7 @@ class GradingThreadWorkflow(GradingThread):
             else:
                 thread.wait_for_person()
                 thread_rules.settle_turn(thread)
+                self._notices.waiting()
         except Rolling:
             self._rolling = True
             return
@@ -156,6 +161,7 @@ class GradingThreadWorkflow(GradingThread):
             self._drop(turns_dropped_by_stop(thread))
         elif reason == "budget":
             self._drop_queue()
+            self._notices.over_budget(error or "the budget is used up")
 
     def _end_cancelled(self, thread: Thread) -> bool:
         """End a thread that is cancelled, as its checkpoint has it: a turn in flight is interrupted, one that waits for a person waits on.

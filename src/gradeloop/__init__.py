@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ThreadTooLarge,
         WorkerFailed,
     )
+    from gradeloop.integrations.reward import reward
     from gradeloop.judges.client import Judge
     from gradeloop.judges.contract import JudgeConfig, JudgeResult
     from gradeloop.temporal.connect import Connection
@@ -89,6 +90,7 @@ __all__ = [
     "WaitingFor",
     "WaitingThread",
     "WorkerFailed",
+    "reward",
 ]
 
 _MODULES = {
@@ -111,6 +113,7 @@ _MODULES = {
         "BatchLost GradeloopError InvalidRequest JudgeFailed RunTooLarge "
         "ServerUnreachable StoreUnavailable ThreadClosed ThreadNotFound ThreadTooLarge WorkerFailed"
     ),
+    "gradeloop.integrations.reward": "reward",
     "gradeloop.judges.client": "Judge",
     "gradeloop.judges.contract": "JudgeConfig JudgeResult",
     "gradeloop.temporal.connect": "Connection",

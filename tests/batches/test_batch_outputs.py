@@ -29,8 +29,8 @@ from gradeloop.batches.outputs import (
     escape_formula,
     unescape_cell,
 )
-from gradeloop.cli.dev import json_schemas
 from gradeloop.cli.render.batch import case_lines
+from gradeloop.cli.schemas import json_schemas
 from gradeloop.errors import InvalidRequest
 from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
 from gradeloop.text import encodable

@@ -378,11 +378,13 @@ def test_a_narrow_terminal_shows_a_hundred_criteria_the_failing_ones_first(grade
 
 def test_init_writes_a_task_that_runs(gradeloop: CommandLine) -> None:
     wrote = gradeloop("init", "mine.yaml")
+    checked = gradeloop("validate", "mine.yaml")
 
     done = gradeloop("run", "mine.yaml", "--json")
 
     assert wrote.code == 0
     assert "gradeloop run mine.yaml" in wrote.out
+    assert checked.out.startswith("mine.yaml: a task, 1 message")
     assert done.code == 2
     assert "ANTHROPIC_API_KEY" in done.err
 

@@ -135,3 +135,17 @@ def test_a_worker_that_cannot_start_says_why(gradeloop: CommandLine) -> None:
     assert absent.err.splitlines()[-1] == "the tools file 'absent.py' does not exist"
     assert "'many'" in flag.err
     assert "Traceback" not in flag.err
+
+
+def test_without_a_key_the_models_of_this_machine_and_the_scripted_one_are_named(gradeloop: CommandLine) -> None:
+    gradeloop("init", "keyless.yaml")
+
+    refused(gradeloop("run", "keyless.yaml"), 2, "--model ollama:qwen3 once Ollama serves it", "scripted:any", "gradeloop demo")
+
+
+def test_a_server_of_this_machine_that_does_not_listen_is_said_at_once(gradeloop: CommandLine) -> None:
+    gradeloop("init", "local.yaml")
+
+    done = gradeloop("run", "local.yaml", "--model", "ollama:qwen3", "--grader", "ollama:qwen3", OLLAMA_BASE_URL="http://127.0.0.1:9/v1")
+
+    refused(done, 2, "nothing listens at http://127.0.0.1:9/v1", "ollama serve; ollama pull qwen3")

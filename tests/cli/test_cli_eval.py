@@ -80,6 +80,22 @@ def test_the_exit_code_is_the_gate(gradeloop: CommandLine, outputs: list[str], f
     assert f"Results: {results}" in done.out
 
 
+def test_a_gate_that_flags_name_is_kept_with_the_batch_and_every_answer_agrees(gradeloop: CommandLine) -> None:
+    batch = batch_of(gradeloop("eval", suite(gradeloop, "kept", MIXED, ["good", "bad", "odd"])))
+    before = gradeloop("batches", "show", batch)
+
+    attached = gradeloop("eval", "--attach", batch, "--pass-rate", "0.5", "--allow-errors", "0.4")
+    shown, again = gradeloop("batches", "show", batch), gradeloop("eval", "--attach", batch)
+    summary = gradeloop("export", batch, "-o", "kept.md", "--baseline", batch)
+
+    assert "INCONCLUSIVE: 1 error" in before.out
+    assert (attached.code, again.code) == (0, 0)
+    assert all("PASSED 50% of 50%" in one.out for one in (attached, shown, again))
+    assert summary.code == 0, summary.err
+    assert "PASSED 50% of 50%" in (gradeloop.folder / "kept.md").read_text()
+    assert gradeloop("export", batch, "--baseline", batch).code == 2
+
+
 def test_results_go_to_files_of_every_kind_and_to_the_store(gradeloop: CommandLine) -> None:
     names = [f"out.{suffix}" for suffix in ("json", "jsonl", "csv", "xml")]
     given = [flag for name in names for flag in ("-o", name)]

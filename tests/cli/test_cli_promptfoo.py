@@ -269,7 +269,7 @@ def test_a_suite_is_validated_without_a_call(gradeloop: CommandLine) -> None:
     assert good.out == "promptfooconfig.yaml: 4 cases; it can run\n"
     assert bad.code == 2
     assert "Did you mean 'contains'?" in bad.err
-    assert theirs.result == {"suite": "promptfooconfig.yaml", "cases": 4, "notes": []}
+    assert theirs.result == {"file": "promptfooconfig.yaml", "kind": "suite", "cases": 4, "notes": []}
 
 
 def test_a_configuration_is_converted_and_runs_alike(gradeloop: CommandLine) -> None:

@@ -102,7 +102,7 @@ def test_judgements_are_told_from_a_file_and_from_the_store(gradeloop: CommandLi
     text = page(gradeloop, "judged.jsonl", "--runs", "runs.jsonl")
 
     assert "2 judgements" in text
-    assert "label: match" in text
+    assert 'data-l="label=match">match<' in text
     assert "2 judgements" in page(gradeloop, "judged.jsonl")
     kept = gradeloop("registry", "list", "geography").out.split()[0]
     assert "2 judgements" in page(gradeloop, f"geography/{kept}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 
-from gradeloop.cli.dev import json_schemas
+from gradeloop.cli.schemas import json_schemas
 from gradeloop.files.yaml import read_yaml
 from tests.conftest import ROOT
 

@@ -16,8 +16,8 @@ from gradeloop.batches import store as ledger_work
 from gradeloop.batches import store as limits
 from gradeloop.batches.contract import CASE_BYTES, BatchRequest, CaseStatus, Upload
 from gradeloop.batches.outputs import SUFFIXES
-from gradeloop.cli.dev import json_schemas
 from gradeloop.cli.main import app
+from gradeloop.cli.schemas import json_schemas
 from gradeloop.settings.worker import WorkerSettings
 from tests.docs.test_docs import Block, blocks, rows
 from tests.rig.batches import batching, passes

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,13 +23,14 @@ from temporalio.worker import Worker
 from activities import errors as failures
 from activities import model_call as heartbeat
 from activities import tool_call as evidence
+from activities.notify import NotifyActivities
 from activities.providers import base as model
 from activities.providers import http as transport
 from activities.providers.environment import Environment
 from activities.tools.registry import ToolRegistry
 from gradeloop import errors
 from gradeloop import exit_codes as departure
-from gradeloop.cli.dev import json_schemas
+from gradeloop.cli.schemas import json_schemas
 from gradeloop.cli.task_file import TaskFile
 from gradeloop.client import client as typed_client
 from gradeloop.client.watch import PATIENCE_SECONDS
@@ -43,6 +45,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.criterion import VOTES
 from gradeloop.contract.evaluation import EVIDENCE_BYTES, Event, RunStatus, Verdict
 from gradeloop.contract.model_spec import PROVIDERS, ModelConfig, ModelSpec
+from gradeloop.contract.notice import ALL_KINDS, Notice
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, InvokeRequest, RunResult, ThreadRequest, ThreadState
 from gradeloop.errors import InvalidRequest
@@ -52,7 +55,7 @@ from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS, parse_verdict
 from gradeloop.settings.catalog import capability_of, load_catalogue
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.settings.endpoints import EndpointSettings, load_presets, preset_variables
-from gradeloop.settings.worker import WorkerSettings, load_settings
+from gradeloop.settings.worker import NotifySettings, WorkerSettings, load_settings
 from gradeloop.temporal import connect as storage
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.cli import CommandLine, Done
@@ -216,6 +219,7 @@ class Asked(Strict):
 
 
 MODELS: dict[str, type[BaseModel]] = {
+    "Notice": Notice,
     "ThreadRequest": ThreadRequest,
     "InvokeRequest": InvokeRequest,
     "Generator": Generator,
@@ -263,6 +267,17 @@ def test_the_table_of_models_of_the_contract_is_one(tmp_path: Path, monkeypatch:
 
     assert (newest.efforts, newest.max_output) == (("low", "high"), 128_000)
     assert [row.instead for row in load_catalogue().retired if row.names(ModelSpec(id="openai:gpt-5.5-2026-04-23"))] == ["gpt-7"]
+
+
+def test_the_contracts_webhook_is_one() -> None:
+    tables = tomllib.loads(block(CONTRACT, "toml", "notify").text)["notify"]
+    offered = NotifyActivities(
+        {name: NotifySettings.model_validate(table) for name, table in tables.items()},
+        {"OPS_WEBHOOK_URL": "https://ops.example/hook", "OPS_WEBHOOK_SECRET": "secret"},
+    ).offered
+
+    assert offered == {"ops": ("thread.waiting", "batch.ended")}
+    assert [row[0].strip("` ") for row in rows(CONTRACT, "Notices")] == list(ALL_KINDS)
 
 
 async def test_the_contracts_examples_are_what_a_run_really_returns(client: Client, worker: Models) -> None:

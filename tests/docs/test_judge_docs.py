@@ -14,8 +14,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from temporalio.client import Client
 
 from gradeloop import testing
-from gradeloop.cli.dev import json_schemas
 from gradeloop.cli.main import app
+from gradeloop.cli.schemas import json_schemas
 from gradeloop.contract import transcript as agent_run
 from gradeloop.contract.rubric import RUBRIC_BYTES
 from gradeloop.files.yaml import read_yaml

@@ -17,8 +17,15 @@ from gradeloop.grading.prompts import records
 from gradeloop.judges.citations import citations_of
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.judges.registry import Registry
-from gradeloop.reports.model import RunReport
-from gradeloop.reports.read_judgement import ANOTHER_RUN, MISPLACED, NO_RUN, read_judgement_reports, read_stored_judgements
+from gradeloop.reports.model import RunReport, Verdict
+from gradeloop.reports.read_judgement import (
+    ANOTHER_RUN,
+    MISPLACED,
+    NO_RUN,
+    answer_of_judgements,
+    read_judgement_reports,
+    read_stored_judgements,
+)
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import Store, store_url
 from gradeloop.temporal.connect import Connection, connect
@@ -336,3 +343,18 @@ async def test_judgements_in_the_store_are_found_by_their_judge() -> None:
         await read_stored_judgements("demo/frence")
     with pytest.raises(InvalidRequest, match="the store has no judgements by 'demo/unused'"):
         await read_stored_judgements("demo/unused")
+
+
+@pytest.mark.parametrize(
+    ("counts", "answer", "colour"),
+    [
+        ({"passed": 2}, "2 OF 2 PASSED", "passed"),
+        ({"passed": 1, "failed": 1, "error": 1}, "1 OF 2 PASSED, 1 error", "failed"),
+        ({"passed": 1, "error": 2}, "1 OF 1 PASSED, 2 errors", "error"),
+        ({"error": 3}, "INCONCLUSIVE: 3 errors", "error"),
+        ({"none": 5}, "5 JUDGED", "none"),
+        ({"none": 5, "error": 1}, "5 JUDGED, 1 error", "error"),
+    ],
+)
+def test_a_page_of_judgements_begins_with_how_many_passed(counts: dict[Verdict, int], answer: str, colour: Verdict) -> None:
+    assert answer_of_judgements(counts) == (answer, colour)

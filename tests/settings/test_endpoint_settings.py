@@ -139,4 +139,5 @@ def test_commands_refuse_early_what_the_worker_would_refuse() -> None:
     assert refused("groq:m", {}, "groq") is None
     assert refused("anthropic:m", {}, "anthropic") is None
     assert refused("house:m", {}, "house") is None
-    assert refused("ollama:m", {}) is None
+    assert "nothing listens at http://127.0.0.1:9/v1" in str(refused("ollama:m", {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1"}))
+    assert refused("ollama:m", {"OLLAMA_BASE_URL": "https://models.example/v1"}) is None

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from gradeloop.cli.dev import json_schemas
+from gradeloop.cli.schemas import json_schemas
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.checks import KINDS

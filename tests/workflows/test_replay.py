@@ -33,6 +33,7 @@ from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import Gate, Models, Reply, Served, Thread, draft, grade, page, request, row, says, serving, until, wants
+from tests.rig.webhooks import hooked
 from worker import build
 from workflows import RUNNER, thread_rules
 from workflows.grading_thread import GradingThreadWorkflow
@@ -224,6 +225,8 @@ class Story:
     meanwhile: Callable[[Served, Thread], Awaitable[None]] | None = None
     signalled: object = None
     """A rubric that is supplied with the start."""
+    told: bool = False
+    """Whether the worker has a webhook, which takes its notice before the story goes on."""
 
 
 def with_tools(argument: dict[str, Any], *tools: str) -> dict[str, Any]:
@@ -374,6 +377,9 @@ STORIES = {
     "waited_for_a_person": Story(
         request({"criteria": ["three lines", {"description": "kind", "human": True}]}), (draft(), grade()), "satisfied", decided
     ),
+    "told_of_a_wait": Story(
+        request({"criteria": ["three lines", {"description": "kind", "human": True}]}), (draft(), grade()), "satisfied", decided, told=True
+    ),
     "overridden": Story(request("- three lines"), (draft(), grade(0, row("c1", "two")), draft(1), grade(1)), "satisfied", overridden),
     "approved_and_denied": Story(
         with_tools(request("- x"), "booked", "look"),
@@ -412,9 +418,12 @@ STORIES = {
 async def history_of(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
     story = STORIES[name]
-    async with serving(client, *story.replies, tools=[look, run_test_suite, broken_suite, judge, booked]) as served:
+    tools: list[Callable[..., Any]] = [look, run_test_suite, broken_suite, judge, booked]
+    async with hooked() as hook, serving(client, *story.replies, tools=tools, notify=hook.settings() if story.told else {}) as served:
         signal = {"start_signal": "supply_rubric", "start_signal_args": [story.signalled]} if story.signalled else {}
         thread = await served.start(story.argument, id=f"recorded-{name}", **signal)
+        if story.told:
+            await hook.posted()
         if story.meanwhile:
             await story.meanwhile(served, thread)
         await asyncio.wait([asyncio.create_task(thread.result())], timeout=30)

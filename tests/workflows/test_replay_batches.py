@@ -65,6 +65,7 @@ STORIES = {
     "provider_away": Story((case("a"), drafted("b", loop=True)), AWAY, {"at_once": 2}, {"outage_timeout": 0.3}),
     # Recorded when each case whose provider stayed away was an error.
     "provider_away_before": Story((case("a"), drafted("b", loop=True)), AWAY, {"at_once": 2}, {"outage_timeout": 0.3}),
+    "told_of_its_end": Story((case("a"),), (passes(),), settings={"notify": {"ops": {"url": "https://192.0.2.1/hook"}}}),
     "rolled": Story(tuple(case(f"c{at}") for at in range(6)), (passes(),), {"at_once": 2}),
 }
 

@@ -221,7 +221,7 @@ class Forgetter:
 
 
 def _below(batch: str) -> tuple[str, ...]:
-    return f"store/{batch}/", f"shard/{batch}/", f"{batch}/"
+    return f"store/{batch}/", f"shard/{batch}/", f"notices/{batch}/", f"{batch}/"
 
 
 def batches_of(connection: "Connection", subject: ForgottenSubject) -> list[str]:

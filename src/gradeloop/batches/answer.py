@@ -62,21 +62,22 @@ _MOST_DECIMALS = 6
 """The most decimals of a percentage: enough to tell one case in a hundred thousand from its limit."""
 
 
-def gate_exit_code(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> int:
+def gate_exit_code(summary: BatchSummary, *, allow_errors: float | None = None, pass_rate: float | None = None) -> int:
     """Return the exit code of a batch's gate: 3 where cases have no verdict, else 1 where too few cases pass, else 0.
 
     A batch that asks for no verdict at all ends with 0, unless a pass rate is named.
 
     Args:
         summary: The batch's counts and status.
-        allow_errors: The share of all cases, 0 to 1, that may end in an error; these count neither as passed nor as failed.
+        allow_errors: The share of all cases, 0 to 1, that may end in an error, where a flag names it; the batch's own where it is None.
+            Errors count neither as passed nor as failed.
         pass_rate: The share of judged cases, 0 to 1, that must pass, where a flag names it; the batch's own where it is None.
     """
-    rate = rate_of(summary)
+    rate, allowed = rate_of(summary), summary.allow_errors if allow_errors is None else allow_errors
     complete = summary.status in {"running", "finished"} and not summary.open and not summary.waiting
     if complete and rate is None and not summary.asks and not summary.errors and pass_rate is None:
         return SATISFIED
-    if not complete or rate is None or summary.errors > allow_errors * summary.total + TOLERANCE:
+    if not complete or rate is None or summary.errors > allowed * summary.total + TOLERANCE:
         return NO_VERDICT
     return SATISFIED if _reaches(rate, summary.pass_rate if pass_rate is None else pass_rate) else CAPPED
 
@@ -138,7 +139,7 @@ class BatchAnswer:
         return f"{self.word}{separator}{self.detail}" if self.detail else self.word
 
 
-def answer_of(summary: BatchSummary, *, allow_errors: float = 0.0, pass_rate: float | None = None) -> BatchAnswer:
+def answer_of(summary: BatchSummary, *, allow_errors: float | None = None, pass_rate: float | None = None) -> BatchAnswer:
     """Return the answer of a batch, which agrees with the exit code of its gate; the arguments are those of `gate_exit_code`."""
     if summary.status in {"paused", "stopped"}:
         return BatchAnswer("PAUSED" if summary.status == "paused" else "STOPPED", one_line(summary.reason or ""))

@@ -15,6 +15,7 @@ from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.images import IMAGES, Image
 from gradeloop.contract.messages import Messages, Usage
 from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.result_rows import Row, criterion_rows, html_table
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator, Grader, Priority
@@ -177,6 +178,8 @@ class BatchRequest(Strict):
     """The batch pauses when more than this share of the ended cases are errors, from the 20th case on; 1 never pauses it."""
     pass_rate: Annotated[float, Field(ge=0, le=1)] = 1.0
     """The least share of passed cases, which reports and exit codes use; the workflow does not."""
+    allow_errors: Annotated[float, Field(ge=0, le=1)] = Field(default=0.0, exclude_if=lambda value: not value)
+    """The share of all cases that may end in an error, which reports and exit codes use; the workflow does not."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict is asked for in any case; exit codes use it, the workflow does not."""
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
@@ -336,6 +339,8 @@ class BatchSummary(Strict):
     budget: Budget | None = None
     pass_rate: float = 1.0
     """The share of judged cases, 0 to 1, that must pass."""
+    allow_errors: float = Field(default=0.0, exclude_if=lambda value: not value)
+    """The share of all cases, 0 to 1, that may end in an error."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict was asked for in any case."""
     throttled: int = 0
@@ -444,6 +449,8 @@ class OpenedBatch(Recorded):
     """The ranges of positions that have cases to run."""
     slots: int
     """The number of calls that the worker makes at once."""
+    webhooks: Sparse[Webhooks] = Field(default_factory=dict)
+    """What each webhook of the worker is told of."""
 
 
 class ShardOpened(Recorded):

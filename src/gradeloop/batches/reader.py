@@ -1,7 +1,7 @@
 """The batches of a store as commands and pages read them: summaries, cases and results."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC
 from functools import lru_cache
@@ -78,6 +78,13 @@ class BatchReader:
         batches = table("batches")
         statement = select(batches.c.request).where(batches.c.id == batch_id)
         return await self._store.read(lambda connection: connection.execute(statement).scalar_one())
+
+    async def keep_gate(self, batch_id: str, gate: Mapping[str, float]) -> None:
+        """Write another gate, `pass_rate` or `allow_errors`, to a batch: its pages and lists then answer by it."""
+        batches = table("batches")
+        text = BatchRequest.model_validate_json(await self.request(batch_id)).model_copy(update=dict(gate)).model_dump_json()
+        statement = batches.update().where(batches.c.id == batch_id).values(request=text)
+        await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
     async def count_cases(self, batch_id: str) -> int:
         """Return how many cases of a batch are in the store."""
@@ -229,6 +236,7 @@ def summary_of(row: "RowMapping") -> BatchSummary:
         usage=usage_of(row),
         budget=request.budget,
         pass_rate=request.pass_rate,
+        allow_errors=request.allow_errors,
         asks=request.asks,
         throttled=row["throttled"],
         throttled_by=row["throttled_by"],

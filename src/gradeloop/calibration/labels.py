@@ -84,8 +84,22 @@ def _optional(schema: Mapping[str, Any]) -> dict[str, Any]:
     return optional
 
 
-def read_labels(path: Path, judge: JudgeConfig) -> LabelSet:
+_ANYTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
+
+
+def is_labels(path: Path) -> bool:
+    """Return whether a file's first line is that of labels."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        first = next((line for line in file if line.strip()), "")
+    return path.suffix == ".jsonl" and any(f'"{key}"' in first for key in ("label_schema", "agent_run_id"))
+
+
+def read_labels(path: Path, judge: JudgeConfig | None = None) -> LabelSet:
     """Read labels from JSON lines; a first line `{"label_schema": {...}}` gives them a schema of their own.
+
+    Args:
+        path: The labels.
+        judge: The judge whose output they follow; without one any values are taken.
 
     Raises:
         InvalidRequest: A line is no label, or breaks the schema; the message names file and line.
@@ -97,7 +111,7 @@ def read_labels(path: Path, judge: JudgeConfig) -> LabelSet:
     rows = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not rows:
         raise InvalidRequest(f"the labels {str(path)!r} are empty; write a label a line")
-    schema = label_schema(judge)
+    schema = dict(_ANYTHING) if judge is None else label_schema(judge)
     first = _parse_json(path, *rows[0])
     if isinstance(first, dict) and set(first) == {"label_schema"}:
         try:
@@ -126,7 +140,8 @@ def _parse_label(path: Path, number: int, line: str, schema: Mapping[str, Any]) 
         label = Label.model_validate(_parse_json(path, number, line))
     except ValidationError as error:
         raise InvalidRequest(f"{path}, line {number}: {explain(error)}") from None
-    unknown = next((name for name in label.label_value if name not in schema["properties"]), None)
+    closed = schema.get("additionalProperties") is not True
+    unknown = next((name for name in label.label_value if closed and name not in schema["properties"]), None)
     if unknown is not None:
         raise InvalidRequest(f"{path}, line {number}: label_value has {clip(unknown)}.{did_you_mean(unknown, list(schema['properties']))}")
     if problem := next(iter(problems_of(schema, label.label_value)), None):

@@ -9,14 +9,17 @@ from typing import Annotated
 
 import typer
 
-from gradeloop.batches.answer import results_line
+from gradeloop.batches.answer import answer_of, results_line
 from gradeloop.batches.client import BatchClient
+from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outputs import JsonFile, Outputs
 from gradeloop.batches.reader import LATEST, BatchReader
-from gradeloop.cli.commands import BatchId, Json, Limit, OutputOption, Overwrite
+from gradeloop.cli.commands import BASELINE_HELP, BatchId, Json, Limit, OutputOption, Overwrite
 from gradeloop.cli.render.batch import answer_lines, batch_table, case_lines
 from gradeloop.cli.render.results import result_lines
 from gradeloop.cli.render.table import show_lines
+from gradeloop.compare.baseline import baseline_of
+from gradeloop.compare.sources import load_batch, stored_source
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
@@ -74,14 +77,17 @@ def export_batch(
     *,
     output: OutputOption = None,
     overwrite: Overwrite = False,
+    baseline: Annotated[str | None, typer.Option(metavar="BATCH", help=BASELINE_HELP)] = None,
 ) -> None:
     """Write a batch's results to files, or as JSON to stdout."""
     named = (words or [])[1:] if (words or [])[:1] == ["eval"] else words or []
     if len(named) > 1:
         raise InvalidRequest(f"export takes one batch, and {clip(' '.join(named))} is {len(named)}; export them one by one")
     batch = named[0] if named else LATEST
+    if baseline and not any(path.suffix == ".md" for path in output or ()):
+        raise InvalidRequest("--baseline is for a summary.md; name one with --output, or leave --baseline out")
     if output:
-        write_results(batch, output, overwrite=overwrite)
+        write_results(batch, output, overwrite=overwrite, baseline=baseline)
         return
     with BatchReader(own_store()).snapshot(batch) as found:
         written = JsonFile(sys.stdout, found.summary)
@@ -90,18 +96,20 @@ def export_batch(
         written.end()
 
 
-def write_results(batch: str, output: Sequence[Path], *, overwrite: bool) -> None:
+def write_results(batch: str, output: Sequence[Path], *, overwrite: bool, baseline: str | None = None) -> None:
     """Write a batch's results to files, whose suffixes set the formats.
 
     Raises:
         InvalidRequest: There is no such batch, or a file cannot be written.
     """
     files, reader = Outputs(output, overwrite=overwrite), BatchReader(own_store())
+    earlier = load_batch(baseline, lambda: reader) if baseline else None
     with reader.snapshot(batch) as found:
         for result in found.results():
             if result.status not in {"queued", "waiting"}:
                 files.finished(result)
-        files.close(found.summary, found.results)
+        compared = baseline_of(earlier, stored_source(found.summary, found.results())) if earlier else None
+        files.close(found.summary, found.results, BatchStory(answer_of(found.summary), compared))
     if files.pages:
         from gradeloop.reports.read_batch import write_pages
 

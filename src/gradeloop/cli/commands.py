@@ -46,7 +46,7 @@ COMMANDS = {
     "Suites and batches": {
         "eval": ("gradeloop.cli.eval", "Run a suite as a batch; the exit code is a gate for CI."),
         "retry": ("gradeloop.cli.eval", "Run a batch's errors again, as `eval --retry errors` does."),
-        "validate": ("gradeloop.cli.eval", "Check that a suite can run; no call, no server."),
+        "validate": ("gradeloop.cli.validate", "Check files before they run; no call, no server."),
         "convert": ("gradeloop.cli.rubrics", "Convert promptfoo's configuration to a suite of ours."),
         "export": ("gradeloop.cli.batches", "Write a batch's results to files, or as JSON to stdout."),
         "batches": ("gradeloop.cli.batches", "List, show, export and pause batches."),
@@ -56,7 +56,11 @@ COMMANDS = {
         "view": ("gradeloop.cli.reports", "Open the newest batch's report in the browser."),
         "diff": ("gradeloop.cli.reports", "Show what regressed and improved from batch A to batch B."),
     },
+    "Agents": {
+        "mcp": ("gradeloop.cli.agent_server", "Serve agents by MCP: grade, revise, wait, explain."),
+    },
     "This machine": {
+        "docs": ("gradeloop.cli.docs_pages", "Show a page of the documentation, or list them."),
         "doctor": ("gradeloop.cli.dev", "Check this machine: server, keys, sandboxes and tools."),
         "dev": ("gradeloop.cli.dev", "Run server, worker and UI; `dev stop` ends them."),
         "trust": ("gradeloop.cli.dev", "Trust this folder's gradeloop.toml and the code it names."),
@@ -64,7 +68,7 @@ COMMANDS = {
         "forget": ("gradeloop.cli.forget", "Remove histories, rows, verdicts and payloads for good."),
         "store": ("gradeloop.cli.upkeep", "Check, upgrade, back up, restore and prune the store."),
         "codec": ("gradeloop.cli.encryption", "Decrypt payloads for Temporal's web UI until Ctrl-C."),
-        "schema": ("gradeloop.cli.dev", "Print the JSON Schemas of the wire contract."),
+        "schema": ("gradeloop.cli.schemas", "Print the JSON Schemas of the wire contract."),
     },
 }
 """The commands of `gradeloop --help` in groups: the module that defines a command, and its help in one sentence.
@@ -98,6 +102,7 @@ OutputOption = Annotated[
     list[Path] | None,
     typer.Option("--output", "-o", metavar="FILE", help=OUTPUT_HELP),
 ]
+BASELINE_HELP = "Compare a summary.md with this batch, `latest` or file of results."
 Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many.")]
 
 

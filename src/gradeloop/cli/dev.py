@@ -9,49 +9,33 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from pydantic import BaseModel
 from rich.console import Console
 
 from gradeloop.admin.doctor import Finding, findings, lines
-from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult, Upload
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import Json, Scripted, Tools, Trust, codes_help
 from gradeloop.cli.render.table import Terminal, show_lines
-from gradeloop.cli.task_file import TaskFile, write_example
+from gradeloop.cli.schemas import json_schemas
+from gradeloop.cli.task_file import write_example
 from gradeloop.client.client import GradingClient
-from gradeloop.contract.evaluation import Evaluation, Event, verdict_schema
-from gradeloop.contract.messages import Message
-from gradeloop.contract.model_spec import RemoteTool
-from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import (
     TASK_QUEUE,
-    ApproveRequest,
-    DecideRequest,
-    DenyRequest,
-    InvokeRequest,
-    OverrideRequest,
-    RunResult,
-    ThreadRequest,
-    ThreadState,
 )
-from gradeloop.contract.transcript import AgentRun
-from gradeloop.errors import InvalidRequest, WorkerFailed
-from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest, SchemaJudge
+from gradeloop.errors import WorkerFailed
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_FLAG, named_code, revoke_trust, trust
 from gradeloop.store.engine import Store, store_url
-from gradeloop.suites.suite import SuiteFile
 from gradeloop.telemetry.health import parse_address
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import NAMESPACE, ServerInfo, ensure_server, running_server, stop_server
 from gradeloop.temporal.worker import application_folder
-from gradeloop.text import clip, counted, did_you_mean
+from gradeloop.text import counted
 from gradeloop.web.guard import asked_port, listening
 
 app = typer.Typer(rich_markup_mode=None)
@@ -106,14 +90,10 @@ def trust_folder(
 @app.command()
 def init(path: Annotated[Path, typer.Argument(metavar="TASK.yaml", help="Write the task to this file.")] = Path("task.yaml")) -> None:
     """Write an example task to edit."""
+    schema = path.with_name(SCHEMA_FILE)
     write_example(path)
-    typer.echo(f"wrote {path}; run it with: gradeloop run {path}")
-
-
-@app.command()
-def schema(name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this schema alone.")] = None) -> None:
-    """Print the JSON Schemas of the wire contract."""
-    typer.echo(json.dumps(json_schemas(name), indent=2))
+    schema.write_text(json.dumps(json_schemas("Task"), indent=1) + "\n")
+    typer.echo(f"wrote {path}, and {schema} for editors; run it with: gradeloop run {path}")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
@@ -199,6 +179,9 @@ def _queue_ctrl_c() -> "asyncio.Queue[None]":
     return pressed
 
 
+SCHEMA_FILE = "task.schema.json"
+"""The schema beside an example task, which its first line names."""
+
 SERVER_SECONDS = 1.0
 """How often it is looked whether the server still runs."""
 
@@ -246,53 +229,3 @@ async def stop_all() -> str:
     server = await stop_server()
     count = counted(workers, "worker")
     return f"stopped the embedded server and {count}" if server else f"no embedded server was running; stopped {count}"
-
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-"""What the schemas are written in, which editors and validators look for."""
-
-_SENT: dict[str, type[BaseModel]] = {
-    "ThreadRequest": ThreadRequest,
-    "InvokeRequest": InvokeRequest,
-    "DecideRequest": DecideRequest,
-    "OverrideRequest": OverrideRequest,
-    "ApproveRequest": ApproveRequest,
-    "DenyRequest": DenyRequest,
-    "ToolElsewhere": RemoteTool,
-    "Rubric": Rubric,
-    "JudgingRequest": JudgingRequest,
-    "AgentRun": AgentRun,
-    "BatchRequest": BatchRequest,
-    "Upload": Upload,
-    "Suite": SuiteFile,
-    "Task": TaskFile,
-    "SchemaJudge": SchemaJudge,
-    "CriteriaJudge": CriteriaJudge,
-}
-_RECEIVED: dict[str, type[BaseModel]] = {
-    "RunResult": RunResult,
-    "ThreadState": ThreadState,
-    "Evaluation": Evaluation,
-    "Message": Message,
-    "Event": Event,
-    "JudgeResult": JudgeResult,
-    "CaseResult": CaseResult,
-    "BatchSummary": BatchSummary,
-}
-
-
-def json_schemas(name: str | None = None) -> dict[str, Any]:
-    """Return the JSON Schema of one model by its name on the wire, or of all by name.
-
-    Raises:
-        InvalidRequest: There is no such name.
-    """
-    schemas = {key: model.model_json_schema(mode="validation") for key, model in _SENT.items()}
-    schemas |= {key: model.model_json_schema(mode="serialization") for key, model in _RECEIVED.items()}
-    schemas["Verdict"] = verdict_schema()
-    schemas = {key: {"$schema": DIALECT, "$id": f"urn:gradeloop:schema:{key}"} | found for key, found in schemas.items()}
-    if name is None:
-        return schemas
-    if name not in schemas:
-        raise InvalidRequest(f"there is no schema {clip(name)}.{did_you_mean(name, sorted(schemas))}")
-    return schemas[name]

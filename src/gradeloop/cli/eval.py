@@ -21,10 +21,10 @@ from gradeloop.batches.outputs import SUFFIXES, Outputs, json_line
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.check_flags import CHECK_HELP, SKIP_HELP, check_suites, one_suite
 from gradeloop.cli.commands import (
+    BASELINE_HELP,
     AllowOutside,
     BatchId,
     Grader,
-    Json,
     OutputOption,
     Overwrite,
     Scripted,
@@ -44,11 +44,10 @@ from gradeloop.cli.eval_options import (
     choose_suite,
     find_suite,
 )
-from gradeloop.cli.folder import load_env_files, own_config_file, own_outside_roots
+from gradeloop.cli.folder import load_env_files, own_config_file
 from gradeloop.cli.follow import BatchFollower
 from gradeloop.cli.render.batch import BatchProgressView
 from gradeloop.cli.render.results import result_lines
-from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.compare.baseline import baseline_of
 from gradeloop.compare.sources import load_batch, stored_source
@@ -76,7 +75,6 @@ RETRIES_HELP = "Retries per call after a transient error of one kind; 7 by defau
 SUITE_HELP = "The suite to run; by default this folder's gradeloop.yaml, suite.yaml or promptfooconfig.yaml."
 ENV_FILE_HELP = "Load the variables of this .env file first, over those that are set; repeatable."
 DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
-BASELINE_HELP = "Compare a summary.md with this batch, `latest` or file of results."
 FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
 
 SuiteArguments = Annotated[list[Path] | None, typer.Argument(metavar="SUITE.yaml", help=f"{SUITE_HELP[:-1]}; several with --check.")]
@@ -150,7 +148,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag, which typer name
     max_errors: Annotated[int | None, typer.Option(min=1, metavar="N", help="Pause when this many cases are errors.")] = None,
     max_error_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=MAX_ERROR_RATE_HELP)] = None,
     pass_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=RATE_HELP)] = None,
-    allow_errors: Annotated[float, typer.Option(min=0, max=1, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = 0.0,
+    allow_errors: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None,
     retries: Annotated[int | None, typer.Option(min=0, max=20, metavar="N", help=RETRIES_HELP)] = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse verdicts from the cache, or judge everything again.")] = True,
     tools: Tools = None,
@@ -198,28 +196,6 @@ def retry_errors(
     limits, folder = LimitFlags(concurrency=concurrency, delay=delay), FolderFlags(overwrite=overwrite)
     options = EvalOptions(None, limits=limits, outputs=tuple(output or ()), attach=batch, again="errors", as_json=as_json, folder=folder)
     raise typer.Exit(run_eval(options))
-
-
-CONFIG_WORD = Path("config")
-"""The word that promptfoo's `validate` takes before its flags, and that names no suite."""
-
-
-@app.command()
-def validate(
-    suite: SuiteArgument = None,
-    *,
-    config: Config = None,
-    env_file: EnvFile = None,
-    allow_outside: AllowOutside = None,
-    as_json: Json = False,
-) -> None:
-    """Check that a suite can run; no call, no server."""
-    load_env_files(env_file or ())
-    path = choose_suite(None if suite == CONFIG_WORD else suite, config) or find_suite(Path())
-    found = read_suite(path, SuiteFlags(), own_outside_roots(allow_outside))
-    total = sum(1 for _ in found.cases())
-    facts = {"suite": str(path), "cases": total, "notes": list(found.notes)}
-    show_lines(facts, [*map(Text, found.notes), Text(f"{path}: {counted(total, 'case')}; it can run")], as_json=as_json)
 
 
 def run_eval(options: EvalOptions, *, watch: bool = False, check: bool = False, others: Sequence[Path] = ()) -> int:
@@ -443,8 +419,11 @@ class EvalCommand:
 
     async def _finish(self, summary: BatchSummary, outputs: Outputs) -> int:
         """Write the outputs, print the results, and return the exit code."""
-        rate, allowed = self._options.limits.pass_rate, self._options.allow_errors
-        answer = answer_of(summary, allow_errors=allowed, pass_rate=rate)
+        gate = self._options.gate
+        if any(getattr(summary, name) != value for name, value in gate.items()):  # of a batch that was attached
+            await self._reader.keep_gate(summary.batch_id, gate)
+            summary = summary.model_copy(update=gate)
+        answer = answer_of(summary)
         await asyncio.to_thread(self._close, outputs, summary, answer)
         if outputs.pages:
             from gradeloop.reports.read_batch import write_pages
@@ -453,10 +432,10 @@ class EvalCommand:
         if not self._options.as_json and self._options.presentation.table:
             await asyncio.to_thread(self._print_table, summary)
         self._console.print(Text(answer.text, ANSWER_STYLES[answer.word]), soft_wrap=True)
-        self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
+        self._console.print(results_line(summary), soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
             self._print_status(f"resume it with: gradeloop eval --resume {summary.batch_id}")
-        return gate_exit_code(summary, allow_errors=allowed, pass_rate=rate)
+        return gate_exit_code(summary)
 
     def _close(self, outputs: Outputs, summary: BatchSummary, answer: BatchAnswer) -> None:
         """Write the outputs, those of Markdown with the answer and the comparison with the baseline."""

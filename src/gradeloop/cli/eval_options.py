@@ -84,7 +84,7 @@ class EvalOptions:
     resume: str | None = None
     """The batch to resume."""
     again: Again | None = None
-    allow_errors: float = 0.0
+    allow_errors: float | None = None
     cache: bool = True
     detach: bool = False
     as_json: bool = False
@@ -132,15 +132,26 @@ class EvalOptions:
         """
         name, settings = self.presentation.description or suite.name or suite.path.stem, suite.settings
         given = {"batch_id": new_batch_id(name), "total": cases.total, "name": name[:200], "cache": settings.cache and self.cache}
-        given |= {"asks": cases.asks} | self.limits.fields_of(settings) | self.limits.fields_of(self.limits)
+        given |= {"asks": cases.asks} | self.limits.fields_of(settings) | self.limits.fields_of(self.limits) | self.gate
         try:
             return BatchRequest.model_validate(given | ({"at_once": 1} if given.get("delay") else {}))
         except ValidationError as error:
             raise InvalidRequest(explain(error)) from None
 
+    @property
+    def gate(self) -> dict[str, float]:
+        """The gate that flags name: what of `pass_rate` and `allow_errors` they set."""
+        named = {"pass_rate": self.limits.pass_rate, "allow_errors": self.allow_errors}
+        return {name: value for name, value in named.items() if value is not None}
+
     def resume_request(self, known: BatchRequest) -> BatchRequest:
         """Return the request that resumes a batch: the batch's own settings, overridden by the flags."""
-        changed = self.limits.fields_of(self.limits) | {"again": self.again or "errors"} | ({"at_once": 1} if self.limits.delay else {})
+        changed = (
+            self.limits.fields_of(self.limits)
+            | self.gate
+            | {"again": self.again or "errors"}
+            | ({"at_once": 1} if self.limits.delay else {})
+        )
         return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
@@ -46,6 +46,8 @@ class TaskFlags:
     """Folders besides their own in which the task and the rubric may name files."""
     trust: bool = False
     """Whether to trust the folder's gradeloop.toml first."""
+    check: bool = False
+    """Whether the task is only looked at: it needs no key."""
 
 
 ThreadId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+$")]
@@ -104,8 +106,8 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     raw: dict[str, JsonValue] = {
         "messages": messages,
         "rubric": rubric,
-        "generator": _with_model(task.generator, flags.model, "generator", notes),
-        "grader": _with_model(task.grader or {}, flags.grader, "grader", notes) if judged or task.grader or flags.grader else None,
+        "generator": _with_model(task.generator, flags, "generator", notes),
+        "grader": _with_model(task.grader or {}, flags, "grader", notes) if judged or task.grader or flags.grader else None,
         "max_iterations": flags.max_iterations if flags.max_iterations is not None else task.max_iterations,
         "idle_timeout": task.idle_timeout,
         "outage_timeout": task.outage_timeout,
@@ -124,7 +126,8 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})
     fill(request.rubric, request.vars)
-    if not os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has an environment and replies of its own
+    # The worker of a named queue has an environment and replies of its own.
+    if not flags.check and not os.environ.get("GRADELOOP_TASK_QUEUE"):
         refuse_unservable(request, os.environ, scripted=worker.scripted is not None, endpoints=own_names(os.environ, config))
     return Task(request, worker, thread, tuple(dict.fromkeys(notes)))
 
@@ -242,12 +245,17 @@ def _build_messages(task: TaskFile, flags: TaskFlags) -> list[JsonValue]:
     return [*(task.messages or []), *prompted]
 
 
-def _with_model(role: dict[str, JsonValue], flag: str | None, name: str, notes: list[str]) -> dict[str, JsonValue]:
+def _with_model(
+    role: dict[str, JsonValue], flags: TaskFlags, name: Literal["generator", "grader"], notes: list[str]
+) -> dict[str, JsonValue]:
     """Return the generator or grader with the flag's model, with its own, or with the default one and a note about it."""
+    flag = flags.model if name == "generator" else flags.grader
     if flag is not None:
         return role | {"model": flag}
     if any(role.get(kind) is not None for kind in ("model", "activity", "workflow", "function")):
         return role
+    if flags.check:
+        return role | {"model": "scripted:unnamed"}
     chosen = require_default_model(os.environ, name)
     notes.append(f"{name}: {chosen.spec.id}, because {chosen.variable} is set")
     return role | {"model": chosen.spec.model_dump(mode="json", exclude_none=True)}

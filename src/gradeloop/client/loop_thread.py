@@ -34,6 +34,21 @@ class LoopThread:
         Raises:
             InvalidRequest: The loop is another process's, was stopped, or itself makes this call.
         """
+        future = self.submit(work)
+        try:
+            return future.result()
+        except CancelledError:
+            raise InvalidRequest("this client was closed while a call was in flight; its thread continues") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(self, work: Awaitable[Result]) -> "Future[Result]":
+        """Give work to the loop, and return its future.
+
+        Raises:
+            InvalidRequest: The loop is another process's, was stopped, or itself makes this call.
+        """
         problem = self._problem()
         if problem:
             if inspect.iscoroutine(work):
@@ -43,14 +58,7 @@ class LoopThread:
         async def wait() -> Result:
             return await work
 
-        future: Future[Result] = asyncio.run_coroutine_threadsafe(wait(), self._loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise InvalidRequest("this client was closed while a call was in flight; its thread continues") from None
-        except BaseException:
-            future.cancel()
-            raise
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop)
 
     def stop(self) -> None:
         """End the thread."""

@@ -47,7 +47,7 @@ class TextPart(Strict):
 
     def record(self) -> dict[str, JsonValue]:
         """Return the fields of the record that judges are shown."""
-        return {"type": self.type} | ({"refusal": True} if self.refusal else {}) | {"text": self.text}
+        return {"type": self.type, **({"refusal": True} if self.refusal else {}), "text": self.text}
 
 
 class ReasoningPart(Strict):
@@ -60,7 +60,7 @@ class ReasoningPart(Strict):
 
     def record(self) -> dict[str, JsonValue]:
         """Return the fields of the record that judges are shown."""
-        return {"type": self.type} | ({"redacted": True} if self.redacted else {}) | {"text": self.text}
+        return {"type": self.type, **({"redacted": True} if self.redacted else {}), "text": self.text}
 
 
 class ToolCallPart(Strict):

@@ -91,6 +91,12 @@ class Registry:
             raise InvalidRequest(f"{collection}/{rubric_id} has no version {version}; it has 1 to {rows[-1]['version']}")
         return _judge_of(row)
 
+    async def collections(self) -> list[str]:
+        """Return the names of the collections, sorted."""
+        rubrics = table("rubrics")
+        query = select(rubrics.c.collection).distinct().order_by(rubrics.c.collection)
+        return await self._store.read(lambda connection: list(connection.execute(query).scalars()))
+
     async def list_rubrics(self, collection: str) -> list[RegisteredRubric]:
         """Return the rubrics of a collection, each with its newest version, by id."""
         rubrics, versions = table("rubrics"), table("rubric_versions")

@@ -28,7 +28,7 @@ from gradeloop.reports.model import Passage, PassageRecord, RunReport, SchemaVer
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, read_start_request, read_tool_calls
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
-from gradeloop.text import money, token_count
+from gradeloop.text import counted, money, token_count
 
 
 def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str], notes: Sequence[str] = ()) -> str:
@@ -43,21 +43,36 @@ def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str
         ("failed", f"{counts['failed']:,}", "failed", bool(counts["failed"])),
         ("judged", f"{counts['none']:,}", None, bool(counts["none"])),
         ("unsure", f"{counts['unsure']:,}", "unsure", bool(counts["unsure"])),
-        ("failures", f"{counts['error']:,}", "error" if counts["error"] else None, True),
+        ("errors", f"{counts['error']:,}", "error" if counts["error"] else None, True),
         (f"of {len(cited):,} citations found", f"{sum(cited):,}", None, bool(cited)),
         ("tokens", token_count(usage.tokens), None, usage.tokens != 0),
         ("cost", money(usage.cost_usd), None, bool(usage.cost_usd)),
     ]
+    answer, verdict = answer_of_judgements(counts)
     head = Head(
         name=name,
         word="",
-        verdict="none",
+        verdict=verdict,
+        answer=answer,
         noun="judgement",
         tiles=tuple(Tile(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
         about=about,
         notes=tuple(notes),
     )
     return collection_page(head, (Entry(report, report.name) for report in reports))
+
+
+def answer_of_judgements(counts: Mapping[Verdict, int]) -> tuple[str, Verdict]:
+    """Return the first line of a page of judgements and its colour: how many runs passed, of those that have a verdict to pass by."""
+    passed, errors = counts.get("passed", 0), counts.get("error", 0)
+    judged = passed + counts.get("failed", 0)
+    if not judged and not errors:
+        return f"{counts.get('none', 0):,} JUDGED", "none"
+    if not judged and not counts.get("none", 0):
+        return f"INCONCLUSIVE: {counted(errors, 'error')}", "error"
+    answer = f"{passed:,} OF {judged:,} PASSED" if judged else f"{counts['none']:,} JUDGED"
+    also = f", {counted(errors, 'error')}" if errors else ""
+    return f"{answer}{also}", "failed" if passed < judged else "error" if errors else "passed"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.thread import ThreadRequest
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.endpoints import missing_key, unknown_provider
+from gradeloop.settings.endpoints import missing_key, silent_address, unknown_provider
 
 AS_OF = "2026-11-22"
 
@@ -77,6 +77,13 @@ def default_model(environ: Mapping[str, str], keyed: Collection[str] = ()) -> De
     return None
 
 
+WITHOUT_KEY = (
+    "Without a key: a model of your own machine, {flag} ollama:qwen3 once Ollama serves it; or replies of your own, "
+    "{flag} scripted:any with 'scripted:' in the file; `gradeloop demo` shows a whole run"
+)
+"""What somebody without a key can do, in a sentence."""
+
+
 def require_default_model(environ: Mapping[str, str], role: str) -> DefaultModel:
     """Return the default model for a role of the command line.
 
@@ -87,7 +94,10 @@ def require_default_model(environ: Mapping[str, str], role: str) -> DefaultModel
         return found
     names = ", ".join(dict.fromkeys(rule.variables[0] for rule in DEFAULTS))
     flag = "--grader" if role == "grader" else "--model"
-    raise InvalidRequest(f"{role}.model is missing and no provider key is set; name a model with {flag}, or set one of {names}")
+    raise InvalidRequest(
+        f"{role}.model is missing and no provider key is set; name a model with {flag}, or set one of {names}. "
+        f"{WITHOUT_KEY.format(flag=flag)}"
+    )
 
 
 def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scripted: bool, endpoints: Collection[str] = ()) -> None:
@@ -122,6 +132,9 @@ def refuse_unservable_model(
         raise InvalidRequest(f"{where}: {model.id!r} needs a key and {variable} is not set; set it, or name another model")
     if model.provider == "scripted" and not scripted:
         raise InvalidRequest(f"{where}: {model.id!r} needs a file of replies; name it as 'scripted:' in the file")
+    if model.provider not in endpoints and (address := silent_address(model.provider, environ)):
+        start = f"start it (ollama serve; ollama pull {model.id.partition(':')[2]})" if model.provider == "ollama" else "start the server"
+        raise InvalidRequest(f"{where}: nothing listens at {address}, where {model.id!r} is called; {start}, or name another model")
     for at, fallback in enumerate(model.chain[1:]):
         refuse_unservable_model(f"{where}.fallback[{at}]", fallback, environ, scripted=scripted, endpoints=endpoints)
 

@@ -2,11 +2,13 @@
 
 import json
 import re
+import socket
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
 
@@ -309,6 +311,37 @@ def missing_key(provider: str, environ: Mapping[str, str]) -> str | None:
     if preset is None or preset.keyless or by_token or any(environ.get(name, "").strip() for name in preset.keys):
         return None
     return preset.keys[0]
+
+
+CONNECT_SECONDS = 1.0
+"""How long this machine's own server may take to accept a connection: a refusal comes at once."""
+
+
+def silent_address(provider: str, environ: Mapping[str, str]) -> str | None:
+    """Return the address of a preset for servers of this machine, such as Ollama's, if nothing listens there; None in all other cases."""
+    preset = presets_by_name().get(provider)
+    if preset is None or not preset.keyless:
+        return None
+    try:
+        address = expand(preset.base_url, environ)
+        parts = urlsplit(address)
+    except (KeyError, ValueError):  # the worker says what is wrong with it
+        return None
+    if parts.hostname not in {"localhost", "127.0.0.1", "::1"}:
+        return None
+    return address if _refuses(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)) else None
+
+
+@cache
+def _refuses(host: str, port: int) -> bool:
+    """Return whether a connection is refused; asked once in a process, since a suite asks for each of its cases."""
+    try:
+        socket.create_connection((host, port), CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def referenced_variables(texts: Iterable[str]) -> frozenset[str]:

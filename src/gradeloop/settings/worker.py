@@ -21,6 +21,7 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import CALL_SECONDS, CallTimeout, ToolName
+from gradeloop.contract.notice import ALL_KINDS, NoticeKind
 from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.settings.endpoints import EndpointTable, names_file
@@ -168,6 +169,38 @@ class FetchSettings(Section):
     """The size that a page may have."""
 
 
+class NotifySettings(Section):
+    """A webhook that hears when a person is wanted."""
+
+    url: Annotated[str, Field(min_length=1)]
+    """Its address, or the name of the worker's variable that has it, for an address that is a secret, as Slack's is."""
+    secret: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    """The name of the worker's variable with the secret by which notices are signed; they are not signed without one."""
+    format: Literal["json", "slack", "teams"] = "json"
+    """What is posted: our JSON, or what the webhooks of Slack or Teams take."""
+    on: Annotated[tuple[NoticeKind, ...], Field(min_length=1)] = ALL_KINDS
+    """What it hears of; everything by default."""
+    content: bool = False
+    """Whether notices have the question and the draft, and not only title, ids and the answer in one line."""
+    pages: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    """The address of the live pages, for links to a thread or a batch."""
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Private networks that may be reached; none by default."""
+
+    @property
+    def has_address(self) -> bool:
+        """Whether `url` is the address itself."""
+        return "://" in self.url
+
+    @model_validator(mode="after")
+    def _is_secure(self) -> "NotifySettings":
+        if not self.has_address and not self.url.isidentifier():
+            raise ValueError(f"url: {self.url!r} is neither an address nor the name of a variable; it begins with https://")
+        if self.has_address and not self.url.startswith("https://") and not (self.networks and self.url.startswith("http://")):
+            raise ValueError(f"url: {self.url!r}: use https; http is for the private networks that `networks` lists")
+        return self
+
+
 class PytestSettings(Section):
     """The test suites that `run_pytest` may run."""
 
@@ -309,6 +342,8 @@ class WorkerSettings(BaseSettings):
     pytest: PytestSettings = PytestSettings()
     mcp: dict[ServerName, McpSettings] = {}
     """MCP servers whose tools graders may call, by name."""
+    notify: dict[ServerName, NotifySettings] = {}
+    """Webhooks that hear when a person is wanted, by name."""
     providers: EndpointTable = {}
     """Endpoints that models are called at, by name: `NAME:model`. Each may be a preset's, or have protocol and address of its own."""
 

@@ -1,0 +1,56 @@
+"""Builds the site of the documentation: `python deploy/site/build_site.py FOLDER`, then `zensical build --strict` in that folder.
+
+The pages are copied: a fence's second word, by which our tests know an example, and links to files that are no page are nothing to a site.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TOP = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
+"""The pages of the repository's root, and their names on the site."""
+
+_FENCE = re.compile(r"^( *```\w+) .+$", re.MULTILINE)
+_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def copy_pages(folder: Path) -> list[Path]:
+    """Copy all pages and images into a folder, and return the pages."""
+    shutil.rmtree(folder, ignore_errors=True)
+    sources = {ROOT / name: folder / new for name, new in TOP.items()}
+    sources |= {path: folder / path.relative_to(ROOT / "docs") for path in sorted((ROOT / "docs").rglob("*.md"))}
+    for source, target in sources.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_as_page(source, target, sources))
+    shutil.copytree(ROOT / "docs" / "images", folder / "images", dirs_exist_ok=True)
+    shutil.copy(ROOT / "docs" / "contract.d.ts", folder)
+    return list(sources.values())
+
+
+def _as_page(source: Path, target: Path, pages: dict[Path, Path]) -> str:
+    def relinked(link: re.Match[str]) -> str:
+        text, path, anchor = link[1], link[2], link[3] or ""
+        if not path or "://" in path:
+            return link[0]
+        meant = (source.parent / path).resolve()
+        if meant in pages:
+            return f"[{text}]({_relative(pages[meant], target.parent)}{anchor})"
+        return link[0] if meant.is_relative_to(ROOT / "docs") and meant.is_file() else text
+
+    text = _LINK.sub(relinked, _FENCE.sub(r"\1", source.read_text()))
+    return text.replace("](docs/images/", "](images/")
+
+
+def _relative(page: Path, folder: Path) -> str:
+    ups = 0
+    while not page.is_relative_to(folder):
+        folder, ups = folder.parent, ups + 1
+    return "../" * ups + page.relative_to(folder).as_posix()
+
+
+if __name__ == "__main__":
+    site = Path(sys.argv[1])
+    copy_pages(site / "pages")
+    shutil.copy(Path(__file__).with_name("zensical.toml"), site)

@@ -1,0 +1,381 @@
+"""What one server for agents does and may spend: it judges, starts and reads threads, within limits that its user set."""
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+from uuid import uuid4
+
+from pydantic import Field, JsonValue, ValidationError
+from temporalio.client import WorkflowFailureError
+from temporalio.service import RPCError
+
+from gradeloop.client.client import GradingClient
+from gradeloop.contract.base import Strict
+from gradeloop.contract.model_spec import Budget, ModelSpec
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
+from gradeloop.errors import InvalidRequest, explain
+from gradeloop.files.roots import Roots
+from gradeloop.judges.client import Judge, parse_run
+from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, Judging, parse_judge
+from gradeloop.judges.registry import Registry
+from gradeloop.judges.sources import parse_reference, read_judge, read_thread, with_model
+from gradeloop.settings.default_model import require_default_model
+from gradeloop.settings.trust import find_config_file
+from gradeloop.store.engine import own_store
+from gradeloop.temporal.connect import Connection, connect, find
+from gradeloop.temporal.worker import WorkerSpec, ensure_worker, keep_worker_alive, wake_worker
+from gradeloop.text import clip
+from gradeloop.transcripts.readers import read_run_file
+
+THREAD_PREFIX = "agent-"
+"""How the ids of threads begin that agents start; other threads of the namespace are not theirs to read."""
+
+RUNS_AT_ONCE = 8
+"""The judgements of one call that are open at the same time."""
+
+FILE_BYTES = 32 * 1024 * 1024
+"""The largest file that is read for an agent: what a run may have at most."""
+
+_JUDGEMENT = re.compile(r"judging-[0-9a-f]{64}")
+
+
+class SessionLimits(Strict):
+    """What the agents of one server may spend and read, all of them together until it ends."""
+
+    max_calls: Annotated[int, Field(ge=1)] = 200
+    """The most judgements and threads that are begun."""
+    budget_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """US dollars after which none is begun; None sets no limit."""
+    roots: tuple[Path, ...] = ()
+    """The folders below which files are read; without any, none is."""
+    allow_decide: bool = False
+    """Whether agents may decide criteria that wait for a person."""
+
+
+class SessionModels(Strict):
+    """The models and files with which the server judges and writes; agents do not choose them."""
+
+    grader: str | None = None
+    generator: str | None = None
+    tools: tuple[Path, ...] = ()
+    scripted: Path | None = None
+
+
+class SpentSoFar(Strict):
+    """What a server's agents have begun and spent."""
+
+    calls: int
+    max_calls: int
+    cost_usd: float
+    """What is known to be spent, and what running threads may still spend."""
+    budget_usd: float | None
+
+
+@dataclass
+class _Spending:
+    """The calls and the money of a server, counted in one place."""
+
+    limits: SessionLimits
+    calls: int = 0
+    reserved_usd: dict[str, float] = field(default_factory=dict)
+    """The budgets of threads whose end is not known yet, by thread."""
+    known_usd: dict[str, float] = field(default_factory=dict)
+    """What judgements and threads cost, by id: one that is asked for again is not counted again."""
+
+    @property
+    def committed_usd(self) -> float:
+        return sum(self.known_usd.values()) + sum(self.reserved_usd.values())
+
+    @property
+    def left_usd(self) -> float | None:
+        return None if self.limits.budget_usd is None else self.limits.budget_usd - self.committed_usd
+
+    def begin(self, count: int = 1) -> None:
+        """Count calls that are about to be made.
+
+        Raises:
+            InvalidRequest: A limit does not allow them.
+        """
+        if self.calls + count > self.limits.max_calls:
+            raise InvalidRequest(f"the limit of this server is {self.limits.max_calls} calls, and {self.calls} were made; ask its user")
+        if self.left_usd is not None and self.left_usd <= 0:
+            raise InvalidRequest(f"the budget of this server, ${self.limits.budget_usd:g}, is used up; ask its user")
+        self.calls += count
+
+    def settle(self, name: str, cost_usd: float | None) -> None:
+        """Take down what a judgement or thread cost in the end."""
+        self.reserved_usd.pop(name, None)
+        self.known_usd[name] = max(cost_usd or 0.0, self.known_usd.get(name, 0.0))
+
+
+class AgentSession:
+    """One server's connection, limits and work; it connects when it is first asked for something that needs the Temporal server."""
+
+    def __init__(self, limits: SessionLimits, models: SessionModels) -> None:
+        self.limits = limits
+        self.models = models
+        self._spending = _Spending(limits)
+        self._alone = asyncio.Lock()
+        self._client: GradingClient | None = None
+        self._connection: Connection | None = None
+        self._queue = ""
+
+    @property
+    def spent(self) -> SpentSoFar:
+        """What was begun and spent until now."""
+        made = self._spending
+        return SpentSoFar(
+            calls=made.calls, max_calls=self.limits.max_calls, cost_usd=round(made.committed_usd, 6), budget_usd=self.limits.budget_usd
+        )
+
+    async def close(self) -> None:
+        """Close the connection; what is in flight goes on at the server."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def client(self) -> GradingClient:
+        """Return the client, connected and with the queue of this server's worker."""
+        async with self._alone:
+            if self._client is None:
+                connection = await find()
+                models = self.models
+                named = os.environ.get("GRADELOOP_TASK_QUEUE")
+                spec = WorkerSpec(tools=models.tools, scripted=models.scripted, config=find_config_file((), os.environ))
+                queue = named or await ensure_worker(spec, connection)
+                self._connection = connection
+                self._client = GradingClient(await connect(connection), task_queue=queue)
+                self._queue = queue
+            return self._client
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[GradingClient]:
+        """Yield the client while the worker of its queue is kept alive."""
+        client = await self.client()
+        if self._connection is None:
+            raise InvalidRequest("this server has no connection; start it again")
+        await wake_worker(self._queue, self._connection)
+        keeping = asyncio.create_task(keep_worker_alive(self._queue, self._connection))
+        try:
+            yield client
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    def rooted(self, name: str) -> Path:
+        """Return the file of a name, which lies below a root of this server.
+
+        Raises:
+            InvalidRequest: It does not, or it is no regular file, or too large.
+        """
+        if not self.limits.roots:
+            raise InvalidRequest(f"file {clip(name)}: this server reads no files; its user names folders with --root")
+        if "\0" in name:
+            raise InvalidRequest(f"file {clip(name)} has a NUL character; name a file")
+        roots = Roots({str(root.resolve()): root.resolve() for root in self.limits.roots})
+        allowed = ", ".join(roots.folders)
+        for root in roots.folders.values():
+            try:
+                real = (root / name).resolve()
+                size = real.stat().st_size if roots.contain(real) and real.is_file() else None
+            except (OSError, RuntimeError):  # too long a name, a loop of links
+                continue
+            if size is not None and size > FILE_BYTES:
+                raise InvalidRequest(f"file {clip(name)} has more than {FILE_BYTES} bytes; split it")
+            if size is not None:
+                return real
+        raise InvalidRequest(f"file {clip(name)} is no file below {allowed}; name one that is")
+
+    async def judge_config(self, judge: str | Mapping[str, JsonValue] | None, judge_file: str | None = None) -> JudgeConfig:
+        """Return a judge with the server's model: a rubric as text or object, a file below a root, or `COLLECTION/RUBRIC[@VERSION]`.
+
+        Args:
+            judge: The judge itself, or its name.
+            judge_file: Its file.
+
+        Raises:
+            InvalidRequest: There is none, or both are given, or it is refused.
+        """
+        config = await self._named_judge(judge, judge_file) or _without_model(parse_judge(_plain(judge)))
+        return with_model(config, self.models.grader, scripted=self.models.scripted is not None)[0]
+
+    async def rubric(self, rubric: str | Mapping[str, JsonValue] | None, rubric_file: str | None) -> Rubric:
+        """Return a rubric, named as `judge_config` takes it; people may decide criteria of it.
+
+        Raises:
+            InvalidRequest: There is none, or both are given, or it is refused.
+        """
+        if (named := await self._named_judge(rubric, rubric_file)) is not None:
+            return rubric_of(named)
+        try:
+            return Rubric.model_validate(_plain(rubric))
+        except ValidationError as error:
+            raise InvalidRequest(f"rubric: {explain(error)}") from None
+
+    async def _named_judge(self, judge: str | Mapping[str, JsonValue] | None, judge_file: str | None) -> JudgeConfig | None:
+        """Return the judge of a file or of the registry; None where it is given itself."""
+        if (judge is None) == (judge_file is None):
+            raise InvalidRequest("name one of the two: the rubric itself, or its file")
+        if judge_file is not None:
+            return read_judge(self.rooted(judge_file))
+        reference = parse_reference(judge.strip()) if isinstance(judge, str) and not re.search(r"\s", judge.strip()) else None
+        return await Registry(own_store()).get_rubric(*reference) if reference else None
+
+    async def judge(self, config: JudgeConfig, runs: Sequence[AgentRun]) -> list[JudgeResult]:
+        """Judge runs, several at the same time; one that was judged before is read, and counted as a call all the same.
+
+        Raises:
+            InvalidRequest: A limit does not allow it, or a run is refused.
+        """
+        async with self.working() as client:
+            judge, slots = Judge(config, client.temporal, task_queue=self._queue), asyncio.Semaphore(RUNS_AT_ONCE)
+            for run in runs:
+                await judge.request(run)
+            self._spending.begin(len(runs))
+
+            async def judge_one(run: AgentRun) -> JudgeResult:
+                async with slots:
+                    result = await judge(run)
+                self._spending.settle(result.id, result.usage.cost_usd)
+                return result
+
+            return list(await asyncio.gather(*map(judge_one, runs)))
+
+    async def runs(self, file: str | None, run: Mapping[str, JsonValue] | None, thread_id: str | None) -> list[AgentRun]:
+        """Return the runs that a call names in one of three ways.
+
+        Raises:
+            InvalidRequest: None or several are named, or one cannot be read.
+        """
+        if sum(value is not None for value in (file, run, thread_id)) != 1:
+            raise InvalidRequest("name one of the three: run, file, or thread_id")
+        if run is not None:
+            return [parse_run(run)]
+        if thread_id is not None:
+            async with self.working() as client:
+                return [await read_thread(client, self.own_thread(thread_id))]
+        path = self.rooted(file or "")
+        return await asyncio.to_thread(lambda: list(read_run_file(path)))
+
+    async def stored_judgement(self, name: str) -> JudgeResult:
+        """Return a judgement by its id.
+
+        Raises:
+            InvalidRequest: The id is none of a judgement, or no judgement of it has ended.
+        """
+        if not _JUDGEMENT.fullmatch(name):
+            raise InvalidRequest(f"judgement {clip(name)}: that is no judgement's id; take the id that grade or judge_run returned")
+        client = await self.client()
+        handle = client.temporal.get_workflow_handle_for(Judging.run, name)
+        try:
+            return await asyncio.wait_for(handle.result(), 30)
+        except (RPCError, WorkflowFailureError, TimeoutError):
+            raise InvalidRequest(f"judgement {clip(name)}: none of that id has ended with a result; call grade again") from None
+
+    async def revise(self, task: str, rubric: str | Mapping[str, JsonValue], max_iterations: int, budget_usd: float | None) -> str:
+        """Start a thread that drafts, is graded and mends, and return its id.
+
+        Raises:
+            InvalidRequest: The task, the rubric or the limits do not allow it.
+        """
+        models = self.models
+        named = models.generator
+        generator = named or require_default_model(os.environ, "generator").spec.model_dump(mode="json")
+        budget = self._thread_budget(budget_usd)
+        request = {
+            "messages": [{"role": "user", "content": task}],
+            "rubric": _plain(rubric),
+            "generator": {"model": generator},
+            "grader": {"model": models.grader} if models.grader else None,
+            "max_iterations": max_iterations,
+            "budget": None if budget is None else Budget(max_cost_usd=budget),
+        }
+        async with self.working() as client:
+            self._spending.begin()
+            thread_id = f"{THREAD_PREFIX}{uuid4()}"
+            if budget is not None:
+                self._spending.reserved_usd[thread_id] = budget
+            try:
+                return await client.start(request, thread_id=thread_id)
+            except BaseException:
+                self._spending.reserved_usd.pop(thread_id, None)
+                raise
+
+    def _thread_budget(self, asked: float | None) -> float | None:
+        """Return what a new thread may cost, which is held back of the server's budget until the thread's end is seen."""
+        if asked is not None and not 0 < asked < float("inf"):
+            raise InvalidRequest(f"budget_usd is {asked!r}; write US dollars, more than 0")
+        left = self._spending.left_usd
+        if left is None:
+            return asked
+        if left <= 0:
+            raise InvalidRequest(f"the budget of this server, ${self.limits.budget_usd:g}, is used up; ask its user")
+        return left / 2 if asked is None else min(asked, left)
+
+    def own_thread(self, thread_id: str) -> str:
+        """Return the id of a thread that agents may read: one that `revise` returned.
+
+        Raises:
+            InvalidRequest: It is another's.
+        """
+        if not thread_id.startswith(THREAD_PREFIX):
+            raise InvalidRequest(
+                f"thread {clip(thread_id)}: agents see threads that `revise` started, whose ids begin with {THREAD_PREFIX!r}"
+            )
+        return thread_id
+
+    def settle_thread(self, thread_id: str, cost_usd: float | None) -> None:
+        """Take down what a thread cost that has ended."""
+        self._spending.settle(thread_id, cost_usd)
+
+
+def output_run(output: str, request: str | None) -> AgentRun:
+    """Return a text as a run: the request that it answers, where there is one, and the text."""
+    requested = (RunMessage(role="user", content=request),) if request else ()
+    name = hashlib.sha256(f"{request}\0{output}".encode(errors="surrogatepass")).hexdigest()[:16]
+    return AgentRun(id=f"output-{name}", transcripts=(RunTranscript(messages=(*requested, RunMessage(role="assistant", content=output))),))
+
+
+def rubric_of(config: JudgeConfig) -> Rubric:
+    """Return a judge's criteria.
+
+    Raises:
+        InvalidRequest: The judge has a schema of its own instead.
+    """
+    if not isinstance(config, CriteriaJudge):
+        raise InvalidRequest(f"the judge {config.rubric_id!r} has a schema of its own and no criteria; call judge_run with it")
+    return config.rubric
+
+
+def require_model(name: str, flag: str) -> str:
+    """Return a model's name that can be one.
+
+    Raises:
+        InvalidRequest: It cannot.
+    """
+    try:
+        return ModelSpec.model_validate(name).id
+    except ValidationError as error:
+        raise InvalidRequest(f"{flag}: {explain(error)}") from None
+
+
+def _without_model(config: JudgeConfig) -> JudgeConfig:
+    """Return a judge that an agent sent, which names no model.
+
+    Raises:
+        InvalidRequest: It names one.
+    """
+    named = config.grader if isinstance(config, CriteriaJudge) else config.judge_model or config.panel
+    if named:
+        raise InvalidRequest("the judge names its own model; leave it out, this server's user chooses who judges")
+    return config
+
+
+def _plain(value: str | Mapping[str, JsonValue] | None) -> str | dict[str, JsonValue] | None:
+    return dict(value) if isinstance(value, Mapping) else value

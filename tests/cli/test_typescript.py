@@ -1,0 +1,47 @@
+"""The contract as TypeScript: generated, up to date, and taken by the compiler."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gradeloop.cli.schemas import _RECEIVED, _SENT, contract_declarations
+from tests.conftest import ROOT
+
+DECLARATIONS = ROOT / "docs" / "contract.d.ts"
+
+USE = """
+import type { Notice, RunResult, ThreadRequest } from "./contract";
+
+const generator = { model: "scripted:writer" };
+export const request: ThreadRequest = { messages: [{ role: "user", content: "Write a haiku." }], rubric: "- three lines", generator };
+export const passed = (result: RunResult): boolean => result.status === "satisfied";
+export const asked = (notice: Notice): string[] => (notice.questions ?? []).map((question) => question.id);
+"""
+
+
+def test_the_declarations_are_those_of_the_schemas() -> None:
+    assert DECLARATIONS.read_text() == contract_declarations(), "run: gradeloop schema --typescript > docs/contract.d.ts"
+
+
+def test_every_model_of_the_contract_is_declared() -> None:
+    text = contract_declarations()
+
+    for name in [model.__name__ for model in (*_SENT.values(), *_RECEIVED.values())]:
+        assert f"export interface {name} " in text or f"export interface {name}Input " in text, name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("tsc") is None, reason="there is no TypeScript compiler")
+def test_the_compiler_takes_the_declarations_and_refuses_a_wrong_use(tmp_path: Path) -> None:
+    shutil.copy(DECLARATIONS, tmp_path)
+    (tmp_path / "use.ts").write_text(USE)
+    (tmp_path / "wrong.ts").write_text(USE.replace("satisfied", "satisfied?"))
+
+    def compiled(name: str) -> subprocess.CompletedProcess[str]:
+        command = ["tsc", "--strict", "--noEmit", "--target", "es2022", "--module", "nodenext", str(tmp_path / name)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert compiled("use.ts").stdout == ""
+    assert "have no overlap" in compiled("wrong.ts").stdout
