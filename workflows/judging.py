@@ -18,6 +18,7 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Generator
 from gradeloop.contract.transcript import RUN_BYTES, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
+from gradeloop.judges.abstention import with_unsure
 from gradeloop.judges.answers import Rollout, answered_by, failure_metadata, has_quorum, shorten_raw, summarize, too_few
 from gradeloop.judges.contract import (
     JUDGING_WORKFLOW,
@@ -171,7 +172,7 @@ class JudgingWorkflow(Judging):
     ) -> JudgeResult:
         judge, usage = self._request.judge, self._thread.usage
         observed.judged(kind)
-        return JudgeResult(
+        result = JudgeResult(
             id=workflow.info().workflow_id,
             agent_run_id=self._request.run.id,
             rubric_id=judge.rubric_id,
@@ -184,6 +185,7 @@ class JudgingWorkflow(Judging):
             attempts=usage.attempts,
             prompt_sha256=prompt_sha256,
         )
+        return with_unsure(judge, result)
 
     @workflow.query
     def brief(self) -> GradingSettings | None:

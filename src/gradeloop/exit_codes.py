@@ -36,7 +36,7 @@ CODES: dict[str, dict[int, str]] = {
     | {
         SATISFIED: "every run was judged",
         CAPPED: "fewer passed than --pass-rate",
-        NO_VERDICT: "judgements failed, more than --allow-errors; or --gate corrected is inconclusive",
+        NO_VERDICT: "judgements failed, more than --allow-errors; all are unsure; or --gate corrected is inconclusive",
         STOPPED: "Ctrl-C; the judgements in flight continue",
     },
     "check-judge": _ALL

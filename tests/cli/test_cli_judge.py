@@ -153,6 +153,26 @@ def test_an_edited_criterion_is_asked_alone_and_a_budget_is_more_than_nothing(gr
     assert "--budget-usd" in nothing.err
 
 
+def test_unsure_verdicts_are_neither_passed_nor_failed_and_a_dearer_judge_decides_them(gradeloop: CommandLine) -> None:
+    split = FRANCE | {"rubric_text": "Of two minds.", "n_rollouts_per_input": 3, "abstain": {"label": 0.8}}
+    judge = write(gradeloop, "split.yaml", split)
+    dearer = write(gradeloop, "dearer.yaml", split | {"escalate": "scripted:dear"})
+    replies = [answers(MATCH, 0), answers(NO_MATCH, 1), answers(MATCH, 2), answers(MATCH, 0, model="scripted:dear")]
+    write(gradeloop, "split.replies.yaml", {"replies": replies})
+    rest = ("runs.jsonl", "--scripted", "split.replies.yaml", "--pass", "label=match", "--pass-rate", "0.5")
+
+    unsure = gradeloop("judge", judge, *rest)
+    decided = gradeloop("judge", dearer, *rest)
+    again = gradeloop("judge", dearer, *rest, "--json")
+
+    assert unsure.code == 3, unsure.err
+    assert "0 judged, 3 unsure, 0 failures" in unsure.out
+    assert "unsure of label" in " ".join(unsure.out.split())
+    assert decided.code == 0, decided.err
+    assert "3 judged, 3 passed (100%), 3 decided by the dearer judge, 0 failures" in " ".join(decided.out.split())
+    assert [row["model"] for row in again.lines] == ["scripted:dear"] * 3
+
+
 def test_a_thread_is_judged_by_its_id(gradeloop: CommandLine) -> None:
     replies: list[dict[str, Any]] = [{"role": "generator", "text": "Paris."}, {"role": "grader", "verdict": verdict(row("c1"))}]
     gradeloop("run", gradeloop.task("thread", replies), "--thread", "capital-1")

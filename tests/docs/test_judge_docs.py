@@ -45,6 +45,7 @@ def block(language: str, about: str = "") -> Block:
 def test_the_two_kinds_of_judge_are_what_they_are_called() -> None:
     assert isinstance(parse_judge(read_yaml(block("yaml", "criteria").text, "the example")), CriteriaJudge)
     assert isinstance(parse_judge(read_yaml(block("yaml", "schema").text, "the example")), SchemaJudge)
+    assert parse_judge(read_yaml(block("yaml", "unsure").text, "the example")).abstain == {"label": 0.8}
 
 
 @pytest.mark.parametrize("name", ["AgentRun", "JudgingRequest"])

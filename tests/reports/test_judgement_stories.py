@@ -30,7 +30,7 @@ from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import Store, store_url
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo
-from tests.rig.judging import FRANCE, MATCH, answers, bench, fresh, judged
+from tests.rig.judging import FRANCE, MATCH, NO_MATCH, answers, bench, fresh, judged
 from tests.rig.threads import row, verdict, wants
 
 CITING = {
@@ -84,6 +84,16 @@ async def test_a_judgement_is_told_with_its_run_and_its_citations(client: Client
     assert story.judged.metadata["citation_counts"] == {"cited": 3, "verified": 1}
     assert story.about["rubric"] == "france, version 1"
     assert story.about["judge"] == "scripted:judge"
+
+
+async def test_an_unsure_judgement_is_neither_passed_nor_failed(client: Client) -> None:
+    run = fresh(f"unsure-{uuid4()}")
+    split = FRANCE | {"n_rollouts_per_input": 3, "abstain": {"label": 0.8}}
+    result = await judged(client, split, answers(MATCH), answers(MATCH, 1), answers(NO_MATCH, 2), run=run)
+
+    story = await only([result], named(run), None)
+
+    assert (story.verdict, story.word) == ("unsure", "unsure")
 
 
 async def test_a_run_that_nobody_names_is_read_from_the_judgement_itself(client: Client) -> None:

@@ -16,6 +16,7 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import BatchLost, InvalidRequest
+from gradeloop.judges.abstention import dearer_judge, decided_by, not_escalated
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeResult, JudgingRequest, judging_id
 from gradeloop.store.engine import Store
@@ -43,6 +44,8 @@ class Judged(NamedTuple):
     repeat: int
     """Which judgement of the run, from 0."""
     result: JudgeResult
+    first: JudgeResult | None = None
+    """The judge's own result, where it was unsure and a dearer judge was asked."""
 
 
 class WantedJudgement(NamedTuple):
@@ -75,6 +78,8 @@ async def judge_many(
 ) -> None:
     """Judge every run, several at the same time; when this is cancelled, judgements in flight go on at the server.
 
+    What the judge is unsure of is asked anew of the model that its `escalate` names, within the same budget.
+
     With a store the judgements are a batch: what was asked before, by any judge, about the same content comes from the cache of verdicts.
     A judgement that needs tools, checks or a second round, or is too large for a case, has a workflow of its own.
 
@@ -93,10 +98,32 @@ async def judge_many(
     rows = [(position, repeat) for position in range(len(runs)) for repeat in range(repeats)]
     wanted = [WantedJudgement(judge, runs[position], repeat) for position, repeat in rows]
 
+    config = dearer_judge(judge.config)
+    dearer = None if config is None else Judge(config, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
+    unsure: dict[int, JudgeResult] = {}
+    spent: dict[str, Usage] = {}
+
     def report(at: int, result: JudgeResult) -> None:
-        on_result(Judged(*rows[at], result))
+        spent[result.id] = result.usage
+        if dearer is not None and result.unsure:
+            unsure[at] = result
+        else:
+            on_result(Judged(*rows[at], result))
 
     await make_judgements(wanted, report, concurrency=concurrency, store=store, budget=budget)
+    used, places = sum(spent.values(), Usage()), list(unsure)
+    if dearer is None or (refusal := budget.refusal(used) if budget else None) is not None:
+        for at in places:
+            on_result(Judged(*rows[at], not_escalated(unsure[at], str(refusal)), unsure[at]))
+        return
+    asked = [WantedJudgement(dearer, wanted[at].run, wanted[at].repeat) for at in places]
+
+    def report_dearer(number: int, result: JudgeResult) -> None:
+        at = places[number]
+        on_result(Judged(*rows[at], decided_by(unsure[at], result), unsure[at]))
+
+    rest = _rest_of(budget, used)
+    await make_judgements(asked, report_dearer, concurrency=concurrency, store=store, budget=rest)
 
 
 async def make_judgements(
@@ -131,6 +158,15 @@ async def make_judgements(
         except _NoStoreAtWorkerError:
             alone = list(wanted)
     await _judge_alone({name: wanted[name] for name in alone}, found, concurrency, budget)
+
+
+def _rest_of(budget: Budget | None, spent: Usage) -> Budget | None:
+    """Return what is left of a budget that is not used up."""
+    if budget is None:
+        return None
+    tokens, cost = budget.max_tokens, budget.max_cost_usd
+    left_tokens = None if tokens is None else tokens - (spent.tokens or 0)
+    return Budget(max_tokens=left_tokens, max_cost_usd=None if cost is None else cost - (spent.cost_usd or 0))
 
 
 async def _wanted(judgements: Sequence[WantedJudgement]) -> dict[str, _Wanted]:

@@ -67,7 +67,9 @@ def judging_case(request: JudgingRequest) -> Case | None:
 
 def _without_name(judge: JudgeConfig) -> JudgeConfig:
     """Return a judge without what decides nothing: two names of one judge make the same cases."""
-    return judge.model_copy(update={"id": "", "version": 1} | ({"name": None} if isinstance(judge, SchemaJudge) else {}))
+    return judge.model_copy(
+        update={"id": "", "version": 1, "abstain": None, "escalate": None} | ({"name": None} if isinstance(judge, SchemaJudge) else {})
+    )
 
 
 def _needs_workflow(judge: CriteriaJudge, run: AgentRun) -> bool:

@@ -81,7 +81,7 @@ def _passes(rule: Rule, output: Mapping[str, JsonValue]) -> bool | None:
 
 
 def _verdict(judge: JudgeConfig, rule: Rule, result: JudgeResult) -> bool | None:
-    return None if result.failed else _passes(rule, comparable(judge, result.output))
+    return None if result.failed or result.unsure else _passes(rule, comparable(judge, result.output))
 
 
 def gate_lines(found: GatedRate) -> list[str]:

@@ -47,6 +47,7 @@ from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.files.output import refuse_foreign
 from gradeloop.files.rubric import require_files
 from gradeloop.grading.checks import canonical_json
+from gradeloop.judges.abstention import dearer_judge
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
 from gradeloop.judges.prompt import refuse_cut
@@ -139,6 +140,8 @@ def judge(  # noqa: PLR0913 - one parameter a flag
         raise typer.Exit(NO_VERDICT)
     if gate == "corrected":
         raise typer.Exit({"passed": SATISFIED, "failed": CAPPED}.get(outcome.corrected or "", NO_VERDICT))
+    if outcome.unsure and not outcome.judged:
+        raise typer.Exit(NO_VERDICT)
     if pass_rate is not None and outcome.judged and outcome.passed < pass_rate * outcome.judged:
         raise typer.Exit(CAPPED)
 
@@ -252,7 +255,7 @@ class JudgeOptions:
 
 @dataclass(frozen=True)
 class JudgeOutcome:
-    """How many judgements there are, and how many were judged, passed and failed."""
+    """How many judgements there are, and how many were judged, passed, failed and are unsure."""
 
     total: int
     judged: int
@@ -261,6 +264,8 @@ class JudgeOutcome:
     stopped: bool = False
     corrected: str | None = None
     """What the corrected rate decides: `passed`, `failed` or `inconclusive`; None without labels or a rate that is asked for."""
+    unsure: int = 0
+    """Judgements that decide nothing, which are neither judged nor failures."""
 
 
 async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOutcome:
@@ -304,11 +309,24 @@ async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOut
     console.print(results_line([result for result, _ in results], rule), soft_wrap=True)
     decision = await _print_measures(config, labels, finished, rule, pass_rate, registry, console)
     if registry is not None and options.store:
-        await registry.save(config, [(result, repeat) for result, repeat in results if not result.result_metadata.get("again")])
-    failures = sum(result.failed for result, _ in results)
-    passed = sum(bool(rule.passed(result)) for result, _ in results)
-    total = len(runs) * options.repeat
-    return JudgeOutcome(total, len(results) - failures, passed, failures, stopped=len(results) < total, corrected=decision)
+        await _save(config, finished, registry)
+    return _outcome([result for result, _ in results], len(runs) * options.repeat, rule, decision)
+
+
+def _outcome(results: Sequence[JudgeResult], total: int, rule: "PassRule", decision: str | None) -> JudgeOutcome:
+    """Return how many of the judgements that were asked for there are, and what became of them."""
+    failures, unsure = sum(result.failed for result in results), sum(bool(result.unsure) for result in results)
+    passed = sum(bool(rule.passed(result)) for result in results)
+    decided = len(results) - failures - unsure
+    return JudgeOutcome(total, decided, passed, failures, stopped=len(results) < total, corrected=decision, unsure=unsure)
+
+
+async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "Registry") -> None:
+    """Store what the judge said, and what the dearer judge said of what it was unsure of, as judgements of their own."""
+    own = [(row.first or row.result, row.repeat) for row in finished]
+    await registry.save(config, [(result, repeat) for result, repeat in own if not result.result_metadata.get("again")])
+    if (dearer := dearer_judge(config)) is not None:
+        await registry.save(dearer, [(row.result, row.repeat) for row in finished if row.result.escalated_from])
 
 
 async def _print_measures(
@@ -321,7 +339,7 @@ async def _print_measures(
     console: Console,
 ) -> str | None:
     """Print how often repeated judgements differ, and the pass rate corrected by labels; return what the latter decides."""
-    results = [row.result for row in finished]
+    results = [row.first or row.result for row in finished]
     if any(row.repeat for row in finished):
         for found in measure_stability(config, select_judgements(config, results), compared_keys(label_schema(config))):
             for line in stability_lines(found):
@@ -432,8 +450,8 @@ class PassRule:
         return bool(self.wanted)
 
     def passed(self, result: JudgeResult) -> bool | None:
-        """Return whether a result passes; None for a FAILURE, or without a rule."""
-        if result.failed or not self.wanted:
+        """Return whether a result passes; None for a FAILURE, an unsure one, or without a rule."""
+        if result.failed or result.unsure or not self.wanted:
             return None
         return all(canonical_json(value_at(result.output, path)) == canonical_json(value) for path, value in self.wanted)
 
@@ -489,6 +507,8 @@ def _verdict(result: JudgeResult, rule: PassRule) -> Text:
     passed = rule.passed(result)
     if result.failed:
         return Text("FAILURE", style="bold yellow")
+    if result.unsure:
+        return Text("unsure", style="yellow")
     return Text("judged") if passed is None else Text("passed", style="green") if passed else Text("not passed", style="red")
 
 
@@ -516,16 +536,21 @@ def _notes(result: JudgeResult) -> Text:
     lost = sum(isinstance(rollout, dict) and rollout.get("output") is None for rollout in rollouts) if isinstance(rollouts, list) else 0
     parts += [f"{lost} of {len(rollouts)} rollouts failed"] if lost and isinstance(rollouts, list) else []
     parts += ["transcript cut to fit"] if metadata.get("elided") else []
+    parts += [f"unsure of {', '.join(result.unsure)}"] if result.unsure else []
+    parts += [f"decided by {result.model}"] if result.escalated_from else []
+    parts += [f"not escalated: {one_line(str(metadata['escalation']))[:120]}"] if metadata.get("escalation") else []
     return Text("; ".join(parts), style="yellow")
 
 
 def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
     """Return the result of all judgements in one line."""
     failures = sum(result.failed for result in results)
-    judged = len(results) - failures
+    unsure, escalated = sum(bool(result.unsure) for result in results), sum(result.escalated_from is not None for result in results)
+    judged = len(results) - failures - unsure
     passed = sum(bool(rule.passed(result)) for result in results)
+    apart = (f", {unsure} unsure" if unsure else "") + (f", {escalated} decided by the dearer judge" if escalated else "")
     rate = f", {passed} passed ({percent(passed / judged)})" if rule.stated and judged else ""
     costs = [result.usage.cost_usd for result in results if result.usage.calls]
     cost = f", {money(sum(cost for cost in costs if cost is not None))}" if any(costs) and None not in costs else ""
     tokens = token_count(sum((result.usage for result in results), Usage()).tokens)
-    return f"Results: {judged} judged{rate}, {counted(failures, 'failure')}; {tokens} tokens{cost}"
+    return f"Results: {judged} judged{rate}{apart}, {counted(failures, 'failure')}; {tokens} tokens{cost}"

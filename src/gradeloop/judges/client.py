@@ -14,6 +14,7 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.thread import TASK_QUEUE, Priority
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, RunTooLarge, explain
+from gradeloop.judges.abstention import with_unsure
 from gradeloop.judges.contract import (
     UNAVAILABLE,
     JudgeConfig,
@@ -151,7 +152,7 @@ class Judge:
     def named(self, result: JudgeResult, run: AgentRun) -> JudgeResult:
         """Return a result of this judge with the judge's own id and version, which play no part in judging, and what was judged."""
         own = {"rubric_id": self.config.rubric_id, "rubric_version": self.config.version}
-        return result.model_copy(update=own | self._origin(run))
+        return with_unsure(self.config, result.model_copy(update=own | self._origin(run)))
 
     def _origin(self, run: AgentRun) -> dict[str, str]:
         """Return what was judged, and by what, as a result has it."""

@@ -20,7 +20,7 @@ from gradeloop.contract.transcript import RUN_BYTES, STORED_RUN_BYTES, AgentRun,
 from gradeloop.errors import InvalidRequest, RunTooLarge, explain
 from gradeloop.grading import prompts
 from gradeloop.grading.prompts import read_prompt_text
-from gradeloop.judges.schema import refuse_schema, wants_citations
+from gradeloop.judges.schema import keys_of, refuse_schema, wants_citations
 from gradeloop.text import clip, did_you_mean
 
 ResultType = Literal["DIRECT_RESULT", "FAILURE"]
@@ -52,6 +52,10 @@ class JudgeResult(Recorded):
     """The sha256 of the run as it was judged; None as for `judge_sha256`."""
     batch_id: Sparse[str | None] = None
     """The batch that judged; None where a workflow of the judgement's own did."""
+    unsure: Sparse[tuple[str, ...]] = ()
+    """The keys on whose verdict fewer of the votes agree than the judge's `abstain` says: neither a pass nor a fail."""
+    escalated_from: Sparse[str | None] = None
+    """The id of the unsure judgement that this one, by the model of the judge's `escalate`, stands for; None for any other."""
 
     @property
     def failed(self) -> bool:
@@ -186,6 +190,28 @@ def default_templates(mode: ParsingMode, key: str) -> tuple[PromptTemplate, ...]
     return (PromptTemplate(role="user", content=read_prompt_text(f"judge_{form}").replace("@key@", key)),)
 
 
+Abstain = Sparse[dict[str, Annotated[float, Field(gt=0, le=1)]] | None]
+"""The least share of votes, 0 to 1, with which a verdict on a key decides; with a smaller one it is unsure. Chosen on labels."""
+
+Escalate = Sparse[ModelSpec | None]
+"""The model that is asked anew what the judge is unsure of; by default nobody is, and a person decides."""
+
+
+def refuse_abstention(abstain: dict[str, float] | None, escalate: ModelSpec | None, voted: Sequence[str], cure: str) -> None:
+    """Raise ValueError where `abstain` names a key on which a judgement has no votes, or `escalate` has nothing to do.
+
+    Args:
+        abstain: The least shares of votes by key.
+        escalate: The dearer model.
+        voted: The keys on which a judgement has several votes.
+        cure: How a key gets votes.
+    """
+    if escalate is not None and not abstain:
+        raise ValueError("escalate names a model for unsure verdicts, and abstain says of none that it is; add abstain: {KEY: SHARE}")
+    if odd := next((key for key in abstain or {} if key not in voted), None):
+        raise ValueError(f"abstain: {clip(odd)} is no key with several votes; {cure}.{did_you_mean(odd, list(voted)) if voted else ''}")
+
+
 class SchemaJudge(Strict):
     """A rubric in words, the schema of the answer, and how to ask."""
 
@@ -216,6 +242,8 @@ class SchemaJudge(Strict):
     """Whether an answer is invalid in which a text with `citations: true` has no verified citation."""
     show_metadata: Sparse[bool] = False
     """Whether the judge sees the run's metadata, which may hold the expected answer."""
+    abstain: Abstain = None
+    escalate: Escalate = None
 
     @model_validator(mode="before")
     @classmethod
@@ -264,6 +292,8 @@ class SchemaJudge(Strict):
         self._refuse_numbers()
         if self.require_citations and not wants_citations(self.output_schema):
             raise ValueError("require_citations is true, and no text of the output_schema has 'citations: true'; add it, or leave this out")
+        voted = [".".join(key.path) for key in keys_of(self.output_schema) if key.how == "vote"] if self.rollout_count > 1 else []
+        refuse_abstention(self.abstain, self.escalate, voted, "raise n_rollouts_per_input, or name a panel")
         return self
 
     @property
@@ -310,8 +340,9 @@ class SchemaJudge(Strict):
         return self.output_parsing_mode == "CONSTRAINED_DECODING"
 
     def sha256(self) -> str:
-        """Return the sha256 of all that decides how it judges, without id, version and name; a default written out changes nothing."""
-        deciding = self.model_dump(mode="json", exclude={"id", "version", "name"}, exclude_none=True, exclude_defaults=True)
+        """Return the sha256 of all that decides what it says; a default written out changes nothing."""
+        naming, afterwards = {"id", "version", "name"}, {"abstain", "escalate"}
+        deciding = self.model_dump(mode="json", exclude=naming | afterwards, exclude_none=True, exclude_defaults=True)
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -373,6 +404,14 @@ class CriteriaJudge(Strict):
     rubric: Rubric
     grader: Grader | None = None
     """The grader, as a thread has it: model, system_prompt and tools, or a remote grader."""
+    abstain: Abstain = None
+    escalate: Escalate = None
+
+    @model_validator(mode="after")
+    def _abstains_on_votes(self) -> "CriteriaJudge":
+        voted = [f"criteria.{criterion.id}" for criterion in self.rubric.judged if len(criterion.judges) > 1]
+        refuse_abstention(self.abstain, self.escalate, voted, "give the criterion votes or a panel")
+        return self
 
     @field_validator("rubric")
     @classmethod

@@ -57,7 +57,7 @@ class Registry:
         named = judge.model_copy(update={"id": judge.rubric_id, "version": 1})
         _refuse_name(collection, "collection")
         rows = await self._version_rows(collection, named.id)
-        if rows and rows[0]["sha256"] != named.sha256():
+        if rows and not _is_same(rows[0], named):
             raise InvalidRequest(f"the rubric {named.id!r} exists in {collection!r} already; add a version, or choose another id")
         if not rows and not await self._insert(collection, named):
             return await self.create_rubric(collection, named)  # another process was faster, perhaps with another content
@@ -72,7 +72,7 @@ class Registry:
         judge = _parse(rubric)
         for _ in range(TRIES):
             rows = await self._require_versions(collection, rubric_id)
-            if same := next((row for row in rows if row["sha256"] == judge.sha256()), None):
+            if same := next((row for row in rows if _is_same(row, judge)), None):
                 return _judge_of(same)
             new = judge.model_copy(update={"id": rubric_id, "version": rows[-1]["version"] + 1})
             if await self._insert(collection, new):
@@ -196,6 +196,14 @@ def _parse(rubric: JudgeConfig | Mapping[str, Any] | str) -> JudgeConfig:
 def _refuse_name(name: str, what: str) -> None:
     if not name.strip() or len(name) > NAME_CHARACTERS or set(name) & set("/@\n\t"):
         raise InvalidRequest(f"{what} {clip(name)} is no name; 1 to {NAME_CHARACTERS} characters, without '/' and '@'")
+
+
+def _is_same(row: RowMapping, judge: JudgeConfig) -> bool:
+    """Return whether a stored version judges as a judge does, and does the same with what it is unsure of."""
+    if row["sha256"] != judge.sha256():
+        return False
+    stored = _judge_of(row)
+    return (stored.abstain, stored.escalate) == (judge.abstain, judge.escalate)
 
 
 def _judge_of(row: RowMapping) -> JudgeConfig:

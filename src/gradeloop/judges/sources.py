@@ -168,7 +168,7 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool) -> tupl
     if named is None and needs_model and not is_remote and not panel:
         chosen = require_default_model(os.environ, "grader")
         return _with_grader_model(judge, chosen.spec), f"judge: {chosen.spec.id}, because {chosen.variable} is set"
-    for spec in (named, *panel):
+    for spec in (named, *panel, judge.escalate):
         if spec is not None:
             _refuse_unservable(spec, scripted=scripted)
     return judge, None

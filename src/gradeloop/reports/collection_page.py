@@ -111,7 +111,7 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
     return document("collection.html", title=f"{head.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
 
 
-ORDER: dict[Verdict, int] = {"failed": 0, "error": 1, "waiting": 2, "running": 3, "none": 4, "passed": 5}
+ORDER: dict[Verdict, int] = {"failed": 0, "error": 1, "unsure": 2, "waiting": 3, "running": 4, "none": 5, "passed": 6}
 """The order of the rows by their verdicts: what asks for a person comes first."""
 
 FINDING_CHARACTERS = 400
@@ -120,6 +120,7 @@ FINDING_CHARACTERS = 400
 FILTERS = {
     "failed": "failures",
     "error": "errors",
+    "unsure": "unsure",
     "waiting": "waiting",
     "none": "not run",
     "contested": "contested",

@@ -11,8 +11,8 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.judges.citations import Citation
 
-Verdict = Literal["passed", "failed", "error", "waiting", "running", "none"]
-"""The colour of a run; `none` was not judged. An error is neither passed nor failed."""
+Verdict = Literal["passed", "failed", "error", "unsure", "waiting", "running", "none"]
+"""The colour of a run; `none` was not judged. An error is neither passed nor failed, and neither is a judge that is unsure."""
 
 
 class ToolEvidence(Strict):

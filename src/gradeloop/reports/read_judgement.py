@@ -42,6 +42,7 @@ def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str
         ("passed", f"{counts['passed']:,}", "passed", bool(counts["passed"])),
         ("failed", f"{counts['failed']:,}", "failed", bool(counts["failed"])),
         ("judged", f"{counts['none']:,}", None, bool(counts["none"])),
+        ("unsure", f"{counts['unsure']:,}", "unsure", bool(counts["unsure"])),
         ("errors", f"{counts['error']:,}", "error" if counts["error"] else None, True),
         (f"of {len(cited):,} citations found", f"{sum(cited):,}", None, bool(cited)),
         ("tokens", token_count(usage.tokens), None, usage.tokens != 0),
@@ -279,6 +280,10 @@ def _report(judgement: _Judgement) -> RunReport:
     return _by_schema(judgement)
 
 
+_UNSURE = {"verdict": "unsure", "word": "unsure"}
+"""How a page shows a judgement in which too few votes agree: neither as passed nor as failed."""
+
+
 def _by_criteria(judgement: _Judgement) -> RunReport:
     log = run_as_messages(judgement.run) if judgement.run else []
     evaluation = _evaluation(judgement, log)
@@ -290,7 +295,7 @@ def _by_criteria(judgement: _Judgement) -> RunReport:
         "messages": tuple(log),
         "evaluations": (evaluation,),
         "best": evaluation.draft if log else None,
-    }
+    } | (_UNSURE if judgement.result.unsure else {})
     return _common_report(judgement).model_copy(update=update)
 
 
@@ -356,6 +361,7 @@ def _by_schema(judgement: _Judgement) -> RunReport:
         repeat=judgement.repeat,
     )
     ended = {"verdict": "error", "word": "failure", "error": judged.reason} if result.failed else {"word": "judged"}
+    ended |= _UNSURE if result.unsure else {}
     report = _common_report(judgement)
     return report.model_copy(update={"judged": judged, "passages": passages, "notes": (*report.notes, *notes)} | ended)
 
