@@ -3,7 +3,9 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from importlib import import_module
 from typing import Literal
 
 from activities.errors import model_fault
@@ -72,6 +74,9 @@ async def examine(environment: Environment) -> WorkerExamination:
     usable += [("openai_compatible", endpoint, _openai) for endpoint in environment.compatible]
     known = {endpoint.base_url for endpoint in environment.compatible}
     usable += [(name, place, _BY_PROTOCOL[protocol]) for name, place in _keyed(environment, known) if (protocol := place.protocol)]
+    for ask in dict.fromkeys(ask for _, _, ask in usable):
+        with suppress(ModuleNotFoundError):  # which the report says
+            import_module(_PACKAGES[ask])  # that it takes seconds on a slow machine is no provider's silence
     try:
         reports = await asyncio.gather(*(_report(name, endpoint, ask, clients, environment, table) for name, endpoint, ask in usable))
     finally:
@@ -167,6 +172,9 @@ async def _google(clients: SdkClients, endpoint: Endpoint) -> tuple[str, ...]:
     page = await clients.google(endpoint).aio.models.list(config={"page_size": PAGE})
     return tuple((model.name or "").removeprefix("models/") for model in page.page)
 
+
+_PACKAGES: dict[AskProvider, str] = {_anthropic: "anthropic", _openai: "openai", _openrouter: "openai", _google: "google.genai"}
+"""What has the client that asks."""
 
 _BY_PROTOCOL: dict[EndpointProtocol, AskProvider] = {
     "anthropic": _anthropic,

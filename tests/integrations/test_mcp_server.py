@@ -63,24 +63,24 @@ def session(**limits: Any) -> AgentSession:
 
 
 @asynccontextmanager
-async def inside(**limits: Any) -> AsyncIterator[Client]:
+async def inside(*, mode: str = "auto", **limits: Any) -> AsyncIterator[Client]:
     """Connect to a server in this process."""
     made = session(**limits)
-    async with Client(build_server(made)) as client:
+    async with Client(build_server(made), mode=mode) as client:
         yield client
     await made.close()
 
 
 @asynccontextmanager
-async def over_http(**limits: Any) -> AsyncIterator[Callable[[], Any]]:
+async def over_http(**limits: Any) -> AsyncIterator[Callable[..., Any]]:
     """Serve HTTP, and return what connects a client."""
     async with serving_http(session(**limits), socket.create_server(("127.0.0.1", 0)), TOKEN) as address:
 
         @asynccontextmanager
-        async def connect(token: str = TOKEN) -> AsyncIterator[Client]:
+        async def connect(mode: str = "auto") -> AsyncIterator[Client]:
             async with (
-                httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http,
-                Client(streamable_http_client(address, http_client=http)) as client,
+                httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http,
+                Client(streamable_http_client(address, http_client=http), mode=mode) as client,
             ):
                 yield client
 
@@ -140,6 +140,27 @@ async def test_ten_clients_at_once_over_http_get_their_own_verdicts(models: Scri
         results = await asyncio.wait_for(asyncio.gather(*map(grades, range(10))), 100)
 
     assert results == ["needs_revision", "satisfied"] * 5
+
+
+async def test_clients_that_shake_hands_are_served_as_those_that_do_not(models: ScriptedModels) -> None:
+    models.script(drafts=["Newts.", "Newts in May."], verdicts=names_the_month)
+    noted: list[float] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        noted.append(progress)
+
+    async with over_http() as connect, connect("legacy") as remote, inside(mode="legacy") as near:
+        versions = {remote.protocol_version, near.protocol_version}
+        thread = (await called(remote, "revise", task="Write.", rubric=MONTH))["thread_id"]
+        waited = await remote.call_tool("wait", {"thread_id": thread}, progress_callback=note)
+        explained = await called(near, "explain", name=thread)
+
+    assert max(versions) < "2026"
+    assert waited.structured_content is not None
+    assert waited.structured_content["result"] == "satisfied"
+    assert noted == sorted(noted)
+    assert len(noted) > 3
+    assert "c1 passes" in explained["result"]
 
 
 async def test_whoever_has_another_token_is_refused() -> None:
@@ -326,6 +347,18 @@ async def test_a_run_is_judged_by_a_registered_judge_and_a_failed_judge_is_no_ve
     assert judged["judgements"][0]["output"]["result"] == "satisfied"
     assert (failed["result"], failed["score"], failed["rows"]) == ("no verdict", None, [])
     assert "month" in unknown
+
+
+async def test_agents_choose_no_judging_model(models: ScriptedModels) -> None:
+    models.script()
+    own = {"model": {"id": MODEL, "config": {"base_url": "https://elsewhere.example/v1"}}}
+    judges: list[dict[str, Any]] = [{"rubric": MONTH, "grader": own}, {"rubric_text": "It is good.", "judge_model": MODEL}]
+
+    async with inside() as agent:
+        answers = [await refused(agent, "judge_run", judge=judge, run={"id": "x", "transcripts": []}) for judge in judges]
+
+    assert all("this server's user chooses who judges" in answer for answer in answers)
+    assert not models.calls
 
 
 async def test_agents_see_no_other_threads(models: ScriptedModels, served: WorkerProcess) -> None:

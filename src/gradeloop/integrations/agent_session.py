@@ -202,7 +202,7 @@ class AgentSession:
         Raises:
             InvalidRequest: There is none, or both are given, or it is refused.
         """
-        config = await self._named_judge(judge, judge_file) or parse_judge(_plain(judge))
+        config = await self._named_judge(judge, judge_file) or _without_model(parse_judge(_plain(judge)))
         return with_model(config, self.models.grader, scripted=self.models.scripted is not None)[0]
 
     async def rubric(self, rubric: str | Mapping[str, JsonValue] | None, rubric_file: str | None) -> Rubric:
@@ -363,6 +363,18 @@ def require_model(name: str, flag: str) -> str:
         return ModelSpec.model_validate(name).id
     except ValidationError as error:
         raise InvalidRequest(f"{flag}: {explain(error)}") from None
+
+
+def _without_model(config: JudgeConfig) -> JudgeConfig:
+    """Return a judge that an agent sent, which names no model.
+
+    Raises:
+        InvalidRequest: It names one.
+    """
+    named = config.grader if isinstance(config, CriteriaJudge) else config.judge_model or config.panel
+    if named:
+        raise InvalidRequest("the judge names its own model; leave it out, this server's user chooses who judges")
+    return config
 
 
 def _plain(value: str | Mapping[str, JsonValue] | None) -> str | dict[str, JsonValue] | None:
