@@ -25,6 +25,7 @@ from gradeloop.temporal.histories import (
     read_names,
     runs_below,
     runs_of,
+    runs_still,
 )
 from gradeloop.temporal.payload_folder import PayloadFolder
 from gradeloop.text import counted
@@ -143,8 +144,8 @@ class Forgetter:
             StoreUnavailable: The store cannot be written.
         """
         found, began = await self._find(subject), time.time()
-        running = sorted({run.workflow_id for run in found.runs if run.is_open})
-        if running and not terminate:
+        running = sorted({run.workflow_id for run in found.runs if run.is_open and not terminate and await runs_still(self._client, run)})
+        if running:
             more = f" and {len(running) - SHOWN} more" if len(running) > SHOWN else ""
             names = ", ".join(repr(name) for name in running[:SHOWN])
             raise InvalidRequest(f"{names}{more} still run; wait for their end, or give --terminate")

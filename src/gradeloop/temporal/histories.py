@@ -153,6 +153,20 @@ def _named(value: Any, depth: int) -> Iterable[str]:  # noqa: ANN401 - whatever 
         yield from _named(inner, depth - 1) if isinstance(inner, dict) else ()
 
 
+async def runs_still(client: Client, run: WorkflowRun) -> bool:
+    """Return whether a run is open: the list, which found it, lags behind.
+
+    Raises:
+        ServerUnreachable: The server does not answer.
+    """
+    try:
+        return (await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()).status == WorkflowExecutionStatus.RUNNING
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise ServerUnreachable(f"the workflow {run.workflow_id!r} cannot be described: {error.message}") from None
+        return False
+
+
 async def end_run(client: Client, run: WorkflowRun) -> None:
     """Terminate a run that was open; one that has closed since is left alone.
 
