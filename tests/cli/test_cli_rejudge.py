@@ -50,7 +50,7 @@ def test_a_judge_is_exchanged_after_a_look_at_the_price(gradeloop: CommandLine) 
     assert counts[0][2] in {1, 2}
     assert counts[2] == (2, 2, 0)
     assert "2 judgements" in words.out
-    assert "to make" in words.out
+    assert "to make; nothing to pay" in words.out
     assert sorted((line["agent_run_id"], line["rubric_version"]) for line in done.lines) == [("a", 2), ("b", 2)]
 
 

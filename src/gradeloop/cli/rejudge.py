@@ -100,5 +100,7 @@ def preview_lines(found: JudgingPreview) -> Iterator[str]:
     done = f", {found.judged} of them in the store" if found.judged else ""
     yield f"{counted(found.judgements, 'judgement')}{done}"
     cached = f", {found.cached} more are cached" if found.cached else ""
-    cost = "what they cost is unknown: a model has no price" if found.cost_usd is None else f"about {money(found.cost_usd)}"
-    yield f"{counted(found.calls, 'call')} to make{cached}; {cost if found.calls else 'nothing to pay'}"
+    cost = f"about {money(found.cost_usd)}" if found.calls and found.cost_usd else "nothing to pay"
+    if found.calls and found.cost_usd is None:
+        cost = "what they cost is unknown: a model has no price"
+    yield f"{counted(found.calls, 'call')} to make{cached}; {cost}"
