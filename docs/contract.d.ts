@@ -153,6 +153,8 @@ export interface CriteriaJudge {
   version?: number;
   rubric: RubricInput;
   grader?: Grader | null;
+  abstain?: { [key: string]: number } | null;
+  escalate?: ModelSpecInput | null;
 }
 
 /** One requirement of a rubric: what must hold, who decides it, and how much it counts. */
@@ -375,6 +377,8 @@ export interface JudgeResult {
   judge_sha256?: string | null;
   run_sha256?: string | null;
   batch_id?: string | null;
+  unsure?: string[];
+  escalated_from?: string | null;
 }
 
 /** The one argument of the workflow `Judging`. */
@@ -638,6 +642,8 @@ export interface SchemaJudge {
   bad_citations?: "flag" | "fail";
   require_citations?: boolean;
   show_metadata?: boolean;
+  abstain?: { [key: string]: number } | null;
+  escalate?: ModelSpecInput | null;
 }
 
 /** What somebody says. */

@@ -186,17 +186,14 @@ def _free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgresql() -> Iterator[str]:
     """Run a PostgreSQL of our own and return the URL of its server, or skip where it is not installed."""
     binaries = _binaries()
     if binaries is None:
         pytest.skip("PostgreSQL is not installed (Debian, Ubuntu: apt install postgresql)")
-    folder = tmp_path_factory.mktemp("postgresql")
     user = "postgres" if os.geteuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="gradeloop-postgresql-"))  # every other run of pytest shuts its own folders to other users again
     if user:
-        for parent in (folder, *folder.parents):
-            if parent.stat().st_uid == 0 and Path(tempfile.gettempdir()) in parent.parents:
-                parent.chmod(0o755)
         shutil.chown(folder, user)
     port, data = _free_port(), folder / "data"
     _as(user, binaries / "initdb", "-D", data, "-U", "gradeloop", "-A", "trust", "--no-sync")
@@ -204,6 +201,7 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     _as(user, binaries / "pg_ctl", "-D", data, "-l", folder / "log", "-w", "-o", options, "start")
     yield f"postgresql://gradeloop@127.0.0.1:{port}"
     _as(user, binaries / "pg_ctl", "-D", data, "-m", "immediate", "stop")
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

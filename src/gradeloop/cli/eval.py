@@ -423,7 +423,8 @@ class EvalCommand:
         if any(getattr(summary, name) != value for name, value in gate.items()):  # of a batch that was attached
             await self._reader.keep_gate(summary.batch_id, gate)
             summary = summary.model_copy(update=gate)
-        answer = answer_of(summary)
+        rate = self._options.limits.pass_rate  # named, it is held against a suite that asks for no verdict, too
+        answer = answer_of(summary, pass_rate=rate)
         await asyncio.to_thread(self._close, outputs, summary, answer)
         if outputs.pages:
             from gradeloop.reports.read_batch import write_pages
@@ -432,10 +433,10 @@ class EvalCommand:
         if not self._options.as_json and self._options.presentation.table:
             await asyncio.to_thread(self._print_table, summary)
         self._console.print(Text(answer.text, ANSWER_STYLES[answer.word]), soft_wrap=True)
-        self._console.print(results_line(summary), soft_wrap=True)
+        self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
             self._print_status(f"resume it with: gradeloop eval --resume {summary.batch_id}")
-        return gate_exit_code(summary)
+        return gate_exit_code(summary, pass_rate=rate)
 
     def _close(self, outputs: Outputs, summary: BatchSummary, answer: BatchAnswer) -> None:
         """Write the outputs, those of Markdown with the answer and the comparison with the baseline."""
