@@ -205,10 +205,10 @@ class Forgetter:
             open=tuple(sorted({run.workflow_id for run in found.runs if run.is_open})),
             rows=rows,
             payloads=len(self._folder.find(names)) if self._folder is not None else 0,
-            left=tuple(self._left_behind(subject, found.unread)),
+            left=tuple(self._left_behind(found.unread)),
         )
 
-    def _left_behind(self, subject: ForgottenSubject, unread: int) -> Iterable[str]:
+    def _left_behind(self, unread: int) -> Iterable[str]:
         """Yield what is out of reach."""
         if unread:
             yield f"{counted(unread, 'workflow')} whose request cannot be decoded here, unless a call names the tenant: {UNREAD}"
@@ -216,8 +216,6 @@ class Forgetter:
             yield f"large payloads in {self._storage}: let a lifecycle rule of the bucket delete them after the namespace's retention"
         if self._store is None:
             yield "rows of a store: none is named here; set GRADELOOP_STORE"
-        if subject.tenant is not None:
-            yield "what the tenant has spent by day (table tenant_spending), without content: it is for accounting"
         yield "reports, exports, recordings, logs, traces and backups that were written elsewhere: delete those yourself"
 
 
