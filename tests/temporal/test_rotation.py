@@ -99,7 +99,8 @@ async def test_a_worker_goes_on_with_certificates_that_were_renewed_on_disk(guar
         assert (await GradingClient(client, task_queue=queue).run(request())).output == "draft 0"
         following.cancel()
 
-    with pytest.raises(RPCError, match="transport error"):  # the SDK by itself presents what it was connected with
+    # The SDK by itself presents what it was connected with. Which words it fails with depends on who notices the refusal first.
+    with pytest.raises(RPCError, match="transport error|operation was canceled"):
         await bystander.service_client.check_health(timeout=timedelta(seconds=5))
 
 
