@@ -105,11 +105,15 @@ def _key(name: str, secret: str) -> bytes:
 
 
 def _place(notice: Notice) -> str:
+    if notice.monitor:
+        return f"monitors/{quote(notice.monitor)}"
     return f"threads/{quote(notice.thread_id)}" if notice.thread_id else f"batches/{quote(notice.batch_id or '')}"
 
 
 def _lines(notice: Notice) -> list[str]:
     ids = [f"thread {notice.thread_id}"] if notice.thread_id else [f"batch {notice.batch_id}"]
+    if notice.monitor:
+        return [f"failed: {', '.join(notice.runs)}"] if notice.runs else []
     content = notice.content
     asked = [f"- {question}" for question in content.questions] if content else []
     return [*ids, *asked, *([content.draft] if content and content.draft else [])]

@@ -13,13 +13,14 @@ USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "call
 
 @cache
 def metadata() -> "MetaData":
-    """Return the tables: `rubrics` and their `rubric_versions`, `judgements`; those of batches; `call_paces`; and `schema_version`."""
+    """Return the tables: of rubrics and judgements, of batches, of monitors; `call_paces`; and `schema_version`."""
     from sqlalchemy import MetaData
 
     tables = MetaData()
     _judging_tables(tables)
     _batches_table(tables)
     _case_tables(tables)
+    _monitor_tables(tables)
     return tables
 
 
@@ -132,6 +133,57 @@ def _case_tables(tables: "MetaData") -> None:
         Column("key", String(64), primary_key=True),
         Column("verdict", Text, nullable=False),
         Column("batch_id", String(200)),
+        _created(),
+    )
+
+
+def _monitor_tables(tables: "MetaData") -> None:
+    from sqlalchemy import Column, Index, Integer, String, Table, Text
+
+    Table(
+        "monitors",
+        tables,
+        Column("name", String(64), primary_key=True),
+        Column("definition", Text, nullable=False),
+        Column("state", Text, nullable=False),
+        Column("cursor", Text),
+        _created(),
+    )
+    Table(
+        "monitor_ticks",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("number", Integer, primary_key=True, autoincrement=False),
+        Column("tick", String(200), nullable=False),
+        Column("batch_id", String(200)),
+        Column("request", Text),
+        Column("report", Text, nullable=False),
+        _counter("settled"),
+        _created(),
+        Index("monitor_ticks_by_tick", "monitor", "tick", unique=True),
+    )
+    Table(
+        "monitor_runs",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("run_sha256", String(64), primary_key=True),
+        Column("run_id", String(200), nullable=False),
+        Column("number", Integer, nullable=False),
+        Column("why", String(20), nullable=False),
+        Column("stratum", String(200)),
+        Column("case_id", String(200)),
+        Column("verdict", String(20)),
+        _created(),
+        Index("monitor_runs_by_tick", "monitor", "number"),
+    )
+    Table(
+        "monitor_alerts",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("number", Integer, primary_key=True, autoincrement=False),
+        Column("kind", String(100), primary_key=True),
+        Column("alert", Text, nullable=False),
+        Column("cleared", Integer),
         _created(),
     )
 
