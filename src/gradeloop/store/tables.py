@@ -13,13 +13,14 @@ USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "call
 
 @cache
 def metadata() -> "MetaData":
-    """Return the tables: `rubrics` and their `rubric_versions`, `judgements`; those of batches; `call_paces`; and `schema_version`."""
+    """Return the tables: of judgements and their rubrics, of batches, of calls' paces and tenants' days, and `schema_version`."""
     from sqlalchemy import MetaData
 
     tables = MetaData()
     _judging_tables(tables)
     _batches_table(tables)
     _case_tables(tables)
+    _call_tables(tables)
     return tables
 
 
@@ -84,7 +85,7 @@ def _batches_table(tables: "MetaData") -> None:
 
 
 def _case_tables(tables: "MetaData") -> None:
-    from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text, UniqueConstraint
+    from sqlalchemy import Column, Index, Integer, String, Table, Text, UniqueConstraint
 
     place = (("batch_id", String(200)), ("position", Integer))
     Table(
@@ -119,6 +120,11 @@ def _case_tables(tables: "MetaData") -> None:
         Column("batch_id", String(200), nullable=False, index=True),
         Column("counted", Integer, nullable=False),
     )
+
+
+def _call_tables(tables: "MetaData") -> None:
+    from sqlalchemy import BigInteger, Column, Float, String, Table, Text
+
     Table(
         "call_paces",
         tables,
@@ -132,6 +138,16 @@ def _case_tables(tables: "MetaData") -> None:
         Column("key", String(64), primary_key=True),
         Column("verdict", Text, nullable=False),
         Column("batch_id", String(200)),
+        _created(),
+    )
+    Table(
+        "tenant_days",
+        tables,
+        Column("tenant", String(64), primary_key=True),
+        Column("day", String(10), primary_key=True),
+        Column("tokens", BigInteger, nullable=False, server_default="0"),
+        Column("cost_usd", Float, nullable=False, server_default="0"),
+        *map(_counter, ("calls", "unreported")),
         _created(),
     )
 
