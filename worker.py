@@ -21,7 +21,7 @@ from activities.cases import batch_activities
 from activities.generate import GeneratorActivities
 from activities.grade import GraderActivities
 from activities.judge import JudgeActivities
-from activities.monitor import monitor_activities
+from activities.monitor_ticks import monitor_activities
 from activities.notify import NotifyActivities
 from activities.providers import Providers
 from activities.providers.environment import Environment
@@ -30,6 +30,7 @@ from activities.providers.limiter import CallLimiter
 from activities.providers.scripted import Recording, Script
 from activities.providers.shared_paces import SharedPaces
 from activities.state_cache import RunLoader, ThreadLoader
+from activities.tenant_budgets import TenantBudgets
 from activities.tool_call import TranscriptActivities, find_worker, tool_activity
 from activities.tools.base import ToolContext
 from activities.tools.mcp import McpServers
@@ -163,7 +164,8 @@ def _model_activities(
     recording = Recording(settings.record, providers.secrets) if settings.record else None
     paces = SharedPaces(store) if store is not None and store.shared else None
     limiter = CallLimiter(endpoint_ceilings(settings.providers) | settings.limits, settings.max_concurrent_activities, paces)
-    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout, limiter)
+    budgets = TenantBudgets(settings.tenant_budgets, store)
+    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout, limiter, budgets)
     judge = JudgeActivities(services, RunLoader())
     return [
         CapabilityActivities(services).admit,

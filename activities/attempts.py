@@ -18,6 +18,9 @@ from gradeloop.text import duration
 OUTAGE = "outage"
 """The error type of a call whose provider was away for as long as may be waited for it."""
 
+TENANT_BUDGET = "tenant_budget"
+"""The error type of a call that was not sent, since its tenant has used up its budget of the day."""
+
 WAITING = "waiting"
 """The error type of an attempt that sent nothing, since its model's rate limit is waited for."""
 

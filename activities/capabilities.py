@@ -13,6 +13,7 @@ from activities.providers import Providers
 from activities.providers.limiter import CallLimiter
 from activities.providers.scripted import Recording
 from activities.state_cache import GradingSettings, GradingSettingsRef, ThreadLoader
+from activities.tenant_budgets import TenantBudgets
 from activities.tools.base import Tool
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.base import Recorded, Sparse
@@ -71,6 +72,8 @@ class WorkerServices:
     """Seconds for which a call waits for a provider that is away, where its thread does not say."""
     limiter: CallLimiter = field(default_factory=CallLimiter)
     """When the calls of each model may start."""
+    budgets: TenantBudgets = field(default_factory=TenantBudgets)
+    """What tenants may use a day."""
 
     def limits(self, outage_timeout: float | None = None, attempts: int = ATTEMPTS) -> CallLimits:
         """Return the limits of a call: the thread's own wait for a provider that is away, or this worker's."""

@@ -11,7 +11,7 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.attempts import OUTAGE
+from activities.attempts import OUTAGE, TENANT_BUDGET
 from activities.capabilities import WorkerServices
 from activities.case_comparisons import Asked, CaseComparisons, waiting
 from activities.case_questions import CaseQuestion, RolloutQuestion, VoteQuestion, apart
@@ -332,7 +332,7 @@ class BatchActivities:
         else:
             if not isinstance(returned, RunResult):
                 result = result_of_judging(stored.case, await self._transformed(stored), returned)
-            elif returned.reason == "outage":
+            elif returned.reason in {"outage", "budget"}:
                 async with store_attempt():
                     await self._store.count_failed(call.batch_id, Charge(activity_call()), returned.usage)
                 return CaseAnswer(held=returned.error)
@@ -361,13 +361,13 @@ class BatchActivities:
                     raise store_away(error) from None
                 except ApplicationError as error:
                     if error.non_retryable:
-                        await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=error.type == OUTAGE)
+                        await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=error.type in {OUTAGE, TENANT_BUDGET})
                         counted = True
                     raise
         except ApplicationError as error:
             if error.non_retryable and heartbeat is not None and not counted:
                 with suppress(StoreUnavailable):  # no heartbeats are sent any more; closing the batch counts the requests then
-                    await self._count_unwritten(call, heartbeat, stopped=error.type in {CANCELLED, OUTAGE})
+                    await self._count_unwritten(call, heartbeat, stopped=error.type in {CANCELLED, OUTAGE, TENANT_BUDGET})
             raise
         if activity_call() in self._replies:  # nobody needed it any more
             with suppress(StoreUnavailable):

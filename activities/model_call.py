@@ -193,14 +193,24 @@ async def paid_call(
     Raises:
         ApplicationError: Its type is the kind of failure, `outage` where the provider was away for as long as the limits say, `waiting`
             where the call has to wait for its turn, `fallback` where the next attempt asks another model; its details are what all
-            attempts have cost. `ThreadTooLarge` where the reply has more than 1 MiB, since a larger payload would wedge the workflow.
+            attempts have cost.
+            `tenant_budget` where the tenant has used up its budget of the day. `ThreadTooLarge` where the reply has more than 1 MiB, since
+            a larger payload would wedge the workflow.
     """
     choice = choice or heartbeat.choose(request.spec)
     request = fit_for(request if request.thread else replace(request, thread=activity.info().workflow_id or ""), choice.chain[0])
     with leaving(await _turn(services, choice, request, heartbeat, limits)) as turn:
+        tenant, earlier = services.budgets.limited(current_tenant()), heartbeat.spent
+        if tenant is not None:
+            priced = services.providers.cost(request.spec, Usage(calls=1)) is not None
+            await services.budgets.require_left(tenant, request.spec.id, earlier, priced=priced)
         if before is not None:
             await before()
-        return await _send(services, choice, request, heartbeat, limits, turn)
+        try:
+            return await _send(services, choice, request, heartbeat, limits, turn)
+        finally:
+            if tenant is not None:
+                await services.budgets.count(tenant, heartbeat.spent.minus(earlier))
 
 
 def _limiter(services: WorkerServices, request: ModelRequest) -> ModelLimiter:

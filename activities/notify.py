@@ -80,7 +80,7 @@ class Webhook:
         known = notice.model_copy(
             update={
                 "content": notice.content if self.settings.content else None,
-                "url": f"{page.rstrip('/')}/{_place(notice)}" if page else None,
+                "url": f"{page.rstrip('/')}/{_place(notice)}" if page and not notice.monitor else None,
             }
         )
         if self.settings.format == "json":
@@ -105,8 +105,6 @@ def _key(name: str, secret: str) -> bytes:
 
 
 def _place(notice: Notice) -> str:
-    if notice.monitor:
-        return f"monitors/{quote(notice.monitor)}"
     return f"threads/{quote(notice.thread_id)}" if notice.thread_id else f"batches/{quote(notice.batch_id or '')}"
 
 

@@ -11,6 +11,7 @@ from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType, ActivityConfig, ActivityHandle
 
+from activities.attempts import TENANT_BUDGET
 from activities.capabilities import WorkerCapabilities
 from activities.errors import PERMANENT, FailureDetails
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadRef
@@ -130,7 +131,7 @@ class Interrupted(Exception):
 
 
 class OverBudget(Interrupted):
-    """The thread's budget is used up, or cannot be checked; the message says why, and what to do."""
+    """The thread's budget, or its tenant's, is used up, or cannot be checked; the message says why, and what to do."""
 
     reason = "budget"
 
@@ -242,7 +243,7 @@ class ActivityCalls:
 
         Raises:
             Interrupted: The thread is stopping, and the call is not done.
-            OverBudget: The thread's budget is used up, or cannot be checked.
+            OverBudget: The thread's budget, or its tenant's of the day, is used up, or cannot be checked.
             ProviderAway: The provider was away for longer than the thread waits.
             ActivityError: The call failed for good.
         """
@@ -258,6 +259,8 @@ class ActivityCalls:
         except ActivityError as error:
             if is_outage(error):
                 raise ProviderAway(describe_error(error)) from None
+            if kind_of(error) == TENANT_BUDGET:
+                raise OverBudget(describe_error(error)) from None
             raise
 
     def stop(self, reason: StopReason) -> None:

@@ -19,7 +19,7 @@ from temporalio.exceptions import (
 )
 from temporalio.workflow import ActivityConfig, ChildWorkflowHandle
 
-from activities.attempts import OUTAGE
+from activities.attempts import OUTAGE, TENANT_BUDGET
 from gradeloop.batches.contract import (
     NO_OUTPUT,
     UPLOAD_WORKFLOW,
@@ -385,7 +385,8 @@ class CaseCalls:
             raise_when_cancelled(error)
             if kind_of(error) == InvalidRequest.__name__:
                 raise ApplicationError(_without_kind(error), type=InvalidRequest.__name__, non_retryable=True) from None
-            if kind_of(error) == OUTAGE and workflow.patched(OUTAGE_PAUSES):  # what it cost is counted already
+            waits = kind_of(error) == TENANT_BUDGET or (kind_of(error) == OUTAGE and workflow.patched(OUTAGE_PAUSES))
+            if waits:  # what it cost is counted already
                 return CaseAnswer(held=describe_error(error))
             raise CaseFailed(describe_error(error), spent) from None
 
@@ -477,15 +478,15 @@ async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnsw
         except ChildWorkflowError as error:
             raise_when_cancelled(error)
             usage = usage_of_failure(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
-            away = _was_away(error) and workflow.patched(OUTAGE_PAUSES)
+            away = _says(error, TENANT_BUDGET) or (_says(error, OUTAGE) and workflow.patched(OUTAGE_PAUSES))
             return await _record_failure(call, "outage" if away else "case", CaseFailed(describe_error(error), usage), name, calls)
         ended = ChildEnded(call=call, type=request.type, workflow_id=workflow_id, run_id=handle.first_execution_run_id or "")
         return await calls.store("settle_case", ended, CaseAnswer, f"settle {name}")
 
 
-def _was_away(error: ChildWorkflowError) -> bool:
-    """Return whether a judgement failed since its provider stayed away."""
-    return isinstance(error.cause, ApplicationError) and error.cause.message.startswith(f"{OUTAGE}: ")
+def _says(error: ChildWorkflowError, kind: str) -> bool:
+    """Return whether a judgement failed by a call's error of that type."""
+    return isinstance(error.cause, ApplicationError) and error.cause.message.startswith(f"{kind}: ")
 
 
 async def _start_when_free(

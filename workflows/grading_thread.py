@@ -99,7 +99,8 @@ class GradingThreadWorkflow(GradingThread):
             if thread.status == "waiting":  # behind which nothing is served
                 self._drop_queue()
             return False
-        ends = thread.reason == "failure" or (thread.reason == "outage" and workflow.info().parent is not None)  # nobody resumes a case
+        is_case = workflow.info().parent is not None  # which nobody resumes
+        ends = thread.reason == "failure" or (thread.reason in {"outage", "budget"} and is_case)
         resumable = thread.status == "interrupted" and (not ends or thread.idle_timeout > 0)
         seconds = thread.idle_timeout if self._served else max(thread.idle_timeout, FIRST_TURN_SECONDS)
         timeout = None if thread.status == "waiting" or resumable else seconds

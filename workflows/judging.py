@@ -41,6 +41,7 @@ from workflows.activity_calls import (
     WARMED_CHARACTERS,
     ActivityCalls,
     Interrupted,
+    OverBudget,
     ProviderAway,
     WaitingForPerson,
     describe_error,
@@ -105,7 +106,7 @@ class JudgingWorkflow(Judging):
         try:
             await self._refuse_large()
             return await (self._by_schema(self._rollouts) if self._rollouts else self._by_criteria())
-        except ProviderAway as error:
+        except (ProviderAway, OverBudget) as error:
             raise self._unavailable(str(error)) from None
         except Interrupted:  # the workflow is cancelled, which alone stops a judgement
             raise asyncio.CancelledError from None
@@ -294,7 +295,7 @@ class Rollouts:
             repairs = conversation.repairs
             try:
                 turn = await self._call_judge(number, at, key, conversation)
-            except ProviderAway as error:
+            except (ProviderAway, OverBudget) as error:
                 return Rollout(index=at, unavailable=str(error), repairs=repairs)
             except ActivityError as error:
                 return Rollout(index=at, unavailable=describe_error(error), repairs=repairs)

@@ -15,6 +15,7 @@ from sqlalchemy import text
 from temporalio.client import Client
 
 from gradeloop.admin.forgetting import Forgetter, ForgottenSubject, sweep
+from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
 from gradeloop.temporal import histories as histories_module
@@ -68,9 +69,8 @@ async def histories(client: Client, part: str) -> list[str]:
 async def test_a_tenant_is_forgotten_down_to_the_pages_of_the_database_and_others_stay(client: Client, tmp_path: Path, url: str) -> None:
     mine, theirs, own = (f"MARK{uuid4().hex}" for _ in range(3))
     gone, stays = f"gone-{uuid4()}", f"stays-{uuid4()}"
-    async with batching(
-        client, tmp_path, marked(mine), marked(theirs), passes(), {"role": "generator", "text": "a draft"}, url=url
-    ) as batches:
+    replies = (marked(mine), marked(theirs), passes(), {"role": "generator", "text": "a draft"})
+    async with batching(client, tmp_path, *replies, url=url, tenant_budgets={TENANT: Budget(max_tokens=10**9)}) as batches:
         await ended(batches, gone, mine, **ACME)
         await ended(batches, stays, theirs, priority={"tenant": "beta"})
         thread = await batches.served.start(request(None, {"role": "user", "content": own}, **ACME))
@@ -89,7 +89,7 @@ async def test_a_tenant_is_forgotten_down_to_the_pages_of_the_database_and_other
     assert left == []
     assert (plan.workflows, plan.rows) == (done.workflows, done.rows)
     assert done.rows["cases"] == 2
-    assert done.rows["verdicts"] == 2
+    assert (done.rows["verdicts"], done.rows["tenant_days"]) == (2, 1)
     assert (again.workflows, set(again.rows.values())) == (0, {0})
     assert await histories(client, gone) == []
     assert await histories(client, thread.id) == []

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from gradeloop.monitors import windows
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import MonitorDefinition, Monitoring, MonitorTick
-from gradeloop.monitors.reader import MonitorReader, MonitorSummary
+from gradeloop.monitors.overview import MonitorReader, MonitorSummary
 from gradeloop.settings.prices import Price
 from tests.rig.batches import Batches, batching, fails, passes
 from tests.rig.judging import FRANCE

@@ -276,8 +276,9 @@ def _of_subject(connection: "Connection", subject: ForgottenSubject) -> Iterable
         yield "judgements", table("judgements").c.id == subject.thread
     if subject.tenant is not None:
         yield "verdicts", table("verdicts").c.key.startswith(tenant_digits(subject.tenant))
+        yield "tenant_days", table("tenant_days").c.tenant == subject.tenant
     if subject.before is not None:
-        for name in ("judgements", "verdicts"):
+        for name in ("judgements", "verdicts", "tenant_days"):
             yield name, table(name).c.created < stored_moment(connection, subject.before)
 
 

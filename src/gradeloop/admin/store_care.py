@@ -241,7 +241,8 @@ def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool
     Args:
         store: The store.
         before: What was created earlier goes.
-        kinds: `batches` (those that have ended, with their cases and charges), `verdicts` (of the cache), `judgements`.
+        kinds: `batches` (those that have ended, with their cases and charges), `verdicts` (of the cache), `judgements`, `tenant_days` (what
+            tenants with a budget have used).
         dry_run: Whether everything stays.
 
     Raises:
@@ -295,6 +296,7 @@ _KINDS: dict[str, Callable[["Connection", datetime], dict[str, int]]] = {
     "batches": _prune_batches,
     "verdicts": _prune_by_age("verdicts"),
     "judgements": _prune_by_age("judgements"),
+    "tenant_days": _prune_by_age("tenant_days"),
 }
 KINDS = tuple(_KINDS)
 """What may be pruned."""

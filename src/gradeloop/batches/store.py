@@ -93,7 +93,7 @@ class BatchStore:
             InvalidRequest: An id is there twice, or a position has another case.
         """
         try:
-            count = await self._do(lambda connection: insert_cases(connection, upload))
+            count = await self._do(lambda connection: insert_cases(connection, upload), alone=True)
         except IntegrityError:
             ids = [case.id for case in upload.cases]
             statement = select(_CASES.c.case_id, _CASES.c.position).where(_CASES.c.batch_id == upload.batch_id, _CASES.c.case_id.in_(ids))
@@ -111,7 +111,7 @@ class BatchStore:
         Raises:
             InvalidRequest: Some of its cases are not stored.
         """
-        return await self._do(lambda connection: _open_batch(connection, request))
+        return await self._do(lambda connection: _open_batch(connection, request), alone=True)
 
     async def close(self, batch_id: str, why: str | None, *, stopped: bool = False) -> BatchSummary:
         """Record how a batch ended, and return its summary: finished where no case is left, else paused or stopped, and why."""
@@ -125,13 +125,13 @@ class BatchStore:
             connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(status=status, reason=reason))
             return summary_of(connection.execute(_SELECT_BATCH, {"batch": batch_id}).mappings().one())
 
-        return await self._do(write)
+        return await self._do(write, alone=True)
 
     async def due(self, batch_id: str, first: int, last: int) -> list[tuple[DueCase, StoredCase]]:
         """Return the cases from `first` to before `last` that have not ended."""
         mine = (_CASES.c.batch_id == batch_id, _CASES.c.position >= first, _CASES.c.position < last, _CASES.c.status == "queued")
         statement = select(_CASES).where(*mine).order_by(_CASES.c.position)
-        rows = await self._do(lambda connection: connection.execute(statement).mappings().all())
+        rows = await self._do(lambda connection: connection.execute(statement).mappings().all(), alone=True)
         found = [(row["position"], _stored_case(row)) for row in rows]
         return [
             (DueCase(position=position, id=stored.case.id, attempt=stored.attempt, plan=stored.plan), stored) for position, stored in found
@@ -202,7 +202,7 @@ class BatchStore:
         def write(connection: Connection) -> None:
             _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent))
 
-        await (self._do(write, on_wait) if on_wait else self._store.write(write))
+        await (self._do(write, on_wait) if on_wait else self._store.write_soon(write))
 
     async def keep_draft(
         self,
@@ -386,12 +386,13 @@ class BatchStore:
         values = {"throttled": _BATCHES.c.throttled + 1, "throttled_by": model[:200]}
         await self._store.write(lambda connection: connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(**values)))
 
-    async def _do(self, work: Callable[[Connection], T], on_wait: WaitNote | None = None) -> T:
+    async def _do(self, work: Callable[[Connection], T], on_wait: WaitNote | None = None, *, alone: bool = False) -> T:
         """Do work again and again while the store is away: a few times, or as long as it takes where somebody is notified."""
+        write = self._store.write if alone else self._store.write_soon
         pauses = chain(RETRY_PAUSES, repeat(WRITE_PAUSE) if on_wait else ())
         while True:
             try:
-                return await self._store.write(work)
+                return await write(work)
             except StoreRefused:
                 raise
             except StoreUnavailable as error:

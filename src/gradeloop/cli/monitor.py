@@ -21,7 +21,7 @@ from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.contract import AlertRule, AlwaysRule, MonitorDefinition, Rate, TickReport
-from gradeloop.monitors.reader import MonitorReader, MonitorSummary
+from gradeloop.monitors.overview import MonitorReader, MonitorSummary
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import WorkerSpec, ensure_worker

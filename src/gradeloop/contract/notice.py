@@ -62,7 +62,7 @@ class Notice(Strict):
     runs: Sparse[tuple[str, ...]] = ()
     """The ids of the newest failed runs of a monitor's sample."""
     url: Sparse[str | None] = None
-    """The page of the thread, the batch or the monitor, where the settings name the address of the live pages."""
+    """The page of the thread or the batch, where the settings name the address of the live pages."""
     content: Sparse[NoticeContent | None] = None
 
 

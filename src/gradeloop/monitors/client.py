@@ -22,7 +22,7 @@ from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.monitors.contract import Monitoring, MonitorTick
 
 CATCH_UP = timedelta(hours=1)
-"""For how long a tick is made up for that the server missed: a tick reads all that is new, so that later ones need not be made up for."""
+"""The time within which the server makes up for a tick that it missed: a tick reads all that is new, so that one is enough."""
 
 T = TypeVar("T")
 

@@ -192,13 +192,13 @@ class TickReport(Strict):
     more: bool = False
     """Whether the source has more than one tick reads."""
     rate: Rate = Rate()
-    """Of the sampled runs alone."""
+    """The rate of the sampled runs alone."""
     unsure: int = 0
     errors: int = 0
     unjudged: int = 0
     strata: dict[str, Rate] = Field(default_factory=dict)
     always_rate: Rate = Rate()
-    """Of the runs that rules always take."""
+    """The rate of the runs that rules always take."""
     cost_usd: float | None = None
     settled: bool = False
 

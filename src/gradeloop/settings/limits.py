@@ -10,6 +10,10 @@ CeilingName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*(:.+)?$", ma
 """A provider (`openai`), all of whose calls are counted together, or one of its models (`openai:gpt-6-luna`)."""
 
 
+ANY_TENANT = "*"
+"""The name that stands for each tenant that has no budget of its own name."""
+
+
 class CallCeilings(Strict):
     """The most that is asked of a provider or of a model; each value is optional."""
 

@@ -20,9 +20,9 @@ from pydantic_settings import (
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from gradeloop.contract.base import Strict
-from gradeloop.contract.model_spec import CALL_SECONDS, CallTimeout, ToolName
+from gradeloop.contract.model_spec import CALL_SECONDS, Budget, CallTimeout, ToolName
 from gradeloop.contract.notice import ALL_KINDS, NoticeKind
-from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout
+from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout, TenantName
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.settings.endpoints import EndpointTable, names_file
 from gradeloop.settings.limits import CallCeilings, CeilingName
@@ -310,6 +310,8 @@ class WorkerSettings(BaseSettings):
     """Start at most this many model and tool calls per second, counted over all workers of the queue; no limit by default."""
     limits: dict[CeilingName, CallCeilings] = {}
     """The most that is asked of a provider (`openai`) or of one of its models (`openai:gpt-6-luna`), by its name."""
+    tenant_budgets: dict[TenantName, Budget] = {}
+    """What a tenant may use a day (UTC), by its name, or by `*` each other one: `max_tokens`, `max_cost_usd`, or both; needs a store."""
     max_cached_workflows: int = 2000
     """Keep at most this many threads in memory; with fewer than are in flight, throughput falls to a third."""
     outage_timeout: OutageTimeout = OUTAGE_SECONDS

@@ -16,6 +16,7 @@ from gradeloop.settings.paths import close_database, state_folder
 from gradeloop.settings.worker import is_embedded
 from gradeloop.store.tables import table
 from gradeloop.store.upgrade import VERSION, move_store, prepare_store
+from gradeloop.store.write_groups import WriteGroups
 from gradeloop.telemetry.metrics import STORE_SECONDS
 
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy
@@ -76,6 +77,7 @@ class Store:
         self._upgrades = upgrade
         self._engine: Engine | None = None
         self._opening = threading.Lock()
+        self._groups = WriteGroups(self.do)
 
     @property
     def shared(self) -> bool:
@@ -110,6 +112,14 @@ class Store:
 
     write = read
     """Another name for `read`, for work that changes rows."""
+
+    async def write_soon(self, work: Callable[["Connection"], T]) -> T:
+        """Do short work in a transaction together with whatever else waits to be written; it is committed when this returns.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+        """
+        return await self._groups.do(work)
 
     def do(self, work: Callable[["Connection"], T]) -> T:
         """Do work in this thread, as `read` does in another.
@@ -240,6 +250,7 @@ class Store:
 
     def close(self) -> None:
         """Close the connections."""
+        self._groups.close()
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None

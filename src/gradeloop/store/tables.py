@@ -13,13 +13,14 @@ USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "call
 
 @cache
 def metadata() -> "MetaData":
-    """Return the tables: of rubrics and judgements, of batches, of monitors; `call_paces`; and `schema_version`."""
+    """Return the tables: of judgements and rubrics, of batches, calls' paces, tenants' days and monitors, and `schema_version`."""
     from sqlalchemy import MetaData
 
     tables = MetaData()
     _judging_tables(tables)
     _batches_table(tables)
     _case_tables(tables)
+    _call_tables(tables)
     _monitor_tables(tables)
     return tables
 
@@ -85,7 +86,7 @@ def _batches_table(tables: "MetaData") -> None:
 
 
 def _case_tables(tables: "MetaData") -> None:
-    from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text, UniqueConstraint
+    from sqlalchemy import Column, Index, Integer, String, Table, Text, UniqueConstraint
 
     place = (("batch_id", String(200)), ("position", Integer))
     Table(
@@ -120,6 +121,11 @@ def _case_tables(tables: "MetaData") -> None:
         Column("batch_id", String(200), nullable=False, index=True),
         Column("counted", Integer, nullable=False),
     )
+
+
+def _call_tables(tables: "MetaData") -> None:
+    from sqlalchemy import BigInteger, Column, Float, String, Table, Text
+
     Table(
         "call_paces",
         tables,
@@ -133,6 +139,16 @@ def _case_tables(tables: "MetaData") -> None:
         Column("key", String(64), primary_key=True),
         Column("verdict", Text, nullable=False),
         Column("batch_id", String(200)),
+        _created(),
+    )
+    Table(
+        "tenant_days",
+        tables,
+        Column("tenant", String(64), primary_key=True),
+        Column("day", String(10), primary_key=True),
+        Column("tokens", BigInteger, nullable=False, server_default="0"),
+        Column("cost_usd", Float, nullable=False, server_default="0"),
+        *map(_counter, ("calls", "unreported")),
         _created(),
     )
 

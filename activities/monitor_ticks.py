@@ -19,7 +19,7 @@ from gradeloop.judges.contract import JudgingRequest
 from gradeloop.monitors.contract import TICK_RUNS, CollectedTick, MonitorDefinition, SettledTick, TickCall
 from gradeloop.monitors.sample_rule import choose, stratum_of
 from gradeloop.monitors.sources import SourceItem, read_source
-from gradeloop.monitors.store import Monitor, MonitorStore, ReadRun, SourceReading
+from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, SourceReading
 from gradeloop.store.engine import STORE_CURE, Store
 from gradeloop.telemetry.metrics import MONITOR_ALERTS, MONITOR_RUNS
 from gradeloop.text import one_line

@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport
-from gradeloop.monitors.store import Monitor, definition_json, read_monitor
+from gradeloop.monitors.ticks import Monitor, definition_json, read_monitor
 from gradeloop.stats.intervals import wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
@@ -43,7 +43,7 @@ class MonitorSummary(Strict):
     definition: MonitorDefinition
     state: MonitorState
     rate: Rate
-    """Of the newest ticks together."""
+    """The rate of the newest ticks together."""
     strata: dict[str, Rate]
     ticks: tuple[TickReport, ...]
     """The newest ticks, the newest first."""
