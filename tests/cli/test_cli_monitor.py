@@ -30,7 +30,7 @@ FOLDER = ("--source", "folder:runs", "--alert", "pass_rate < 0.9", "--always", "
 
 def shown(gradeloop: CommandLine, ticks: int) -> dict[str, Any]:
     """Return the monitor once so many ticks are settled."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 200
     while True:
         found: dict[str, Any] = json.loads(gradeloop("monitor", "show", "support", "--json").out)
         if sum(tick["settled"] for tick in found["ticks"]) >= ticks or time.monotonic() > deadline:

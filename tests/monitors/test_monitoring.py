@@ -117,7 +117,8 @@ async def test_what_a_terminated_tick_has_collected_is_judged_by_the_next(client
 async def test_a_day_that_is_paid_up_begins_no_call_and_what_is_left_out_is_counted(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with watched(client, tmp_path, passes(usage={"input": 10, "output": 10}), budget_usd=1.5) as monitor:
+    one = {"max_concurrent_activities": 1}  # so that the second call sees what the first has cost
+    async with watched(client, tmp_path, passes(usage={"input": 10, "output": 10}), settings=one, budget_usd=1.5) as monitor:
         price = Price(provider="scripted", models=".*", input=50_000, output=50_000)
         monkeypatch.setattr(monitor.batches.served.models, "cost", lambda _, usage: price.cost(usage))
         monitor.write("a.jsonl", "a", "b", "c", "d")

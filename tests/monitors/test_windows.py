@@ -105,3 +105,9 @@ def test_an_alert_that_is_no_rule_is_refused_with_the_cure(text: str) -> None:
 def test_a_judge_by_a_schema_needs_a_rule_for_what_passes() -> None:
     with pytest.raises(ValidationError, match="--pass KEY=VALUE"):
         monitor(judge={"rubric_text": "x", "judge_model": "scripted:judge"})
+
+
+@pytest.mark.parametrize("grader", [{"model": "scripted:judge", "tools": ["python"]}, {"activity": "grade", "task_queue": "elsewhere"}])
+def test_a_judge_that_no_batch_takes_is_refused(grader: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="which no batch takes; leave them out"):
+        monitor(judge=JUDGE | {"grader": grader})

@@ -55,10 +55,10 @@ def judging_case(request: JudgingRequest) -> Case | None:
     bare = request.model_copy(update={"judge": _without_name(judge), "priority": None})
     name = judging_id(judge, request.run.sha256(), request.repeat)
     if isinstance(judge, CriteriaJudge):
-        if _needs_workflow(judge, request.run):
+        if needs_workflow(judge) or is_elided(run_as_messages(request.run)):
             return None
         case = Case(id=name, judging=bare, rubric=judge.rubric, grader=judge.grader)
-    elif judge.judge_variant != "majority":
+    elif needs_workflow(judge):
         return None
     else:
         case = Case(id=name, judging=bare, rubric=Rubric(criteria=()), asks_nothing=True)
@@ -72,12 +72,15 @@ def _without_name(judge: JudgeConfig) -> JudgeConfig:
     )
 
 
-def _needs_workflow(judge: CriteriaJudge, run: AgentRun) -> bool:
+def needs_workflow(judge: JudgeConfig) -> bool:
+    """Return whether each judgement of a judge needs a workflow of its own: it reflects, or has tools, checks or remote graders."""
+    if isinstance(judge, SchemaJudge):
+        return judge.judge_variant != "majority"
     grader = judge.grader or Grader()
     remote = grader.remote is not None or any(
         isinstance(model, RemoteGrader) for group in call_groups(judge.rubric) for model in group.judges
     )
-    return remote or bool(grader.tools) or bool(judge.rubric.checked) or is_elided(run_as_messages(run))
+    return remote or bool(grader.tools) or bool(judge.rubric.checked)
 
 
 NO_TOOLS = hashlib.sha256(b"[]").hexdigest()[:16]

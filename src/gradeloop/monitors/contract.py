@@ -7,6 +7,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from temporalio import workflow
 
 from gradeloop.batches.contract import BatchRequest
+from gradeloop.batches.judged import needs_workflow
 from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
@@ -146,6 +147,8 @@ class MonitorDefinition(Strict):
             raise ValueError(str(error)) from None
         if not stated:
             raise ValueError("the judge has a schema of its own; say what passes with --pass KEY=VALUE")
+        if needs_workflow(self.judge):
+            raise ValueError("judge: this one reflects, or has tools, checks or remote graders, which no batch takes; leave them out")
         if self.strata and self.stratum is None:
             raise ValueError("shares of strata need the metadata key that tells them apart; name it with --stratum")
         return self
