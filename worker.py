@@ -21,6 +21,7 @@ from activities.cases import batch_activities
 from activities.generate import GeneratorActivities
 from activities.grade import GraderActivities
 from activities.judge import JudgeActivities
+from activities.monitor_ticks import monitor_activities
 from activities.notify import NotifyActivities
 from activities.providers import Providers
 from activities.providers.environment import Environment
@@ -57,6 +58,7 @@ from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ReadyFile,
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
+from workflows.monitoring import MonitoringWorkflow
 from workflows.notices import NoticesWorkflow
 from workflows.run_ahead import RecordedTasksRunner
 
@@ -65,7 +67,15 @@ GRACE = timedelta(seconds=30)
 
 logger = logging.getLogger("gradeloop.worker")
 
-WORKFLOWS = (GradingThreadWorkflow, JudgingWorkflow, GradingBatchWorkflow, BatchShard, StoreCasesWorkflow, NoticesWorkflow)
+WORKFLOWS = (
+    GradingThreadWorkflow,
+    JudgingWorkflow,
+    GradingBatchWorkflow,
+    BatchShard,
+    StoreCasesWorkflow,
+    NoticesWorkflow,
+    MonitoringWorkflow,
+)
 
 UPGRADED = frozenset({THREAD_WORKFLOW, BATCH_WORKFLOW})
 """The workflows that live for days, and so go on with each build that becomes current; all others end on the build that began them."""
@@ -164,6 +174,7 @@ def _model_activities(
         judge.judge,
         judge.default_judge,
         *batch_activities(services, store, settings.max_concurrent_activities),
+        *monitor_activities(store, notices.offered),
         TranscriptActivities(services.threads).read_transcript,
         notices.notify,
         find_worker,

@@ -80,7 +80,7 @@ class Webhook:
         known = notice.model_copy(
             update={
                 "content": notice.content if self.settings.content else None,
-                "url": f"{page.rstrip('/')}/{_place(notice)}" if page else None,
+                "url": f"{page.rstrip('/')}/{_place(notice)}" if page and not notice.monitor else None,
             }
         )
         if self.settings.format == "json":
@@ -110,6 +110,8 @@ def _place(notice: Notice) -> str:
 
 def _lines(notice: Notice) -> list[str]:
     ids = [f"thread {notice.thread_id}"] if notice.thread_id else [f"batch {notice.batch_id}"]
+    if notice.monitor:
+        return [f"failed: {', '.join(notice.runs)}"] if notice.runs else []
     content = notice.content
     asked = [f"- {question}" for question in content.questions] if content else []
     return [*ids, *asked, *([content.draft] if content and content.draft else [])]

@@ -9,7 +9,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
 from gradeloop.batches.answer import answer_of
-from gradeloop.batches.contract import BatchSummary
+from gradeloop.batches.contract import MONITOR_PREFIX, BatchSummary
 from gradeloop.contract.evaluation import WaitingFor
 from gradeloop.contract.notice import (
     CONTENT_CHARACTERS,
@@ -142,7 +142,7 @@ async def announce_batch(summary: BatchSummary, webhooks: Webhooks) -> None:
     """Start the delivery of the notice that a batch's run has ended, and go on without waiting for it."""
     kind: NoticeKind = "batch.over_budget" if is_over_budget(summary) else "batch.ended"
     names = wanted_by(webhooks, kind)
-    if not names:
+    if not names or (kind == "batch.ended" and summary.batch_id.startswith(MONITOR_PREFIX)):  # a monitor says itself what is worth saying
         return
     run_id = workflow.info().run_id
     notice = Notice(

@@ -20,7 +20,7 @@ from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from gradeloop.temporal.worker import application_folder
 
-SECONDS = 60.0
+SECONDS = 150.0
 """How long a process may take to start or to end."""
 
 TOOLS = '''

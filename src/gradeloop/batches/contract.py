@@ -153,6 +153,9 @@ UPLOAD_CASES = 1_000
 JUDGING_PREFIX = "judge:"
 """The beginning of the ids of batches that hold the judgements of one command."""
 
+MONITOR_PREFIX = f"{JUDGING_PREFIX}monitor-"
+"""The beginning of the ids of batches that hold what a monitor judges in one tick."""
+
 BATCH_PRIORITY = Priority(level=4)
 """The default priority of a batch: its calls come after those of threads, which have level 3."""
 

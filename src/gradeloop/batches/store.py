@@ -93,7 +93,7 @@ class BatchStore:
             InvalidRequest: An id is there twice, or a position has another case.
         """
         try:
-            count = await self._do(lambda connection: _insert_cases(connection, upload), alone=True)
+            count = await self._do(lambda connection: insert_cases(connection, upload), alone=True)
         except IntegrityError:
             ids = [case.id for case in upload.cases]
             statement = select(_CASES.c.case_id, _CASES.c.position).where(_CASES.c.batch_id == upload.batch_id, _CASES.c.case_id.in_(ids))
@@ -511,7 +511,8 @@ def _parked_by_place(connection: Connection, batch_id: str, positions: Sequence[
     return {(row.position, row.attempt): ParkedCase.model_validate_json(row.held) for row in found}
 
 
-def _insert_cases(connection: Connection, upload: Upload) -> int:
+def insert_cases(connection: Connection, upload: Upload) -> int:
+    """Insert a range of cases in the transaction of a connection, and return how many the batch has then."""
     rows = [
         {
             "batch_id": upload.batch_id,

@@ -42,6 +42,7 @@ COMMANDS = {
         "agreement": ("gradeloop.cli.measure", "Measure how well a judge agrees with people."),
         "check-judge": ("gradeloop.cli.check_judge", "Measure how far a judge can be trusted on a labelled set."),
         "registry": ("gradeloop.cli.judge", "Keep judges' rubrics and their versions."),
+        "monitor": ("gradeloop.cli.monitor", "Judge a sample of production as it happens."),
     },
     "Suites and batches": {
         "eval": ("gradeloop.cli.eval", "Run a suite as a batch; the exit code is a gate for CI."),

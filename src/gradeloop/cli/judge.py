@@ -46,10 +46,10 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.files.output import refuse_foreign
 from gradeloop.files.rubric import require_files
-from gradeloop.grading.checks import canonical_json
 from gradeloop.judges.abstention import dearer_judge
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
+from gradeloop.judges.contract import JudgeConfig, JudgeResult
+from gradeloop.judges.pass_rule import PassRule
 from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.schema import keys_of, value_at
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
@@ -57,7 +57,7 @@ from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
-from gradeloop.text import clip, counted, did_you_mean, json_without_commands, money, one_line, percent, token_count
+from gradeloop.text import counted, json_without_commands, money, one_line, percent, token_count
 from gradeloop.transcripts.readers import Reading
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOut
     return _outcome([result for result, _ in results], len(runs) * options.repeat, rule, decision)
 
 
-def _outcome(results: Sequence[JudgeResult], total: int, rule: "PassRule", decision: str | None) -> JudgeOutcome:
+def _outcome(results: Sequence[JudgeResult], total: int, rule: PassRule, decision: str | None) -> JudgeOutcome:
     """Return how many of the judgements that were asked for there are, and what became of them."""
     failures, unsure = sum(result.failed for result in results), sum(bool(result.unsure) for result in results)
     passed = sum(bool(rule.passed(result)) for result in results)
@@ -333,7 +333,7 @@ async def _print_measures(
     config: JudgeConfig,
     labels: LabelSet | None,
     finished: Sequence[Judged],
-    rule: "PassRule",
+    rule: PassRule,
     pass_rate: float | None,
     registry: "Registry | None",
     console: Console,
@@ -434,56 +434,6 @@ CELL = 60
 
 KEYS = 6
 """The most output keys that a table shows; `--json` has every key."""
-
-
-class PassRule:
-    """The rule that passes a judgement: a criteria judge says `satisfied`, or the output has every `--pass KEY=VALUE`."""
-
-    def __init__(self, judge: JudgeConfig, wanted: Sequence[str]) -> None:
-        self.wanted = [self._parse(judge, text) for text in wanted]
-        if isinstance(judge, CriteriaJudge) and not self.wanted:
-            self.wanted = [(("result",), "satisfied")]
-
-    @property
-    def stated(self) -> bool:
-        """True if the rule can pass or fail a judgement."""
-        return bool(self.wanted)
-
-    def passed(self, result: JudgeResult) -> bool | None:
-        """Return whether a result passes; None for a FAILURE, an unsure one, or without a rule."""
-        if result.failed or result.unsure or not self.wanted:
-            return None
-        return all(canonical_json(value_at(result.output, path)) == canonical_json(value) for path, value in self.wanted)
-
-    @staticmethod
-    def _parse(judge: JudgeConfig, text: str) -> tuple[tuple[str, ...], JsonValue]:
-        name, found, value = text.partition("=")
-        keys = {key.name: key for key in keys_of(judge.output_schema)}
-        if not found or name.strip() not in keys:
-            hint = did_you_mean(name.strip(), list(keys)) if keys else ""
-            raise InvalidRequest(f"--pass {clip(text)} names no key of the judge's output; write KEY=VALUE.{hint}")
-        path = keys[name.strip()].path
-        return path, _parse_value(judge, path, value.strip(), text)
-
-
-def _parse_value(judge: JudgeConfig, path: tuple[str, ...], value: str, text: str) -> JsonValue:
-    """Parse a value as the type that the judge's schema gives its key."""
-    schema = judge.output_schema
-    for name in path:
-        schema = schema["properties"][name]
-    if schema["type"] == "string":
-        wanted: JsonValue = value
-    else:
-        try:
-            wanted = json.loads(value)
-        except ValueError:
-            wanted = None
-    if "enum" in schema and wanted not in schema["enum"]:
-        known = [str(value) for value in schema["enum"]]
-        raise InvalidRequest(f"--pass {clip(text)}: the judge's schema does not allow that value.{did_you_mean(value, known)}")
-    if wanted is None:
-        raise InvalidRequest(f"--pass {clip(text)}: {clip(value)} is not of type {schema['type']}; write KEY=VALUE with such a value")
-    return wanted
 
 
 def result_table(judge: JudgeConfig, results: Sequence[tuple[JudgeResult, int]], rule: PassRule) -> Table:

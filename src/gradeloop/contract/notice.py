@@ -1,6 +1,6 @@
 """Notices: what a worker posts to a webhook when a person is wanted, and what a workflow asks it to post."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -9,10 +9,11 @@ from gradeloop.contract.base import Recorded, Sparse, Strict
 NOTIFY = "notify"
 """The type of the activity that posts a notice to one webhook."""
 
-NoticeKind = Literal["thread.waiting", "thread.over_budget", "batch.ended", "batch.over_budget"]
-"""What has happened: a thread waits for a person, its budget is used up, a batch's run has ended, or its budget has paused it."""
+NoticeKind = Literal["thread.waiting", "thread.over_budget", "batch.ended", "batch.over_budget", "monitor.alert", "monitor.clear"]
+"""What has happened: a thread waits for a person, its budget is used up, a batch's run has ended, or its budget has paused it; a monitor
+raises an alert, or the alert is over."""
 
-ALL_KINDS: tuple[NoticeKind, ...] = ("thread.waiting", "thread.over_budget", "batch.ended", "batch.over_budget")
+ALL_KINDS: tuple[NoticeKind, ...] = get_args(NoticeKind)
 
 TITLE_CHARACTERS = 80
 """The longest title: the beginning of a thread's first message, or the name of a batch's suite."""
@@ -57,6 +58,9 @@ class Notice(Strict):
     batch_id: Sparse[str | None] = None
     counts: Sparse[dict[str, int]] = Field(default_factory=dict)
     """The number of a batch's cases by what became of them, and `total`."""
+    monitor: Sparse[str | None] = None
+    runs: Sparse[tuple[str, ...]] = ()
+    """The ids of the newest failed runs of a monitor's sample."""
     url: Sparse[str | None] = None
     """The page of the thread or the batch, where the settings name the address of the live pages."""
     content: Sparse[NoticeContent | None] = None

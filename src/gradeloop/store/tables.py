@@ -13,7 +13,7 @@ USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "call
 
 @cache
 def metadata() -> "MetaData":
-    """Return the tables: of judgements and their rubrics, of batches, of calls' paces and tenants' days, and `schema_version`."""
+    """Return the tables: of judgements and rubrics, of batches, calls' paces, tenants' days and monitors, and `schema_version`."""
     from sqlalchemy import MetaData
 
     tables = MetaData()
@@ -21,6 +21,7 @@ def metadata() -> "MetaData":
     _batches_table(tables)
     _case_tables(tables)
     _call_tables(tables)
+    _monitor_tables(tables)
     return tables
 
 
@@ -148,6 +149,57 @@ def _call_tables(tables: "MetaData") -> None:
         Column("tokens", BigInteger, nullable=False, server_default="0"),
         Column("cost_usd", Float, nullable=False, server_default="0"),
         *map(_counter, ("calls", "unreported")),
+        _created(),
+    )
+
+
+def _monitor_tables(tables: "MetaData") -> None:
+    from sqlalchemy import Column, Index, Integer, String, Table, Text
+
+    Table(
+        "monitors",
+        tables,
+        Column("name", String(64), primary_key=True),
+        Column("definition", Text, nullable=False),
+        Column("state", Text, nullable=False),
+        Column("cursor", Text),
+        _created(),
+    )
+    Table(
+        "monitor_ticks",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("number", Integer, primary_key=True, autoincrement=False),
+        Column("tick", String(200), nullable=False),
+        Column("batch_id", String(200)),
+        Column("request", Text),
+        Column("report", Text, nullable=False),
+        _counter("settled"),
+        _created(),
+        Index("monitor_ticks_by_tick", "monitor", "tick", unique=True),
+    )
+    Table(
+        "monitor_runs",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("run_sha256", String(64), primary_key=True),
+        Column("run_id", String(200), nullable=False),
+        Column("number", Integer, nullable=False),
+        Column("why", String(20), nullable=False),
+        Column("stratum", String(200)),
+        Column("case_id", String(200)),
+        Column("verdict", String(20)),
+        _created(),
+        Index("monitor_runs_by_tick", "monitor", "number"),
+    )
+    Table(
+        "monitor_alerts",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("number", Integer, primary_key=True, autoincrement=False),
+        Column("kind", String(100), primary_key=True),
+        Column("alert", Text, nullable=False),
+        Column("cleared", Integer),
         _created(),
     )
 

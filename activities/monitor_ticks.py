@@ -1,0 +1,139 @@
+"""The activities of monitors: `collect` reads a source and writes what is new, `settle` says what the judged runs mean."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import activity
+
+from activities.model_call import heartbeats
+from activities.store_attempts import invalid, store_attempt
+from gradeloop.batches.contract import NO_STORE
+from gradeloop.batches.judged import judging_case
+from gradeloop.contract.notice import Webhooks
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.errors import InvalidRequest
+from gradeloop.judges.contract import JudgingRequest
+from gradeloop.monitors.contract import TICK_RUNS, CollectedTick, MonitorDefinition, SettledTick, TickCall
+from gradeloop.monitors.sample_rule import choose, stratum_of
+from gradeloop.monitors.sources import SourceItem, read_source
+from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, SourceReading
+from gradeloop.store.engine import STORE_CURE, Store
+from gradeloop.telemetry.metrics import MONITOR_ALERTS, MONITOR_RUNS
+from gradeloop.text import one_line
+
+KEPT_BYTES = 64 * 1024 * 1024
+"""The most JSON of chosen runs that one tick keeps in memory."""
+
+LOOKED_UP = 100
+"""Runs that are looked up at once."""
+
+
+def monitor_activities(store: Store | None, webhooks: Webhooks) -> list[Callable[..., Any]]:
+    """Return the activities of monitors; on a worker without a store, one that refuses every tick with the cure."""
+    if store is None:
+        return [_refusing]
+    monitors = MonitorActivities(MonitorStore(store), webhooks)
+    return [monitors.collect, monitors.settle]
+
+
+@activity.defn(name="collect")
+async def _refusing(_call: TickCall) -> CollectedTick:
+    raise invalid(f"{NO_STORE}, in which monitors are kept; {STORE_CURE}, for the worker too")
+
+
+class MonitorActivities:
+    """The activities of monitors, on one store."""
+
+    def __init__(self, store: MonitorStore, webhooks: Webhooks) -> None:
+        self._store = store
+        self._webhooks = webhooks
+
+    @activity.defn(name="collect")
+    async def collect(self, call: TickCall) -> CollectedTick:
+        """Read the source on from its cursor, and write the new runs, the cases of the chosen ones and the new cursor at once.
+
+        Raises:
+            ApplicationError: `InvalidRequest`: there is no such monitor.
+        """
+        async with heartbeats(), store_attempt():
+            due = await self._store.begun(call.monitor, call.tick)
+            if due is None:
+                monitor = await self._store.monitor(call.monitor)
+                found = await _SourceReader(self._store, monitor).read()
+                due = await self._store.collect(monitor, call.tick, found, datetime.now(UTC))
+                for run in found.runs:
+                    MONITOR_RUNS.record(why=run.why)
+            return CollectedTick(due=due, webhooks=self._webhooks)
+
+    @activity.defn(name="settle")
+    async def settle(self, call: TickCall) -> SettledTick:
+        """Write the rates and alerts of a tick whose batch has ended."""
+        async with store_attempt():
+            settled = await self._store.settle(call.monitor, call.number, call.problem)
+        for _ in settled.raised:
+            MONITOR_ALERTS.record()
+        return settled
+
+
+class _SourceReader:
+    """Reads what is new of a monitor's source, up to the limits of one tick."""
+
+    def __init__(self, store: MonitorStore, monitor: Monitor) -> None:
+        self._store = store
+        self._monitor = monitor
+        self._cursor = monitor.cursor
+        self._runs: dict[str, ReadRun] = {}
+        self._known = self._unreadable = self._bytes = 0
+
+    async def read(self) -> SourceReading:
+        """Read; a source that cannot be read is a problem of the tick, and what came before it counts."""
+        problem, more = None, False
+        try:
+            items = read_source(self._monitor.definition.source, self._monitor.cursor)
+            while chunk := await asyncio.to_thread(_chunk, items):
+                more = await self._take(chunk)
+                if more:
+                    break
+        except InvalidRequest as error:
+            problem = one_line(str(error))
+        return SourceReading(self._cursor, tuple(self._runs.values()), self._known, self._unreadable, problem, more)
+
+    async def _take(self, chunk: list[tuple[SourceItem, str]]) -> bool:
+        """Take a chunk, and return whether the tick has enough."""
+        name = self._monitor.definition.name
+        known = await self._store.known(name, [sha256 for item, sha256 in chunk if item.run is not None])
+        for item, sha256 in chunk:
+            if len(self._runs) >= TICK_RUNS or self._bytes >= KEPT_BYTES:
+                return True
+            self._unreadable += item.unreadable is not None
+            if item.run is not None and (sha256 in known or sha256 in self._runs):
+                self._known += 1
+            elif item.run is not None:
+                self._runs[sha256] = found = read_run(self._monitor.definition, item.run, sha256)
+                self._bytes += 0 if found.case is None else found.case.size()
+            self._cursor = item.cursor or self._cursor
+        return False
+
+
+def _chunk(items: Iterator[SourceItem]) -> list[tuple[SourceItem, str]]:
+    """Return the next items of a source with the sums of their runs; none where it has no more."""
+    found: list[tuple[SourceItem, str]] = []
+    for item in items:
+        found.append((item, item.run.sha256() if item.run is not None else ""))
+        if len(found) >= LOOKED_UP:
+            break
+    return found
+
+
+def read_run(definition: MonitorDefinition, run: AgentRun, sha256: str) -> ReadRun:
+    """Return a new run with the case that judges it; a chosen run that no case can hold has none, and so stays unjudged."""
+    why, case = choose(definition, run, sha256), None
+    if why in {"sampled", "always"}:
+        try:
+            case = judging_case(JudgingRequest(judge=definition.judge, run=run))
+        except ValidationError:  # nothing is said in it
+            case = None
+    return ReadRun(run.id, sha256, why, stratum_of(definition, run), case)

@@ -1,0 +1,280 @@
+"""Commands on monitors: create, list, show, pause, resume, run-now, export and delete them."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
+from gradeloop.cli.folder import own_config_file, own_outside_roots
+from gradeloop.cli.render.table import Column, show_lines, table
+from gradeloop.errors import InvalidRequest, explain
+from gradeloop.files.output import refuse_foreign
+from gradeloop.judges.contract import JudgeConfig
+from gradeloop.judges.sources import load_judge, names_file, with_model
+from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
+from gradeloop.monitors.contract import AlertRule, AlwaysRule, MonitorDefinition, Rate, TickReport
+from gradeloop.monitors.overview import MonitorReader, MonitorSummary
+from gradeloop.store.engine import own_store
+from gradeloop.temporal.connect import connect, find
+from gradeloop.temporal.worker import WorkerSpec, ensure_worker
+from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line, percent
+
+app = typer.Typer(rich_markup_mode=None)
+monitor_app = typer.Typer(
+    help="Judge a sample of production as it happens: rates with their intervals, drift, and alerts. The store has what monitors find.",
+    short_help="Judge a sample of production as it happens.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(monitor_app, name="monitor")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The monitor's name.")]
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+SHOWN = 10
+"""The ticks that `show` prints."""
+
+
+@monitor_app.command()
+def create(  # noqa: PLR0913 - one parameter a flag
+    name: Name,
+    *,
+    source: Annotated[str, typer.Option(metavar="KIND:PLACE", help="Read folder:/PATH, or sql:VARIABLE, whose value is a URL.")],
+    judge: Annotated[str, typer.Option(metavar="JUDGE", help="Judge by this file, or COLLECTION/RUBRIC[@VERSION] of the registry.")],
+    query: Annotated[str | None, typer.Option(metavar="SQL", help="The query of a sql: source.")] = None,
+    watermark: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the query that only grows.")] = None,
+    quiet: Annotated[str, typer.Option(metavar="TIME", help="Leave files that changed within this time to a later tick.")] = "5s",
+    passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help="What passes, for a judge with a schema.")] = None,
+    sample: Annotated[list[str] | None, typer.Option(metavar="SHARE", help="Judge this share; STRATUM=SHARE for one stratum.")] = None,
+    stratum: Annotated[str | None, typer.Option(metavar="KEY", help="Tell rates apart by this key of the metadata.")] = None,
+    always: Annotated[list[str] | None, typer.Option(metavar="KEY[=VALUE]", help="Always judge these, outside of the rate.")] = None,
+    every: Annotated[str, typer.Option(metavar="TIME", help="The time from tick to tick, such as 30s, 10m or 1h.")] = "10m",
+    budget: Annotated[float | None, typer.Option(metavar="USD", help="What the judge may cost a day, in US dollars.")] = None,
+    alert: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = None,
+    drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first 100 runs.")] = True,
+    notify: Annotated[list[str] | None, typer.Option(metavar="WEBHOOK", help="Tell this webhook of the worker's settings.")] = None,
+    grader: Grader = None,
+    scripted: Scripted = None,
+    tools: Tools = None,
+    allow_outside: AllowOutside = None,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Create a monitor, and start its schedule; the same again changes nothing."""
+    chosen: dict[str, Any] = {
+        "name": name,
+        "source": _source(source, query, watermark, quiet),
+        "passes": tuple(passes or ()),
+        "stratum": stratum,
+        "every": round(_seconds(every, "--every")),
+        "budget_usd": budget,
+        "drift": drift,
+        "notify": tuple(notify or ()),
+        "always": tuple(map(AlwaysRule.parse, always or ())),
+        "alerts": tuple(map(AlertRule.parse, alert or ())),
+        **_shares(sample or []),
+    }
+    spec = WorkerSpec(tools=tuple(tools or ()), scripted=scripted, config=own_config_file(trust=trust))
+    is_new = asyncio.run(_create(chosen, judge, own_outside_roots(allow_outside), grader, spec))
+    said = f"monitor {name} {'reads every' if is_new else 'was there already, and reads every'} {every}"
+    show_lines({"name": name, "created": is_new}, [f"{said}; look at it with: gradeloop monitor show {name}"], as_json=as_json)
+
+
+async def _create(chosen: dict[str, Any], named: str, outside: Sequence[Path], grader: str | None, spec: WorkerSpec) -> bool:
+    from gradeloop.judges.registry import Registry
+
+    store = own_store()
+    loaded = await load_judge(named, None if names_file(named) else Registry(store), outside)
+    judge, _ = with_model(loaded, grader, scripted=spec.scripted is not None)
+    definition = _definition(chosen, judge)
+    connection = await find()
+    client = await connect(connection)
+    task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
+    is_new = await MonitorReader(store).create(definition)
+    await MonitorSchedules(client).create(definition.name, definition.every, task_queue)
+    return is_new
+
+
+def _definition(chosen: dict[str, Any], judge: JudgeConfig) -> MonitorDefinition:
+    if judge.escalate is not None:
+        raise InvalidRequest("the judge escalates, and a monitor asks one judge; take `escalate` out of it")
+    try:
+        return MonitorDefinition.model_validate(chosen | {"judge": judge})
+    except ValidationError as error:
+        raise InvalidRequest(explain(error)) from None
+
+
+def _source(text: str, query: str | None, watermark: str | None, quiet: str) -> dict[str, Any]:
+    kind, _, place = text.partition(":")
+    if kind == "folder" and place:
+        if query or watermark:
+            raise InvalidRequest("--query and --watermark are for a sql: source; leave them out")
+        return {"kind": "folder", "path": str(Path(place).expanduser().absolute()), "quiet": _seconds(quiet, "--quiet")}
+    if kind == "sql" and place:
+        if not query or not watermark:
+            raise InvalidRequest("a sql: source needs --query and --watermark; the watermark is the column by which rows are read on")
+        return {"kind": "sql", "variable": place, "query": query, "watermark": watermark}
+    raise InvalidRequest(f"--source {clip(text)} is no source; write folder:/PATH or sql:VARIABLE")
+
+
+def _seconds(text: str, flag: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    if found is None:
+        raise InvalidRequest(f"{flag} {clip(text)} is no time; write a number with s, m, h or d behind it, such as 10m")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _shares(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the share of all runs, and those of strata."""
+    shares: dict[str, Any] = {"strata": {}}
+    for text in texts:
+        name, found, value = text.rpartition("=")
+        number = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", value)
+        share = float(number[1]) / (100 if number[2] else 1) if number else 2.0
+        if share > 1:
+            raise InvalidRequest(f"--sample {clip(text)} is no share; write 5% or 0.05, or STRATUM=5% for one stratum")
+        if found:
+            shares["strata"][name] = share
+        else:
+            shares["sample"] = share
+    return shares
+
+
+@monitor_app.command("list")
+def list_monitors(*, as_json: Json = False) -> None:
+    """List the monitors, with their rates and open alerts."""
+    found = asyncio.run(MonitorReader(own_store()).summaries())
+    rows = table(
+        [
+            Column("monitor", [one.name for one in found], wraps=True),
+            Column("every", [duration(one.definition.every) for one in found]),
+            Column("ticks", [str(one.state.ticks) for one in found]),
+            Column("pass rate", [rate_text(one.rate) for one in found], wraps=True),
+            Column("alerts", [one_line(", ".join(alert.kind for alert in one.open_alerts)) or "none" for one in found], wraps=True),
+        ]
+    )
+    show_lines([_short(one) for one in found], [rows] if found else ["no monitors yet"], as_json=as_json)
+
+
+def _short(found: MonitorSummary) -> dict[str, Any]:
+    return found.model_dump(mode="json", include={"name", "rate", "state"}) | {"alerts": [alert.kind for alert in found.open_alerts]}
+
+
+@monitor_app.command()
+def show(name: Name, *, as_json: Json = False) -> None:
+    """Show what a monitor has found: rates, alerts, its newest ticks and failures."""
+
+    async def work() -> tuple[MonitorSummary, MonitorSchedule | None]:
+        summary = await MonitorReader(own_store()).summary(name)
+        return summary, await MonitorSchedules(await connect(await find())).find(name)
+
+    found, schedule = asyncio.run(work())
+    value = found.model_dump(mode="json") | {"schedule": schedule and schedule.model_dump(mode="json")}
+    show_lines(value, list(_summary_lines(found, schedule)), as_json=as_json)
+
+
+def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> Iterator[object]:
+    when = "no schedule on this server" if schedule is None else "paused" if schedule.paused else f"next tick {schedule.next_tick}"
+    yield f"monitor {found.name}: every {duration(found.definition.every)}, {when}"
+    yield f"pass rate {rate_text(found.rate)} in the newest {counted(len(found.ticks), 'tick')}"
+    yield from (one_line(f"  {stratum}: {rate_text(rate)}") for stratum, rate in found.strata.items())
+    for alert in found.alerts[:SHOWN]:
+        over = f", over since {alert.cleared}" if alert.cleared else ""
+        yield one_line(f"{'alert' if alert.cleared is None else 'past alert'} {alert.time}: {alert.text}{over}")
+        if alert.runs and alert.cleared is None:
+            yield one_line(f"  newest failed runs: {', '.join(alert.runs)}")
+    if found.ticks:
+        yield _tick_table(found.ticks[:SHOWN])
+    yield from (one_line(f"failed: {run.run_id} (tick {run.tick})") for run in found.failed[:SHOWN])
+
+
+def _tick_table(ticks: Sequence[TickReport]) -> object:
+    return table(
+        [
+            Column("tick", [str(tick.number) for tick in ticks]),
+            Column("read", [str(tick.read) for tick in ticks]),
+            Column("pass rate", [rate_text(tick.rate) if tick.settled else "being judged" for tick in ticks], wraps=True),
+            Column("errors", [str(tick.errors) for tick in ticks]),
+            Column("unjudged", [str(tick.unjudged + tick.over_budget) for tick in ticks]),
+            Column("cost", ["" if tick.cost_usd is None else money(tick.cost_usd) for tick in ticks]),
+            Column("notes", [one_line(_notes(tick)) for tick in ticks], wraps=True),
+        ]
+    )
+
+
+def _notes(tick: TickReport) -> str:
+    parts = [tick.problem or "", f"{tick.unreadable} unreadable" if tick.unreadable else "", "more to read" if tick.more else ""]
+    return "; ".join(part for part in parts if part)
+
+
+def rate_text(rate: Rate) -> str:
+    """Return a rate with its interval."""
+    if rate.interval is None:
+        return "none judged"
+    interval = f"{percent(rate.interval.low)} to {percent(rate.interval.high)}"
+    return f"{percent(rate.passed / rate.judged)} ({interval}, {rate.passed} of {rate.judged})"
+
+
+@monitor_app.command()
+def pause(name: Name) -> None:
+    """Begin no further tick; what runs goes on."""
+    asyncio.run(_change(name, "pause"))
+    typer.echo(f"paused {name}; resume it with: gradeloop monitor resume {name}")
+
+
+@monitor_app.command()
+def resume(name: Name) -> None:
+    """Begin ticks again; the next one reads all that came meanwhile."""
+    asyncio.run(_change(name, "resume"))
+    typer.echo(f"resumed {name}")
+
+
+@monitor_app.command("run-now")
+def run_now(name: Name) -> None:
+    """Begin a tick now, or as soon as the one that runs has ended."""
+    asyncio.run(_change(name, "run_now"))
+    typer.echo(f"a tick of {name} begins; look at it with: gradeloop monitor show {name}")
+
+
+@monitor_app.command()
+def delete(name: Name) -> None:
+    """Remove a monitor with what it remembers; cached verdicts stay."""
+    asyncio.run(_change(name, "delete"))
+    typer.echo(f"deleted {name}")
+
+
+async def _change(name: str, what: str) -> None:
+    reader = MonitorReader(own_store())
+    await reader.require(name)
+    schedules = MonitorSchedules(await connect(await find()))
+    changes = {"pause": schedules.pause, "resume": schedules.resume, "run_now": schedules.run_now, "delete": schedules.delete}
+    await changes[what](name)
+    if what == "delete":
+        await reader.delete(name)
+
+
+@monitor_app.command()
+def export(
+    name: Name,
+    *,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; stdout by default.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a line of JSON for each run that was chosen."""
+    runs = asyncio.run(MonitorReader(own_store()).runs(name))
+    text = "".join(json.dumps(run.model_dump(mode="json")) + "\n" for run in runs)
+    if output is None:
+        sys.stdout.write(json_without_commands(text))
+        return
+    refuse_foreign(output, overwrite=overwrite)
+    output.write_text(text, encoding="utf-8")
+    typer.echo(f"wrote {counted(len(runs), 'run')} to {output}")

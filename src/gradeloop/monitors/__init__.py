@@ -1,0 +1,1 @@
+"""Monitors: production judged as it happens, a sample of the runs of a source at a time."""

@@ -1,0 +1,113 @@
+"""The schedules of monitors: made, paused, resumed, triggered and removed on the Temporal server."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleHandle,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleSpec,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from gradeloop.contract.base import Strict
+from gradeloop.errors import InvalidRequest, ServerUnreachable
+from gradeloop.monitors.contract import Monitoring, MonitorTick
+
+CATCH_UP = timedelta(hours=1)
+"""The time within which the server makes up for a tick that it missed: a tick reads all that is new, so that one is enough."""
+
+T = TypeVar("T")
+
+
+class MonitorSchedule(Strict):
+    """A monitor's schedule as the server has it."""
+
+    paused: bool
+    note: str | None = None
+    next_tick: str | None = None
+    running: tuple[str, ...] = ()
+    """The workflows of ticks that run now."""
+
+
+class MonitorSchedules:
+    """The schedules of monitors on one server."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def create(self, name: str, every: int, task_queue: str) -> None:
+        """Make a monitor's schedule: a tick at each interval, never two at once; one that is there stays."""
+        schedule = Schedule(
+            action=ScheduleActionStartWorkflow(
+                Monitoring.run, MonitorTick(monitor=name), id=_id(name), task_queue=task_queue, static_summary=f"monitor {name}"
+            ),
+            spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=every))]),
+            policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=max(CATCH_UP, timedelta(seconds=every))),
+        )
+        try:
+            await _reached(lambda: self._client.create_schedule(_id(name), schedule))
+        except ScheduleAlreadyRunningError:
+            return
+
+    async def find(self, name: str) -> MonitorSchedule | None:
+        """Return a monitor's schedule; None where the server has none."""
+        try:
+            found = await _reached(self._handle(name).describe)
+        except InvalidRequest:
+            return None
+        state, info = found.schedule.state, found.info
+        return MonitorSchedule(
+            paused=state.paused,
+            note=state.note,
+            next_tick=info.next_action_times[0].isoformat(timespec="seconds") if info.next_action_times else None,
+            running=tuple(action.workflow_id for action in info.running_actions),  # type: ignore[attr-defined]  # of workflows alone
+        )
+
+    async def pause(self, name: str) -> None:
+        """Begin no further tick; one that runs goes on."""
+        await _reached(lambda: self._handle(name).pause(note="paused by a person"))
+
+    async def resume(self, name: str) -> None:
+        """Begin ticks again; the next one reads all that came meanwhile."""
+        await _reached(lambda: self._handle(name).unpause(note="resumed by a person"))
+
+    async def run_now(self, name: str) -> None:
+        """Begin a tick now, or, where one runs, as soon as it has ended."""
+        await _reached(lambda: self._handle(name).trigger(overlap=ScheduleOverlapPolicy.BUFFER_ONE))
+
+    async def delete(self, name: str) -> None:
+        """Remove the schedule; one that is not there is gone already."""
+        try:
+            await _reached(self._handle(name).delete)
+        except InvalidRequest:
+            return
+
+    def _handle(self, name: str) -> ScheduleHandle:
+        return self._client.get_schedule_handle(_id(name))
+
+
+def _id(name: str) -> str:
+    return f"monitor/{name}"
+
+
+async def _reached(call: Callable[[], Awaitable[T]]) -> T:
+    """Do a call to the server.
+
+    Raises:
+        InvalidRequest: The server has no such schedule.
+        ServerUnreachable: The server does not answer.
+    """
+    try:
+        return await call()
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise InvalidRequest("the server has no schedule of this monitor; create the monitor again, or name its server") from None
+        raise ServerUnreachable(f"the schedules of monitors cannot be reached: {error.message}") from None

@@ -1,0 +1,292 @@
+"""Monitors on the wire and in the store: what a monitor is, what a tick does, what it says, and the door to its workflow."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, field_validator, model_validator
+from temporalio import workflow
+
+from gradeloop.batches.contract import BatchRequest
+from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.notice import Webhooks
+from gradeloop.errors import InvalidRequest
+from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, parse_judge
+from gradeloop.judges.pass_rule import PassRule
+from gradeloop.stats.drift import CusumState, DriftState
+from gradeloop.stats.intervals import Interval
+
+MonitorName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
+"""A monitor's name: it is part of the ids of its workflows, its batches and its page."""
+
+MONITORING_WORKFLOW = "Monitoring"
+
+TICK_RUNS = 1000
+"""The most runs that one tick reads; the next one goes on behind them."""
+
+SHOWN_RUNS = 10
+"""The runs that an alert names."""
+
+BASELINE_RUNS = 100
+"""The judged runs from which a monitor takes the rate that drift is measured from."""
+
+EMPTY_TICKS = 3
+"""The ticks in a row without a judged run after which silence is an alarm."""
+
+CLEAR_RUNS = 50
+"""The runs over which the rate must be back before an alert is over."""
+
+
+class FolderSource(Strict):
+    """A folder of transcript files, in any format that is read."""
+
+    kind: Literal["folder"] = "folder"
+    path: Annotated[str, Field(pattern=r"^/")]
+    """The folder on the worker's machine; the folders in it count, too."""
+    quiet: Annotated[float, Field(ge=0, le=3600)] = 5.0
+    """Seconds for which a file must not have changed before it is read: one that is being written is left to a later tick."""
+
+
+class SqlSource(Strict):
+    """A query of a SQLite or PostgreSQL database, whose rows come in the order of one column."""
+
+    kind: Literal["sql"] = "sql"
+    variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """The name of the worker's environment variable with the database's URL, which may hold a password."""
+    query: Annotated[str, Field(min_length=1, max_length=20_000)]
+    watermark: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """The column of the query's result that only grows: a number, a text or a time."""
+
+
+MonitorSource = Annotated[FolderSource | SqlSource, Field(discriminator="kind")]
+
+RateName = Literal["pass_rate", "error_rate", "unsure_rate"]
+
+_RULE = re.compile(r"\s*(pass_rate|error_rate|unsure_rate)\s*([<>])\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*")
+
+
+class AlertRule(Strict):
+    """A rate and the limit that it must not leave."""
+
+    rate: RateName
+    below: bool
+    """Whether the alert is for a rate below the limit; else for one above it."""
+    limit: Annotated[float, Field(gt=0, lt=1)]
+
+    @classmethod
+    def parse(cls, text: str) -> "AlertRule":
+        """Read a rule such as `pass_rate < 0.9`.
+
+        Raises:
+            InvalidRequest: The text is no rule.
+        """
+        found = _RULE.fullmatch(text)
+        limit = float(found[3]) / (100 if found[4] else 1) if found else 0.0
+        if found is None or not 0 < limit < 1:
+            cure = "write pass_rate, error_rate or unsure_rate, < or >, and a share between 0 and 1, such as 'pass_rate < 0.9'"
+            raise InvalidRequest(f"the alert {text!r} is no rule; {cure}")
+        return cls.model_validate({"rate": found[1], "below": found[2] == "<", "limit": limit})
+
+    @property
+    def text(self) -> str:
+        """The rule as it is written."""
+        return f"{self.rate} {'<' if self.below else '>'} {self.limit:g}"
+
+
+class AlwaysRule(Strict):
+    """A rule whose runs are always judged, outside of the rate."""
+
+    key: Annotated[str, Field(min_length=1, max_length=200)]
+    """A key of the run's metadata, or `error` for runs with an error in them."""
+    value: JsonValue = None
+    """The value that the key must have; any but false, null and nothing where none is given."""
+
+    @classmethod
+    def parse(cls, text: str) -> "AlwaysRule":
+        """Read a rule such as `error` or `feedback=down`."""
+        key, _, value = text.partition("=")
+        return cls(key=key.strip(), value=value.strip() or None)
+
+
+class MonitorDefinition(Strict):
+    """A monitor: what it reads, whom it asks, how many runs, how often, and what it warns of."""
+
+    name: MonitorName
+    source: MonitorSource
+    judge: SchemaJudge | CriteriaJudge
+    passes: tuple[str, ...] = ()
+    """What passes a judgement by a schema, as KEY=VALUE."""
+    sample: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The share of the runs that is judged."""
+    stratum: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """The key of the runs' metadata by which rates are told apart."""
+    strata: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
+    """The shares of strata that have their own."""
+    always: tuple[AlwaysRule, ...] = ()
+    """Runs that are judged whatever the share says, and are outside of every rate."""
+    every: Annotated[int, Field(ge=5, le=7 * 86_400)] = 600
+    """Seconds from tick to tick."""
+    budget_usd: Annotated[float, Field(gt=0)] | None = None
+    """What the judge may cost a day (UTC); without one there is no limit."""
+    alerts: tuple[AlertRule, ...] = ()
+    drift: bool = True
+    """Whether the rate is also watched against the monitor's own first runs."""
+    notify: tuple[str, ...] = ()
+    """The worker's webhooks that hear of alerts; all that want them where none is named."""
+
+    @field_validator("judge", mode="before")
+    @classmethod
+    def _reads_judge(cls, value: object) -> object:
+        return parse_judge(value)
+
+    @model_validator(mode="after")
+    def _decides(self) -> "MonitorDefinition":
+        try:
+            stated = PassRule(self.judge, self.passes).stated
+        except InvalidRequest as error:
+            raise ValueError(str(error)) from None
+        if not stated:
+            raise ValueError("the judge has a schema of its own; say what passes with --pass KEY=VALUE")
+        if self.strata and self.stratum is None:
+            raise ValueError("shares of strata need the metadata key that tells them apart; name it with --stratum")
+        return self
+
+    @property
+    def workflow_id(self) -> str:
+        """The id of the monitor's schedule, with which the ids of its ticks begin."""
+        return f"monitor/{self.name}"
+
+
+Why = Literal["sampled", "always", "over budget", "left out"]
+"""Why a run is judged, or is not: it is in the sample, a rule always takes it, the day's budget is used up, or the share leaves it out."""
+
+MonitorVerdict = Literal["passed", "failed", "unsure", "error", "unjudged"]
+"""What became of a run that was chosen; `error` and `unjudged` are no verdicts."""
+
+
+class Rate(Strict):
+    """How many of some judged runs passed."""
+
+    passed: int = 0
+    judged: int = 0
+    interval: Interval | None = None
+    """The 95 % interval of the rate, by Wilson; None without a judged run."""
+
+
+class TickReport(Strict):
+    """What one tick has read and found."""
+
+    number: int
+    tick: str
+    """The id of its workflow."""
+    time: str
+    read: int = 0
+    """New runs of the source."""
+    known: int = 0
+    """Runs that were read before."""
+    unreadable: int = 0
+    problem: str | None = None
+    """Why the source could not be read, or the judging ended early."""
+    sampled: int = 0
+    always: int = 0
+    over_budget: int = 0
+    more: bool = False
+    """Whether the source has more than one tick reads."""
+    rate: Rate = Rate()
+    """The rate of the sampled runs alone."""
+    unsure: int = 0
+    errors: int = 0
+    unjudged: int = 0
+    strata: dict[str, Rate] = Field(default_factory=dict)
+    always_rate: Rate = Rate()
+    """The rate of the runs that rules always take."""
+    cost_usd: float | None = None
+    settled: bool = False
+
+
+class Alert(Strict):
+    """Something that a monitor warns of, once, until it is over."""
+
+    kind: str
+    """The rule as it is written, `drift`, `decline` or `silence`."""
+    number: int
+    """The tick that raised it."""
+    time: str
+    text: str
+    runs: tuple[str, ...] = ()
+    """The ids of the newest failed runs."""
+    cleared: str | None = None
+    """When it was over."""
+
+
+class OpenAlert(Strict):
+    """An alert that is not over, and the runs since."""
+
+    number: int
+    recent: tuple[tuple[int, int], ...] = ()
+    """Hits and runs of the newest ticks."""
+
+
+class MonitorState(Strict):
+    """What a monitor remembers from tick to tick."""
+
+    ticks: int = 0
+    empty: int = 0
+    """Ticks in a row without a judged run."""
+    day: str = ""
+    spent_usd: float = 0.0
+    baseline_passed: int = 0
+    baseline_judged: int = 0
+    tests: dict[str, DriftState] = Field(default_factory=dict)
+    cusum: CusumState = CusumState()
+    open: dict[str, OpenAlert] = Field(default_factory=dict)
+
+
+class MonitorTick(Recorded):
+    """The argument of the workflow `Monitoring`; the monitor itself is in the store."""
+
+    monitor: str
+
+
+class TickCall(Strict):
+    """The argument of `collect` and `settle`."""
+
+    monitor: str
+    tick: str
+    """The workflow's id, which is equal for all attempts of a tick."""
+    number: Sparse[int] = 0
+    """Which tick is settled."""
+    problem: Sparse[str | None] = None
+    """Why its batch ended early."""
+
+
+class DueTick(Recorded):
+    """A tick that has runs to judge, or nothing to judge, and is not settled."""
+
+    number: int
+    batch: BatchRequest | None = None
+
+
+class CollectedTick(Recorded):
+    """What `collect` returns: the ticks to settle, those first that an earlier workflow left behind."""
+
+    due: tuple[DueTick, ...]
+    webhooks: Sparse[Webhooks] = Field(default_factory=dict)
+
+
+class SettledTick(Recorded):
+    """What `settle` returns: the alerts to tell of, and those that are over."""
+
+    raised: tuple[Alert, ...] = ()
+    cleared: tuple[Alert, ...] = ()
+    notify: tuple[str, ...] = ()
+    title: str = ""
+
+
+@workflow.defn(name=MONITORING_WORKFLOW)
+class Monitoring:
+    """The door to one tick of a monitor; a worker's own class implements it."""
+
+    @workflow.run
+    async def run(self, tick: MonitorTick) -> int:
+        """Read the source, judge the sample, and say what has changed; return the number of ticks that were settled."""
+        raise NotImplementedError

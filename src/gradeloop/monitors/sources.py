@@ -1,0 +1,191 @@
+"""The sources of monitors: files of a folder and rows of a query, each read on from a cursor that the store keeps."""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.errors import InvalidRequest
+from gradeloop.monitors.contract import FolderSource, MonitorSource, SqlSource
+from gradeloop.settings.secrets import remember_secret, scrubbed
+from gradeloop.transcripts.forms import parse_runs
+from gradeloop.transcripts.readers import Reading, read_run_file
+from gradeloop.transcripts.unreadable import UnreadableMessage
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+FETCHED = 100
+"""Rows of a query that are fetched at once."""
+
+
+class SourceItem(NamedTuple):
+    """One thing that a source has: a run, what cannot be read, or only a new place."""
+
+    cursor: str | None
+    """The place behind it, from which a later tick reads on; None for no other than before."""
+    run: AgentRun | None = None
+    unreadable: str | None = None
+
+
+def read_source(source: MonitorSource, cursor: str | None, environment: Mapping[str, str] | None = None) -> Iterator[SourceItem]:
+    """Yield what a source has behind a cursor; what was read before may come again.
+
+    Args:
+        source: The source.
+        cursor: The place of the last tick; None to begin.
+        environment: The variables that name databases; this process's own by default.
+
+    Raises:
+        InvalidRequest: The source cannot be read; the message says what to do.
+    """
+    if isinstance(source, FolderSource):
+        return _read_folder(source, cursor)
+    return _read_query(source, cursor, os.environ if environment is None else environment)
+
+
+def _read_folder(source: FolderSource, cursor: str | None) -> Iterator[SourceItem]:
+    """Yield the runs of the files that were put there or changed after the cursor, in that order.
+
+    The time is that of the file's entry (ctime), which moving and copying set, too, and nobody can set back.
+    """
+    after = _file_place(cursor)
+    for place, path in _files(source):
+        if place <= after:
+            continue
+        reading = Reading(skip_bad=True)
+        try:
+            for run in read_run_file(path, reading):
+                yield SourceItem(None, run)
+        except InvalidRequest as error:
+            reading.left_out.append(str(error))
+        for text in reading.left_out:
+            yield SourceItem(None, unreadable=text)
+        yield SourceItem(json.dumps(place))
+
+
+def _file_place(cursor: str | None) -> tuple[int, str]:
+    if cursor is None:
+        return 0, ""
+    changed, path = json.loads(cursor)
+    return int(changed), str(path)
+
+
+def _files(source: FolderSource) -> list[tuple[tuple[int, str], Path]]:
+    """Return the files that have been quiet, by the time at which they came; links lead nowhere."""
+    root = Path(source.path)
+    if not root.is_dir():
+        raise InvalidRequest(f"the folder {source.path!r} does not exist on the worker's machine; make it, or name another one")
+    latest = time.time_ns() - int(source.quiet * 1e9)
+    found = []
+    for folder, folders, names in os.walk(root, onerror=_refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(folder, name)
+            if name.startswith(".") or path.is_symlink():
+                continue
+            try:
+                status = path.stat()
+            except FileNotFoundError:  # it was taken away meanwhile
+                continue
+            if status.st_ctime_ns <= latest:
+                found.append(((status.st_ctime_ns, str(path.relative_to(root))), path))
+    return sorted(found)
+
+
+def _refuse(error: OSError) -> None:
+    raise InvalidRequest(f"the folder {str(error.filename)!r} cannot be read: {error.strerror}; let the worker's user read it")
+
+
+def _read_query(source: SqlSource, cursor: str | None, environment: Mapping[str, str]) -> Iterator[SourceItem]:
+    """Yield the runs of the rows from the watermark on; those that have the same come again."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    engine = _engine(source, environment)
+    try:
+        with engine.connect() as connection:
+            yield from _rows(connection, source, cursor)
+    except SQLAlchemyError as error:
+        problem = " ".join(str(getattr(error, "orig", None) or error).split())
+        raise InvalidRequest(scrubbed(f"the query of ${source.variable} fails: {problem}; correct the query, or the database")) from None
+    finally:
+        engine.dispose()
+
+
+def _engine(source: SqlSource, environment: Mapping[str, str]) -> "Engine":
+    from sqlalchemy import create_engine
+
+    url = environment.get(source.variable, "").strip()
+    parts = urlsplit(url)
+    if parts.scheme not in {"sqlite", "postgresql", "postgres"}:
+        cure = "set it in the worker's environment to sqlite:////folder/file.db or postgresql://user@host/database"
+        raise InvalidRequest(f"the variable {source.variable} {'names no such database' if url else 'is not set'}; {cure}")
+    if parts.password:
+        remember_secret(parts.password)
+    if parts.scheme == "sqlite":
+        path = url.removeprefix("sqlite:///")
+        if not Path(path).is_file():
+            raise InvalidRequest(f"the variable {source.variable} names the file {path!r}, which does not exist; name a database")
+        return create_engine(f"sqlite:///file:{path}?mode=ro&uri=true")
+    try:
+        return create_engine(f"postgresql+psycopg{url[len(parts.scheme) :]}", connect_args={"connect_timeout": 10})
+    except ModuleNotFoundError:
+        raise InvalidRequest("PostgreSQL needs a driver; run: pip install 'gradeloop[postgres]'") from None
+
+
+def _rows(connection: "Connection", source: SqlSource, cursor: str | None) -> Iterator[SourceItem]:
+    from sqlalchemy import text
+
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SET TRANSACTION READ ONLY"))
+    query = source.query.strip().rstrip(";").replace(":", r"\:")  # a colon is no parameter of ours
+    where = "" if cursor is None else f' WHERE "{source.watermark}" >= :after'
+    statement = text(f'SELECT * FROM ({query}) AS runs{where} ORDER BY "{source.watermark}"')  # noqa: S608 - the query is the monitor's own
+    values = {} if cursor is None else {"after": _watermark(cursor)}
+    rows = connection.execution_options(stream_results=True, yield_per=FETCHED).execute(statement, values)
+    for row in rows.mappings():
+        mark = row[source.watermark]
+        if mark is None:
+            continue
+        place = json.dumps([type(mark).__name__, mark.isoformat() if isinstance(mark, date) else str(mark)])
+        try:
+            for run in parse_runs(_value(dict(row), source.watermark), f"{source.watermark}-{mark}"):
+                yield SourceItem(None, run)
+        except (UnreadableMessage, ValidationError, ValueError) as error:
+            yield SourceItem(None, unreadable=f"the row with {source.watermark} {str(mark)!r}: {error}")
+        yield SourceItem(place)
+
+
+def _watermark(cursor: str) -> object:
+    kind, text = json.loads(cursor)
+    readers: dict[str, Any] = {"int": int, "float": float, "Decimal": Decimal, "datetime": datetime.fromisoformat, "UUID": UUID}
+    return readers.get(kind, date.fromisoformat if kind == "date" else str)(text)
+
+
+def _value(row: dict[str, Any], watermark: str) -> object:
+    """Return the value that a row's run is read from: its column `run`, else the row, whose texts of JSON are read as such."""
+    if "run" in row:
+        return _json(row["run"])
+    return {str(name): _json(value) for name, value in row.items() if name != watermark or name == "id"}
+
+
+def _json(value: object) -> object:
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    if isinstance(value, date | Decimal | UUID):
+        return str(value)
+    if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value

@@ -1,0 +1,320 @@
+"""The monitors of a store: what a tick writes, each step in one transaction and once."""
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, RowMapping, select
+
+from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, CaseResult, Upload
+from gradeloop.batches.reader import usage_of
+from gradeloop.batches.store import insert_cases
+from gradeloop.contract.model_spec import Budget
+from gradeloop.errors import InvalidRequest
+from gradeloop.judges.abstention import with_unsure
+from gradeloop.judges.pass_rule import PassRule
+from gradeloop.monitors.contract import (
+    SHOWN_RUNS,
+    Alert,
+    DueTick,
+    MonitorDefinition,
+    MonitorState,
+    MonitorVerdict,
+    SettledTick,
+    TickReport,
+    Why,
+)
+from gradeloop.monitors.windows import JudgedRun, settle, settled_report
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import table
+
+LOOKED_UP = 500
+"""Runs that one statement looks up."""
+
+AT_ONCE = 10
+"""Calls of a monitor in flight: production's own work comes first."""
+
+
+class CursorMoved(Exception):
+    """Another tick has read the source meanwhile; this one reads again."""
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A monitor as it is in the store."""
+
+    definition: MonitorDefinition
+    state: MonitorState
+    cursor: str | None
+
+
+@dataclass(frozen=True)
+class ReadRun:
+    """A new run of a source, and the case that judges it where it is chosen."""
+
+    run_id: str
+    run_sha256: str
+    why: Why
+    stratum: str | None
+    case: Case | None
+
+
+@dataclass(frozen=True)
+class SourceReading:
+    """What one tick has read."""
+
+    cursor: str | None
+    runs: tuple[ReadRun, ...] = ()
+    known: int = 0
+    unreadable: int = 0
+    problem: str | None = None
+    more: bool = False
+
+
+class MonitorStore:
+    """Reads and writes the monitors of a store; each method is one transaction."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def monitor(self, name: str) -> Monitor:
+        """Return a monitor.
+
+        Raises:
+            InvalidRequest: There is none of this name.
+        """
+        return await self._store.read(lambda connection: _monitor(connection, name))
+
+    async def begun(self, name: str, tick: str) -> tuple[DueTick, ...] | None:
+        """Return what is to be settled where this tick has read its source already; None where it has not."""
+
+        def read(connection: Connection) -> tuple[DueTick, ...] | None:
+            ticks = table("monitor_ticks")
+            mine = select(ticks.c.number).where(ticks.c.monitor == name, ticks.c.tick == tick)
+            return None if connection.execute(mine).first() is None else _due(connection, name)
+
+        return await self._store.read(read)
+
+    async def known(self, name: str, shas: Sequence[str]) -> frozenset[str]:
+        """Return which of these runs the monitor has read before."""
+        return await self._store.read(lambda connection: _known(connection, name, shas))
+
+    async def collect(self, before: Monitor, tick: str, found: SourceReading, now: datetime) -> tuple[DueTick, ...]:
+        """Write what a tick has read, with its cases and the new cursor, and return the ticks to settle.
+
+        Raises:
+            CursorMoved: Another tick was faster.
+        """
+
+        def write(connection: Connection) -> tuple[DueTick, ...]:
+            _lock(connection, before.definition.name)
+            monitor = _monitor(connection, before.definition.name)
+            ticks, name = table("monitor_ticks"), monitor.definition.name
+            if connection.execute(select(ticks.c.number).where(ticks.c.monitor == name, ticks.c.tick == tick)).first() is None:
+                if monitor.cursor != before.cursor:
+                    raise CursorMoved(f"the monitor {name!r} was read by another tick; this one reads again")
+                _write_tick(connection, monitor, tick, found, now)
+            return _due(connection, name)
+
+        return await self._store.write(write)
+
+    async def settle(self, name: str, number: int, problem: str | None) -> SettledTick:
+        """Write what a tick's runs came to, and return the alerts that begin and end; a tick that is settled says the same again."""
+        return await self._store.write(lambda connection: _settle(connection, name, number, problem))
+
+
+def _lock(connection: Connection, name: str) -> None:
+    """Have no other process write this monitor until the transaction ends."""
+    monitors = table("monitors")
+    connection.execute(monitors.update().where(monitors.c.name == name).values(name=name))
+
+
+def _monitor(connection: Connection, name: str) -> Monitor:
+    monitors = table("monitors")
+    row = connection.execute(select(monitors).where(monitors.c.name == name)).mappings().first()
+    if row is None:
+        raise InvalidRequest(f"there is no monitor {name!r} in the store; `gradeloop monitor list` shows those that are")
+    return read_monitor(row)
+
+
+def read_monitor(row: RowMapping) -> Monitor:
+    """Return a monitor from its row."""
+    definition = MonitorDefinition.model_validate_json(row["definition"])
+    return Monitor(definition, MonitorState.model_validate_json(row["state"]), row["cursor"])
+
+
+def _known(connection: Connection, name: str, shas: Collection[str]) -> frozenset[str]:
+    runs, wanted, found = table("monitor_runs"), list(shas), set[str]()
+    for start in range(0, len(wanted), LOOKED_UP):
+        mine = (runs.c.monitor == name, runs.c.run_sha256.in_(wanted[start : start + LOOKED_UP]))
+        found |= set(connection.execute(select(runs.c.run_sha256).where(*mine)).scalars())
+    return frozenset(found)
+
+
+def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: SourceReading, now: datetime) -> None:
+    definition, number = monitor.definition, monitor.state.ticks + 1
+    day = now.astimezone(UTC).date().isoformat()
+    spent = monitor.state.spent_usd if monitor.state.day == day else 0.0
+    left = None if definition.budget_usd is None else definition.budget_usd - spent
+    known = _known(connection, definition.name, [run.run_sha256 for run in found.runs])
+    new = [run for run in found.runs if run.run_sha256 not in known]
+    affordable = left is None or left > 0
+    rows = [_row_of_run(definition.name, number, run, affordable=affordable) for run in new]
+    if rows:
+        connection.execute(table("monitor_runs").insert(), rows)
+    cases = [run.case for run in new if run.case is not None] if affordable else []
+    request = _insert_batch(connection, definition, tick, cases, left)
+    counts = [row["why"] for row in rows]
+    report = TickReport(
+        number=number,
+        tick=tick,
+        time=now.astimezone(UTC).isoformat(timespec="seconds"),
+        read=len(new),
+        known=found.known + len(known),
+        unreadable=found.unreadable,
+        problem=found.problem,
+        sampled=counts.count("sampled"),
+        always=counts.count("always"),
+        over_budget=counts.count("over budget"),
+        more=found.more,
+    )
+    row = {"batch_id": request and request.batch_id, "request": request and request.model_dump_json(), "report": report.model_dump_json()}
+    connection.execute(table("monitor_ticks").insert().values(monitor=definition.name, number=number, tick=tick, **row))
+    state = monitor.state.model_copy(update={"ticks": number, "day": day, "spent_usd": spent})
+    monitors = table("monitors")
+    values = {"state": state.model_dump_json(), "cursor": found.cursor}
+    connection.execute(monitors.update().where(monitors.c.name == definition.name).values(**values))
+
+
+def _row_of_run(name: str, number: int, run: ReadRun, *, affordable: bool) -> dict[str, object]:
+    chosen = run.why in {"sampled", "always"}
+    why = run.why if affordable or not chosen else "over budget"
+    return {
+        "monitor": name,
+        "run_sha256": run.run_sha256,
+        "run_id": run.run_id,
+        "number": number,
+        "why": why,
+        "stratum": run.stratum,
+        "case_id": run.case.id if run.case is not None and affordable else None,
+        "verdict": "unjudged" if chosen else None,
+    }
+
+
+def _insert_batch(
+    connection: Connection, definition: MonitorDefinition, tick: str, cases: Sequence[Case], left: float | None
+) -> BatchRequest | None:
+    """Insert the cases of a tick, and return the request that judges them; None where there is none."""
+    if not cases:
+        return None
+    digits = hashlib.sha256(f"{definition.name}\n{tick}".encode()).hexdigest()[:24]
+    batch_id = f"{MONITOR_PREFIX}{definition.name}-{digits}"
+    for first in range(0, len(cases), UPLOAD_CASES):
+        insert_cases(connection, Upload(batch_id=batch_id, first=first, cases=tuple(cases[first : first + UPLOAD_CASES])))
+    return BatchRequest(
+        batch_id=batch_id,
+        total=len(cases),
+        name=f"monitor {definition.name}",
+        at_once=AT_ONCE,
+        budget=None if left is None else Budget(max_cost_usd=left),
+        max_error_rate=1,
+    )
+
+
+def _due(connection: Connection, name: str) -> tuple[DueTick, ...]:
+    ticks = table("monitor_ticks")
+    statement = select(ticks.c.number, ticks.c.request).where(ticks.c.monitor == name, ticks.c.settled == 0).order_by(ticks.c.number)
+    rows = connection.execute(statement).all()
+    return tuple(DueTick(number=number, batch=None if text is None else BatchRequest.model_validate_json(text)) for number, text in rows)
+
+
+def _settle(connection: Connection, name: str, number: int, problem: str | None) -> SettledTick:
+    _lock(connection, name)
+    monitor, ticks = _monitor(connection, name), table("monitor_ticks")
+    row = connection.execute(select(ticks).where(ticks.c.monitor == name, ticks.c.number == number)).mappings().one()
+    if not row["settled"]:
+        _settle_tick(connection, monitor, row, problem)
+    return _settled(connection, monitor.definition, number)
+
+
+def _settle_tick(connection: Connection, monitor: Monitor, row: RowMapping, problem: str | None) -> None:
+    definition, number, name = monitor.definition, row["number"], monitor.definition.name
+    judged = _judged_runs(connection, definition, number, row["batch_id"])
+    cost = _cost_of(connection, row["batch_id"]) if row["batch_id"] else 0.0
+    report = settled_report(TickReport.model_validate_json(row["report"]), judged, cost, problem)
+    outcome = settle(definition, monitor.state, report, _newest_failed(connection, name))
+    state = outcome.state.model_copy(update={"spent_usd": monitor.state.spent_usd + (cost or 0.0)})
+    ticks, alerts, monitors = table("monitor_ticks"), table("monitor_alerts"), table("monitors")
+    mine = (ticks.c.monitor == name, ticks.c.number == number)
+    connection.execute(ticks.update().where(*mine).values(report=report.model_dump_json(), settled=1))
+    for alert in outcome.raised:
+        connection.execute(alerts.insert().values(monitor=name, number=number, kind=alert.kind, alert=alert.model_dump_json()))
+    for kind in outcome.cleared:
+        opened = (alerts.c.monitor == name, alerts.c.kind == kind, alerts.c.cleared.is_(None))
+        text = connection.execute(select(alerts.c.alert).where(*opened)).scalar_one()
+        ended = Alert.model_validate_json(text).model_copy(update={"cleared": report.time})
+        connection.execute(alerts.update().where(*opened).values(alert=ended.model_dump_json(), cleared=number))
+    connection.execute(monitors.update().where(monitors.c.name == name).values(state=state.model_dump_json()))
+
+
+def _settled(connection: Connection, definition: MonitorDefinition, number: int) -> SettledTick:
+    alerts = table("monitor_alerts")
+    mine = select(alerts.c.alert).where(alerts.c.monitor == definition.name)
+    raised = connection.execute(mine.where(alerts.c.number == number)).scalars()
+    cleared = connection.execute(mine.where(alerts.c.cleared == number)).scalars()
+    return SettledTick(
+        raised=tuple(map(Alert.model_validate_json, raised)),
+        cleared=tuple(map(Alert.model_validate_json, cleared)),
+        notify=definition.notify,
+        title=f"monitor {definition.name}",
+    )
+
+
+def _judged_runs(connection: Connection, definition: MonitorDefinition, number: int, batch_id: str | None) -> list[JudgedRun]:
+    """Write what became of a tick's chosen runs, and return them."""
+    runs, cases = table("monitor_runs"), table("cases")
+    mine = (runs.c.monitor == definition.name, runs.c.number == number)
+    chosen = connection.execute(select(runs).where(*mine, runs.c.verdict.is_not(None))).mappings().all()
+    statement = select(cases.c.case_id, cases.c.status, cases.c.result).where(cases.c.batch_id == batch_id)
+    found = {case_id: (status, result) for case_id, status, result in connection.execute(statement)} if batch_id else {}
+    rule, judged = PassRule(definition.judge, definition.passes), []
+    for row in chosen:
+        verdict = _verdict(definition, rule, *found.get(row["case_id"], ("queued", None)))
+        if verdict != row["verdict"]:
+            connection.execute(runs.update().where(*mine, runs.c.run_sha256 == row["run_sha256"]).values(verdict=verdict))
+        judged.append(JudgedRun(row["run_id"], row["why"], row["stratum"], verdict))
+    return judged
+
+
+def _verdict(definition: MonitorDefinition, rule: PassRule, status: str, result: str | None) -> MonitorVerdict:
+    if result is None:
+        return "error" if status == "error" else "unjudged"
+    judgement = CaseResult.model_validate_json(result).judgement
+    if judgement is None or judgement.failed:
+        return "error"
+    judgement = with_unsure(definition.judge, judgement)
+    passed = rule.passed(judgement)
+    return "unsure" if passed is None else "passed" if passed else "failed"
+
+
+def _newest_failed(connection: Connection, name: str) -> list[str]:
+    """Return the ids of the newest failed runs of the sample, the newest first."""
+    runs = table("monitor_runs")
+    failed = (runs.c.monitor == name, runs.c.verdict == "failed", runs.c.why == "sampled")
+    newest = select(runs.c.run_id).where(*failed).order_by(runs.c.number.desc(), runs.c.run_sha256).limit(SHOWN_RUNS)
+    return list(connection.execute(newest).scalars())
+
+
+def _cost_of(connection: Connection, batch_id: str) -> float | None:
+    """Return what a batch has cost; None where it is not known."""
+    batches = table("batches")
+    row = connection.execute(select(batches).where(batches.c.id == batch_id)).mappings().first()
+    usage = None if row is None else usage_of(row)
+    return 0.0 if usage is None or not usage.calls else usage.cost_usd
+
+
+def definition_json(definition: MonitorDefinition) -> str:
+    """Return a definition as the store has it: equal definitions are equal texts."""
+    return json.dumps(definition.model_dump(mode="json", exclude_none=True), sort_keys=True)

@@ -1,0 +1,84 @@
+"""The commands about monitors, as their users run them: created, looked at, paused, run now, exported, deleted."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.rig.cli import CommandLine
+from tests.rig.threads import row, verdict
+
+JUDGE = {"rubric": "- it is good", "grader": {"model": "scripted:judge"}}
+
+
+@pytest.fixture(scope="module")
+def gradeloop(commands: CommandLine) -> CommandLine:
+    """Return the command with a judge, replies and a folder of runs."""
+    (commands.folder / "judge.yaml").write_text(json.dumps(JUDGE))
+    replies = [{"role": "grader", "verdict": verdict(row("c1"))}]
+    (commands.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
+    (commands.folder / "runs").mkdir()
+    lines = [{"id": name, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": name}]} for name in "abc"]
+    (commands.folder / "runs" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return commands
+
+
+CREATE = ("monitor", "create", "support", "--judge", "judge.yaml", "--scripted", "replies.yaml", "--every", "1h", "--quiet", "0s")
+FOLDER = ("--source", "folder:runs", "--alert", "pass_rate < 0.9", "--always", "error", "--sample", "100%")
+
+
+def shown(gradeloop: CommandLine, ticks: int) -> dict[str, Any]:
+    """Return the monitor once so many ticks are settled."""
+    deadline = time.monotonic() + 30
+    while True:
+        found: dict[str, Any] = json.loads(gradeloop("monitor", "show", "support", "--json").out)
+        if sum(tick["settled"] for tick in found["ticks"]) >= ticks or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
+
+
+def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) -> None:
+    created = gradeloop(*CREATE, *FOLDER)
+    again = gradeloop(*CREATE, *FOLDER)
+    other = gradeloop(*CREATE, *FOLDER, "--budget", "3")
+    gradeloop("monitor", "run-now", "support")
+    found = shown(gradeloop, 1)
+    text = gradeloop("monitor", "show", "support").out
+    paused = gradeloop("monitor", "pause", "support")
+    is_paused = shown(gradeloop, 1)["schedule"]["paused"]
+    gradeloop("monitor", "resume", "support")
+    exported = gradeloop("monitor", "export", "support").out.splitlines()
+    listed = json.loads(gradeloop("monitor", "list", "--json").out)
+    deleted = gradeloop("monitor", "delete", "support")
+    gone = gradeloop("monitor", "show", "support")
+
+    assert created.code == 0, created.err
+    assert "monitor support reads every 1h" in created.out
+    assert "was there already" in again.out
+    assert (other.code, "there is another monitor 'support'; delete it with" in other.err) == (2, True)
+    assert (found["rate"]["passed"], found["rate"]["judged"], found["ticks"][0]["read"]) == (3, 3, 3)
+    assert "pass rate 100% (44% to 100%, 3 of 3)" in text
+    assert "resume it with: gradeloop monitor resume support" in paused.out
+    assert is_paused
+    assert sorted(json.loads(line)["run_id"] for line in exported) == ["a", "b", "c"]
+    assert [one["name"] for one in listed] == ["support"]
+    assert deleted.out == "deleted support\n"
+    assert (gone.code, "there is no monitor 'support' in the store" in gone.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--source", "otlp"), "write folder:/PATH or sql:VARIABLE"),
+        (("--source", "sql:DB"), "needs --query and --watermark"),
+        (("--source", "folder:runs", "--alert", "rate < 1"), "such as 'pass_rate < 0.9'"),
+        (("--source", "folder:runs", "--sample", "7"), "write 5% or 0.05"),
+        (("--source", "folder:runs", "--every", "soon"), "such as 10m"),
+        (("--source", "folder:runs", "--sample", "paid=100%"), "name it with --stratum"),
+    ],
+)
+def test_a_mistake_is_refused_in_a_sentence(gradeloop: CommandLine, flags: tuple[str, ...], said: str) -> None:
+    done = gradeloop("monitor", "create", "wrong", "--judge", "judge.yaml", "--scripted", "replies.yaml", *flags)
+
+    assert (done.code, said in done.err, "Traceback" in done.err) == (2, True, False), done.err

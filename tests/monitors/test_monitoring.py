@@ -1,0 +1,200 @@
+"""A monitor on the real server: runs of a folder are judged once each, whatever becomes of a tick, and alerts reach the webhook."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+
+from gradeloop.monitors import windows
+from gradeloop.monitors.client import MonitorSchedules
+from gradeloop.monitors.contract import MonitorDefinition, Monitoring, MonitorTick
+from gradeloop.monitors.overview import MonitorReader, MonitorSummary
+from gradeloop.settings.prices import Price
+from tests.rig.batches import Batches, batching, fails, passes
+from tests.rig.judging import FRANCE
+from tests.rig.threads import Reply
+from tests.rig.webhooks import hooked
+
+JUDGE = {"rubric": "- it is good", "grader": {"model": "scripted:judge"}}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A monitor, and the worker that serves it."""
+
+    batches: Batches
+    folder: Path
+    name: str
+
+    @property
+    def reader(self) -> MonitorReader:
+        return MonitorReader(self.batches.store)
+
+    def write(self, file: str, *names: str, said: str = "good") -> None:
+        """Put runs into the folder."""
+        lines = (
+            {"id": one, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": f"{said} {one}"}]} for one in names
+        )
+        (self.folder / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    async def tick(self) -> MonitorSummary:
+        """Run a tick to its end."""
+        name = f"monitor/{self.name}-{uuid4()}"
+        queue = self.batches.served.task_queue
+        await self.batches.client.execute_workflow(Monitoring.run, MonitorTick(monitor=self.name), id=name, task_queue=queue)
+        return await self.reader.summary(self.name)
+
+    @property
+    def calls(self) -> int:
+        """How many calls were made to models."""
+        return len(self.batches.served.models.requests)
+
+
+@asynccontextmanager
+async def watched(
+    client: Client, tmp_path: Path, *replies: Reply, settings: dict[str, Any] | None = None, **more: Any
+) -> AsyncIterator[Watched]:
+    """Serve a monitor of a folder."""
+    (folder := tmp_path / "runs").mkdir()
+    name = f"m-{uuid4().hex[:8]}"
+    source = {"kind": "folder", "path": str(folder), "quiet": 0}
+    async with batching(client, tmp_path, *replies, **(settings or {})) as batches:
+        found = Watched(batches, folder, name)
+        await found.reader.create(MonitorDefinition.model_validate({"name": name, "source": source, "judge": JUDGE} | more))
+        yield found
+
+
+async def test_runs_of_a_folder_are_judged_once_each(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, passes(), fails("bad")) as monitor:
+        monitor.write("a.jsonl", "a", "b")
+        monitor.write("c.jsonl", "c", said="bad")
+        first = await monitor.tick()
+        monitor.write("again.jsonl", "b", "d")
+        second = await monitor.tick()
+        third = await monitor.tick()
+
+        assert (first.rate.passed, first.rate.judged) == (2, 3)
+        assert [run.run_id for run in first.failed] == ["c"]
+        assert (second.rate.judged, second.ticks[0].read, second.ticks[0].known) == (4, 1, 1)
+        assert (third.rate.judged, third.ticks[0].read) == (4, 0)
+        assert monitor.calls == 4
+
+
+async def test_a_second_monitor_pays_for_nothing_that_was_judged(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, passes()) as monitor:
+        monitor.write("a.jsonl", "a", "b")
+        await monitor.tick()
+        definition = (await monitor.reader.summary(monitor.name)).definition.model_copy(update={"name": f"{monitor.name}-2"})
+        await monitor.reader.create(definition)
+
+        found = await Watched(monitor.batches, monitor.folder, definition.name).tick()
+
+        assert (found.rate.judged, monitor.calls) == (2, 2)
+
+
+async def test_what_a_terminated_tick_has_collected_is_judged_by_the_next(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, passes()) as monitor:
+        monitor.write("a.jsonl", "a", "b")
+        monitor.batches.served.models.hold("grader")
+        name, queue = f"monitor/{monitor.name}-killed", monitor.batches.served.task_queue
+        killed = await client.start_workflow(Monitoring.run, MonitorTick(monitor=monitor.name), id=name, task_queue=queue)
+        await monitor.batches.served.models.called("grader")
+        await killed.terminate("a test")
+        monitor.batches.served.models.release("grader")
+
+        found = await monitor.tick()
+
+        assert [tick.settled for tick in found.ticks] == [True, True]
+        assert (found.rate.judged, found.state.ticks, found.ticks[1].read) == (2, 2, 2)
+
+
+async def test_a_day_that_is_paid_up_begins_no_call_and_what_is_left_out_is_counted(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(client, tmp_path, passes(usage={"input": 10, "output": 10}), budget_usd=1.5) as monitor:
+        price = Price(provider="scripted", models=".*", input=50_000, output=50_000)
+        monkeypatch.setattr(monitor.batches.served.models, "cost", lambda _, usage: price.cost(usage))
+        monitor.write("a.jsonl", "a", "b", "c", "d")
+        first = await monitor.tick()
+        monitor.write("e.jsonl", "e")
+        second = await monitor.tick()
+
+        assert first.ticks[0].problem
+        assert first.rate.judged + first.ticks[0].unjudged == 4
+        assert second.ticks[0].over_budget == 1
+        assert first.rate.judged == monitor.calls
+
+
+async def test_errors_are_never_verdicts(client: Client, tmp_path: Path) -> None:
+    broken = {"role": "grader", "error": {"kind": "auth", "message": "as it was told to"}}
+    async with watched(client, tmp_path, broken) as monitor:
+        monitor.write("a.jsonl", "a", "b")
+
+        found = await monitor.tick()
+
+        assert (found.rate.judged, found.ticks[0].errors) == (0, 2)
+
+
+async def test_a_judge_by_a_schema_passes_what_its_rule_says(client: Client, tmp_path: Path) -> None:
+    said = {"role": "grader", "text": '<response>{"label": "match", "explanation": "x"}</response>'}
+    async with watched(client, tmp_path, said, judge=FRANCE, passes=["label=match"]) as monitor:
+        monitor.write("a.jsonl", "a")
+
+        found = await monitor.tick()
+
+        assert (found.rate.passed, found.rate.judged) == (1, 1)
+
+
+async def test_an_alert_and_its_end_reach_the_webhook_once(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "EMPTY_TICKS", 1)
+    async with hooked() as hook, watched(client, tmp_path, passes(), settings={"notify": hook.settings()}) as monitor:
+        await monitor.tick()
+        await monitor.tick()
+        monitor.write("a.jsonl", "a")
+        found = await monitor.tick()
+
+        posts = [post for post in await hook.posted(2) if "monitor" in post]
+        assert [(post["type"], post["monitor"]) for post in sorted(posts, key=lambda post: post["type"])] == [
+            ("monitor.alert", monitor.name),
+            ("monitor.clear", monitor.name),
+        ]
+        assert [alert.kind for alert in found.alerts] == ["silence"]
+        assert not found.open_alerts
+
+
+async def test_a_source_that_cannot_be_read_is_a_problem_of_the_tick(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, passes()) as monitor:
+        monitor.folder.rmdir()
+
+        found = await monitor.tick()
+
+        assert "does not exist" in (found.ticks[0].problem or "")
+
+
+async def test_a_schedule_begins_ticks_until_it_is_paused(client: Client, tmp_path: Path) -> None:
+    schedules = MonitorSchedules(client)
+    async with watched(client, tmp_path, passes()) as monitor:
+        monitor.write("a.jsonl", "a")
+        await schedules.create(monitor.name, 3600, monitor.batches.served.task_queue)
+        await schedules.create(monitor.name, 3600, monitor.batches.served.task_queue)
+        try:
+            await schedules.run_now(monitor.name)
+            await monitor.batches.served.models.called("grader")
+            await schedules.pause(monitor.name)
+            paused = await schedules.find(monitor.name)
+            await schedules.resume(monitor.name)
+            resumed = await schedules.find(monitor.name)
+        finally:
+            await schedules.delete(monitor.name)
+
+    assert paused is not None
+    assert resumed is not None
+    assert (paused.paused, resumed.paused) == (True, False)
+    assert resumed.next_tick
+    assert await schedules.find(monitor.name) is None

@@ -1,0 +1,95 @@
+"""One tick of a monitor: it reads what is new, has the sample judged as a batch, and says what has changed."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import Priority, RetryPolicy
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.workflow import ActivityConfig
+
+from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, BatchSummary
+from gradeloop.contract.notice import Notice, NoticeBatch, NoticeCall, NoticeKind, Webhooks, wanted_by
+from gradeloop.contract.thread import BATCH_WORKFLOW
+from gradeloop.monitors.contract import MONITORING_WORKFLOW, Alert, CollectedTick, Monitoring, MonitorTick, SettledTick, TickCall
+from workflows.activity_calls import NEVER_RETRIED, describe_error, temporal_priority
+from workflows.grading_batch import call_store
+from workflows.notices import NoticesWorkflow
+from workflows.stop_rule import raise_when_cancelled
+
+COLLECT_CALL = ActivityConfig(
+    start_to_close_timeout=timedelta(minutes=30),
+    schedule_to_close_timeout=timedelta(days=1),
+    heartbeat_timeout=timedelta(seconds=10),
+    retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=30), non_retryable_error_types=NEVER_RETRIED),
+)
+
+TRIES = 15
+"""How many times a batch is started while the one of a tick that was ended from outside is about to end."""
+
+
+@workflow.defn(name=MONITORING_WORKFLOW)
+class MonitoringWorkflow(Monitoring):
+    """A tick: collects, judges, settles; ticks that an earlier workflow left behind are settled first."""
+
+    @workflow.run
+    async def run(self, tick: MonitorTick) -> int:
+        """See `gradeloop.monitors.contract.Monitoring.run`."""
+        info, priority = workflow.info(), temporal_priority(BATCH_PRIORITY)
+        call = TickCall(monitor=tick.monitor, tick=f"{info.workflow_id}/{info.run_id}")
+        collected: CollectedTick = await workflow.execute_activity(  # type: ignore[call-overload]  # no overload takes a config
+            "collect", call, result_type=CollectedTick, summary=f"collect {tick.monitor}", priority=priority, **COLLECT_CALL
+        )
+        for due in collected.due:
+            problem = None if due.batch is None else await _judge(due.batch, priority)
+            ended = call.model_copy(update={"number": due.number, "problem": problem})
+            settled = await call_store("settle", ended, SettledTick, priority, f"settle tick {due.number}")
+            await _announce(tick.monitor, due.number, settled, collected.webhooks)
+        return len(collected.due)
+
+
+async def _judge(batch: BatchRequest, priority: Priority) -> str | None:
+    """Judge a tick's runs, and return why that ended early; None where it did not."""
+    for _ in range(TRIES):
+        try:
+            child = await workflow.start_child_workflow(
+                BATCH_WORKFLOW, batch, id=batch.batch_id, result_type=BatchSummary, priority=priority, static_summary=f"{batch.total} runs"
+            )
+            break
+        except WorkflowAlreadyStartedError:
+            await workflow.sleep(timedelta(seconds=2))
+    else:
+        raise ApplicationError(f"the batch {batch.batch_id!r} runs already; end it, and the next tick judges", type="BatchLost")
+    try:
+        summary: BatchSummary = await child
+    except ChildWorkflowError as error:
+        raise_when_cancelled(error)
+        return describe_error(error)
+    return None if summary.status == "finished" else summary.reason or summary.status
+
+
+async def _announce(monitor: str, number: int, settled: SettledTick, webhooks: Webhooks) -> None:
+    """Start the delivery of what has begun and what is over, and go on without waiting for it."""
+    begun = [_notice("monitor.alert", monitor, settled.title, alert) for alert in settled.raised]
+    notices = [*begun, *(_notice("monitor.clear", monitor, settled.title, alert) for alert in settled.cleared)]
+    wanted = [(name, notice) for notice in notices for name in wanted_by(webhooks, notice.type) if name in (settled.notify or (name,))]
+    if not wanted:
+        return
+    await workflow.start_child_workflow(
+        NoticesWorkflow.run,
+        NoticeBatch(calls=tuple(NoticeCall(webhook=name, notice=notice) for name, notice in wanted)),
+        id=f"notices/monitor/{monitor}/{number}",
+        parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+    )
+
+
+def _notice(kind: NoticeKind, monitor: str, title: str, alert: Alert) -> Notice:
+    over = kind == "monitor.clear"
+    return Notice(
+        id=f"monitor/{monitor}/{alert.number}/{alert.kind}{'/clear' if over else ''}",
+        type=kind,
+        time=workflow.now().isoformat(timespec="seconds"),
+        title=title,
+        answer=f"ALL CLEAR {alert.kind}, since {alert.time}" if over else f"ALERT {alert.text}",
+        monitor=monitor,
+        runs=alert.runs,
+    )
