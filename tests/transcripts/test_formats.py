@@ -638,7 +638,7 @@ def langfuse_span(kind: str, given: object, output: object, start: str, name: st
 def test_generations_of_langfuses_sdk_are_the_conversation_and_a_tool_that_it_holds_is_not_said_twice() -> None:
     chat = [{"role": "user", "content": "q"}]
     call = {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]}
-    tool = CHAT_CALL["function"]["name"]
+    tool = "look"
     spans = [
         langfuse_span("agent", {"args": ["q"], "kwargs": {}}, "Paris", "1"),
         langfuse_span("generation", {"messages": chat, "tools": []}, call, "2"),
