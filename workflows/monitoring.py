@@ -12,7 +12,7 @@ from gradeloop.contract.notice import Notice, NoticeBatch, NoticeCall, NoticeKin
 from gradeloop.contract.thread import BATCH_WORKFLOW
 from gradeloop.monitors.contract import MONITORING_WORKFLOW, Alert, CollectedTick, Monitoring, MonitorTick, SettledTick, TickCall
 from workflows.activity_calls import NEVER_RETRIED, describe_error, temporal_priority
-from workflows.grading_batch import call_store
+from workflows.grading_batch import SHARD_LOST, call_store
 from workflows.notices import NoticesWorkflow
 from workflows.stop_rule import raise_when_cancelled
 
@@ -58,7 +58,7 @@ async def _judge(batch: BatchRequest, priority: Priority) -> str | None:
         except WorkflowAlreadyStartedError:
             await workflow.sleep(timedelta(seconds=2))
     else:
-        raise ApplicationError(f"the batch {batch.batch_id!r} runs already; end it, and the next tick judges", type="BatchLost")
+        raise ApplicationError(f"the batch {batch.batch_id!r} runs already; end it, and the next tick judges", type=SHARD_LOST)
     try:
         summary: BatchSummary = await child
     except ChildWorkflowError as error:

@@ -69,7 +69,10 @@ def create(  # noqa: PLR0913 - one parameter a flag
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Create a monitor, and start its schedule; the same again changes nothing."""
+    """Create a monitor, and start its schedule.
+
+    The same again changes nothing; another monitor of this name is refused.
+    """
     chosen: dict[str, Any] = {
         "name": name,
         "source": _source(source, query, watermark, quiet),
@@ -151,7 +154,7 @@ def _shares(texts: Sequence[str]) -> dict[str, Any]:
 
 @monitor_app.command("list")
 def list_monitors(*, as_json: Json = False) -> None:
-    """List the monitors, with their rates and open alerts."""
+    """List the monitors with their rates."""
     found = asyncio.run(MonitorReader(own_store()).summaries())
     rows = table(
         [
@@ -171,7 +174,10 @@ def _short(found: MonitorSummary) -> dict[str, Any]:
 
 @monitor_app.command()
 def show(name: Name, *, as_json: Json = False) -> None:
-    """Show what a monitor has found: rates, alerts, its newest ticks and failures."""
+    """Show what a monitor has found.
+
+    The rates with their intervals, the alerts, the newest ticks and the newest failures.
+    """
 
     async def work() -> tuple[MonitorSummary, MonitorSchedule | None]:
         summary = await MonitorReader(own_store()).summary(name)
@@ -233,21 +239,24 @@ def pause(name: Name) -> None:
 
 @monitor_app.command()
 def resume(name: Name) -> None:
-    """Begin ticks again; the next one reads all that came meanwhile."""
+    """Begin ticks again.
+
+    The next one reads all that came meanwhile.
+    """
     asyncio.run(_change(name, "resume"))
     typer.echo(f"resumed {name}")
 
 
 @monitor_app.command("run-now")
 def run_now(name: Name) -> None:
-    """Begin a tick now, or as soon as the one that runs has ended."""
+    """Begin a tick now, or after the one that runs."""
     asyncio.run(_change(name, "run_now"))
     typer.echo(f"a tick of {name} begins; look at it with: gradeloop monitor show {name}")
 
 
 @monitor_app.command()
 def delete(name: Name) -> None:
-    """Remove a monitor with what it remembers; cached verdicts stay."""
+    """Remove a monitor; cached verdicts stay."""
     asyncio.run(_change(name, "delete"))
     typer.echo(f"deleted {name}")
 
