@@ -628,6 +628,47 @@ def test_a_question_and_its_answer_that_the_calls_below_hold_are_no_second_conve
     assert (records_of(run), len(run.transcripts)) == ([*LOOKED, ("assistant", "text", "Paris")], 1)
 
 
+def langfuse_span(kind: str, given: object, output: object, start: str, name: str = "step") -> dict[str, object]:
+    """Return a span as Langfuse's SDK exports it."""
+    attributes = {"type": kind, "input": json.dumps(given), "output": output if isinstance(output, str) else json.dumps(output)}
+    named = {f"langfuse.observation.{key}": value for key, value in attributes.items()}
+    return {"name": name, "context": {"trace_id": "0x1", "span_id": start}, "start_time": start, "attributes": named}
+
+
+def test_generations_of_langfuses_sdk_are_the_conversation_and_a_tool_that_it_holds_is_not_said_twice() -> None:
+    chat = [{"role": "user", "content": "q"}]
+    call = {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]}
+    tool = "look"
+    spans = [
+        langfuse_span("agent", {"args": ["q"], "kwargs": {}}, "Paris", "1"),
+        langfuse_span("generation", {"messages": chat, "tools": []}, call, "2"),
+        langfuse_span("tool", {"args": ["Paris"]}, "found", "3", tool),
+    ]
+    answered = [*chat, call, {"role": "tool", "tool_call_id": "c", "content": "found"}]
+    last = langfuse_span("generation", {"messages": answered}, {"role": "assistant", "content": "Paris"}, "4")
+    unseen = langfuse_span("tool", {"args": ["Paris"]}, "found again", "5", tool)
+
+    assert records_of(parsed([*spans, last])) == [*LOOKED, ("assistant", "text", "Paris")]
+    assert records_of(parsed([*spans, last, unseen]))[-1] == ("tool", "tool_result", "found again")
+
+
+def test_log_records_of_one_call_are_one_conversation() -> None:
+    question = ("gen_ai.user.message", {"content": "q"})
+    call = ("gen_ai.choice", {"message": {"role": "assistant", "tool_calls": [CHAT_CALL]}})
+    again = ("gen_ai.assistant.message", {"tool_calls": [CHAT_CALL]})
+    result = ("gen_ai.tool.message", {"content": "found", "id": "c"})
+    answer = ("gen_ai.choice", {"message": {"role": "assistant", "content": "Paris"}})
+    said = [("0xa", question), ("0xa", call), *(("0xb", event) for event in (question, again, result, answer))]
+    records: list[dict[str, object]] = [
+        {"event_name": name, "body": body, "attributes": {}, "timestamp": str(place), "trace_id": "0x1", "span_id": span}
+        for place, (span, (name, body)) in enumerate(said)
+    ]
+    spans = [{"name": "chat m", "context": {"trace_id": "0x1", "span_id": span}, "attributes": {}} for span in ("0xa", "0xb")]
+
+    assert records_of(parsed(records)) == [*LOOKED, ("assistant", "text", "Paris")]
+    assert records_of(parsed([*spans, *records])) == [*LOOKED, ("assistant", "text", "Paris")]
+
+
 def test_subagents_have_transcripts_of_their_own() -> None:
     run = parsed(SAMPLES["claude_code"])
 

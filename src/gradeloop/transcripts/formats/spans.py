@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: the GenAI conventions in attributes and events, OpenInference's (Phoenix), OpenLLMetry's and Vercel's.
+"""Spans of OpenTelemetry: GenAI's conventions in attributes and events, OpenInference's, OpenLLMetry's, Vercel's and Langfuse's.
 
 A trace is a run. The calls of models in it repeat what was said before them, so that the conversation is put together from all of them.
 """
@@ -36,6 +36,8 @@ class Span:
     """The name and the attributes, or body, of each event, in order."""
     error: str | None = None
     span_id: str = ""
+    is_record: bool = False
+    """Whether it is a log record, which names the span that it belongs to."""
 
 
 def recognise(value: Json) -> str | None:
@@ -66,7 +68,7 @@ def parse(value: Json, name: str) -> Iterator[AgentRun]:
     """
     spans = [span for row in (value if isinstance(value, list) else [value]) for span in _spans_of(row)]
     traces: dict[str, list[Span]] = {}
-    for span in spans:
+    for span in _with_records(spans):
         traces.setdefault(span.trace, []).append(span)
     if not spans:
         raise UnreadableMessage("there are no spans; nothing can be judged")
@@ -83,6 +85,20 @@ def parse(value: Json, name: str) -> Iterator[AgentRun]:
         raise UnreadableMessage(
             f"no span holds messages ({names}); record them: gen_ai.input.messages and gen_ai.output.messages, or their events"
         )
+
+
+def _with_records(spans: Sequence[Span]) -> list[Span]:
+    """Return the spans with the events of their log records; records of a span that is not there are one."""
+    joined: dict[tuple[str, str], Span] = {(span.trace, span.span_id): span for span in spans if span.span_id and not span.is_record}
+    found = [span for span in spans if not span.is_record]
+    for record in sorted((span for span in spans if span.is_record), key=lambda span: span.start):
+        place = (record.trace, record.span_id)
+        if record.span_id and place in joined:
+            joined[place].events += record.events
+        else:
+            joined[place] = record
+            found.append(record)
+    return found
 
 
 def _run_of_trace(trace: str, spans: list[Span]) -> AgentRun | None:
@@ -126,7 +142,7 @@ def _history_of(span: Span) -> list[RunMessage]:
         return [*before, *read_side(given, "user", "input"), *read_side(answered, "assistant", "output")]
     if found := _from_events(span.events):
         return found
-    for read in (_from_openinference, _from_indexed, _from_vercel):
+    for read in (_from_openinference, _from_indexed, _from_vercel, _from_langfuse):
         if found := read(attributes):
             return found
     prompt, completion = (_structured(attributes.get(key)) for key in ("gen_ai.prompt", "gen_ai.completion"))
@@ -244,6 +260,14 @@ def _from_vercel(attributes: dict[str, Json]) -> list[RunMessage]:
     return [*read_side(given, "user", "input"), *answer] if given is not None or answer else []
 
 
+def _from_langfuse(attributes: dict[str, Json]) -> list[RunMessage]:
+    """Return the messages of a generation as Langfuse's SDK writes it: its input and its output are JSON."""
+    if str(attributes.get("langfuse.observation.type")).lower() != "generation":
+        return []
+    given, answered = (_structured(attributes.get(f"langfuse.observation.{side}")) for side in ("input", "output"))
+    return exchange(given, answered) if given is not None or answered is not None else []
+
+
 def _outline_of(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the input and the output of a span that is no model's: of an agent or a chain."""
     given = _structured(first_of(attributes, "input.value", "traceloop.entity.input", "langfuse.observation.input", "langfuse.trace.input"))
@@ -252,8 +276,27 @@ def _outline_of(attributes: dict[str, Json]) -> list[RunMessage]:
 
 
 def _is_tool(attributes: dict[str, Json]) -> bool:
-    kind = str(first_of(attributes, "openinference.span.kind", "span_kind", "traceloop.span.kind") or "").upper()
+    kind = str(
+        first_of(attributes, "openinference.span.kind", "span_kind", "traceloop.span.kind", "langfuse.observation.type") or ""
+    ).upper()
     return kind == "TOOL" or "gen_ai.tool.name" in attributes or "ai.toolCall.name" in attributes
+
+
+_TOOL_INPUTS = (
+    "gen_ai.tool.call.arguments",
+    "tool.parameters",
+    "input.value",
+    "ai.toolCall.args",
+    "traceloop.entity.input",
+    "langfuse.observation.input",
+)
+_TOOL_OUTPUTS = (
+    "gen_ai.tool.call.result",
+    "output.value",
+    "ai.toolCall.result",
+    "traceloop.entity.output",
+    "langfuse.observation.output",
+)
 
 
 def _unseen_tools(tools: Sequence[Span], conversations: Sequence[Sequence[RunMessage]]) -> Iterator[RunMessage]:
@@ -261,14 +304,17 @@ def _unseen_tools(tools: Sequence[Span], conversations: Sequence[Sequence[RunMes
     said = [part for messages in conversations for message in messages for part in message.records()]
     answered = {part.call for part in said if isinstance(part, ToolResultPart)}
     called = {part.call for part in said if isinstance(part, ToolCallPart)}
+    named = Counter(part.name for part in said if isinstance(part, ToolCallPart) and part.call in answered)
     for span in tools:
         attributes = span.attributes
         name = first_of(attributes, "gen_ai.tool.name", "tool.name", "ai.toolCall.name") or span.name
-        call = str(first_of(attributes, "gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id") or span.span_id or span.name)
-        given = first_of(
-            attributes, "gen_ai.tool.call.arguments", "tool.parameters", "input.value", "ai.toolCall.args", "traceloop.entity.input"
-        )
-        output = first_of(attributes, "gen_ai.tool.call.result", "output.value", "ai.toolCall.result", "traceloop.entity.output")
+        known = first_of(attributes, "gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
+        if known is None and named[str(name)]:
+            # A span without the call's id is the next call of that tool which the conversation has with its result.
+            named[str(name)] -= 1
+            continue
+        call = str(known or span.span_id or span.name)
+        given, output = first_of(attributes, *_TOOL_INPUTS), first_of(attributes, *_TOOL_OUTPUTS)
         if call not in called:
             yield build_message("assistant", [read_call(call, str(name), given)])
         if call not in answered and (output is not None or span.error):
@@ -325,6 +371,7 @@ def _span_of(row: dict[str, Json]) -> Span:
         events=events,
         error=_error_of(row, events),
         span_id=str(first_of(row, "spanId", "span_id", "context.span_id") or context.get("span_id") or ""),
+        is_record=bool(name),
     )
 
 
