@@ -58,6 +58,15 @@ def run_tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(Path(sys.executable).with_name(name)), *arguments], capture_output=True, text=True, check=False)
 
 
+def test_all_that_the_wheel_takes_in_reaches_the_image_s_build(instructions: list[str]) -> None:
+    taken = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    copied = {name for line in instructions if line.startswith("COPY ") and "--from" not in line for name in line.split()[1:-1]}
+    let_in = {line[1:] for line in (ROOT / "deploy/Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert taken
+    assert set(taken) <= copied
+    assert set(taken) <= let_in
+
+
 def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
     found = run_tool("hadolint", str(DOCKERFILE))
 
