@@ -34,6 +34,7 @@ export interface BatchRequest {
   pass_rate?: number;
   allow_errors?: number;
   asks?: boolean;
+  derived_metrics?: DerivedMetric[];
   retries?: number;
   cache?: boolean;
   delay?: number;
@@ -60,6 +61,7 @@ export interface BatchSummary {
   pass_rate?: number;
   allow_errors?: number;
   asks?: boolean;
+  derived_metrics?: DerivedMetric[];
   throttled?: number;
   throttled_by?: string | null;
 }
@@ -90,6 +92,7 @@ export interface Case {
   judging?: JudgingRequest | null;
   asks_nothing?: boolean;
   compared_with?: string[];
+  metrics?: MetricShare[];
   left_out?: string[];
 }
 
@@ -111,6 +114,7 @@ export interface CaseResult {
   missed_threshold?: number | null;
   worst_criterion?: string | null;
   error?: string | null;
+  metrics?: MetricShare[];
   left_out?: string[];
   usage?: Usage;
   cached?: boolean;
@@ -222,6 +226,12 @@ export interface DenyRequest {
   call: string;
   by: string;
   why: string;
+}
+
+/** A figure that is calculated from the named metrics of a batch. */
+export interface DerivedMetric {
+  name: string;
+  value: string;
 }
 
 /** The draft about which a person is asked, with what checks and graders found in it. */
@@ -403,6 +413,13 @@ export interface Message {
   about?: { [key: string]: JsonValue } | null;
 }
 
+/** A criterion whose score counts in a named metric. */
+export interface MetricShare {
+  name: string;
+  criterion: string;
+  weight?: number;
+}
+
 /** The settings of a model call; the provider's defaults hold for absent ones. */
 export interface ModelConfig {
   max_tokens?: number | null;
@@ -430,7 +447,7 @@ export type ModelSpecInput = string | { id: string; config?: ModelConfig; fallba
 /** The JSON that is posted to a webhook. */
 export interface Notice {
   id: string;
-  type: "thread.waiting" | "thread.over_budget" | "batch.ended" | "batch.over_budget";
+  type: "thread.waiting" | "thread.over_budget" | "batch.ended" | "batch.over_budget" | "monitor.alert" | "monitor.clear";
   time: string;
   title: string;
   answer: string;
@@ -439,6 +456,8 @@ export interface Notice {
   questions?: AskedOfPerson[];
   batch_id?: string | null;
   counts?: { [key: string]: number };
+  monitor?: string | null;
+  runs?: string[];
   url?: string | null;
   content?: NoticeContent | null;
 }

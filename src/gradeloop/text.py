@@ -23,15 +23,24 @@ def printable(text: str) -> str:
 _BEGINNING = 8
 """The characters of a key's beginning by which a key that was cut is known."""
 
+_ORIGIN = re.compile(r"\w+://[^/]*")
+"""The beginning that a secret address has in common with addresses that are none."""
+
 _LIKE_A_KEY = re.compile(r"(?<![A-Za-z0-9])sk-[\w*-]{6,}|AIza[\w-]{20,}|\bBearer\s+\S{8,}", re.IGNORECASE)
 
 
 def without_secrets(text: str, secrets: Collection[str]) -> str:
     """Return a text with `[key]` in place of secrets, whole or cut, and of whatever else looks like a key."""
     known = sorted(filter(None, secrets), key=len, reverse=True)
-    for beginning in dict.fromkeys(secret[:_BEGINNING] for secret in known):
+    for beginning in dict.fromkeys(map(_beginning_of, known)):
         text = _without(text, beginning, [secret for secret in known if secret.startswith(beginning)])
     return _LIKE_A_KEY.sub("[key]", text)
+
+
+def _beginning_of(secret: str) -> str:
+    """Return by what a secret that was cut is known; an address, such as a webhook's, by what follows its host."""
+    origin = _ORIGIN.match(secret)
+    return secret[: (origin.end() if origin else 0) + _BEGINNING]
 
 
 def _without(text: str, beginning: str, secrets: Collection[str]) -> str:

@@ -323,3 +323,14 @@ def test_a_cancellation_is_never_turned_into_a_failure(error: BaseException) -> 
 )
 def test_no_message_shows_a_key(text: str, shown: str) -> None:
     assert conceal(text, {"hunter2secret", "hunter2something"}) == shown
+
+
+def test_a_webhooks_address_is_hidden_whole_or_cut_and_no_other_address_is() -> None:
+    hook = "https://hooks.example.com/services/T0001/B0002/abcdefgh"
+
+    assert conceal(f"POST {hook}?x=1 failed", {hook}) == "POST [key]?x=1 failed"
+    assert conceal("POST https://hooks.example.com/services/T0001/B00", {hook}) == "POST [key]"
+    assert (
+        conceal("see https://hooks.example.com/ and https://evil.example/v1", {hook})
+        == "see https://hooks.example.com/ and https://evil.example/v1"
+    )

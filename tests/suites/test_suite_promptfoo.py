@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from benchmarks.promptfoo_corpus import pdf
+from gradeloop.batches.contract import BatchSummary, build_result
+from gradeloop.batches.metric_table import MetricTable
+from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import SuiteFlags
 from tests.rig.suites import cases, refusal, written
@@ -362,3 +365,56 @@ def test_the_weights_of_max_score_are_by_the_type_of_assertions(tmp_path: Path) 
 )
 def test_a_comparison_that_compares_nothing_is_refused(tmp_path: Path, text: str, words: str) -> None:
     assert words in refusal(tmp_path, text, RUN, name=NAME)
+
+
+NAMED = """
+description: named
+prompts: ["{{text}}"]
+providers: [echo]
+derivedMetrics:
+  - {name: Doubled, value: "Tone * 2"}
+  - {name: Mean, value: "(Tone + Facts) / __count"}
+  - {name: OfDerived, value: "Doubled + Mean"}
+tests:
+  - vars: {text: "Ahoy, 7 seas", word: To}
+    assert:
+      - {type: contains, value: Ahoy, metric: "{{word}}ne"}
+      - {type: contains, value: "8", metric: Facts}
+      - {type: contains, value: "seas", metric: Tone, weight: 3}
+  - vars: {text: "Hello, 8 seas"}
+    assert:
+      - {type: contains, value: Ahoy, metric: Tone, weight: 2}
+      - type: assert-set
+        metric: Set
+        weight: 2
+        assert:
+          - {type: contains, value: "8", metric: Facts}
+          - {type: contains, value: "9", weight: 3}
+"""
+PASSING = {"Ahoy, 7 seas": (True, False, True), "Hello, 8 seas": (False, True, False)}
+
+
+def test_named_and_derived_metrics_are_those_of_promptfoo(tmp_path: Path) -> None:
+    """promptfoo 0.123.1 prints these sums and weights for this configuration: Tone 4 of 6, Facts 2 of 3, Set 0.5 of 2."""
+    suite = read_suite(written(tmp_path, NAMED, name=NAME))
+    table = MetricTable(BatchSummary(batch_id="b", created="", status="finished", total=2, derived_metrics=suite.settings.derived_metrics))
+    for case in suite.cases():
+        rows = tuple(
+            CriterionRow(id=criterion.id, name=criterion.id, passed=passed, reason="")
+            for criterion, passed in zip(case.rubric.criteria, PASSING[str(case.vars["text"])], strict=True)
+        )
+        table.add(build_result(case, "failed", criteria=rows))
+
+    means = {"Tone": 4 / 6, "Facts": 2 / 3, "Set": 0.5 / 2}
+    assert {figure.name: figure.value for figure in table.figures()} == pytest.approx(means | {"Doubled": 8, "Mean": 3, "OfDerived": 11})
+
+
+def test_a_derived_metric_that_is_no_arithmetic_is_refused_and_left_out_alone(tmp_path: Path) -> None:
+    text = NAMED.replace("Tone * 2", "Tone > 1 ? 1 : 0")
+
+    assert "promptfooconfig.yaml" in refusal(tmp_path, text, name=NAME)
+    assert "derivedMetrics[0].value" in refusal(tmp_path, text, name=NAME)
+    suite = read_suite(written(tmp_path, text, name=NAME), SuiteFlags(skip_unsupported=True))
+    assert [metric.name for metric in suite.settings.derived_metrics] == ["Mean", "OfDerived"]
+    assert all(not case.left_out for case in suite.cases())
+    assert any("no formula" in note for note in suite.notes)

@@ -222,6 +222,7 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
         "retries": 0,
         "cache": False,
         "delay": 9,
+        "derived_metrics": (),
     }
     assert suite.settings.budget is not None
 

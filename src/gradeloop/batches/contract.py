@@ -15,6 +15,7 @@ from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.images import IMAGES, Image
 from gradeloop.contract.messages import Messages, Usage
 from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.named_metrics import MOST_SHARES, DerivedMetrics, MetricShare
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.result_rows import Row, criterion_rows, html_table
 from gradeloop.contract.rubric import Rubric
@@ -74,6 +75,8 @@ class Case(Strict):
     """Whether the case asks for no verdict: its rubric is empty, and it ends as `ungraded`."""
     compared_with: Sparse[Annotated[tuple[CaseId, ...], Field(max_length=COMPARED_CASES)]] = ()
     """The ids of the cases whose outputs are compared with one another, its own among them, where a check of the rubric compares them."""
+    metrics: Sparse[Annotated[tuple[MetricShare, ...], Field(max_length=MOST_SHARES)]] = ()
+    """The named metrics of the suite in which the criteria's scores count."""
     left_out: Sparse[tuple[str, ...]] = ()
     """What the suite asks and is not judged, and why: the case never passes. With neither output nor generator it is not run either."""
 
@@ -185,6 +188,8 @@ class BatchRequest(Strict):
     """The share of all cases that may end in an error, which reports and exit codes use; the workflow does not."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict is asked for in any case; exit codes use it, the workflow does not."""
+    derived_metrics: DerivedMetrics = Field(default=(), exclude_if=lambda value: not value)
+    """Figures calculated from the cases' named metrics, which reports use; the workflow does not."""
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
     """Retries of a call after a transient error."""
     cache: bool = True
@@ -267,6 +272,8 @@ class CaseResult(Strict):
     """The id of the criterion that did not pass with the lowest score; one of weight 0 never is it."""
     error: str | None = None
     """Why there is no verdict, or why a `queued` case was not run."""
+    metrics: Sparse[tuple[MetricShare, ...]] = ()
+    """The named metrics of the suite in which the criteria's scores count."""
     left_out: Sparse[tuple[str, ...]] = ()
     """What the suite asks and is not judged, and why."""
     usage: Usage = Usage()
@@ -346,6 +353,8 @@ class BatchSummary(Strict):
     """The share of all cases, 0 to 1, that may end in an error."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict was asked for in any case."""
+    derived_metrics: DerivedMetrics = Field(default=(), exclude_if=lambda value: not value)
+    """Figures calculated from the cases' named metrics, in this order."""
     throttled: int = 0
     """The number of calls that a provider refused for their rate."""
     throttled_by: str | None = None
@@ -364,7 +373,7 @@ class BatchSummary(Strict):
 
 def build_result(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
     """Return the result of a case that ends now; its position in the batch is filled in by the store."""
-    names = ("repeat", "description", "prompt", "label", "vars", "left_out")
+    names = ("repeat", "description", "prompt", "label", "vars", "metrics", "left_out")
     known = {name: getattr(case, name) for name in names}
     finished = datetime.now(UTC).isoformat(timespec="milliseconds")
     return CaseResult(index=0, id=case.id, status=status, finished=finished, **known, **more)

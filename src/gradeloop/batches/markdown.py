@@ -8,6 +8,7 @@ from typing import TextIO
 
 from gradeloop.batches.answer import STATUS_LABELS, BatchAnswer, answer_of, failure_reason, next_step, results_line, score_text
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
+from gradeloop.batches.metric_table import MetricTable
 from gradeloop.files.output import MARKDOWN_MARK
 from gradeloop.text import counted, encodable, one_line, shortened
 
@@ -70,10 +71,12 @@ class MarkdownFile:
         self._bytes: Counter[CaseStatus] = Counter()
         self._total = 0
         self._failing: Counter[tuple[str, str]] = Counter()
+        self._metrics = MetricTable(summary)
 
     def write(self, result: CaseResult) -> None:
         """Take the next case."""
         self._total += 1
+        self._metrics.add(result)
         for row in result.criteria if result.status == "failed" else ():
             if not row.passed and not row.unverified:
                 self._failing[row.id, row.name] += 1
@@ -88,7 +91,12 @@ class MarkdownFile:
         """Write all of it."""
         name = escaped(self._summary.name or self._summary.batch_id)
         first = f"{SIGNS[self._answer.word]} **{escaped(self._answer.text)}**"
-        parts = [f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{escaped(results_line(self._summary))}\n\n", self._next(), self._criteria()]
+        parts = [
+            f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{escaped(results_line(self._summary))}\n\n",
+            self._next(),
+            self._criteria(),
+            self._named(),
+        ]
         parts += [_compared(self._baseline)] if self._baseline else []
         self._file.write("".join(parts))
         room = MOST_BYTES - ROOM_BYTES - len("".join(parts).encode())
@@ -113,6 +121,18 @@ class MarkdownFile:
         rows = [_row((name, text, f"{number:,}")) for (name, text), number in self._failing.most_common(CRITERIA)]
         return f"**What failed**\n\n{_table(('criterion', 'text', 'cases'))}{''.join(rows)}\n"
 
+    def _named(self) -> str:
+        """Return the named metrics, the first of them where there are many."""
+        figures = self._metrics.figures()
+        if not figures:
+            return ""
+        rows = [_row((figure.name, figure.column, figure.text)) for figure in figures[:METRICS]]
+        rest = f"\nand {counted(len(figures) - METRICS, 'more figure')}\n" if len(figures) > METRICS else ""
+        return f"**Metrics**\n\n{_table(('metric', 'of', 'value'))}{''.join(rows)}{rest}\n"
+
+
+METRICS = 40
+"""The figures of named metrics that are listed."""
 
 REGRESSED = 50
 """The most regressions that are listed: their texts leave room for the cases."""

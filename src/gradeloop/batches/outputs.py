@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from io import StringIO, TextIOBase, TextIOWrapper
 from pathlib import Path
 from typing import Protocol, Self, TextIO
@@ -19,6 +19,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from gradeloop.batches.answer import STATUS_LABELS, below_threshold, failure_reason, gap_of, rate_of, results_line, score_text
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.markdown import BatchStory, MarkdownFile
+from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.output import PAGE, TEXT_MARK, quoted_path, replacing, resolve_writable
 from gradeloop.text import encodable, one_line, printable, shortened
@@ -72,22 +73,25 @@ def json_line(result: CaseResult) -> str:
 
 
 class JsonFile:
-    """Writes a batch as `{"schema", "summary", "rate", "cases"}`, a line a case."""
+    """Writes a batch as `{"schema", "summary", "rate", "cases"}`, a line a case, and its named metrics as `"metrics"` where it has some."""
 
     def __init__(self, file: TextIO, summary: BatchSummary) -> None:
         self._file = file
         self._separator = "\n"
+        self._metrics = MetricTable(summary)
         rate = to_json(rate_of(summary)).decode()
         file.write(f'{{"schema":"{SCHEMA}",\n"summary":{as_json(summary)},\n"rate":{rate},\n"cases":[')
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
+        self._metrics.add(result)
         self._file.write(self._separator + as_json(result))
         self._separator = ",\n"
 
     def end(self) -> None:
         """Write what comes after the last case."""
-        self._file.write("\n]}\n")
+        figures: list[JsonValue] = [asdict(figure) for figure in self._metrics.figures()]
+        self._file.write(f'\n],\n"metrics":{to_json(_encodable(figures)).decode()}}}\n' if figures else "\n]}\n")
 
 
 COLUMNS = (
@@ -270,11 +274,13 @@ class YamlFile:
     def __init__(self, file: TextIO, summary: BatchSummary) -> None:
         self._file = file
         self._begun = False
+        self._metrics = MetricTable(summary)
         head = {"schema": SCHEMA, "summary": json.loads(as_json(summary)), "rate": rate_of(summary)}
         file.write(_yaml(head))
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
+        self._metrics.add(result)
         self._file.write("" if self._begun else "cases:\n")
         self._begun = True
         self._file.write(_yaml([json.loads(as_json(result))]))
@@ -282,6 +288,8 @@ class YamlFile:
     def end(self) -> None:
         """Write what comes after the last case."""
         self._file.write("" if self._begun else "cases: []\n")
+        figures: list[JsonValue] = [asdict(figure) for figure in self._metrics.figures()]
+        self._file.write(_yaml({"metrics": _encodable(figures)}) if figures else "")
 
 
 _NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -305,17 +313,21 @@ class TextFile:
 
     def __init__(self, file: TextIO, summary: BatchSummary) -> None:
         self._file = file
+        self._metrics = MetricTable(summary)
         file.write(f"{TEXT_MARK} {encodable(one_line(summary.name or summary.batch_id))}\n{results_line(summary)}\n")
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
+        self._metrics.add(result)
         why = failure_reason(result)
         self._file.write(encodable(f"\n{_headline(result)}\n" + (f"  why: {why}\n" if why else "")))
         for line in printable(encodable(result.output or "")).splitlines():
             self._file.write(f"  | {line}\n")
 
     def end(self) -> None:
-        """Do nothing: the results are in the second line."""
+        """Write the named metrics; the results are in the second line."""
+        lines = metric_lines(self._metrics.figures())
+        self._file.write(encodable("".join(f"\n{line}" for line in lines) + ("\n" if lines else "")))
 
 
 def _headline(result: CaseResult) -> str:

@@ -238,6 +238,7 @@ def summary_of(row: "RowMapping") -> BatchSummary:
         pass_rate=request.pass_rate,
         allow_errors=request.allow_errors,
         asks=request.asks,
+        derived_metrics=request.derived_metrics,
         throttled=row["throttled"],
         throttled_by=row["throttled_by"],
     )

@@ -16,6 +16,7 @@ from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of, gate
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.markdown import BatchStory
+from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.batches.outage import StoreWatch, store_timeout
 from gradeloop.batches.outputs import SUFFIXES, Outputs, json_line
 from gradeloop.batches.reader import BatchReader
@@ -432,6 +433,8 @@ class EvalCommand:
             await write_pages(outputs.pages, self._reader, summary.batch_id)
         if not self._options.as_json and self._options.presentation.table:
             await asyncio.to_thread(self._print_table, summary)
+            for line in await asyncio.to_thread(self._metric_lines, summary):
+                self._console.print(line, soft_wrap=True)
         self._console.print(Text(answer.text, ANSWER_STYLES[answer.word]), soft_wrap=True)
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
@@ -446,6 +449,12 @@ class EvalCommand:
     def _print_table(self, summary: BatchSummary) -> None:
         for line in result_lines(self._results(summary), self._console.width, self._options.presentation.cell_characters):
             self._console.print(line)
+
+    def _metric_lines(self, summary: BatchSummary) -> list[str]:
+        table = MetricTable(summary)
+        for result in self._results(summary):
+            table.add(result)
+        return metric_lines(table.figures())
 
     def _report_finished(self, outputs: Outputs, batch_id: str) -> None:
         """Write the results of a batch that ended before this command."""

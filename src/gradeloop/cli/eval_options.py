@@ -132,7 +132,12 @@ class EvalOptions:
         """
         name, settings = self.presentation.description or suite.name or suite.path.stem, suite.settings
         given = {"batch_id": new_batch_id(name), "total": cases.total, "name": name[:200], "cache": settings.cache and self.cache}
-        given |= {"asks": cases.asks} | self.limits.fields_of(settings) | self.limits.fields_of(self.limits) | self.gate
+        given |= (
+            {"asks": cases.asks, "derived_metrics": settings.derived_metrics}
+            | self.limits.fields_of(settings)
+            | self.limits.fields_of(self.limits)
+            | self.gate
+        )
         try:
             return BatchRequest.model_validate(given | ({"at_once": 1} if given.get("delay") else {}))
         except ValidationError as error:

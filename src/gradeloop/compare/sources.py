@@ -291,10 +291,17 @@ def _cases_by_line(path: Path, file: BufferedReader) -> Iterator[ExportedCase]:
     number = 4
     for number, line in enumerate(file, 5):
         text = line.strip()
-        if text == b"]}":
+        if text == b"]}" or (text == b"]," and _ends_with_metrics(file.readline())):
             return
+        if text == b"],":
+            break
         yield _case(text.removesuffix(b","), f"{path}, line {number}")
     raise InvalidRequest(f"{path}, line {number}: the end of the file is missing, and perhaps cases; {CURE}")
+
+
+def _ends_with_metrics(line: bytes) -> bool:
+    """Tell whether the line after the cases is the last one, with the figures that are calculated from them."""
+    return line.startswith(b'"metrics":') and isinstance(_json(b"{" + line.strip()), dict)
 
 
 def _summary_of(path: Path, document: JsonValue) -> BatchSummary:

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, next_step, rate_of
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchSummary, Case, CaseResult, CaseStatus
+from gradeloop.batches.metric_table import MetricTable
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.compare.sources import read_export
@@ -87,9 +88,22 @@ def _stored_page(
     live: Live | None,
 ) -> str:
     with reader.snapshot(name) as found:
-        repeated = any(result.repeat > 0 for result in found.results())
-        head = replace(head_of(found.summary, notes), history=past_batches(found.summary, known))
+        metrics, repeated = MetricTable(found.summary), False
+        for result in found.results():
+            repeated = repeated or result.repeat > 0
+            metrics.add(result)
+        head = head_of(found.summary, notes)
+        head = replace(head, tiles=(*head.tiles, *_metric_tiles(metrics)), history=past_batches(found.summary, known))
         return batch_page(BatchReport(head, found.cases(), threads, repeated), live=live)
+
+
+METRICS = 24
+"""The most figures of named metrics that a page begins with; files of results have all."""
+
+
+def _metric_tiles(metrics: MetricTable) -> Iterator[Tile]:
+    for figure in metrics.figures()[:METRICS]:
+        yield Tile(f"{figure.name}, {figure.column}" if figure.column else figure.name, figure.text, None)
 
 
 def past_batches(summary: BatchSummary, known: Sequence[BatchSummary]) -> tuple[PastBatch, ...]:

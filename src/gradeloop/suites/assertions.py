@@ -2,19 +2,21 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.criterion import Criterion
+from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.call_checks import CALL_KINDS
 from gradeloop.grading.checks import KINDS, describe_text_check, takes_threshold, validate_text_check
 from gradeloop.grading.comparisons import COMPARISON_CHECK, COMPARISON_KINDS, comparisons_of, without_comparisons
-from gradeloop.grading.templates import fill_rubric, fill_value
+from gradeloop.grading.templates import fill_rubric, fill_text, fill_value
 from gradeloop.suites.assertion_kinds import CODE_TYPES, SIMILAR_TYPES, build_criterion, known_keys, own_transform, refused_type
 from gradeloop.suites.chats import read_chat
 from gradeloop.suites.code_files import is_code_file
@@ -28,6 +30,9 @@ JUDGED_TYPES = {"llm-rubric": False, "not-llm-rubric": True}
 
 PROMPT_CRITERION = "What the rubricPrompt asks for"
 """The criterion of an assertion with a prompt and no value."""
+
+METRIC_CHARACTERS = 200
+"""The most characters of a metric's name."""
 
 _PLAIN_TYPES = (*KINDS, *CODE_TYPES, *CALL_KINDS, *SIMILAR_TYPES)
 
@@ -68,6 +73,30 @@ class AssertionList:
         except ValidationError as error:
             raise located_error(error, where) from None
 
+    def metrics(self, rubric: Rubric, variables: Mapping[str, JsonValue]) -> tuple[MetricShare, ...]:
+        """Return how the criteria of the rubric that `rubric` built count in the metrics that the assertions name.
+
+        As promptfoo has it, an assertion counts with its weight, a set by the mean of its members, whose own metrics count with the set's
+        weight, too. A weight of 0, which reports an assertion without asking for it, counts as 1 here.
+        """
+        ids = iter([criterion.id for criterion in rubric.criteria])
+        shares: list[MetricShare] = []
+        for value, where in self.assertions:
+            fields = as_object(value, where)
+            own = _metric(fields, variables, where)
+            if fields.get("type") != "assert-set":
+                shares += _share(own, next(ids), _weight(fields))
+                continue
+            members = [
+                (as_object(member, spot), spot) for member, spot in located(as_list(fields.get("assert"), where), where.at("assert"))
+            ]
+            total = sum(_weight(member) for member, _ in members)
+            for member, spot in members:
+                name, inner = next(ids), _metric(member, variables, spot)
+                shares += _share(own, name, _weight(fields) * _weight(member) / total)
+                shares += _share(inner if inner != own else None, name, _weight(fields) * _weight(member))
+        return tuple(shares)
+
     def _weighed(self, rubric: Rubric, where: Location) -> Rubric:
         """Return the rubric with the weights of `max-score`, which promptfoo writes by an assertion's type, by its criterion's id.
 
@@ -87,6 +116,25 @@ class AssertionList:
             )
         ids = list(zip(kinds, (criterion.id for criterion in rubric.criteria), strict=True))
         return rubric.model_copy(update={"criteria": tuple(_with_weights(criterion, ids) for criterion in rubric.criteria)})
+
+
+def _metric(fields: Mapping[str, JsonValue], variables: Mapping[str, JsonValue], where: Location) -> str | None:
+    """Return the metric that an assertion names, variables filled in where all are there; one that is empty then is none."""
+    if fields.get("metric") is None:
+        return None
+    name = str(fields["metric"])
+    with suppress(InvalidRequest):
+        name = fill_text(name, variables, str(where.at("metric")))
+    return name.strip()[:METRIC_CHARACTERS] or None
+
+
+def _weight(fields: Mapping[str, JsonValue]) -> float:
+    weight = fields.get("weight", 1)
+    return float(weight) if isinstance(weight, int | float) and weight > 0 else 1.0
+
+
+def _share(metric: str | None, criterion: str, weight: float) -> list[MetricShare]:
+    return [] if metric is None else [MetricShare(name=metric, criterion=criterion, weight=weight)]
 
 
 def _with_weights(criterion: Criterion, ids: Sequence[tuple[str, str]]) -> Criterion:

@@ -119,7 +119,7 @@ class _Migration:
         settings = _fields(self._suite.settings)
         self._put("name", self._suite.name)
         for name, value in settings.items():
-            self._put(name, value, "evaluateOptions in promptfoo")
+            self._put(name, value, "derivedMetrics in promptfoo" if name == "derived_metrics" else "evaluateOptions in promptfoo")
         self._put("repeat", self._plan.repeat if self._plan.repeat > 1 else None, "evaluateOptions in promptfoo")
 
     def _put(self, key: str, value: Any, comment: str = "") -> None:  # noqa: ANN401 - whatever YAML can hold

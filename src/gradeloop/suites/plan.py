@@ -14,6 +14,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from gradeloop.batches.contract import CASE_BYTES, COMPARED_CASES, Case
 from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explain, field_path
@@ -50,6 +51,7 @@ class TestRubric:
 
     rubric: Rubric
     left_out: tuple[str, ...] = ()
+    metrics: tuple[MetricShare, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class CaseRubrics:
             InvalidRequest: An assertion has none, and nothing may be left out; or all together make no rubric.
         """
         try:
-            return TestRubric(listed.rubric(variables, spot))
+            return _built(listed, variables, spot)
         except InvalidRequest:
             if not self.findings.skips:
                 raise
@@ -118,8 +120,8 @@ class CaseRubrics:
                 replace(listed, assertions=(assertion,)).rubric(variables, spot)
                 kept.append(assertion)
         if not kept or not reasons:
-            return TestRubric(_NOTHING if reasons else listed.rubric(variables, spot), tuple(reasons))
-        return TestRubric(replace(listed, assertions=tuple(kept)).rubric(variables, spot), tuple(reasons))
+            return TestRubric(_NOTHING, tuple(reasons)) if reasons else _built(listed, variables, spot)
+        return replace(_built(replace(listed, assertions=tuple(kept)), variables, spot), left_out=tuple(reasons))
 
     def _options(self, located_test: LocatedTest) -> dict[str, Any]:
         default = self.defaults.options.model_dump(by_alias=True, exclude_none=True)
@@ -127,6 +129,11 @@ class CaseRubrics:
             default.pop("provider", None)
         chosen = default | located_test.test.options.model_dump(by_alias=True, exclude_none=True)
         return {name: value for name, value in chosen.items() if name != "transform"}
+
+
+def _built(listed: AssertionList, variables: dict[str, JsonValue], spot: Location) -> TestRubric:
+    rubric = listed.rubric(variables, spot)
+    return TestRubric(rubric, metrics=listed.metrics(rubric, variables))
 
 
 def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Location) -> Rubric:
@@ -344,7 +351,7 @@ class Plan:
         except InvalidRequest as error:
             reason = self.findings.leave_out(error, "not run")
             return self._build_case(located_test, raw | {"left_out": (*left_out, reason)})
-        given = {"rubric": built.rubric, "left_out": left_out}
+        given = {"rubric": built.rubric, "metrics": built.metrics, "left_out": left_out}
         nothing = {} if built.rubric.criteria else {"asks_nothing": True, "loop": False}
         return self._build_case(located_test, raw | given | asked | nothing)
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
+from gradeloop.contract.named_metrics import DerivedMetric
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import require_files
-from gradeloop.files.yaml import Location
+from gradeloop.files.yaml import Location, located_error
 from gradeloop.suites.datasets import LocatedTest
-from gradeloop.suites.fields import as_object, refuse_others
+from gradeloop.suites.fields import as_list, as_object, refuse_others
 from gradeloop.suites.findings import Findings
 from gradeloop.suites.plan import (
     CaseRubrics,
@@ -34,8 +35,8 @@ _PROMPTFOO_KEYS = {"providers", "targets", "defaultTest", "evaluateOptions", "sc
 """Keys that make a file promptfoo's, unless it has a key of ours."""
 
 _GRADELOOP_KEYS = {"generators", "grader", "rubric", "defaults"}
-_KNOWN = _PROMPTFOO_KEYS | {"description", "prompts", "tests", "env"}
-_IGNORED = {"$schema", "tags", "metadata", "sharing", "writeLatestResults", "derivedMetrics", "tracing", "commandLineOptions"}
+_KNOWN = _PROMPTFOO_KEYS | {"description", "prompts", "tests", "env", "derivedMetrics"}
+_IGNORED = {"$schema", "tags", "metadata", "sharing", "writeLatestResults", "tracing", "commandLineOptions"}
 _CHANGES_TESTS = {"extensions", "nunjucksFilters"}
 """Keys of code that changes what is asked: where they are left out no case passes."""
 
@@ -193,11 +194,25 @@ def _settings(config: PromptfooConfig, findings: Findings) -> tuple[SuiteSetting
     repeat = raw.pop("repeat", 1)
     if not isinstance(repeat, int) or not 1 <= repeat <= 100:  # noqa: PLR2004 - as in a suite of ours
         raise InvalidRequest(f"{where.at('repeat')}: {clip(str(repeat))} is no number from 1 to 100")
+    derived = _derived_metrics(config, findings)
     try:
-        return SuiteSettings.model_validate(raw), repeat
+        return SuiteSettings.model_validate({**raw, "derived_metrics": derived}), repeat
     except ValidationError as error:
         theirs = next(name for name, ours in _OPTIONS.items() if ours == error.errors()[0]["loc"][0])
         raise InvalidRequest(f"{where.at(theirs)}: {explain(error).partition(': ')[2]}") from None
+
+
+def _derived_metrics(config: PromptfooConfig, findings: Findings) -> tuple[DerivedMetric, ...]:
+    """Return the derived metrics whose formulas are arithmetic; others are code, which runs nowhere."""
+    values, where = config.at("derivedMetrics")
+    metrics: list[DerivedMetric] = []
+    for at, value in enumerate(as_list(values, where) if values is not None else []):
+        with findings.leaving_out("no effect"):
+            try:
+                metrics.append(DerivedMetric.model_validate(value))
+            except ValidationError as error:
+                raise located_error(error, where.at(at)) from None
+    return tuple(metrics)
 
 
 def _outputs(config: PromptfooConfig) -> Iterator[Path]:

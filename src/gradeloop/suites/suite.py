@@ -11,6 +11,7 @@ from gradeloop.contract.base import OrText, Strict
 from gradeloop.contract.criterion import Threshold
 from gradeloop.contract.messages import MESSAGE_BYTES, ToolCall
 from gradeloop.contract.model_spec import Budget, ModelSpec
+from gradeloop.contract.named_metrics import DerivedMetrics
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import MAX_ITERATIONS, Generator, Grader
 from gradeloop.errors import InvalidRequest
@@ -68,7 +69,7 @@ Assertions = Annotated[
                         "minimum": 0,
                         "description": "Weight in the score; 0 reports the assertion without counting it.",
                     },
-                    "metric": {"type": "string", "description": "The criterion's id."},
+                    "metric": {"type": "string", "description": "The criterion's id, and the named metric in which its score counts."},
                     "provider": {"description": "The model that judges this assertion."},
                     "rubricPrompt": {"description": "The grader's prompt, with {{ output }} in it."},
                 },
@@ -236,6 +237,8 @@ class SuiteSettings(Strict):
     """Whether verdicts of earlier batches are reused from the cache."""
     delay: Annotated[int, Field(ge=0, le=60_000)] | None = None
     """Milliseconds to wait before every call; calls are then made one at a time."""
+    derived_metrics: DerivedMetrics = ()
+    """Figures calculated from the metrics that assertions name, as `{name, value}`: `value` is a formula such as `Tone / __count`."""
 
     @model_validator(mode="before")
     @classmethod
