@@ -61,13 +61,11 @@ def python() -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder that the image's user can enter."""
-    found = tmp_path_factory.mktemp("image")
-    for path in (found, *found.parents):
-        if Path(tempfile.gettempdir()) in path.parents and path.stat().st_uid == os.geteuid():
-            path.chmod(0o755)
-    return found
+def folder() -> Iterator[Path]:
+    """Return a folder that the image's user can enter: pytest's own are closed to others, also by a run that begins meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="image-") as found:
+        Path(found).chmod(0o755)
+        yield Path(found)
 
 
 @pytest.fixture(scope="module")

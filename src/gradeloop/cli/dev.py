@@ -25,6 +25,7 @@ from gradeloop.contract.thread import (
     TASK_QUEUE,
 )
 from gradeloop.errors import WorkerFailed
+from gradeloop.exit_codes import UNREACHABLE
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_FLAG, named_code, revoke_trust, trust
@@ -33,7 +34,7 @@ from gradeloop.telemetry.health import parse_address
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.process import Resident
-from gradeloop.temporal.server import NAMESPACE, ServerInfo, ensure_server, running_server, stop_server
+from gradeloop.temporal.server import NAMESPACE, STOP_SECONDS, ServerInfo, ensure_server, running_server, stop_server
 from gradeloop.temporal.worker import application_folder
 from gradeloop.text import counted
 from gradeloop.web.guard import asked_port, listening
@@ -206,6 +207,8 @@ async def _wait_for_worker(worker: asyncio.subprocess.Process, server: ServerInf
         code = await worker.wait()
         if code in {0, -signal.SIGTERM}:  # the signal came before it could listen
             return 0
+        if code == UNREACHABLE:  # a server that is being stopped answers nobody before it has ended
+            await _wait_until_stopped(server)
         if _runs(server):
             return code
         console.print("the server was stopped elsewhere, so `gradeloop dev` ends too; start both again with: gradeloop dev", soft_wrap=True)
@@ -213,6 +216,14 @@ async def _wait_for_worker(worker: asyncio.subprocess.Process, server: ServerInf
     finally:
         for task in watching:
             task.cancel()
+
+
+async def _wait_until_stopped(server: ServerInfo) -> None:
+    """Wait until the server no longer runs, as long as one that is stopped may take to end."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STOP_SECONDS):
+            while _runs(server):  # noqa: ASYNC110 - another process ends it
+                await asyncio.sleep(SERVER_SECONDS / 10)
 
 
 def _runs(server: ServerInfo) -> bool:
