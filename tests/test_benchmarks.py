@@ -1,10 +1,15 @@
 """The benchmark compares like with like, and prints the table that its page shows."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 from temporalio.client import Client
 
@@ -25,6 +30,35 @@ def printed() -> str:
 
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def left_in(folder: Path) -> list[str]:
+    """Return the commands of the processes whose environment or command names a folder."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if str(folder) in " ".join([*process.cmdline(), *process.environ().values()]) and process.pid != os.getpid():
+                found.append(" ".join(process.cmdline()))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the environment of another process is Linux's to tell")
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_benchmark_that_is_stopped_leaves_no_process_behind(sent: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.overhead", "--runs", "100000"]
+    running = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while sum("benchmarks.subjects" in line for line in left_in(tmp_path)) < len(SUBJECTS) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    began = left_in(tmp_path)
+    running.send_signal(sent)
+    _, said = running.communicate(timeout=120)
+
+    assert any("server start-dev" in line for line in began), began
+    assert running.returncode not in {0, None}
+    assert "Traceback" not in said
+    assert left_in(tmp_path) == []
 
 
 def table_of(text: str) -> dict[str, list[str]]:
