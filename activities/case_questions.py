@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -32,17 +33,21 @@ class CaseQuestion(Protocol):
     """One question about a case, and how its answer is read into the conversation about it."""
 
     @property
+    @abstractmethod
     def judge(self) -> ModelSpec:
         """The model that is to answer, with its fallbacks."""
 
     @property
+    @abstractmethod
     def choice(self) -> ModelChoice:
         """The model that this attempt asks."""
 
     @property
+    @abstractmethod
     def group_index(self) -> int:
         """The call group that the question belongs to."""
 
+    @abstractmethod
     def key(self, tools: str) -> str:
         """Return the key under which the answer of the model that is asked is kept for the same question asked again.
 
@@ -50,6 +55,7 @@ class CaseQuestion(Protocol):
             tools: The sha256 of no tools at all, as graders are offered them.
         """
 
+    @abstractmethod
     async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
         """Return the call to the model.
 

@@ -245,10 +245,10 @@ def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) 
 
 def error_kind(status: int | None, codes: Sequence[str], message: str) -> FailureKind:
     """Return the kind of an error that the provider itself reported, also inside a 200."""
-    known = [_BY_CODE[code] for code in codes if code in _BY_CODE]
-    by_code = [kind for kind in known if kind in _BEFORE_STATUS]
+    known: list[FailureKind] = [_BY_CODE[code] for code in codes if code in _BY_CODE]
+    by_code: list[FailureKind] = [kind for kind in known if kind in _BEFORE_STATUS]
     reported = status if status and status >= HTTPStatus.MULTIPLE_CHOICES else None
-    by_message = [kind for kind, pattern, statuses in _BY_MESSAGE if reported in statuses and pattern.search(message)]
+    by_message: list[FailureKind] = [kind for kind, pattern, statuses in _BY_MESSAGE if reported in statuses and pattern.search(message)]
     if by_code or by_message:  # a prompt that is too long is sometimes called an invalid one, too
         return min(by_code + by_message, key=lambda kind: kind == "refused")
     if reported is None:

@@ -188,5 +188,5 @@ def _unsigned(message: Message, spec: ModelSpec) -> dict[str, JsonValue] | None:
     parts: list[JsonValue] = [{"text": message.content}] if message.content.strip() else []
     for at, call in enumerate(message.tool_calls):
         wanted: dict[str, JsonValue] = {"id": call.id, "name": call.name, "args": call.arguments}
-        parts.append({"functionCall": wanted} | ({} if at else {"thoughtSignature": UNSIGNED}))
+        parts.append({"functionCall": wanted, **({} if at else {"thoughtSignature": UNSIGNED})})
     return {"provider": "google_genai", "parts": parts}

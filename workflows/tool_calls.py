@@ -36,7 +36,7 @@ class ToolCalls:
     def __init__(self, thread: Thread, calls: ActivityCalls, role: Role) -> None:
         self._thread = thread
         self._calls = calls
-        self._role = role
+        self._role: Role = role
 
     async def answer(
         self, exchange: Exchange, wanted: tuple[ToolCall, ...], offered: tuple[str, ...], step: str, draft: str = ""

@@ -92,7 +92,7 @@ class MessageAssembly:
         if not self._ended and self._message.get("stop_reason") is None:
             return None
         content: list[JsonValue] = [self._blocks[index] | self._input(index) for index in sorted(self._blocks)]
-        return self._message | {"content": content}
+        return {**self._message, "content": content}
 
     def usage(self) -> JsonValue:
         """Return what the server has reported of the usage so far."""

@@ -85,7 +85,7 @@ def _merge(body: JsonObject, chunk: JsonObject) -> None:
     parts = [*_parts(candidate), *_parts(newest)]
     body.update(chunk)
     if candidate or newest:
-        body["candidates"] = [candidate | newest | {"content": {"role": "model", "parts": list(parts)}}]
+        body["candidates"] = [{**candidate, **newest, "content": {"role": "model", "parts": list(parts)}}]
 
 
 def _candidate(body: JsonObject) -> JsonObject:

@@ -21,7 +21,9 @@ from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 from gradeloop.telemetry.traces import put_context
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic, AsyncAnthropicBedrock, AsyncAnthropicVertex
+    from anthropic import AsyncAnthropic
+    from anthropic.lib.bedrock import AsyncAnthropicBedrock
+    from anthropic.lib.vertex import AsyncAnthropicVertex
     from google.genai import Client
     from openai import AsyncOpenAI
 
@@ -73,7 +75,8 @@ class SdkClients:
         )
 
     def _bedrock(self, endpoint: Endpoint) -> "AsyncAnthropicBedrock":
-        from anthropic import AsyncAnthropicBedrock, omit
+        from anthropic import omit
+        from anthropic.lib.bedrock import AsyncAnthropicBedrock
 
         try:
             return AsyncAnthropicBedrock(
@@ -91,7 +94,8 @@ class SdkClients:
             raise ModelFault("config", f"bedrock: {error}") from None
 
     def _vertex(self, endpoint: Endpoint) -> "AsyncAnthropicVertex":
-        from anthropic import AsyncAnthropicVertex, omit
+        from anthropic import omit
+        from anthropic.lib.vertex import AsyncAnthropicVertex
 
         return AsyncAnthropicVertex(
             region=endpoint.location or "global",

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gradeloop.cli.docs_pages import find_pages
+from gradeloop.temporal.worker import application_folder
 from tests.conftest import ROOT
 from tests.rig.cli import CommandLine
 
@@ -18,6 +20,18 @@ def test_the_command_lists_pages_shows_one_and_finds_its_file(commands: CommandL
     assert placed.out.strip() == str(ROOT / "docs" / "tools" / "run_python.md")
     assert unknown.code == 2
     assert "Did you mean 'suites'?" in unknown.err
+
+
+def test_who_reads_the_readme_without_the_repository_has_its_pages_by_the_links_names() -> None:
+    pages = {"docs" / file.relative_to(application_folder() / "docs") for file in find_pages().values()}
+
+    text = (ROOT / "README.md").read_text()
+    linked = {Path(path) for path in re.findall(r"\]\((docs/[^)#\s]+\.md)", text)}
+    named = re.findall(r"`gradeloop docs ([a-z/-]+)`", text)
+    assert len(linked) >= 15
+    assert linked <= pages
+    assert named
+    assert set(named) <= set(find_pages())
 
 
 def test_every_link_of_the_sites_pages_leads_to_a_page(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
 
 def status_counts(numbers: Mapping[CaseStatus, int]) -> list[str]:
     """Return how many cases have each status; a status that no case has is left out."""
-    labels = {status: "errors" if status == "error" and numbers.get(status) != 1 else label for status, (label, _) in STATUS_LABELS.items()}
+    labels: dict[CaseStatus, str] = {
+        status: "errors" if status == "error" and numbers.get(status) != 1 else label for status, (label, _) in STATUS_LABELS.items()
+    }
     return [f"{numbers[status]:,} {label}" for status, label in labels.items() if numbers.get(status)]
 
 
@@ -90,13 +92,15 @@ def rate_of(summary: BatchSummary) -> float | None:
 
 def summary_counts(summary: BatchSummary) -> list[str]:
     """Return how many cases of a batch have each status, as `status_counts` does."""
-    ended: dict[CaseStatus, int] = {
+    numbers: dict[CaseStatus, int] = {
         "passed": summary.passed,
         "failed": summary.failed,
         "error": summary.errors,
         "ungraded": summary.ungraded,
+        "waiting": summary.waiting,
+        "queued": summary.open,
     }
-    return status_counts(ended | {"waiting": summary.waiting, "queued": summary.open})
+    return status_counts(numbers)
 
 
 AnswerWord = Literal["PASSED", "FAILED", "INCONCLUSIVE", "UNGRADED", "RUNNING", "PAUSED", "STOPPED"]

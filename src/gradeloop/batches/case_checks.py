@@ -21,7 +21,7 @@ from gradeloop.grading.code_checks import CODE_CHECK, code_call, parse_code_chec
 from gradeloop.grading.comparisons import COMPARISON_CHECK, validate_comparison
 from gradeloop.grading.function_calls import called_value, calls_functions
 from gradeloop.grading.text_kinds import CALLS
-from gradeloop.sandbox.code_calls import CodeSandbox
+from gradeloop.sandbox.code_calls import CodeSandbox, Language
 from gradeloop.sandbox.execution import SandboxError
 from gradeloop.sandbox.processes import await_in_process
 from gradeloop.text import whole_characters
@@ -90,7 +90,8 @@ async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
             except ValueError as error:
                 raise _undecided(criterion, error) from None
     try:
-        for language in {text.language for text in codes_of(case)}:
+        languages: set[Language] = {text.language for text in codes_of(case)}
+        for language in languages:
             await asyncio.to_thread(code.engine, language)
     except SandboxError as error:
         raise ValueError(str(error)) from None

@@ -145,7 +145,7 @@ class CaseConversation(GraderConversation):
 
     scratch: list[Message] = Field(default_factory=list)
     """Answers that were no verdict, and the messages that asked for a better one."""
-    judge: str = ""
+    judge: str | None = ""
     """The id of the grader's model."""
     usage: Usage = Usage()
     group: int = 0

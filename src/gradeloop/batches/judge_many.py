@@ -112,7 +112,8 @@ async def judge_many(
 
     await make_judgements(wanted, report, concurrency=concurrency, store=store, budget=budget)
     used, places = sum(spent.values(), Usage()), list(unsure)
-    if dearer is None or (refusal := budget.refusal(used) if budget else None) is not None:
+    refusal = budget.refusal(used) if budget else None
+    if dearer is None or refusal is not None:
         for at in places:
             on_result(Judged(*rows[at], not_escalated(unsure[at], str(refusal)), unsure[at]))
         return

@@ -15,7 +15,7 @@ from gradeloop.store.tables import USAGE_COUNTS, table
 from gradeloop.text import clip, did_you_mean
 
 if TYPE_CHECKING:  # imported where a statement is built: `gradeloop diff` of two files does without a store
-    from sqlalchemy import Connection, RowMapping, Select
+    from sqlalchemy import Connection, Executable, RowMapping, Select
 
 
 PAGE = 500
@@ -203,7 +203,7 @@ def _select_newest(limit: int) -> "Select[Any]":
     return begun.order_by(batches.c.created.desc(), batches.c.id.desc()).limit(limit)
 
 
-def _fetch(statement: "Select[Any]") -> "Callable[[Connection], list[RowMapping]]":
+def _fetch(statement: "Executable") -> "Callable[[Connection], list[RowMapping]]":
     return lambda connection: list(connection.execute(statement).mappings())
 
 

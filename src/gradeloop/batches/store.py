@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain, repeat
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, Executable, RowMapping, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
@@ -499,7 +499,7 @@ def _note_end(batch_id: str, result: CaseResult) -> None:
         trace_grading(result.status, result.score, result.explanation, result.criteria, ids)
 
 
-def _select_parked(batch_id: str, positions: Sequence[int]) -> Select[tuple[int, int, str]]:
+def _select_parked(batch_id: str, positions: Sequence[int]) -> Executable:
     """Return the statement for the cases that wait to be compared: position, attempt, and what is known of each."""
     rows = _CONVERSATIONS
     mine = (rows.c.batch_id == batch_id, rows.c.position.in_(positions), rows.c.unit == COMPARISON_UNIT)

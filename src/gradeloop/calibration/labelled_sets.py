@@ -19,6 +19,9 @@ from gradeloop.text import clip
 Form = Literal["pair", "verdict", "score"]
 """What is asked: which of two answers is better, whether one passes, or how good it is."""
 
+Preference = Literal["A", "B", "tie"]
+"""Which of two answers is better."""
+
 Row = Mapping[str, Any]
 
 
@@ -26,7 +29,7 @@ class Opinion(Strict):
     """What one person says of an item."""
 
     by: str = "label"
-    value: bool | float | Literal["A", "B", "tie"]
+    value: bool | float | Preference
 
 
 class Item(Strict):
@@ -162,7 +165,7 @@ def _conversation(value: Any) -> tuple[RunMessage, ...]:  # noqa: ANN401 - raw i
     """Return a prompt as messages: a text is the user's."""
     if isinstance(value, str):
         return (_said("user", value),)
-    return tuple(_said({"developer": "system"}.get(message["role"], message["role"]), message["content"]) for message in value)
+    return tuple(_said("system" if message["role"] == "developer" else message["role"], message["content"]) for message in value)
 
 
 def _answer(text: Any) -> tuple[RunMessage, ...]:  # noqa: ANN401 - raw input of any shape
@@ -174,7 +177,8 @@ def _digest(*parts: str) -> str:
 
 
 def _judge_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
-    value = {"A>B": "A", "B>A": "B", "A=B": "tie"}.get(row["label"])
+    preferences: dict[str, Preference] = {"A>B": "A", "B>A": "B", "A=B": "tie"}
+    value = preferences.get(row["label"])
     if value is None:
         raise ValueError(f"label is {clip(str(row['label']))}; JudgeBench writes A>B or B>A")
     yield Item(
@@ -222,7 +226,8 @@ def _health_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
 
 def _mt_bench(row: Row, _number: str, _: Path) -> Iterator[Item]:
     winner = str(row["winner"])
-    value = {"model_a": "A", "model_b": "B"}.get(winner, "tie" if winner.startswith("tie") else None)
+    winners: dict[str, Preference] = {"model_a": "A", "model_b": "B"}
+    value = "tie" if winner.startswith("tie") else winners.get(winner)
     if value is None:
         raise ValueError(f"winner is {clip(winner)}; MT-Bench writes model_a, model_b or tie")
     turn = int(row.get("turn") or 1)

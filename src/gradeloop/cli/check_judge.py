@@ -174,7 +174,7 @@ async def run_check(options: CheckOptions) -> CheckReport | None:
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     config = await _named_judge(options, console)
     questions = list(ask_about(config, labelled))
-    probed = {name: probe_questions(name, questions) for name in options.probes}
+    probed: dict[ProbeName, list[Question]] = {name: probe_questions(name, questions) for name in options.probes}
     asked = [*questions, *(question for rows in probed.values() for question in rows)]
     items, calls = counted(len(labelled.items), "item"), counted(len(asked), "judgement")
     taken = f"{options.files.dataset.name}: read as {labelled.name}, because {labelled.why}; {items}, {calls}"

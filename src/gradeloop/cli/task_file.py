@@ -258,4 +258,4 @@ def _with_model(
         return role | {"model": "scripted:unnamed"}
     chosen = require_default_model(os.environ, name)
     notes.append(f"{name}: {chosen.spec.id}, because {chosen.variable} is set")
-    return role | {"model": chosen.spec.model_dump(mode="json", exclude_none=True)}
+    return {**role, "model": chosen.spec.model_dump(mode="json", exclude_none=True)}

@@ -383,7 +383,7 @@ def _tally(name: str, counts: _Counts) -> CriterionTally:
     a, b = (
         CriterionSide(judged=total["judged"], passed=total["passed"], overridden=total["overridden"] > 0) for total in (counts.a, counts.b)
     )
-    outcomes = {outcome: counts.outcomes[outcome] for outcome in OUTCOMES if counts.outcomes[outcome]}
+    outcomes: dict[Outcome, int] = {outcome: counts.outcomes[outcome] for outcome in OUTCOMES if counts.outcomes[outcome]}
     return CriterionTally(id=name, name=counts.name, texts=len(counts.texts), counts=outcomes, a=a, b=b)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -170,7 +170,7 @@ def _moved(detail: ErrorDetails, by: int) -> InitErrorDetails:
     """Return a mistake of a part with its position in the whole list."""
     first, *rest = detail["loc"] or (0,)
     location = (first + by if isinstance(first, int) else first, *rest)
-    message = PydanticCustomError(detail["type"], "{message}", {"message": detail["msg"]})
+    message = PydanticCustomError(cast("Any", detail["type"]), "{message}", {"message": detail["msg"]})
     return InitErrorDetails(type=message, loc=location, input=detail["input"])
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler, JsonValue, NonNegativeFloat, NonNegativeInt, model_validator
 from pydantic_core import core_schema, to_json
@@ -187,12 +187,12 @@ class Usage(Strict):
 
     def __add__(self, other: "Usage") -> "Usage":
         """Return the sum, field by field; what is unknown of one is unknown of the sum."""
-        sums = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}
+        sums: dict[str, Any] = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}
         return Usage(**sums, seconds=round(self.seconds + other.seconds, 3), cost_usd=_cost(self, other))
 
     def minus(self, earlier: "Usage") -> "Usage":
         """Return the usage since `earlier`; what is unknown of one is unknown of the difference."""
-        differences = {name: _sum(getattr(self, name), getattr(earlier, name), sign=-1) for name in _COUNTS}
+        differences: dict[str, Any] = {name: _sum(getattr(self, name), getattr(earlier, name), sign=-1) for name in _COUNTS}
         since = earlier.cost_usd or 0.0 if earlier.cost_usd is not None or not earlier.calls else None
         known = self.cost_usd is not None and since is not None
         cost = round(max(self.cost_usd - since, 0.0), _DECIMALS) if known and differences["calls"] else None  # type: ignore[operator]  # known

@@ -277,7 +277,7 @@ def _messages(message: RunMessage, about: dict[str, JsonValue]) -> Iterator[Mess
             yield Message(role=role, content=text, tool_calls=calls, about=about or None, **common)
         elif kind == "tool_result" and role == "tool":
             call, tool = str(fields.pop("call")), fields.pop("name", None)
-            named = common | {"name": tool or message.name}
+            named: dict[str, Any] = {**common, "name": tool or message.name}
             yield Message(role="tool", content=text, tool_call_id=call, about={**fields, **about} or None, **named)
         else:
             call_id = str(fields.get("call", "none")) if role == "tool" else None

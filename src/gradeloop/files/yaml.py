@@ -126,7 +126,8 @@ class _Converter:
         from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
         if self._copying:
-            self._copied += len(node.value) + 1 if isinstance(node.value, str) else 1
+            text = node.value
+            self._copied += len(text) + 1 if isinstance(text, str) else 1
         if self._copied > EXPANDED_BYTES:
             raise self._refusal(node, f"the copies that aliases make have more than {EXPANDED_BYTES // 1024**2} MiB; write less of them")
         self.places[path] = (node.start_mark.line + 1, node.start_mark.column + 1)

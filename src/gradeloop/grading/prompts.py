@@ -384,7 +384,7 @@ def records(messages: Sequence[Message]) -> list[dict[str, object]]:
 
 
 def _blocks(message: Message) -> Iterator[dict[str, object]]:
-    speaker: dict[str, object] = {"role": message.role} | ({"source": message.source} if message.source else {})
+    speaker: dict[str, object] = {"role": message.role, **({"source": message.source} if message.source else {})}
     speaker |= {"name": message.name} if message.name else {}
     about = message.about or {}
     if message.kind is not None:  # a record of a finished run

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
 from gradeloop.contract.criterion import TOLERANCE, Criterion, OwnPrompt, Score, weighted_mean
 from gradeloop.contract.evaluation import (
@@ -218,7 +219,7 @@ def _checked(rubric: Rubric, criterion: Criterion, outcome: CheckOutcome | None)
 
 
 def _decided(rubric: Rubric, criterion: Criterion, decision: Decision | None) -> CriterionRow:
-    about = {"id": criterion.id, "name": criterion.text}
+    about: dict[str, Any] = {"id": criterion.id, "name": criterion.text}
     if decision is None:
         return CriterionRow(**about, passed=False, reason=rubric.phrases.not_asked, by="nobody", unverified=True)
     reason = rubric.phrases.decided.format(by=decision.by)

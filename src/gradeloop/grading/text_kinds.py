@@ -243,8 +243,9 @@ def _sql_problem(text: str, value: JsonValue) -> str | None:
 
 def _statements() -> tuple[type, ...]:
     from sqlglot import exp
+    from sqlglot.expressions.dml import DML
 
-    return (exp.Query, exp.DML, exp.DDL, exp.Drop, exp.Alter, exp.Pragma, exp.Set, exp.Use, exp.Describe, exp.Transaction, exp.Commit)
+    return (exp.Query, DML, exp.DDL, exp.Drop, exp.Alter, exp.Pragma, exp.Set, exp.Use, exp.Describe, exp.Transaction, exp.Commit)
 
 
 @dataclass(frozen=True)

@@ -152,11 +152,8 @@ class Judge:
     def named(self, result: JudgeResult, run: AgentRun) -> JudgeResult:
         """Return a result of this judge with the judge's own id and version, which play no part in judging, and what was judged."""
         own = {"rubric_id": self.config.rubric_id, "rubric_version": self.config.version}
-        return with_unsure(self.config, result.model_copy(update=own | self._origin(run)))
-
-    def _origin(self, run: AgentRun) -> dict[str, str]:
-        """Return what was judged, and by what, as a result has it."""
-        return {"judge_sha256": self.config.sha256(), "run_sha256": run.sha256()}
+        judged = {"judge_sha256": self.config.sha256(), "run_sha256": run.sha256()}
+        return with_unsure(self.config, result.model_copy(update=own | judged))
 
     def failed(self, name: str, run: AgentRun, reason: str, usage: Usage | None = None) -> JudgeResult:
         """Return the `FAILURE` of a judgement that got no judge's answer, and can be run again."""
@@ -171,7 +168,8 @@ class Judge:
             result_metadata={"reason": reason, "again": True},
             usage=spent,
             attempts=spent.attempts,
-            **self._origin(run),
+            judge_sha256=self.config.sha256(),
+            run_sha256=run.sha256(),
         )
 
     def _failed(self, error: WorkflowFailureError, name: str, run: AgentRun) -> JudgeResult:

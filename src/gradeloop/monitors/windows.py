@@ -47,7 +47,7 @@ def rate_of(verdicts: Iterable[MonitorVerdict]) -> Rate:
 def settled_report(report: TickReport, runs: Sequence[JudgedRun], cost_usd: float | None, problem: str | None) -> TickReport:
     """Return a tick's report with what its runs came to; only sampled runs count in rates."""
     sampled = [run for run in runs if run.why == "sampled"]
-    verdicts = [run.verdict for run in sampled]
+    verdicts: list[MonitorVerdict] = [run.verdict for run in sampled]
     names = sorted({run.stratum for run in sampled if run.stratum is not None})
     return report.model_copy(
         update={

@@ -87,19 +87,19 @@ class _Check(HTMLParser):
         known = all(name in ATTRIBUTES and ATTRIBUTES[name].fullmatch(value or "") for name, value in attrs)
         self.safe = self.safe and tag in TAGS and known
 
-    def handle_comment(self, _data: str) -> None:
+    def handle_comment(self, data: str) -> None:  # noqa: ARG002 - the parser's own name
         """Refuse a comment."""
         self.safe = False
 
-    def handle_decl(self, _decl: str) -> None:
+    def handle_decl(self, decl: str) -> None:  # noqa: ARG002 - the parser's own name
         """Refuse a declaration."""
         self.safe = False
 
-    def unknown_decl(self, _data: str) -> None:
+    def unknown_decl(self, data: str) -> None:  # noqa: ARG002 - the parser's own name
         """Refuse a marked section."""
         self.safe = False
 
-    def handle_pi(self, _data: str) -> None:
+    def handle_pi(self, data: str) -> None:  # noqa: ARG002 - the parser's own name
         """Refuse an instruction."""
         self.safe = False
 

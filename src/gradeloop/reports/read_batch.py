@@ -16,7 +16,7 @@ from gradeloop.batches.metric_table import MetricTable
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.compare.sources import read_export
-from gradeloop.contract.evaluation import Evaluation, VerdictResult
+from gradeloop.contract.evaluation import Evaluation, EvaluationResult, VerdictResult
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.errors import GradeloopError
 from gradeloop.reports.collection_page import Entry, Head, PastBatch, Tile, collection_page
@@ -345,7 +345,7 @@ def _evaluation(result: CaseResult, draft: int) -> Evaluation | None:
     ):
         return None
     verdicts: dict[CaseStatus, VerdictResult] = {"passed": "satisfied", "failed": "needs_revision"}
-    verdict = verdicts.get(result.status, "grader_error")
+    verdict: EvaluationResult = verdicts.get(result.status, "grader_error")
     return Evaluation(
         grading_run_id=result.id,
         iteration=max((result.iterations or 1) - 1, 0),

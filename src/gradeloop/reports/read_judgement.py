@@ -36,7 +36,7 @@ def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str
     if len(reports) == 1:
         return run_page(reports[0])
     usage = sum((report.usage for report in reports), Usage())
-    counts = Counter(report.verdict for report in reports)
+    counts: Counter[Verdict] = Counter(report.verdict for report in reports)
     cited = [citation.verified for report in reports if report.judged for citation in report.judged.citations]
     tiles: list[tuple[str, str, Verdict | None, bool]] = [
         ("passed", f"{counts['passed']:,}", "passed", bool(counts["passed"])),

@@ -93,7 +93,8 @@ class CodeSandbox:
             SandboxError: This machine has no sandbox for the language.
         """
         results: dict[int, CodeResult] = {}
-        for language in dict.fromkeys(call.language for call in calls):
+        languages: dict[Language, None] = dict.fromkeys(call.language for call in calls)
+        for language in languages:
             numbered = [(at, call) for at, call in enumerate(calls) if call.language == language]
             engine = self.engine(language)
             for start in range(0, len(numbered), CALLS_AT_ONCE):

@@ -1,5 +1,6 @@
 """The interface of all sandboxes: the limits of a program, and how its execution ended."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -72,9 +73,11 @@ class Sandbox(Protocol):
     """A place where a program can do no harm."""
 
     @property
+    @abstractmethod
     def name(self) -> SandboxName:
         """The sandbox's name."""
 
+    @abstractmethod
     def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
         """Run Python source, or a command by its argv, in a folder that holds `files` alone; blocks until it has ended.
 

@@ -198,7 +198,7 @@ class NamedEndpoint(Preset):
     @model_validator(mode="after")
     def _has_one_key(self) -> "NamedEndpoint":
         if self.key is not None and _VARIABLE.fullmatch(self.key):
-            self.__dict__["keys"] = (self.key,)
+            object.__setattr__(self, "keys", (self.key,))
         return self
 
     @property
@@ -225,12 +225,13 @@ def named_endpoints(own: Mapping[str, EndpointSettings]) -> dict[str, NamedEndpo
 
 
 def _merged(name: str, endpoint: EndpointSettings) -> NamedEndpoint:
-    said = endpoint.model_dump(exclude={"preset", "limits"}, exclude_none=True) | ({} if endpoint.key is None else {"keyless": False})
+    said: dict[str, Any] = endpoint.model_dump(exclude={"preset", "limits"}, exclude_none=True)
+    if endpoint.key is not None:
+        said["keyless"] = False
     preset = preset_of(name, endpoint)
     if preset is not None:
         return NamedEndpoint.model_validate(preset.model_dump() | said | {"name": name})
-    protocol = said["protocol"]
-    return NamedEndpoint.model_validate({"tables": TABLES[protocol], "keyless": True} | said | {"name": name})
+    return NamedEndpoint.model_validate({"tables": TABLES[said["protocol"]], "keyless": True} | said | {"name": name})
 
 
 def endpoint_ceilings(own: Mapping[str, EndpointSettings]) -> dict[str, CallCeilings]:

@@ -385,6 +385,8 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str] | Non
         logger.warning("%s", describe_uncounted(file.path, uncounted))
 
     class FromFile(WorkerSettings):
+        model_config = SettingsConfigDict(cli_parse_args=list(arguments))
+
         @classmethod
         def settings_customise_sources(
             cls,
@@ -397,7 +399,7 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str] | Non
             return init_settings, env_settings, InitSettingsSource(settings_cls, in_file)
 
     try:
-        settings = FromFile(_cli_parse_args=list(arguments))
+        settings = FromFile()
     except ValidationError as error:
         raise InvalidRequest(explain(error)) from None
     except SettingsError as error:

@@ -241,7 +241,7 @@ def _checked(fields: Mapping[str, JsonValue], kind: str, where: Location, variab
     keys = {"type", "value", "weight", "metric", "transform"}
     refuse_others(fields, keys | {"threshold"} if takes_threshold(kind) else keys, where)
     negate, plain = kind.startswith("not-"), kind.removeprefix("not-")
-    arguments: dict[str, JsonValue] = {"kind": plain} | ({"negate": True} if negate else {})
+    arguments: dict[str, JsonValue] = {"kind": plain, **({"negate": True} if negate else {})}
     if fields.get("value") is not None:
         arguments["value"] = fill_value(fields["value"], variables, str(where))
     if fields.get("threshold") is not None:

@@ -157,7 +157,7 @@ def _split_cells(row: DatasetRow) -> dict[str, JsonValue]:
     raw = {name: row.value[name] for name in SPECIAL if row.value.get(name) or (name == "output" and name in row.value)}
     if "threshold" in raw:
         raw["threshold"] = parse_number(str(raw["threshold"]), row.spot.at("threshold"))
-    return raw | {"vars": {name: value for name, value in row.value.items() if name not in SPECIAL}}
+    return {**raw, "vars": {name: value for name, value in row.value.items() if name not in SPECIAL}}
 
 
 def parse_number(cell: str, spot: Location) -> float:
@@ -174,7 +174,7 @@ def parse_number(cell: str, spot: Location) -> float:
 
 def _split_fields(row: DatasetRow) -> dict[str, JsonValue]:
     fields = {name: value for name, value in row.value.items() if name in SPECIAL_IN_JSON}
-    return fields | {"vars": {name: value for name, value in row.value.items() if name not in SPECIAL_IN_JSON}}
+    return {**fields, "vars": {name: value for name, value in row.value.items() if name not in SPECIAL_IN_JSON}}
 
 
 _OTHER_SEPARATORS = (";", "\t", "|")

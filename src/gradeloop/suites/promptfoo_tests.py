@@ -240,7 +240,7 @@ class PromptfooTests:
         fields = as_object(value, where)
         if "assert" in fields:
             inner = as_list(fields["assert"], where.at("assert"))
-            return fields | {"assert": [self._resolve_reference(assertion, where.at("assert", at)) for at, assertion in enumerate(inner)]}
+            return {**fields, "assert": [self._resolve_reference(assertion, where.at("assert", at)) for at, assertion in enumerate(inner)]}
         if "$ref" not in fields:
             return fields
         name = str(fields["$ref"]).removeprefix(_REFERENCE)

@@ -226,4 +226,4 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 @cache
 def _names() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("provider_names.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("gradeloop.suites").joinpath("provider_names.toml").read_text(encoding="utf-8"))

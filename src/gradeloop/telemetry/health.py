@@ -11,6 +11,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET6
 from threading import Thread
+from typing import cast
 
 from gradeloop.errors import InvalidRequest
 
@@ -170,13 +171,12 @@ class _HealthServer(ThreadingHTTPServer):
 
 
 class _HealthHandler(BaseHTTPRequestHandler):
-    server: _HealthServer
     timeout = CLIENT_SECONDS
     server_version, sys_version = "gradeloop", ""
 
     def do_GET(self) -> None:
         """Answer."""
-        status, document = self.server.answer(self.path.partition("?")[0])
+        status, document = cast(_HealthServer, self.server).answer(self.path.partition("?")[0])
         body = json.dumps(document).encode()
         with suppress(OSError):
             self.send_response(status)

@@ -230,12 +230,9 @@ def is_embedded(connection: Connection) -> bool:
 
 
 async def _dial(connection: Connection) -> Client:
-    client = await open_client(
-        connection.address,
-        namespace=connection.namespace,
-        data_converter=await build_converter(storage_url(connection), load_ring()),
-        **connection.options,
-    )
+    converter = await build_converter(storage_url(connection), load_ring())
+    options = {**connection.options, "namespace": connection.namespace, "data_converter": converter}
+    client = await open_client(connection.address, **options)
     await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=connection.namespace))
     return client
 

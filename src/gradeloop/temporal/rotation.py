@@ -38,7 +38,7 @@ async def follow_credentials(client: Client, connection: Connection, moved: Call
             found = _credentials()
             if found != in_use:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    await reconnect(client, connection.address, moved, namespace=connection.namespace, **found)
+                    await reconnect(client, connection.address, moved, **{**found, "namespace": connection.namespace})
                 in_use, reported = found, ""
                 logger.info("connected to %s anew, with the credentials as they are now", connection.address)
         except (InvalidRequest, RuntimeError, ValueError, TimeoutError, RPCError) as error:

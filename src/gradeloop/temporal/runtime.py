@@ -138,7 +138,9 @@ _exporter: PrometheusConfig | OpenTelemetryConfig | None = None
 async def open_client(address: str, **options: Any) -> Client:  # noqa: ANN401 - what Client.connect takes
     """Return a client that `close_client` can close, on the process's runtime."""
     client = await Client.connect(address, runtime=client_runtime(), interceptors=tracing_interceptors(), **options)
-    return Client(**(client.config() | {"service_client": ClosableService(client.service_client)}))
+    config = client.config()
+    config["service_client"] = ClosableService(client.service_client)
+    return Client(**config)
 
 
 async def reconnect(client: Client, address: str, moved: Callable[[], None], **options: Any) -> None:  # noqa: ANN401 - as above

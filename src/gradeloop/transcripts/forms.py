@@ -96,12 +96,13 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
     if notes.on_format is not None:
         notes.on_format(detected)
     key = detected.format.several
-    if key is None or not value.get(key):
+    items = value.get(key) if key is not None and isinstance(value, dict) else None
+    if key is None or not items:
         with _shaped(detected.format.name):
             found = list(detected.format.parse(value, name))
         yield from found
         return
-    for at, item in enumerate(value[key]):
+    for at, item in enumerate(items):
         yield from _noting(lambda item=item: _parse_one_of(detected.format, value, item, name), notes, key, at)  # type: ignore[misc]  # bound
 
 

@@ -119,7 +119,8 @@ def result_lines(results: Iterable[CaseResult], width: int, characters: int | No
     if cells:
         beside = _side_by_side(rows, shown.generators, width) if len(shown.generators) > 1 else None
         yield beside or _table(cells, shown, width)
-    rest = shown.statuses - Counter(cell.status for cell in cells)
+    listed: Counter[CaseStatus] = Counter(cell.status for cell in cells)
+    rest = shown.statuses - listed
     if rest:
         counts = ", ".join(status_counts(rest))
         yield Text(f"and {rest.total():,} more: {counts}" if cells else counts, "dim")

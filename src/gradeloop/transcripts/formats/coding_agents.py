@@ -149,7 +149,7 @@ def parse_codex(value: Json, name: str) -> Iterator[AgentRun]:
             else:
                 messages += parse_messages([row])
     counts: dict[str, JsonValue] = dict(events)
-    yield run_of(id_of(metadata, name), messages, metadata | ({"events_left_out": counts} if events else {}))
+    yield run_of(id_of(metadata, name), messages, {**metadata, **({"events_left_out": counts} if events else {})})
 
 
 def _exec_event(kind: str, row: dict[str, Json], metadata: dict[str, JsonValue]) -> Iterator[RunMessage]:
