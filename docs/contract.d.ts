@@ -430,7 +430,7 @@ export type ModelSpecInput = string | { id: string; config?: ModelConfig; fallba
 /** The JSON that is posted to a webhook. */
 export interface Notice {
   id: string;
-  type: "thread.waiting" | "thread.over_budget" | "batch.ended" | "batch.over_budget";
+  type: "thread.waiting" | "thread.over_budget" | "batch.ended" | "batch.over_budget" | "monitor.alert" | "monitor.clear";
   time: string;
   title: string;
   answer: string;
@@ -439,6 +439,8 @@ export interface Notice {
   questions?: AskedOfPerson[];
   batch_id?: string | null;
   counts?: { [key: string]: number };
+  monitor?: string | null;
+  runs?: string[];
   url?: string | null;
   content?: NoticeContent | null;
 }

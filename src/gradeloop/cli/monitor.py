@@ -60,6 +60,7 @@ def create(  # noqa: PLR0913 - one parameter a flag
     every: Annotated[str, typer.Option(metavar="TIME", help="The time from tick to tick, such as 30s, 10m or 1h.")] = "10m",
     budget: Annotated[float | None, typer.Option(metavar="USD", help="What the judge may cost a day, in US dollars.")] = None,
     alert: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="The monitor belongs to this tenant.")] = None,
     drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first 100 runs.")] = True,
     notify: Annotated[list[str] | None, typer.Option(metavar="WEBHOOK", help="Tell this webhook of the worker's settings.")] = None,
     grader: Grader = None,
@@ -80,6 +81,7 @@ def create(  # noqa: PLR0913 - one parameter a flag
         "stratum": stratum,
         "every": round(_seconds(every, "--every")),
         "budget_usd": budget,
+        "tenant": tenant,
         "drift": drift,
         "notify": tuple(notify or ()),
         "always": tuple(map(AlwaysRule.parse, always or ())),
@@ -103,7 +105,8 @@ async def _create(chosen: dict[str, Any], named: str, outside: Sequence[Path], g
     client = await connect(connection)
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
     is_new = await MonitorReader(store).create(definition)
-    await MonitorSchedules(client).create(definition.name, definition.every, task_queue)
+    priority = definition.priority if definition.tenant else None
+    await MonitorSchedules(client).create(definition.name, definition.every, task_queue, priority=priority)
     return is_new
 
 
@@ -193,6 +196,8 @@ def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> I
     yield f"monitor {found.name}: every {duration(found.definition.every)}, {when}"
     yield f"pass rate {rate_text(found.rate)} in the newest {counted(len(found.ticks), 'tick')}"
     yield from (one_line(f"  {stratum}: {rate_text(rate)}") for stratum, rate in found.strata.items())
+    if found.waiting:
+        yield _waiting_text(found)
     for alert in found.alerts[:SHOWN]:
         over = f", over since {alert.cleared}" if alert.cleared else ""
         yield one_line(f"{'alert' if alert.cleared is None else 'past alert'} {alert.time}: {alert.text}{over}")
@@ -201,6 +206,15 @@ def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> I
     if found.ticks:
         yield _tick_table(found.ticks[:SHOWN])
     yield from (one_line(f"failed: {run.run_id} (tick {run.tick})") for run in found.failed[:SHOWN])
+
+
+def _waiting_text(found: MonitorSummary) -> str:
+    """Return what waits, and why."""
+    verb = "waits" if found.waiting == 1 else "wait"
+    why = "left out by the day's budget or an outage"
+    return (
+        f"{counted(found.waiting, 'run')} {verb} to be judged, the oldest since {found.waiting_since}: {why}; later ticks judge them first"
+    )
 
 
 def _tick_table(ticks: Sequence[TickReport]) -> object:
@@ -219,6 +233,7 @@ def _tick_table(ticks: Sequence[TickReport]) -> object:
 
 def _notes(tick: TickReport) -> str:
     parts = [tick.problem or "", f"{tick.unreadable} unreadable" if tick.unreadable else "", "more to read" if tick.more else ""]
+    parts += [f"{tick.late} of earlier ticks" if tick.late else "", f"{tick.given_up} waited too long" if tick.given_up else ""]
     return "; ".join(part for part in parts if part)
 
 

@@ -18,6 +18,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.contract.base import Strict
+from gradeloop.contract.thread import Priority
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.monitors.contract import Monitoring, MonitorTick
 
@@ -43,11 +44,15 @@ class MonitorSchedules:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def create(self, name: str, every: int, task_queue: str) -> None:
+    async def create(self, name: str, every: int, task_queue: str, *, priority: Priority | None = None) -> None:
         """Make a monitor's schedule: a tick at each interval, never two at once; one that is there stays."""
         schedule = Schedule(
             action=ScheduleActionStartWorkflow(
-                Monitoring.run, MonitorTick(monitor=name), id=_id(name), task_queue=task_queue, static_summary=f"monitor {name}"
+                Monitoring.run,
+                MonitorTick(monitor=name, priority=priority),
+                id=_id(name),
+                task_queue=task_queue,
+                static_summary=f"monitor {name}",
             ),
             spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=every))]),
             policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=max(CATCH_UP, timedelta(seconds=every))),

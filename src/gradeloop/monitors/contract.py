@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 from temporalio import workflow
 
-from gradeloop.batches.contract import BatchRequest
+from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest
 from gradeloop.batches.judged import needs_workflow
 from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.notice import Webhooks
+from gradeloop.contract.thread import Priority, TenantName
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, parse_judge
 from gradeloop.judges.pass_rule import PassRule
@@ -32,6 +33,9 @@ BASELINE_RUNS = 100
 
 EMPTY_TICKS = 3
 """The ticks in a row without a judged run after which silence is an alarm."""
+
+WAITING_DAYS = 7
+"""The days for which a run that the budget or an outage left out waits to be judged: later it says little of today."""
 
 CLEAR_RUNS = 50
 """The runs over which the rate must be back before an alert is over."""
@@ -126,6 +130,8 @@ class MonitorDefinition(Strict):
     """Runs that are judged whatever the share says, and are outside of every rate."""
     every: Annotated[int, Field(ge=5, le=7 * 86_400)] = 600
     """Seconds from tick to tick."""
+    tenant: TenantName | None = None
+    """The tenant that the monitor belongs to: its calls count for it, and it is forgotten with it."""
     budget_usd: Annotated[float, Field(gt=0)] | None = None
     """What the judge may cost a day (UTC); without one there is no limit."""
     alerts: tuple[AlertRule, ...] = ()
@@ -157,6 +163,11 @@ class MonitorDefinition(Strict):
     def workflow_id(self) -> str:
         """The id of the monitor's schedule, with which the ids of its ticks begin."""
         return f"monitor/{self.name}"
+
+    @property
+    def priority(self) -> Priority:
+        """The priority of the monitor's calls: that of a batch, of its tenant."""
+        return BATCH_PRIORITY.model_copy(update={"tenant": self.tenant})
 
 
 Why = Literal["sampled", "always", "over budget", "left out"]
@@ -192,6 +203,10 @@ class TickReport(Strict):
     sampled: int = 0
     always: int = 0
     over_budget: int = 0
+    late: int = 0
+    """Runs that earlier ticks left out, and this one judges."""
+    given_up: int = 0
+    """Runs that have waited for too long to be judged."""
     more: bool = False
     """Whether the source has more than one tick reads."""
     rate: Rate = Rate()
@@ -248,6 +263,8 @@ class MonitorTick(Recorded):
     """The argument of the workflow `Monitoring`; the monitor itself is in the store."""
 
     monitor: str
+    priority: Sparse[Priority | None] = None
+    """The priority of its calls; that of a batch where there is none."""
 
 
 class TickCall(Strict):

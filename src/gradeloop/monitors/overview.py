@@ -1,13 +1,15 @@
 """The monitors of a store as commands and pages read them, and what creates and removes them."""
 
 from collections.abc import Sequence
+from datetime import UTC
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport
+from gradeloop.monitors.removal import remove_monitor
 from gradeloop.monitors.ticks import Monitor, definition_json, read_monitor
 from gradeloop.stats.intervals import wilson
 from gradeloop.store.engine import Store
@@ -51,6 +53,10 @@ class MonitorSummary(Strict):
     """The newest first."""
     failed: tuple[MonitoredRun, ...]
     """The newest failed runs, the newest first."""
+    waiting: int = 0
+    """Runs that the day's budget or an outage left out, and a later tick judges."""
+    waiting_since: str | None = None
+    """When the first of them was read."""
 
     @property
     def open_alerts(self) -> tuple[Alert, ...]:
@@ -86,9 +92,7 @@ class MonitorReader:
         """Remove a monitor with all that it remembers; what its judge said stays in the cache of verdicts."""
 
         def write(connection: Connection) -> None:
-            for other in ("monitor_alerts", "monitor_runs", "monitor_ticks"):
-                connection.execute(table(other).delete().where(table(other).c.monitor == name))
-            connection.execute(table("monitors").delete().where(table("monitors").c.name == name))
+            remove_monitor(connection, name)
 
         await self._store.write(write)
 
@@ -146,6 +150,9 @@ def _summary(connection: Connection, name: str) -> MonitorSummary:
     newest = select(ticks.c.report).where(ticks.c.monitor == name).order_by(ticks.c.number.desc()).limit(SHOWN_TICKS)
     reports = tuple(map(TickReport.model_validate_json, connection.execute(newest).scalars()))
     raised = select(alerts.c.alert).where(alerts.c.monitor == name).order_by(alerts.c.number.desc(), alerts.c.kind).limit(SHOWN_TICKS)
+    runs = table("monitor_runs")
+    waits = select(func.count(), func.min(runs.c.created)).where(runs.c.monitor == name, runs.c.waiting.is_not(None))
+    waiting, since = connection.execute(waits).one()
     strata = sorted({stratum for report in reports for stratum in report.strata})
     return MonitorSummary(
         name=name,
@@ -156,6 +163,8 @@ def _summary(connection: Connection, name: str) -> MonitorSummary:
         ticks=reports,
         alerts=tuple(map(Alert.model_validate_json, connection.execute(raised).scalars())),
         failed=tuple(_runs(connection, name, failed=True)),
+        waiting=waiting,
+        waiting_since=None if since is None else (since if since.tzinfo else since.replace(tzinfo=UTC)).isoformat(timespec="seconds"),
     )
 
 
@@ -166,7 +175,9 @@ def _together(rates: Sequence[Rate]) -> Rate:
 
 def _runs(connection: Connection, name: str, *, failed: bool = False) -> list[MonitoredRun]:
     runs, ticks = table("monitor_runs"), table("monitor_ticks")
-    joined = runs.join(ticks, (runs.c.monitor == ticks.c.monitor) & (runs.c.number == ticks.c.number))
+    joined = runs.join(
+        ticks, (runs.c.monitor == ticks.c.monitor) & (func.coalesce(runs.c.judged, runs.c.number) == ticks.c.number), isouter=True
+    )
     statement = select(runs, ticks.c.batch_id).select_from(joined).where(runs.c.monitor == name)
     if failed:
         newest = statement.where(runs.c.verdict == "failed").order_by(runs.c.number.desc(), runs.c.run_sha256)

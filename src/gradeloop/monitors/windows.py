@@ -139,7 +139,8 @@ def settle(definition: MonitorDefinition, state: MonitorState, report: TickRepor
 def _silence(report: TickReport, empty: int) -> str:
     if report.problem:
         return f"nothing was judged in {empty} ticks: {report.problem}"
-    why = f"{report.sampled + report.always} runs were chosen and none was judged" if report.sampled + report.always else "no new runs came"
+    chosen = report.sampled + report.always + report.late
+    why = f"{chosen} runs were chosen and none was judged" if chosen else "no new runs came"
     return f"nothing was judged in {empty} ticks: {why}"
 
 
