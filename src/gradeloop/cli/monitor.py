@@ -20,12 +20,12 @@ from gradeloop.files.output import refuse_foreign
 from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
-from gradeloop.monitors.contract import AlertRule, AlwaysRule, MonitorDefinition, Rate, TickReport
-from gradeloop.monitors.overview import MonitorReader, MonitorSummary
+from gradeloop.monitors.contract import AlertRule, AlwaysRule, MonitorDefinition, TickReport
+from gradeloop.monitors.overview import MonitorReader, MonitorSummary, rate_text, tick_notes, waiting_text
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import WorkerSpec, ensure_worker
-from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line, percent
+from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line
 
 app = typer.Typer(rich_markup_mode=None)
 monitor_app = typer.Typer(
@@ -197,7 +197,7 @@ def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> I
     yield f"pass rate {rate_text(found.rate)} in the newest {counted(len(found.ticks), 'tick')}"
     yield from (one_line(f"  {stratum}: {rate_text(rate)}") for stratum, rate in found.strata.items())
     if found.waiting:
-        yield _waiting_text(found)
+        yield waiting_text(found)
     for alert in found.alerts[:SHOWN]:
         over = f", over since {alert.cleared}" if alert.cleared else ""
         yield one_line(f"{'alert' if alert.cleared is None else 'past alert'} {alert.time}: {alert.text}{over}")
@@ -206,15 +206,6 @@ def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> I
     if found.ticks:
         yield _tick_table(found.ticks[:SHOWN])
     yield from (one_line(f"failed: {run.run_id} (tick {run.tick})") for run in found.failed[:SHOWN])
-
-
-def _waiting_text(found: MonitorSummary) -> str:
-    """Return what waits, and why."""
-    verb = "waits" if found.waiting == 1 else "wait"
-    why = "left out by the day's budget or an outage"
-    return (
-        f"{counted(found.waiting, 'run')} {verb} to be judged, the oldest since {found.waiting_since}: {why}; later ticks judge them first"
-    )
 
 
 def _tick_table(ticks: Sequence[TickReport]) -> object:
@@ -226,23 +217,9 @@ def _tick_table(ticks: Sequence[TickReport]) -> object:
             Column("errors", [str(tick.errors) for tick in ticks]),
             Column("unjudged", [str(tick.unjudged + tick.over_budget) for tick in ticks]),
             Column("cost", ["" if tick.cost_usd is None else money(tick.cost_usd) for tick in ticks]),
-            Column("notes", [one_line(_notes(tick)) for tick in ticks], wraps=True),
+            Column("notes", [one_line(tick_notes(tick)) for tick in ticks], wraps=True),
         ]
     )
-
-
-def _notes(tick: TickReport) -> str:
-    parts = [tick.problem or "", f"{tick.unreadable} unreadable" if tick.unreadable else "", "more to read" if tick.more else ""]
-    parts += [f"{tick.late} of earlier ticks" if tick.late else "", f"{tick.given_up} waited too long" if tick.given_up else ""]
-    return "; ".join(part for part in parts if part)
-
-
-def rate_text(rate: Rate) -> str:
-    """Return a rate with its interval."""
-    if rate.interval is None:
-        return "none judged"
-    interval = f"{percent(rate.interval.low)} to {percent(rate.interval.high)}"
-    return f"{percent(rate.passed / rate.judged)} ({interval}, {rate.passed} of {rate.judged})"
 
 
 @monitor_app.command()

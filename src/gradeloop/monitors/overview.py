@@ -1,7 +1,7 @@
 """The monitors of a store as commands and pages read them, and what creates and removes them."""
 
 from collections.abc import Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
@@ -14,7 +14,7 @@ from gradeloop.monitors.ticks import Monitor, definition_json, read_monitor
 from gradeloop.stats.intervals import wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
-from gradeloop.text import clip, did_you_mean
+from gradeloop.text import clip, counted, did_you_mean, percent
 
 SHOWN_TICKS = 100
 """The newest ticks over which a summary adds up rates."""
@@ -62,6 +62,44 @@ class MonitorSummary(Strict):
     def open_alerts(self) -> tuple[Alert, ...]:
         """The alerts that are not over."""
         return tuple(alert for alert in self.alerts if alert.cleared is None)
+
+
+class MonitorBrief(Strict):
+    """A monitor in a list."""
+
+    name: str
+    alerts: tuple[str, ...]
+    """The kinds of its alerts that are not over."""
+
+
+def rate_text(rate: Rate) -> str:
+    """Return a rate with its interval."""
+    if rate.interval is None:
+        return "none judged"
+    interval = f"{percent(rate.interval.low)} to {percent(rate.interval.high)}"
+    return f"{percent(rate.passed / rate.judged)} ({interval}, {rate.passed} of {rate.judged})"
+
+
+def sum_of_rates(rates: Sequence[Rate]) -> Rate:
+    """Return the rate of the runs of several rates together."""
+    passed, judged = sum(rate.passed for rate in rates), sum(rate.judged for rate in rates)
+    return Rate(passed=passed, judged=judged, interval=wilson(passed, judged) if judged else None)
+
+
+def waiting_text(found: MonitorSummary) -> str:
+    """Return what waits to be judged, and why."""
+    verb = "waits" if found.waiting == 1 else "wait"
+    why = "left out by the day's budget or an outage"
+    return (
+        f"{counted(found.waiting, 'run')} {verb} to be judged, the oldest since {found.waiting_since}: {why}; later ticks judge them first"
+    )
+
+
+def tick_notes(tick: TickReport) -> str:
+    """Return what is special about a tick; empty where nothing is."""
+    parts = [tick.problem or "", f"{tick.unreadable} unreadable" if tick.unreadable else "", "more to read" if tick.more else ""]
+    parts += [f"{tick.late} of earlier ticks" if tick.late else "", f"{tick.given_up} waited too long" if tick.given_up else ""]
+    return "; ".join(part for part in parts if part)
 
 
 class MonitorReader:
@@ -113,13 +151,34 @@ class MonitorReader:
 
         return await self._store.read(read)
 
-    async def summary(self, name: str) -> MonitorSummary:
-        """Return a monitor with what it has found.
+    async def briefs(self) -> list[MonitorBrief]:
+        """Return all monitors by name, with the alerts that are not over."""
+        monitors = table("monitors")
+        statement = select(monitors.c.name, monitors.c.state).order_by(monitors.c.name)
+        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        return [MonitorBrief(name=name, alerts=tuple(sorted(MonitorState.model_validate_json(state).open))) for name, state in rows]
+
+    async def mark(self, name: str) -> str:
+        """Return a text that is another one whenever a tick of the monitor has begun or was settled, or its rows have gone.
+
+        Raises:
+            InvalidRequest: There is no such monitor.
+        """
+
+        def read(connection: Connection) -> str:
+            monitor, ticks = _require(connection, name), table("monitor_ticks")
+            counts = select(func.count(), func.sum(ticks.c.settled), func.max(ticks.c.number)).where(ticks.c.monitor == name)
+            return f"{monitor.state.model_dump_json()} {tuple(connection.execute(counts).one())}"
+
+        return await self._store.read(read)
+
+    async def summary(self, name: str, *, ticks: int = SHOWN_TICKS) -> MonitorSummary:
+        """Return a monitor with what it has found in its newest ticks, the newest 100 by default.
 
         Raises:
             InvalidRequest: There is none of this name.
         """
-        return await self._store.read(lambda connection: _summary(connection, name))
+        return await self._store.read(lambda connection: _summary(connection, name, ticks))
 
     async def runs(self, name: str) -> list[MonitoredRun]:
         """Return every run that was chosen, in the order of the ticks.
@@ -145,9 +204,9 @@ def _require(connection: Connection, name: str) -> Monitor:
     raise InvalidRequest(f"there is no monitor {clip(name)} in the store.{hint}")
 
 
-def _summary(connection: Connection, name: str) -> MonitorSummary:
+def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> MonitorSummary:
     monitor, ticks, alerts = _require(connection, name), table("monitor_ticks"), table("monitor_alerts")
-    newest = select(ticks.c.report).where(ticks.c.monitor == name).order_by(ticks.c.number.desc()).limit(SHOWN_TICKS)
+    newest = select(ticks.c.report).where(ticks.c.monitor == name).order_by(ticks.c.number.desc()).limit(shown)
     reports = tuple(map(TickReport.model_validate_json, connection.execute(newest).scalars()))
     raised = select(alerts.c.alert).where(alerts.c.monitor == name).order_by(alerts.c.number.desc(), alerts.c.kind).limit(SHOWN_TICKS)
     runs = table("monitor_runs")
@@ -158,19 +217,18 @@ def _summary(connection: Connection, name: str) -> MonitorSummary:
         name=name,
         definition=monitor.definition,
         state=monitor.state,
-        rate=_together([report.rate for report in reports]),
-        strata={stratum: _together([report.strata.get(stratum, Rate()) for report in reports]) for stratum in strata},
+        rate=sum_of_rates([report.rate for report in reports]),
+        strata={stratum: sum_of_rates([report.strata.get(stratum, Rate()) for report in reports]) for stratum in strata},
         ticks=reports,
         alerts=tuple(map(Alert.model_validate_json, connection.execute(raised).scalars())),
         failed=tuple(_runs(connection, name, failed=True)),
         waiting=waiting,
-        waiting_since=None if since is None else (since if since.tzinfo else since.replace(tzinfo=UTC)).isoformat(timespec="seconds"),
+        waiting_since=None if since is None else _as_utc(since).isoformat(timespec="seconds"),
     )
 
 
-def _together(rates: Sequence[Rate]) -> Rate:
-    passed, judged = sum(rate.passed for rate in rates), sum(rate.judged for rate in rates)
-    return Rate(passed=passed, judged=judged, interval=wilson(passed, judged) if judged else None)
+def _as_utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _runs(connection: Connection, name: str, *, failed: bool = False) -> list[MonitoredRun]:
