@@ -10,7 +10,19 @@ from temporalio.workflow import ActivityConfig
 from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, BatchSummary
 from gradeloop.contract.notice import Notice, NoticeBatch, NoticeCall, NoticeKind, Webhooks, wanted_by
 from gradeloop.contract.thread import BATCH_WORKFLOW
-from gradeloop.monitors.contract import MONITORING_WORKFLOW, Alert, CollectedTick, Monitoring, MonitorTick, SettledTick, TickCall
+from gradeloop.monitors.contract import (
+    BACKFILL_WORKFLOW,
+    MONITORING_WORKFLOW,
+    Alert,
+    BackfillCall,
+    BackfillReport,
+    CollectedTick,
+    MonitorBackfill,
+    Monitoring,
+    MonitorTick,
+    SettledTick,
+    TickCall,
+)
 from workflows.activity_calls import NEVER_RETRIED, describe_error, temporal_priority
 from workflows.grading_batch import SHARD_LOST, call_store
 from workflows.notices import NoticesWorkflow
@@ -45,6 +57,20 @@ class MonitoringWorkflow(Monitoring):
             settled = await call_store("settle", ended, SettledTick, priority, f"settle tick {due.number}")
             await _announce(tick.monitor, due.number, settled, collected.webhooks, priority)
         return len(collected.due)
+
+
+@workflow.defn(name=BACKFILL_WORKFLOW)
+class MonitorBackfillWorkflow(MonitorBackfill):
+    """A backfill: one reading of the source; ticks judge what it has chosen."""
+
+    @workflow.run
+    async def run(self, call: BackfillCall) -> BackfillReport:
+        """See `gradeloop.monitors.contract.MonitorBackfill.run`."""
+        priority = temporal_priority(call.priority or BATCH_PRIORITY)
+        found: BackfillReport = await workflow.execute_activity(  # type: ignore[call-overload]  # no overload takes a config
+            "backfill", call, result_type=BackfillReport, summary=f"backfill {call.monitor}", priority=priority, **COLLECT_CALL
+        )
+        return found
 
 
 async def _judge(batch: BatchRequest, priority: Priority) -> str | None:

@@ -20,11 +20,11 @@ from gradeloop.files.output import refuse_foreign
 from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
-from gradeloop.monitors.contract import AlertRule, AlwaysRule, MonitorDefinition, TickReport
-from gradeloop.monitors.overview import MonitorReader, MonitorSummary, rate_text, tick_notes, waiting_text
+from gradeloop.monitors.contract import BACKFILL_RUNS, AlertRule, AlwaysRule, BackfillCall, BackfillReport, MonitorDefinition, TickReport
+from gradeloop.monitors.overview import MonitorReader, MonitorSummary, backfill_text, rate_text, tick_notes, waiting_text
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
-from gradeloop.temporal.worker import WorkerSpec, ensure_worker
+from gradeloop.temporal.worker import OURS, WorkerSpec, ensure_worker, ensure_worker_of
 from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line
 
 app = typer.Typer(rich_markup_mode=None)
@@ -198,6 +198,8 @@ def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> I
     yield from (one_line(f"  {stratum}: {rate_text(rate)}") for stratum, rate in found.strata.items())
     if found.waiting:
         yield waiting_text(found)
+    if said := backfill_text(found):
+        yield said
     for alert in found.alerts[:SHOWN]:
         over = f", over since {alert.cleared}" if alert.cleared else ""
         yield one_line(f"{'alert' if alert.cleared is None else 'past alert'} {alert.time}: {alert.text}{over}")
@@ -244,6 +246,55 @@ def run_now(name: Name) -> None:
     """Begin a tick now, or after the one that runs."""
     asyncio.run(_change(name, "run_now"))
     typer.echo(f"a tick of {name} begins; look at it with: gradeloop monitor show {name}")
+
+
+@monitor_app.command()
+def backfill(
+    name: Name,
+    *,
+    since: Annotated[str, typer.Option(metavar="DATE", help="Read the source since this date, or value of the watermark.")],
+    sample: Annotated[str | None, typer.Option(metavar="SHARE", help="Judge this share; the monitor's own by default.")] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and judge nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Judge runs that the monitor has passed without a verdict.
+
+    Its ticks judge them behind their own runs, 100 a tick, within the budget a day.
+    """
+    share = None if sample is None else _shares([sample]).get("sample")
+    if sample is not None and not share:
+        raise InvalidRequest(f"--sample {clip(sample)} is no share of all runs; write 5% or 0.05")
+    found = asyncio.run(_backfill(name, since, share, preview=preview))
+    show_lines(found.model_dump(mode="json"), list(_backfill_lines(name, found, preview=preview)), as_json=as_json)
+
+
+async def _backfill(name: str, since: str, share: float | None, *, preview: bool) -> BackfillReport:
+    monitor = await MonitorReader(own_store()).require(name)
+    connection = await find()
+    schedules = MonitorSchedules(await connect(connection))
+    task_queue = await schedules.queue_of(name)
+    if OURS.fullmatch(task_queue):
+        await ensure_worker_of(task_queue, connection)
+    priority = monitor.definition.priority if monitor.definition.tenant else None
+    call = BackfillCall(monitor=name, since=since, share=share, preview=preview, priority=priority)
+    return await schedules.backfill(call, task_queue)
+
+
+def _backfill_lines(name: str, found: BackfillReport, *, preview: bool) -> Iterator[str]:
+    others = {
+        "have a verdict": found.done,
+        "wait already": found.waiting,
+        "are left out by the share": found.left_out,
+        "cannot be judged": found.unjudgeable,
+        "cannot be read": found.unreadable,
+    }
+    yield f"{counted(found.read, 'run')} since then" + "".join(f"; {number:,} {what}" for what, number in others.items() if number)
+    cost = "a model's price is not known" if found.cost_usd is None else f"about {money(found.cost_usd) or '$0'}"
+    cached = f", {found.cached:,} more are in the cache" if found.cached else ""
+    verb = "would be judged" if preview else "will be judged"
+    yield f"{counted(found.chosen, 'run')} {verb}: {counted(found.calls, 'call')}{cached}; {cost}"
+    if found.chosen and not preview:
+        yield f"ticks judge {BACKFILL_RUNS} each behind their own runs; look at it with: gradeloop monitor show {name}"
 
 
 @monitor_app.command()

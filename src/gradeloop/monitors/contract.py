@@ -37,6 +37,9 @@ EMPTY_TICKS = 3
 WAITING_DAYS = 7
 """The days for which a run that the budget or an outage left out waits to be judged: later it says little of today."""
 
+BACKFILL_RUNS = 100
+"""The runs of a backfill that one tick judges, behind its own: few enough that live work hardly waits."""
+
 CLEAR_RUNS = 50
 """The runs over which the rate must be back before an alert is over."""
 
@@ -170,8 +173,9 @@ class MonitorDefinition(Strict):
         return BATCH_PRIORITY.model_copy(update={"tenant": self.tenant})
 
 
-Why = Literal["sampled", "always", "over budget", "left out"]
-"""Why a run is judged, or is not: it is in the sample, a rule always takes it, the day's budget is used up, or the share leaves it out."""
+Why = Literal["sampled", "always", "backfill", "over budget", "left out"]
+"""Why a run is judged, or is not: it is in the sample, a rule always takes it, a backfill has asked for it, the day's budget is used up, or
+the share leaves it out."""
 
 MonitorVerdict = Literal["passed", "failed", "unsure", "error", "unjudged"]
 """What became of a run that was chosen; `error` and `unjudged` are no verdicts."""
@@ -205,6 +209,8 @@ class TickReport(Strict):
     over_budget: int = 0
     late: int = 0
     """Runs that earlier ticks left out, and this one judges."""
+    backfilled: int = 0
+    """Runs of a backfill that this tick judges, outside of every rate of its own."""
     given_up: int = 0
     """Runs that have waited for too long to be judged."""
     more: bool = False
@@ -300,6 +306,56 @@ class SettledTick(Recorded):
     cleared: tuple[Alert, ...] = ()
     notify: tuple[str, ...] = ()
     title: str = ""
+
+
+class BackfillCall(Strict):
+    """The one argument of the workflow `MonitorBackfill` and of its activity."""
+
+    monitor: str
+    since: Annotated[str, Field(min_length=1, max_length=100)]
+    """A date or a time, UTC where it does not say otherwise; of a query whose watermark is no time, a value of the watermark."""
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The share of the runs that is judged; the monitor's own where there is none."""
+    preview: bool = False
+    """Whether the runs are only counted."""
+    priority: Sparse[Priority | None] = None
+
+
+class BackfillReport(Recorded):
+    """What a backfill has found, and what it costs."""
+
+    read: int = 0
+    """Runs of the source since then that the monitor has passed."""
+    done: int = 0
+    """Those that have a verdict."""
+    waiting: int = 0
+    """Those that wait to be judged, or are being judged."""
+    left_out: int = 0
+    """Those that the share leaves out."""
+    unjudgeable: int = 0
+    """Those that no batch can judge: nothing is said in them, or they are too large."""
+    unreadable: int = 0
+    chosen: int = 0
+    """Those that are judged from now on, or would be."""
+    calls: int = 0
+    """Calls of their judgements, without repairs."""
+    cached: int = 0
+    """Calls whose answer is in the cache of verdicts."""
+    cost_usd: float | None = 0.0
+    """An estimate of the calls; None where a model's price is unknown."""
+
+
+BACKFILL_WORKFLOW = "MonitorBackfill"
+
+
+@workflow.defn(name=BACKFILL_WORKFLOW)
+class MonitorBackfill:
+    """The door to a backfill of a monitor; a worker's own class implements it."""
+
+    @workflow.run
+    async def run(self, call: BackfillCall) -> BackfillReport:
+        """Have the runs wait that the monitor has passed without a verdict, and return how many; its ticks judge them."""
+        raise NotImplementedError
 
 
 @workflow.defn(name=MONITORING_WORKFLOW)

@@ -53,6 +53,10 @@ class MonitorSummary(Strict):
     """The newest first."""
     failed: tuple[MonitoredRun, ...]
     """The newest failed runs, the newest first."""
+    backfill: Rate = Rate()
+    """The rate of the runs that backfills have asked for; they are in no other."""
+    backfill_waiting: int = 0
+    """Runs that backfills have asked for, and that are still to be judged."""
     waiting: int = 0
     """Runs that the day's budget or an outage left out, and a later tick judges."""
     waiting_since: str | None = None
@@ -95,9 +99,17 @@ def waiting_text(found: MonitorSummary) -> str:
     )
 
 
+def backfill_text(found: MonitorSummary) -> str:
+    """Return what backfills have come to; empty where there was none."""
+    if not found.backfill.judged and not found.backfill_waiting:
+        return ""
+    return f"backfill: pass rate {rate_text(found.backfill)}, {counted(found.backfill_waiting, 'run')} still to be judged"
+
+
 def tick_notes(tick: TickReport) -> str:
     """Return what is special about a tick; empty where nothing is."""
     parts = [tick.problem or "", f"{tick.unreadable} unreadable" if tick.unreadable else "", "more to read" if tick.more else ""]
+    parts += [f"{tick.backfilled} of a backfill"] if tick.backfilled else []
     parts += [f"{tick.late} of earlier ticks" if tick.late else "", f"{tick.given_up} waited too long" if tick.given_up else ""]
     return "; ".join(part for part in parts if part)
 
@@ -211,7 +223,10 @@ def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> Mon
     raised = select(alerts.c.alert).where(alerts.c.monitor == name).order_by(alerts.c.number.desc(), alerts.c.kind).limit(SHOWN_TICKS)
     runs = table("monitor_runs")
     waits = select(func.count(), func.min(runs.c.created)).where(runs.c.monitor == name, runs.c.waiting.is_not(None))
-    waiting, since = connection.execute(waits).one()
+    waiting, since = connection.execute(waits.where(runs.c.why != "backfill")).one()
+    asked_for = select(runs.c.verdict, func.count()).where(runs.c.monitor == name, runs.c.why == "backfill").group_by(runs.c.verdict)
+    found: dict[str, int] = dict(connection.execute(asked_for).all())
+    passed, failed = found.get("passed", 0), found.get("failed", 0)
     strata = sorted({stratum for report in reports for stratum in report.strata})
     return MonitorSummary(
         name=name,
@@ -222,6 +237,8 @@ def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> Mon
         ticks=reports,
         alerts=tuple(map(Alert.model_validate_json, connection.execute(raised).scalars())),
         failed=tuple(_runs(connection, name, failed=True)),
+        backfill=sum_of_rates([Rate(passed=passed, judged=passed + failed)]),
+        backfill_waiting=connection.execute(waits.where(runs.c.why == "backfill")).one()[0],
         waiting=waiting,
         waiting_since=None if since is None else _as_utc(since).isoformat(timespec="seconds"),
     )

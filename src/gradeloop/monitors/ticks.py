@@ -11,13 +11,17 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, select
 
 from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, CaseResult, Upload
+from gradeloop.batches.judged import judging_case
 from gradeloop.batches.reader import usage_of
 from gradeloop.batches.store import insert_cases
 from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.abstention import with_unsure
+from gradeloop.judges.contract import JudgingRequest
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.monitors.contract import (
+    BACKFILL_RUNS,
     SHOWN_RUNS,
     TICK_RUNS,
     WAITING_DAYS,
@@ -30,7 +34,7 @@ from gradeloop.monitors.contract import (
     TickReport,
     Why,
 )
-from gradeloop.monitors.sample_rule import why_of
+from gradeloop.monitors.sample_rule import choose, stratum_of, why_of
 from gradeloop.monitors.windows import JudgedRun, settle, settled_report
 from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table
@@ -86,6 +90,17 @@ class SourceReading:
     more: bool = False
 
 
+def read_run(definition: MonitorDefinition, run: AgentRun, sha256: str) -> ReadRun:
+    """Return a new run with the case that judges it; a chosen run that no case can hold has none, and so stays unjudged."""
+    why, case = choose(definition, run, sha256), None
+    if why in {"sampled", "always"}:
+        try:
+            case = judging_case(JudgingRequest(judge=definition.judge, run=run))
+        except ValidationError:  # nothing is said in it
+            case = None
+    return ReadRun(run.id, sha256, why, stratum_of(definition, run), case)
+
+
 class MonitorStore:
     """Reads and writes the monitors of a store; each method is one transaction."""
 
@@ -122,7 +137,7 @@ class MonitorStore:
         """
 
         def write(connection: Connection) -> tuple[DueTick, ...]:
-            _lock(connection, before.definition.name)
+            lock_monitor(connection, before.definition.name)
             monitor = _monitor(connection, before.definition.name)
             ticks, name = table("monitor_ticks"), monitor.definition.name
             if connection.execute(select(ticks.c.number).where(ticks.c.monitor == name, ticks.c.tick == tick)).first() is None:
@@ -138,7 +153,7 @@ class MonitorStore:
         return await self._store.write(lambda connection: _settle(connection, name, number, problem))
 
 
-def _lock(connection: Connection, name: str) -> None:
+def lock_monitor(connection: Connection, name: str) -> None:
     """Have no other process write this monitor until the transaction ends."""
     monitors = table("monitors")
     connection.execute(monitors.update().where(monitors.c.name == name).values(name=name))
@@ -176,12 +191,13 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
     affordable = left is None or left > 0
     given_up = _give_up(connection, definition.name, now)
     batch = _TickBatch(connection, definition, tick)
-    late = batch.add_waiting(number) if affordable else 0
+    late = batch.add_waiting(number, TICK_RUNS) if affordable else 0
     rows = [_row_of_run(definition.name, number, run, affordable=affordable) for run in new]
     if rows:
         connection.execute(table("monitor_runs").insert(), rows)
     if affordable:
         batch.add([run.case for run in new if run.case is not None])
+    backfilled = batch.add_waiting(number, BACKFILL_RUNS, backfill=True) if affordable else 0
     request = batch.request(left)
     counts = [row["why"] for row in rows]
     report = TickReport(
@@ -196,6 +212,7 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
         always=counts.count("always"),
         over_budget=counts.count("over budget"),
         late=late,
+        backfilled=backfilled,
         given_up=given_up,
         more=found.more,
     )
@@ -242,12 +259,13 @@ class _TickBatch:
             insert_cases(self._connection, Upload(batch_id=self._batch_id, first=self._total, cases=part))
             self._total += len(part)
 
-    def add_waiting(self, number: int) -> int:
+    def add_waiting(self, number: int, most: int, *, backfill: bool = False) -> int:
         """Have a tick judge runs that wait, the oldest first, and return how many; what no longer can be read stays unjudged."""
         runs, taken, size = table("monitor_runs"), 0, 0
-        waiting = select(runs).where(runs.c.monitor == self._definition.name, runs.c.waiting.is_not(None))
+        asked_for = (runs.c.why == "backfill") if backfill else (runs.c.why != "backfill")
+        waiting = select(runs).where(runs.c.monitor == self._definition.name, runs.c.waiting.is_not(None), asked_for)
         page = waiting.order_by(runs.c.number, runs.c.run_sha256).limit(LATE_PAGE)
-        while taken < TICK_RUNS and size < LATE_BYTES and (rows := self._connection.execute(page).mappings().all()):
+        while taken < most and size < LATE_BYTES and (rows := self._connection.execute(page).mappings().all()):
             cases = list[Case]()
             for row in rows:
                 mine = (runs.c.monitor == self._definition.name, runs.c.run_sha256 == row["run_sha256"])
@@ -258,7 +276,7 @@ class _TickBatch:
                     LOG.warning("the run %r waits in a form that is no longer read; it stays unjudged", row["run_id"])
                 else:
                     cases.append(case)
-                    why = why_of(self._definition, row["run_sha256"], row["stratum"])
+                    why = "backfill" if backfill else why_of(self._definition, row["run_sha256"], row["stratum"])
                     values |= {"judged": number, "case_id": case.id, "why": why}
                     size += len(row["waiting"])
                 self._connection.execute(runs.update().where(*mine).values(**values))
@@ -284,7 +302,7 @@ class _TickBatch:
 def _give_up(connection: Connection, name: str, now: datetime) -> int:
     """Have no run wait that has waited for too long, and return how many there were."""
     runs, since = table("monitor_runs"), stored_moment(connection, now - timedelta(days=WAITING_DAYS))
-    old = (runs.c.monitor == name, runs.c.waiting.is_not(None), runs.c.created < since)
+    old = (runs.c.monitor == name, runs.c.waiting.is_not(None), runs.c.why != "backfill", runs.c.created < since)
     return connection.execute(runs.update().where(*old).values(waiting=None)).rowcount
 
 
@@ -307,7 +325,7 @@ def _due(connection: Connection, name: str) -> tuple[DueTick, ...]:
 
 
 def _settle(connection: Connection, name: str, number: int, problem: str | None) -> SettledTick:
-    _lock(connection, name)
+    lock_monitor(connection, name)
     monitor, ticks = _monitor(connection, name), table("monitor_ticks")
     row = connection.execute(select(ticks).where(ticks.c.monitor == name, ticks.c.number == number)).mappings().first()
     if row is None:  # it was forgotten meanwhile

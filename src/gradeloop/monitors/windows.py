@@ -54,7 +54,7 @@ def settled_report(report: TickReport, runs: Sequence[JudgedRun], cost_usd: floa
             "rate": rate_of(verdicts),
             "unsure": verdicts.count("unsure"),
             "errors": verdicts.count("error"),
-            "unjudged": sum(run.verdict == "unjudged" for run in runs),
+            "unjudged": sum(run.verdict == "unjudged" and run.why != "backfill" for run in runs),
             "strata": {name: rate_of(run.verdict for run in sampled if run.stratum == name) for name in names},
             "always_rate": rate_of(run.verdict for run in runs if run.why == "always"),
             "cost_usd": cost_usd,
