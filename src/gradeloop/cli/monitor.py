@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
 from gradeloop.cli.folder import own_config_file, own_outside_roots
+from gradeloop.cli.monitor_suite import write_suite
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.output import refuse_foreign
@@ -319,10 +320,26 @@ def export(
     name: Name,
     *,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; stdout by default.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only the runs that failed.")] = False,
+    to_suite: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the failed runs as a suite, YAML.")] = None,
+    generator: Annotated[str | None, typer.Option(metavar="MODEL", help="The model that answers the suite's tests anew.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a line of JSON for each run that was chosen."""
-    runs = asyncio.run(MonitorReader(own_store()).runs(name))
+    """Write a line of JSON for each run that was chosen, or a suite.
+
+    The suite has each failed run as a test, and the judge's rubric.
+    """
+    reader = MonitorReader(own_store())
+    if to_suite is not None:
+        if output is not None:
+            raise InvalidRequest("--to-suite writes a suite, and --output lines of JSON; give one of them")
+        definition = asyncio.run(reader.require(name)).definition
+        total = write_suite(to_suite, definition, asyncio.run(reader.failed_cases(name)), generator, overwrite=overwrite)
+        typer.echo(f"wrote {counted(total, 'test')} to {to_suite}; run it with: gradeloop eval {to_suite}")
+        return
+    if generator is not None:
+        raise InvalidRequest("--generator is for the tests of a suite; name its file with --to-suite")
+    runs = [run for run in asyncio.run(reader.runs(name)) if not failed or run.verdict == "failed"]
     text = "".join(json.dumps(run.model_dump(mode="json")) + "\n" for run in runs)
     if output is None:
         sys.stdout.write(json_without_commands(text))

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
+from gradeloop.batches.contract import Case
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport
@@ -202,6 +203,27 @@ class MonitorReader:
         def read(connection: Connection) -> list[MonitoredRun]:
             _require(connection, name)
             return _runs(connection, name)
+
+        return await self._store.read(read)
+
+    async def failed_cases(self, name: str) -> list[tuple[MonitoredRun, Case]]:
+        """Return the failed runs whose judgement the store still has, with the cases that judged them, in the order of the ticks.
+
+        Raises:
+            InvalidRequest: There is no such monitor.
+        """
+
+        def read(connection: Connection) -> list[tuple[MonitoredRun, Case]]:
+            _require(connection, name)
+            cases, found = table("cases"), list[tuple[MonitoredRun, Case]]()
+            for run in _runs(connection, name):
+                if run.verdict != "failed":
+                    continue
+                mine = (cases.c.batch_id == run.batch_id, cases.c.case_id == run.judgement)
+                spec = connection.execute(select(cases.c.spec).where(*mine)).scalar()
+                if spec is not None:
+                    found.append((run, Case.model_validate_json(spec)))
+            return found
 
         return await self._store.read(read)
 
