@@ -58,7 +58,7 @@ from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ReadyFile,
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
-from workflows.monitoring import MonitoringWorkflow
+from workflows.monitoring import MonitorBackfillWorkflow, MonitoringWorkflow
 from workflows.notices import NoticesWorkflow
 from workflows.run_ahead import RecordedTasksRunner
 
@@ -75,6 +75,7 @@ WORKFLOWS = (
     StoreCasesWorkflow,
     NoticesWorkflow,
     MonitoringWorkflow,
+    MonitorBackfillWorkflow,
 )
 
 UPGRADED = frozenset({THREAD_WORKFLOW, BATCH_WORKFLOW})

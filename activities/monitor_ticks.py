@@ -1,25 +1,21 @@
-"""The activities of monitors: `collect` reads a source and writes what is new, `settle` says what the judged runs mean."""
+"""The activities of monitors: `collect` reads what is new, `settle` says what the judged runs mean, `backfill` reads what was passed."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
 from temporalio import activity
 
 from activities.model_call import heartbeats
 from activities.store_attempts import invalid, store_attempt
 from gradeloop.batches.contract import NO_STORE
-from gradeloop.batches.judged import judging_case
 from gradeloop.contract.notice import Webhooks
-from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import JudgingRequest
-from gradeloop.monitors.contract import TICK_RUNS, CollectedTick, MonitorDefinition, SettledTick, TickCall
-from gradeloop.monitors.sample_rule import choose, stratum_of
-from gradeloop.monitors.sources import SourceItem, read_source
-from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, SourceReading
+from gradeloop.monitors.backfill import MonitorBackfiller
+from gradeloop.monitors.contract import TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, SettledTick, TickCall
+from gradeloop.monitors.sources import SourceItem, read_chunk, read_source
+from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, SourceReading, read_run
 from gradeloop.store.engine import STORE_CURE, Store
 from gradeloop.telemetry.metrics import MONITOR_ALERTS, MONITOR_RUNS
 from gradeloop.text import one_line
@@ -27,16 +23,13 @@ from gradeloop.text import one_line
 KEPT_BYTES = 64 * 1024 * 1024
 """The most JSON of chosen runs that one tick keeps in memory."""
 
-LOOKED_UP = 100
-"""Runs that are looked up at once."""
-
 
 def monitor_activities(store: Store | None, webhooks: Webhooks) -> list[Callable[..., Any]]:
     """Return the activities of monitors; on a worker without a store, one that refuses every tick with the cure."""
     if store is None:
-        return [_refusing]
-    monitors = MonitorActivities(MonitorStore(store), webhooks)
-    return [monitors.collect, monitors.settle]
+        return [_refusing, _refusing_backfill]
+    monitors = MonitorActivities(MonitorStore(store), MonitorBackfiller(store), webhooks)
+    return [monitors.collect, monitors.settle, monitors.backfill]
 
 
 @activity.defn(name="collect")
@@ -44,11 +37,17 @@ async def _refusing(_call: TickCall) -> CollectedTick:
     raise invalid(f"{NO_STORE}, in which monitors are kept; {STORE_CURE}, for the worker too")
 
 
+@activity.defn(name="backfill")
+async def _refusing_backfill(_call: BackfillCall) -> BackfillReport:
+    raise invalid(f"{NO_STORE}, in which monitors are kept; {STORE_CURE}, for the worker too")
+
+
 class MonitorActivities:
     """The activities of monitors, on one store."""
 
-    def __init__(self, store: MonitorStore, webhooks: Webhooks) -> None:
+    def __init__(self, store: MonitorStore, backfiller: MonitorBackfiller, webhooks: Webhooks) -> None:
         self._store = store
+        self._backfiller = backfiller
         self._webhooks = webhooks
 
     @activity.defn(name="collect")
@@ -77,6 +76,16 @@ class MonitorActivities:
             MONITOR_ALERTS.record()
         return settled
 
+    @activity.defn(name="backfill")
+    async def backfill(self, call: BackfillCall) -> BackfillReport:
+        """Read the source since a time, and have the runs wait that have no verdict; with `preview` only count them.
+
+        Raises:
+            ApplicationError: `InvalidRequest`: there is no such monitor, or its source cannot be read so.
+        """
+        async with heartbeats(), store_attempt():
+            return await self._backfiller.run(call)
+
 
 class _SourceReader:
     """Reads what is new of a monitor's source, up to the limits of one tick."""
@@ -93,7 +102,7 @@ class _SourceReader:
         problem, more = None, False
         try:
             items = read_source(self._monitor.definition.source, self._monitor.cursor)
-            while chunk := await asyncio.to_thread(_chunk, items):
+            while chunk := await asyncio.to_thread(read_chunk, items):
                 more = await self._take(chunk)
                 if more:
                     break
@@ -116,24 +125,3 @@ class _SourceReader:
                 self._bytes += 0 if found.case is None else found.case.size()
             self._cursor = item.cursor or self._cursor
         return False
-
-
-def _chunk(items: Iterator[SourceItem]) -> list[tuple[SourceItem, str]]:
-    """Return the next items of a source with the sums of their runs; none where it has no more."""
-    found: list[tuple[SourceItem, str]] = []
-    for item in items:
-        found.append((item, item.run.sha256() if item.run is not None else ""))
-        if len(found) >= LOOKED_UP:
-            break
-    return found
-
-
-def read_run(definition: MonitorDefinition, run: AgentRun, sha256: str) -> ReadRun:
-    """Return a new run with the case that judges it; a chosen run that no case can hold has none, and so stays unjudged."""
-    why, case = choose(definition, run, sha256), None
-    if why in {"sampled", "always"}:
-        try:
-            case = judging_case(JudgingRequest(judge=definition.judge, run=run))
-        except ValidationError:  # nothing is said in it
-            case = None
-    return ReadRun(run.id, sha256, why, stratum_of(definition, run), case)

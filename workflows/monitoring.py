@@ -10,7 +10,19 @@ from temporalio.workflow import ActivityConfig
 from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, BatchSummary
 from gradeloop.contract.notice import Notice, NoticeBatch, NoticeCall, NoticeKind, Webhooks, wanted_by
 from gradeloop.contract.thread import BATCH_WORKFLOW
-from gradeloop.monitors.contract import MONITORING_WORKFLOW, Alert, CollectedTick, Monitoring, MonitorTick, SettledTick, TickCall
+from gradeloop.monitors.contract import (
+    BACKFILL_WORKFLOW,
+    MONITORING_WORKFLOW,
+    Alert,
+    BackfillCall,
+    BackfillReport,
+    CollectedTick,
+    MonitorBackfill,
+    Monitoring,
+    MonitorTick,
+    SettledTick,
+    TickCall,
+)
 from workflows.activity_calls import NEVER_RETRIED, describe_error, temporal_priority
 from workflows.grading_batch import SHARD_LOST, call_store
 from workflows.notices import NoticesWorkflow
@@ -34,7 +46,7 @@ class MonitoringWorkflow(Monitoring):
     @workflow.run
     async def run(self, tick: MonitorTick) -> int:
         """See `gradeloop.monitors.contract.Monitoring.run`."""
-        info, priority = workflow.info(), temporal_priority(BATCH_PRIORITY)
+        info, priority = workflow.info(), temporal_priority(tick.priority or BATCH_PRIORITY)
         call = TickCall(monitor=tick.monitor, tick=f"{info.workflow_id}/{info.run_id}")
         collected: CollectedTick = await workflow.execute_activity(  # type: ignore[call-overload]  # no overload takes a config
             "collect", call, result_type=CollectedTick, summary=f"collect {tick.monitor}", priority=priority, **COLLECT_CALL
@@ -43,8 +55,22 @@ class MonitoringWorkflow(Monitoring):
             problem = None if due.batch is None else await _judge(due.batch, priority)
             ended = call.model_copy(update={"number": due.number, "problem": problem})
             settled = await call_store("settle", ended, SettledTick, priority, f"settle tick {due.number}")
-            await _announce(tick.monitor, due.number, settled, collected.webhooks)
+            await _announce(tick.monitor, due.number, settled, collected.webhooks, priority)
         return len(collected.due)
+
+
+@workflow.defn(name=BACKFILL_WORKFLOW)
+class MonitorBackfillWorkflow(MonitorBackfill):
+    """A backfill: one reading of the source; ticks judge what it has chosen."""
+
+    @workflow.run
+    async def run(self, call: BackfillCall) -> BackfillReport:
+        """See `gradeloop.monitors.contract.MonitorBackfill.run`."""
+        priority = temporal_priority(call.priority or BATCH_PRIORITY)
+        found: BackfillReport = await workflow.execute_activity(  # type: ignore[call-overload]  # no overload takes a config
+            "backfill", call, result_type=BackfillReport, summary=f"backfill {call.monitor}", priority=priority, **COLLECT_CALL
+        )
+        return found
 
 
 async def _judge(batch: BatchRequest, priority: Priority) -> str | None:
@@ -67,7 +93,7 @@ async def _judge(batch: BatchRequest, priority: Priority) -> str | None:
     return None if summary.status == "finished" else summary.reason or summary.status
 
 
-async def _announce(monitor: str, number: int, settled: SettledTick, webhooks: Webhooks) -> None:
+async def _announce(monitor: str, number: int, settled: SettledTick, webhooks: Webhooks, priority: Priority) -> None:
     """Start the delivery of what has begun and what is over, and go on without waiting for it."""
     begun = [_notice("monitor.alert", monitor, settled.title, alert) for alert in settled.raised]
     notices = [*begun, *(_notice("monitor.clear", monitor, settled.title, alert) for alert in settled.cleared)]
@@ -78,6 +104,7 @@ async def _announce(monitor: str, number: int, settled: SettledTick, webhooks: W
         NoticesWorkflow.run,
         NoticeBatch(calls=tuple(NoticeCall(webhook=name, notice=notice) for name, notice in wanted)),
         id=f"notices/monitor/{monitor}/{number}",
+        priority=priority,
         parent_close_policy=workflow.ParentClosePolicy.ABANDON,
     )
 

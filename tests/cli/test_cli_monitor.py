@@ -50,6 +50,13 @@ def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) 
     gradeloop("monitor", "resume", "support")
     exported = gradeloop("monitor", "export", "support").out.splitlines()
     listed = json.loads(gradeloop("monitor", "list", "--json").out)
+    preview = gradeloop("monitor", "backfill", "support", "--since", "2020-01-01", "--preview")
+    bad_share = gradeloop("monitor", "backfill", "support", "--since", "2020-01-01", "--sample", "paid=5%")
+    bad_date = gradeloop("monitor", "backfill", "support", "--since", "lately")
+    failed = gradeloop("monitor", "export", "support", "--failed")
+    no_failure = gradeloop("monitor", "export", "support", "--to-suite", "failures.yaml")
+    no_suite = gradeloop("monitor", "export", "support", "--generator", "scripted:writer")
+    both = gradeloop("monitor", "export", "support", "--to-suite", "failures.yaml", "-o", "runs.jsonl")
     deleted = gradeloop("monitor", "delete", "support")
     gone = gradeloop("monitor", "show", "support")
 
@@ -63,6 +70,13 @@ def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) 
     assert is_paused
     assert sorted(json.loads(line)["run_id"] for line in exported) == ["a", "b", "c"]
     assert [one["name"] for one in listed] == ["support"]
+    assert preview.out == "3 runs since then; 3 have a verdict\n0 runs would be judged: 0 calls; about $0\n", preview.err
+    assert (bad_share.code, "is no share of all runs; write 5% or 0.05" in bad_share.err) == (2, True)
+    assert (bad_date.code, "--since is 'lately'; write a date" in bad_date.err) == (2, True), bad_date.err
+    assert (failed.code, failed.out) == (0, "")
+    assert (no_failure.code, "no failed run of the monitor 'support' is left in the store" in no_failure.err) == (2, True)
+    assert (no_suite.code, "name its file with --to-suite" in no_suite.err) == (2, True)
+    assert (both.code, "give one of them" in both.err) == (2, True)
     assert deleted.out == "deleted support\n"
     assert (gone.code, "there is no monitor 'support' in the store" in gone.err) == (2, True)
 

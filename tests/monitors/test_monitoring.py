@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,10 +14,11 @@ from temporalio.client import Client
 
 from gradeloop.monitors import windows
 from gradeloop.monitors.client import MonitorSchedules
-from gradeloop.monitors.contract import MonitorDefinition, Monitoring, MonitorTick
+from gradeloop.monitors.contract import WAITING_DAYS, MonitorDefinition, Monitoring, MonitorTick
 from gradeloop.monitors.overview import MonitorReader, MonitorSummary
 from gradeloop.settings.prices import Price
-from tests.rig.batches import Batches, batching, fails, passes
+from gradeloop.store.tables import table
+from tests.rig.batches import Batches, batching, breaks, fails, passes
 from tests.rig.judging import FRANCE
 from tests.rig.threads import Reply
 from tests.rig.webhooks import hooked
@@ -46,9 +48,27 @@ class Watched:
     async def tick(self) -> MonitorSummary:
         """Run a tick to its end."""
         name = f"monitor/{self.name}-{uuid4()}"
-        queue = self.batches.served.task_queue
-        await self.batches.client.execute_workflow(Monitoring.run, MonitorTick(monitor=self.name), id=name, task_queue=queue)
+        priority = (await self.reader.summary(self.name)).definition.priority
+        argument, queue = MonitorTick(monitor=self.name, priority=priority), self.batches.served.task_queue
+        await self.batches.client.execute_workflow(Monitoring.run, argument, id=name, task_queue=queue)
         return await self.reader.summary(self.name)
+
+    async def next_day(self) -> MonitorSummary:
+        """Have a day pass, and run a tick."""
+        state = (await self.reader.summary(self.name)).state.model_copy(update={"day": "2026-01-01"})
+        monitors = table("monitors")
+        changed = monitors.update().where(monitors.c.name == self.name).values(state=state.model_dump_json())
+        await self.batches.store.write(lambda connection: connection.execute(changed))
+        return await self.tick()
+
+    async def beside(self, folder: str, **changed: Any) -> "Watched":
+        """Create another monitor like this one, of a folder of its own."""
+        (place := self.folder.parent / folder).mkdir()
+        definition = (await self.reader.summary(self.name)).definition
+        source = {"kind": "folder", "path": str(place), "quiet": 0}
+        other = definition.model_dump(exclude_none=True) | {"name": f"{folder}-{uuid4().hex[:8]}", "source": source} | changed
+        await self.reader.create(MonitorDefinition.model_validate(other))
+        return Watched(self.batches, place, other["name"])
 
     @property
     def calls(self) -> int:
@@ -58,13 +78,13 @@ class Watched:
 
 @asynccontextmanager
 async def watched(
-    client: Client, tmp_path: Path, *replies: Reply, settings: dict[str, Any] | None = None, **more: Any
+    client: Client, tmp_path: Path, *replies: Reply, settings: dict[str, Any] | None = None, url: str | None = None, **more: Any
 ) -> AsyncIterator[Watched]:
     """Serve a monitor of a folder."""
     (folder := tmp_path / "runs").mkdir()
     name = f"m-{uuid4().hex[:8]}"
     source = {"kind": "folder", "path": str(folder), "quiet": 0}
-    async with batching(client, tmp_path, *replies, **(settings or {})) as batches:
+    async with batching(client, tmp_path, *replies, url=url, **(settings or {})) as batches:
         found = Watched(batches, folder, name)
         await found.reader.create(MonitorDefinition.model_validate({"name": name, "source": source, "judge": JUDGE} | more))
         yield found
@@ -130,6 +150,61 @@ async def test_a_day_that_is_paid_up_begins_no_call_and_what_is_left_out_is_coun
         assert first.rate.judged + first.ticks[0].unjudged == 4
         assert second.ticks[0].over_budget == 1
         assert first.rate.judged == monitor.calls
+        assert second.waiting == first.ticks[0].unjudged + 1
+
+
+async def test_what_the_budget_left_out_is_judged_first_within_that_of_the_next_day(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"max_concurrent_activities": 1}
+    async with watched(client, tmp_path, passes(usage={"input": 10, "output": 10}), settings=one, budget_usd=1.5) as monitor:
+        price = Price(provider="scripted", models=".*", input=50_000, output=50_000)
+        monkeypatch.setattr(monitor.batches.served.models, "cost", lambda _, usage: price.cost(usage))
+        monitor.write("a.jsonl", "a", "b")
+        await monitor.tick()
+        monitor.write("b.jsonl", "c")
+        await monitor.tick()
+        monitor.write("c.jsonl", "d")
+        paid_up = await monitor.tick()
+        days = [await monitor.next_day() for _ in range(2)]
+        judged = [run for run in await monitor.reader.runs(monitor.name) if run.judgement]
+        (batch, *_) = {run.batch_id for run in judged if run.run_id == "c"}
+
+        assert (paid_up.rate.judged, paid_up.waiting) == (2, 2)
+        assert paid_up.waiting_since
+        assert [(day.ticks[0].late, day.rate.judged, day.waiting) for day in days] == [(2, 4, 0), (0, 4, 0)]
+        assert {run.run_id: (run.verdict, run.why) for run in judged} == dict.fromkeys("abcd", ("passed", "sampled"))
+        assert monitor.calls == 4
+        assert batch is not None
+        assert (await monitor.batches.reader.summary(batch)).passed == 2
+
+
+async def test_what_an_outage_left_out_is_judged_once_it_is_over(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, breaks(kind="connection"), settings={"outage_timeout": 0.3}) as monitor:
+        monitor.write("a.jsonl", "a", "b")
+        out = await monitor.tick()
+        ids = {run.batch_id for run in await monitor.reader.runs(monitor.name)}
+        statuses = [(await monitor.batches.reader.summary(name)).status for name in ids if name]
+    async with batching(client, tmp_path, passes()) as batches:
+        back = await Watched(batches, monitor.folder, monitor.name).tick()
+
+    assert (out.rate.judged, out.ticks[0].unjudged, out.waiting) == (0, 2, 2)
+    assert (out.ticks[0].problem or "").startswith("outage:")
+    assert statuses == ["stopped"]
+    assert (back.rate.judged, back.ticks[0].late, back.waiting) == (2, 2, 0)
+
+
+async def test_what_waits_for_a_week_is_given_up(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, breaks(kind="connection"), settings={"outage_timeout": 0.3}) as monitor:
+        monitor.write("a.jsonl", "a")
+        await monitor.tick()
+        moment = datetime.now(UTC) - timedelta(days=WAITING_DAYS, minutes=1)
+        await monitor.batches.store.write(lambda connection: connection.execute(table("monitor_runs").update().values(created=moment)))
+
+        found = await monitor.tick()
+
+        assert (found.ticks[0].given_up, found.waiting, found.ticks[0].late) == (1, 0, 0)
+        assert [run.verdict for run in await monitor.reader.runs(monitor.name)] == ["unjudged"]
 
 
 async def test_errors_are_never_verdicts(client: Client, tmp_path: Path) -> None:

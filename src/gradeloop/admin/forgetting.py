@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Client
 
-from gradeloop.admin.store_care import ENDED, erase_freed, stored_moment
+from gradeloop.admin.store_care import ENDED, erase_freed
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.cache_key import tenant_digits
-from gradeloop.store.engine import Store
+from gradeloop.monitors.client import MonitorSchedules
+from gradeloop.monitors.removal import monitors_of, remove_before, remove_of_batches, remove_of_judgement, remove_of_tenant
+from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table
 from gradeloop.temporal.histories import (
     WorkflowRun,
@@ -143,6 +145,7 @@ class Forgetter:
             ServerUnreachable: The server does not answer, or does not delete.
             StoreUnavailable: The store cannot be written.
         """
+        await self._end_schedules(subject)
         found, began = await self._find(subject), time.time()
         running = sorted({run.workflow_id for run in found.runs if run.is_open and not terminate and await runs_still(self._client, run)})
         if running:
@@ -165,6 +168,14 @@ class Forgetter:
             problem = erase_freed(self._store, [name for name, rows in removed.items() if rows])
             report = report.model_copy(update={"rows": removed, "left": (*report.left, *problem)})
         return report.model_copy(update={"open": ()})
+
+    async def _end_schedules(self, subject: ForgottenSubject) -> None:
+        """End the schedules of a tenant's monitors, so that they begin no further tick."""
+        tenant = subject.tenant
+        if tenant is None or self._store is None:
+            return
+        for name in await self._store.read(lambda connection: monitors_of(connection, tenant)):
+            await MonitorSchedules(self._client).delete(name)
 
     async def _find(self, subject: ForgottenSubject) -> Belongings:
         batches = await self._store.read(lambda connection: batches_of(connection, subject)) if self._store is not None else []
@@ -248,7 +259,7 @@ def _tenant_of(request: str) -> str | None:
 
 def remove_rows(connection: "Connection", subject: ForgottenSubject, batches: Sequence[str], *, dry_run: bool) -> dict[str, int]:
     """Delete a subject's rows, or count them, and return how many by table."""
-    rows: dict[str, int] = {}
+    rows = _remove_of_monitors(connection, subject, batches)
     for at in range(0, len(batches), CHUNK):
         some = batches[at : at + CHUNK]
         for name, which in _of_batches(some):
@@ -258,6 +269,22 @@ def remove_rows(connection: "Connection", subject: ForgottenSubject, batches: Se
     if dry_run:
         connection.rollback()
     return rows
+
+
+def _remove_of_monitors(connection: "Connection", subject: ForgottenSubject, batches: Sequence[str]) -> dict[str, int]:
+    """Delete what monitors remember of a subject, before the batches go by which it is found; of a time what is older than it."""
+    if subject.before is not None:
+        return remove_before(connection, subject.before)
+    rows = remove_of_batches(connection, batches)
+    if subject.thread is not None:
+        rows = _added(rows, remove_of_judgement(connection, subject.thread))
+    if subject.tenant is not None:
+        rows = _added(rows, remove_of_tenant(connection, subject.tenant))
+    return rows
+
+
+def _added(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    return {name: some.get(name, 0) + more.get(name, 0) for name in some | more}
 
 
 def _of_batches(batches: Sequence[str]) -> Iterable[tuple[str, "ColumnElement[bool]"]]:

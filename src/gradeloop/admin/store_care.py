@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest, StoreRefused
-from gradeloop.store.engine import Store
+from gradeloop.monitors.removal import remove_before
+from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import metadata, table
 from gradeloop.store.upgrade import VERSION, version_of
 from gradeloop.text import counted
@@ -209,7 +210,14 @@ def _aware(value: object) -> object:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
-BROUGHT: dict[str, int] = {"charges": 3, "batches.unreported": 4, "batches.ungraded": 5, "verdicts.batch_id": 7}
+BROUGHT: dict[str, int] = {
+    "charges": 3,
+    "batches.unreported": 4,
+    "batches.ungraded": 5,
+    "verdicts.batch_id": 7,
+    "monitors": 9,
+    "monitor_runs.waiting": 10,
+}
 """Tables and columns that hold something, by the version that brought them; what pace a model allows is learnt again."""
 
 
@@ -242,7 +250,7 @@ def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool
         store: The store.
         before: What was created earlier goes.
         kinds: `batches` (those that have ended, with their cases and charges), `verdicts` (of the cache), `judgements`, `tenant_days` (what
-            tenants with a budget have used).
+            tenants with a budget have used), `monitors` (the ticks, runs and past alerts of monitors; the monitors stay).
         dry_run: Whether everything stays.
 
     Raises:
@@ -281,11 +289,6 @@ def _prune_by_age(name: str) -> Callable[["Connection", datetime], dict[str, int
     return work
 
 
-def stored_moment(connection: "Connection", moment: datetime) -> object:
-    """Return a moment as the database keeps it."""
-    return _naive(moment) if connection.dialect.name == "sqlite" else moment
-
-
 def _deleted(connection: "Connection", statement: "Delete") -> int:
     result: CursorResult[Any] = connection.execute(statement)
     return result.rowcount
@@ -297,6 +300,7 @@ _KINDS: dict[str, Callable[["Connection", datetime], dict[str, int]]] = {
     "verdicts": _prune_by_age("verdicts"),
     "judgements": _prune_by_age("judgements"),
     "tenant_days": _prune_by_age("tenant_days"),
+    "monitors": remove_before,
 }
 KINDS = tuple(_KINDS)
 """What may be pruned."""

@@ -31,6 +31,11 @@ class BatchReader:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @property
+    def store(self) -> Store:
+        """The store that is read."""
+        return self._store
+
     async def open(self) -> None:
         """Open the store.
 

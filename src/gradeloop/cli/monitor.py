@@ -14,18 +14,19 @@ from pydantic import ValidationError
 
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
 from gradeloop.cli.folder import own_config_file, own_outside_roots
+from gradeloop.cli.monitor_suite import write_suite
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.output import refuse_foreign
 from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
-from gradeloop.monitors.contract import AlertRule, AlwaysRule, MonitorDefinition, Rate, TickReport
-from gradeloop.monitors.overview import MonitorReader, MonitorSummary
+from gradeloop.monitors.contract import BACKFILL_RUNS, AlertRule, AlwaysRule, BackfillCall, BackfillReport, MonitorDefinition, TickReport
+from gradeloop.monitors.overview import MonitorReader, MonitorSummary, backfill_text, rate_text, tick_notes, waiting_text
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
-from gradeloop.temporal.worker import WorkerSpec, ensure_worker
-from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line, percent
+from gradeloop.temporal.worker import OURS, WorkerSpec, ensure_worker, ensure_worker_of
+from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line
 
 app = typer.Typer(rich_markup_mode=None)
 monitor_app = typer.Typer(
@@ -60,6 +61,7 @@ def create(  # noqa: PLR0913 - one parameter a flag
     every: Annotated[str, typer.Option(metavar="TIME", help="The time from tick to tick, such as 30s, 10m or 1h.")] = "10m",
     budget: Annotated[float | None, typer.Option(metavar="USD", help="What the judge may cost a day, in US dollars.")] = None,
     alert: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="The monitor belongs to this tenant.")] = None,
     drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first 100 runs.")] = True,
     notify: Annotated[list[str] | None, typer.Option(metavar="WEBHOOK", help="Tell this webhook of the worker's settings.")] = None,
     grader: Grader = None,
@@ -80,6 +82,7 @@ def create(  # noqa: PLR0913 - one parameter a flag
         "stratum": stratum,
         "every": round(_seconds(every, "--every")),
         "budget_usd": budget,
+        "tenant": tenant,
         "drift": drift,
         "notify": tuple(notify or ()),
         "always": tuple(map(AlwaysRule.parse, always or ())),
@@ -103,7 +106,8 @@ async def _create(chosen: dict[str, Any], named: str, outside: Sequence[Path], g
     client = await connect(connection)
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
     is_new = await MonitorReader(store).create(definition)
-    await MonitorSchedules(client).create(definition.name, definition.every, task_queue)
+    priority = definition.priority if definition.tenant else None
+    await MonitorSchedules(client).create(definition.name, definition.every, task_queue, priority=priority)
     return is_new
 
 
@@ -193,6 +197,10 @@ def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> I
     yield f"monitor {found.name}: every {duration(found.definition.every)}, {when}"
     yield f"pass rate {rate_text(found.rate)} in the newest {counted(len(found.ticks), 'tick')}"
     yield from (one_line(f"  {stratum}: {rate_text(rate)}") for stratum, rate in found.strata.items())
+    if found.waiting:
+        yield waiting_text(found)
+    if said := backfill_text(found):
+        yield said
     for alert in found.alerts[:SHOWN]:
         over = f", over since {alert.cleared}" if alert.cleared else ""
         yield one_line(f"{'alert' if alert.cleared is None else 'past alert'} {alert.time}: {alert.text}{over}")
@@ -212,22 +220,9 @@ def _tick_table(ticks: Sequence[TickReport]) -> object:
             Column("errors", [str(tick.errors) for tick in ticks]),
             Column("unjudged", [str(tick.unjudged + tick.over_budget) for tick in ticks]),
             Column("cost", ["" if tick.cost_usd is None else money(tick.cost_usd) for tick in ticks]),
-            Column("notes", [one_line(_notes(tick)) for tick in ticks], wraps=True),
+            Column("notes", [one_line(tick_notes(tick)) for tick in ticks], wraps=True),
         ]
     )
-
-
-def _notes(tick: TickReport) -> str:
-    parts = [tick.problem or "", f"{tick.unreadable} unreadable" if tick.unreadable else "", "more to read" if tick.more else ""]
-    return "; ".join(part for part in parts if part)
-
-
-def rate_text(rate: Rate) -> str:
-    """Return a rate with its interval."""
-    if rate.interval is None:
-        return "none judged"
-    interval = f"{percent(rate.interval.low)} to {percent(rate.interval.high)}"
-    return f"{percent(rate.passed / rate.judged)} ({interval}, {rate.passed} of {rate.judged})"
 
 
 @monitor_app.command()
@@ -255,6 +250,55 @@ def run_now(name: Name) -> None:
 
 
 @monitor_app.command()
+def backfill(
+    name: Name,
+    *,
+    since: Annotated[str, typer.Option(metavar="DATE", help="Read the source since this date, or value of the watermark.")],
+    sample: Annotated[str | None, typer.Option(metavar="SHARE", help="Judge this share; the monitor's own by default.")] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and judge nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Judge runs that the monitor has passed without a verdict.
+
+    Its ticks judge them behind their own runs, 100 a tick, within the budget a day.
+    """
+    share = None if sample is None else _shares([sample]).get("sample")
+    if sample is not None and not share:
+        raise InvalidRequest(f"--sample {clip(sample)} is no share of all runs; write 5% or 0.05")
+    found = asyncio.run(_backfill(name, since, share, preview=preview))
+    show_lines(found.model_dump(mode="json"), list(_backfill_lines(name, found, preview=preview)), as_json=as_json)
+
+
+async def _backfill(name: str, since: str, share: float | None, *, preview: bool) -> BackfillReport:
+    monitor = await MonitorReader(own_store()).require(name)
+    connection = await find()
+    schedules = MonitorSchedules(await connect(connection))
+    task_queue = await schedules.queue_of(name)
+    if OURS.fullmatch(task_queue):
+        await ensure_worker_of(task_queue, connection)
+    priority = monitor.definition.priority if monitor.definition.tenant else None
+    call = BackfillCall(monitor=name, since=since, share=share, preview=preview, priority=priority)
+    return await schedules.backfill(call, task_queue)
+
+
+def _backfill_lines(name: str, found: BackfillReport, *, preview: bool) -> Iterator[str]:
+    others = {
+        "have a verdict": found.done,
+        "wait already": found.waiting,
+        "are left out by the share": found.left_out,
+        "cannot be judged": found.unjudgeable,
+        "cannot be read": found.unreadable,
+    }
+    yield f"{counted(found.read, 'run')} since then" + "".join(f"; {number:,} {what}" for what, number in others.items() if number)
+    cost = "a model's price is not known" if found.cost_usd is None else f"about {money(found.cost_usd) or '$0'}"
+    cached = f", {found.cached:,} more are in the cache" if found.cached else ""
+    verb = "would be judged" if preview else "will be judged"
+    yield f"{counted(found.chosen, 'run')} {verb}: {counted(found.calls, 'call')}{cached}; {cost}"
+    if found.chosen and not preview:
+        yield f"ticks judge {BACKFILL_RUNS} each behind their own runs; look at it with: gradeloop monitor show {name}"
+
+
+@monitor_app.command()
 def delete(name: Name) -> None:
     """Remove a monitor; cached verdicts stay."""
     asyncio.run(_change(name, "delete"))
@@ -276,10 +320,26 @@ def export(
     name: Name,
     *,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; stdout by default.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only the runs that failed.")] = False,
+    to_suite: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the failed runs as a suite, YAML.")] = None,
+    generator: Annotated[str | None, typer.Option(metavar="MODEL", help="The model that answers the suite's tests anew.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a line of JSON for each run that was chosen."""
-    runs = asyncio.run(MonitorReader(own_store()).runs(name))
+    """Write a line of JSON for each run that was chosen, or a suite.
+
+    The suite has each failed run as a test, and the judge's rubric.
+    """
+    reader = MonitorReader(own_store())
+    if to_suite is not None:
+        if output is not None:
+            raise InvalidRequest("--to-suite writes a suite, and --output lines of JSON; give one of them")
+        definition = asyncio.run(reader.require(name)).definition
+        total = write_suite(to_suite, definition, asyncio.run(reader.failed_cases(name)), generator, overwrite=overwrite)
+        typer.echo(f"wrote {counted(total, 'test')} to {to_suite}; run it with: gradeloop eval {to_suite}")
+        return
+    if generator is not None:
+        raise InvalidRequest("--generator is for the tests of a suite; name its file with --to-suite")
+    runs = [run for run in asyncio.run(reader.runs(name)) if not failed or run.verdict == "failed"]
     text = "".join(json.dumps(run.model_dump(mode="json")) + "\n" for run in runs)
     if output is None:
         sys.stdout.write(json_without_commands(text))

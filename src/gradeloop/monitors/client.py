@@ -14,12 +14,15 @@ from temporalio.client import (
     ScheduleOverlapPolicy,
     SchedulePolicy,
     ScheduleSpec,
+    WorkflowFailureError,
 )
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.contract.base import Strict
+from gradeloop.contract.thread import Priority
 from gradeloop.errors import InvalidRequest, ServerUnreachable
-from gradeloop.monitors.contract import Monitoring, MonitorTick
+from gradeloop.monitors.contract import BackfillCall, BackfillReport, MonitorBackfill, Monitoring, MonitorTick
 
 CATCH_UP = timedelta(hours=1)
 """The time within which the server makes up for a tick that it missed: a tick reads all that is new, so that one is enough."""
@@ -43,11 +46,15 @@ class MonitorSchedules:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def create(self, name: str, every: int, task_queue: str) -> None:
+    async def create(self, name: str, every: int, task_queue: str, *, priority: Priority | None = None) -> None:
         """Make a monitor's schedule: a tick at each interval, never two at once; one that is there stays."""
         schedule = Schedule(
             action=ScheduleActionStartWorkflow(
-                Monitoring.run, MonitorTick(monitor=name), id=_id(name), task_queue=task_queue, static_summary=f"monitor {name}"
+                Monitoring.run,
+                MonitorTick(monitor=name, priority=priority),
+                id=_id(name),
+                task_queue=task_queue,
+                static_summary=f"monitor {name}",
             ),
             spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=every))]),
             policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=max(CATCH_UP, timedelta(seconds=every))),
@@ -70,6 +77,32 @@ class MonitorSchedules:
             next_tick=info.next_action_times[0].isoformat(timespec="seconds") if info.next_action_times else None,
             running=tuple(action.workflow_id for action in info.running_actions),  # type: ignore[attr-defined]  # of workflows alone
         )
+
+    async def queue_of(self, name: str) -> str:
+        """Return the task queue of a monitor's ticks.
+
+        Raises:
+            InvalidRequest: The server has no schedule of it.
+        """
+        action = (await _reached(self._handle(name).describe)).schedule.action
+        return action.task_queue if isinstance(action, ScheduleActionStartWorkflow) else ""
+
+    async def backfill(self, call: BackfillCall, task_queue: str) -> BackfillReport:
+        """Read a monitor's source since a time on its worker, and return what was found.
+
+        Raises:
+            InvalidRequest: The source cannot be read so, or a backfill of the monitor reads it just now.
+        """
+        name = f"{_id(call.monitor)}/backfill"
+        try:
+            return await self._client.execute_workflow(MonitorBackfill.run, call, id=name, task_queue=task_queue)
+        except WorkflowAlreadyStartedError:
+            raise InvalidRequest(f"a backfill of the monitor {call.monitor!r} reads its source just now; try again once it has") from None
+        except WorkflowFailureError as error:
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise InvalidRequest(str(cause).removeprefix("InvalidRequest: ")) from None
 
     async def pause(self, name: str) -> None:
         """Begin no further tick; one that runs goes on."""

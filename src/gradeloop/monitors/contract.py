@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 from temporalio import workflow
 
-from gradeloop.batches.contract import BatchRequest
+from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest
 from gradeloop.batches.judged import needs_workflow
 from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.notice import Webhooks
+from gradeloop.contract.thread import Priority, TenantName
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, parse_judge
 from gradeloop.judges.pass_rule import PassRule
@@ -32,6 +33,12 @@ BASELINE_RUNS = 100
 
 EMPTY_TICKS = 3
 """The ticks in a row without a judged run after which silence is an alarm."""
+
+WAITING_DAYS = 7
+"""The days for which a run that the budget or an outage left out waits to be judged: later it says little of today."""
+
+BACKFILL_RUNS = 100
+"""The runs of a backfill that one tick judges, behind its own: few enough that live work hardly waits."""
 
 CLEAR_RUNS = 50
 """The runs over which the rate must be back before an alert is over."""
@@ -126,6 +133,8 @@ class MonitorDefinition(Strict):
     """Runs that are judged whatever the share says, and are outside of every rate."""
     every: Annotated[int, Field(ge=5, le=7 * 86_400)] = 600
     """Seconds from tick to tick."""
+    tenant: TenantName | None = None
+    """The tenant that the monitor belongs to: its calls count for it, and it is forgotten with it."""
     budget_usd: Annotated[float, Field(gt=0)] | None = None
     """What the judge may cost a day (UTC); without one there is no limit."""
     alerts: tuple[AlertRule, ...] = ()
@@ -158,9 +167,15 @@ class MonitorDefinition(Strict):
         """The id of the monitor's schedule, with which the ids of its ticks begin."""
         return f"monitor/{self.name}"
 
+    @property
+    def priority(self) -> Priority:
+        """The priority of the monitor's calls: that of a batch, of its tenant."""
+        return BATCH_PRIORITY.model_copy(update={"tenant": self.tenant})
 
-Why = Literal["sampled", "always", "over budget", "left out"]
-"""Why a run is judged, or is not: it is in the sample, a rule always takes it, the day's budget is used up, or the share leaves it out."""
+
+Why = Literal["sampled", "always", "backfill", "over budget", "left out"]
+"""Why a run is judged, or is not: it is in the sample, a rule always takes it, a backfill has asked for it, the day's budget is used up, or
+the share leaves it out."""
 
 MonitorVerdict = Literal["passed", "failed", "unsure", "error", "unjudged"]
 """What became of a run that was chosen; `error` and `unjudged` are no verdicts."""
@@ -192,6 +207,12 @@ class TickReport(Strict):
     sampled: int = 0
     always: int = 0
     over_budget: int = 0
+    late: int = 0
+    """Runs that earlier ticks left out, and this one judges."""
+    backfilled: int = 0
+    """Runs of a backfill that this tick judges, outside of every rate of its own."""
+    given_up: int = 0
+    """Runs that have waited for too long to be judged."""
     more: bool = False
     """Whether the source has more than one tick reads."""
     rate: Rate = Rate()
@@ -248,6 +269,8 @@ class MonitorTick(Recorded):
     """The argument of the workflow `Monitoring`; the monitor itself is in the store."""
 
     monitor: str
+    priority: Sparse[Priority | None] = None
+    """The priority of its calls; that of a batch where there is none."""
 
 
 class TickCall(Strict):
@@ -283,6 +306,56 @@ class SettledTick(Recorded):
     cleared: tuple[Alert, ...] = ()
     notify: tuple[str, ...] = ()
     title: str = ""
+
+
+class BackfillCall(Strict):
+    """The one argument of the workflow `MonitorBackfill` and of its activity."""
+
+    monitor: str
+    since: Annotated[str, Field(min_length=1, max_length=100)]
+    """A date or a time, UTC where it does not say otherwise; of a query whose watermark is no time, a value of the watermark."""
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The share of the runs that is judged; the monitor's own where there is none."""
+    preview: bool = False
+    """Whether the runs are only counted."""
+    priority: Sparse[Priority | None] = None
+
+
+class BackfillReport(Recorded):
+    """What a backfill has found, and what it costs."""
+
+    read: int = 0
+    """Runs of the source since then that the monitor has passed."""
+    done: int = 0
+    """Those that have a verdict."""
+    waiting: int = 0
+    """Those that wait to be judged, or are being judged."""
+    left_out: int = 0
+    """Those that the share leaves out."""
+    unjudgeable: int = 0
+    """Those that no batch can judge: nothing is said in them, or they are too large."""
+    unreadable: int = 0
+    chosen: int = 0
+    """Those that are judged from now on, or would be."""
+    calls: int = 0
+    """Calls of their judgements, without repairs."""
+    cached: int = 0
+    """Calls whose answer is in the cache of verdicts."""
+    cost_usd: float | None = 0.0
+    """An estimate of the calls; None where a model's price is unknown."""
+
+
+BACKFILL_WORKFLOW = "MonitorBackfill"
+
+
+@workflow.defn(name=BACKFILL_WORKFLOW)
+class MonitorBackfill:
+    """The door to a backfill of a monitor; a worker's own class implements it."""
+
+    @workflow.run
+    async def run(self, call: BackfillCall) -> BackfillReport:
+        """Have the runs wait that the monitor has passed without a verdict, and return how many; its ticks judge them."""
+        raise NotImplementedError
 
 
 @workflow.defn(name=MONITORING_WORKFLOW)

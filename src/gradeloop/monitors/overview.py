@@ -1,18 +1,21 @@
 """The monitors of a store as commands and pages read them, and what creates and removes them."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
+from gradeloop.batches.contract import Case
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport
+from gradeloop.monitors.removal import remove_monitor
 from gradeloop.monitors.ticks import Monitor, definition_json, read_monitor
 from gradeloop.stats.intervals import wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
-from gradeloop.text import clip, did_you_mean
+from gradeloop.text import clip, counted, did_you_mean, percent
 
 SHOWN_TICKS = 100
 """The newest ticks over which a summary adds up rates."""
@@ -51,11 +54,65 @@ class MonitorSummary(Strict):
     """The newest first."""
     failed: tuple[MonitoredRun, ...]
     """The newest failed runs, the newest first."""
+    backfill: Rate = Rate()
+    """The rate of the runs that backfills have asked for; they are in no other."""
+    backfill_waiting: int = 0
+    """Runs that backfills have asked for, and that are still to be judged."""
+    waiting: int = 0
+    """Runs that the day's budget or an outage left out, and a later tick judges."""
+    waiting_since: str | None = None
+    """When the first of them was read."""
 
     @property
     def open_alerts(self) -> tuple[Alert, ...]:
         """The alerts that are not over."""
         return tuple(alert for alert in self.alerts if alert.cleared is None)
+
+
+class MonitorBrief(Strict):
+    """A monitor in a list."""
+
+    name: str
+    alerts: tuple[str, ...]
+    """The kinds of its alerts that are not over."""
+
+
+def rate_text(rate: Rate) -> str:
+    """Return a rate with its interval."""
+    if rate.interval is None:
+        return "none judged"
+    interval = f"{percent(rate.interval.low)} to {percent(rate.interval.high)}"
+    return f"{percent(rate.passed / rate.judged)} ({interval}, {rate.passed} of {rate.judged})"
+
+
+def sum_of_rates(rates: Sequence[Rate]) -> Rate:
+    """Return the rate of the runs of several rates together."""
+    passed, judged = sum(rate.passed for rate in rates), sum(rate.judged for rate in rates)
+    return Rate(passed=passed, judged=judged, interval=wilson(passed, judged) if judged else None)
+
+
+def waiting_text(found: MonitorSummary) -> str:
+    """Return what waits to be judged, and why."""
+    verb = "waits" if found.waiting == 1 else "wait"
+    why = "left out by the day's budget or an outage"
+    return (
+        f"{counted(found.waiting, 'run')} {verb} to be judged, the oldest since {found.waiting_since}: {why}; later ticks judge them first"
+    )
+
+
+def backfill_text(found: MonitorSummary) -> str:
+    """Return what backfills have come to; empty where there was none."""
+    if not found.backfill.judged and not found.backfill_waiting:
+        return ""
+    return f"backfill: pass rate {rate_text(found.backfill)}, {counted(found.backfill_waiting, 'run')} still to be judged"
+
+
+def tick_notes(tick: TickReport) -> str:
+    """Return what is special about a tick; empty where nothing is."""
+    parts = [tick.problem or "", f"{tick.unreadable} unreadable" if tick.unreadable else "", "more to read" if tick.more else ""]
+    parts += [f"{tick.backfilled} of a backfill"] if tick.backfilled else []
+    parts += [f"{tick.late} of earlier ticks" if tick.late else "", f"{tick.given_up} waited too long" if tick.given_up else ""]
+    return "; ".join(part for part in parts if part)
 
 
 class MonitorReader:
@@ -86,9 +143,7 @@ class MonitorReader:
         """Remove a monitor with all that it remembers; what its judge said stays in the cache of verdicts."""
 
         def write(connection: Connection) -> None:
-            for other in ("monitor_alerts", "monitor_runs", "monitor_ticks"):
-                connection.execute(table(other).delete().where(table(other).c.monitor == name))
-            connection.execute(table("monitors").delete().where(table("monitors").c.name == name))
+            remove_monitor(connection, name)
 
         await self._store.write(write)
 
@@ -109,13 +164,34 @@ class MonitorReader:
 
         return await self._store.read(read)
 
-    async def summary(self, name: str) -> MonitorSummary:
-        """Return a monitor with what it has found.
+    async def briefs(self) -> list[MonitorBrief]:
+        """Return all monitors by name, with the alerts that are not over."""
+        monitors = table("monitors")
+        statement = select(monitors.c.name, monitors.c.state).order_by(monitors.c.name)
+        rows = await self._store.read(lambda connection: connection.execute(statement).all())
+        return [MonitorBrief(name=name, alerts=tuple(sorted(MonitorState.model_validate_json(state).open))) for name, state in rows]
+
+    async def mark(self, name: str) -> str:
+        """Return a text that is another one whenever a tick of the monitor has begun or was settled, or its rows have gone.
+
+        Raises:
+            InvalidRequest: There is no such monitor.
+        """
+
+        def read(connection: Connection) -> str:
+            monitor, ticks = _require(connection, name), table("monitor_ticks")
+            counts = select(func.count(), func.sum(ticks.c.settled), func.max(ticks.c.number)).where(ticks.c.monitor == name)
+            return f"{monitor.state.model_dump_json()} {tuple(connection.execute(counts).one())}"
+
+        return await self._store.read(read)
+
+    async def summary(self, name: str, *, ticks: int = SHOWN_TICKS) -> MonitorSummary:
+        """Return a monitor with what it has found in its newest ticks, the newest 100 by default.
 
         Raises:
             InvalidRequest: There is none of this name.
         """
-        return await self._store.read(lambda connection: _summary(connection, name))
+        return await self._store.read(lambda connection: _summary(connection, name, ticks))
 
     async def runs(self, name: str) -> list[MonitoredRun]:
         """Return every run that was chosen, in the order of the ticks.
@@ -130,6 +206,27 @@ class MonitorReader:
 
         return await self._store.read(read)
 
+    async def failed_cases(self, name: str) -> list[tuple[MonitoredRun, Case]]:
+        """Return the failed runs whose judgement the store still has, with the cases that judged them, in the order of the ticks.
+
+        Raises:
+            InvalidRequest: There is no such monitor.
+        """
+
+        def read(connection: Connection) -> list[tuple[MonitoredRun, Case]]:
+            _require(connection, name)
+            cases, found = table("cases"), list[tuple[MonitoredRun, Case]]()
+            for run in _runs(connection, name):
+                if run.verdict != "failed":
+                    continue
+                mine = (cases.c.batch_id == run.batch_id, cases.c.case_id == run.judgement)
+                spec = connection.execute(select(cases.c.spec).where(*mine)).scalar()
+                if spec is not None:
+                    found.append((run, Case.model_validate_json(spec)))
+            return found
+
+        return await self._store.read(read)
+
 
 def _require(connection: Connection, name: str) -> Monitor:
     monitors = table("monitors")
@@ -141,32 +238,43 @@ def _require(connection: Connection, name: str) -> Monitor:
     raise InvalidRequest(f"there is no monitor {clip(name)} in the store.{hint}")
 
 
-def _summary(connection: Connection, name: str) -> MonitorSummary:
+def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> MonitorSummary:
     monitor, ticks, alerts = _require(connection, name), table("monitor_ticks"), table("monitor_alerts")
-    newest = select(ticks.c.report).where(ticks.c.monitor == name).order_by(ticks.c.number.desc()).limit(SHOWN_TICKS)
+    newest = select(ticks.c.report).where(ticks.c.monitor == name).order_by(ticks.c.number.desc()).limit(shown)
     reports = tuple(map(TickReport.model_validate_json, connection.execute(newest).scalars()))
     raised = select(alerts.c.alert).where(alerts.c.monitor == name).order_by(alerts.c.number.desc(), alerts.c.kind).limit(SHOWN_TICKS)
+    runs = table("monitor_runs")
+    waits = select(func.count(), func.min(runs.c.created)).where(runs.c.monitor == name, runs.c.waiting.is_not(None))
+    waiting, since = connection.execute(waits.where(runs.c.why != "backfill")).one()
+    asked_for = select(runs.c.verdict, func.count()).where(runs.c.monitor == name, runs.c.why == "backfill").group_by(runs.c.verdict)
+    found: dict[str, int] = dict(connection.execute(asked_for).all())
+    passed, failed = found.get("passed", 0), found.get("failed", 0)
     strata = sorted({stratum for report in reports for stratum in report.strata})
     return MonitorSummary(
         name=name,
         definition=monitor.definition,
         state=monitor.state,
-        rate=_together([report.rate for report in reports]),
-        strata={stratum: _together([report.strata.get(stratum, Rate()) for report in reports]) for stratum in strata},
+        rate=sum_of_rates([report.rate for report in reports]),
+        strata={stratum: sum_of_rates([report.strata.get(stratum, Rate()) for report in reports]) for stratum in strata},
         ticks=reports,
         alerts=tuple(map(Alert.model_validate_json, connection.execute(raised).scalars())),
         failed=tuple(_runs(connection, name, failed=True)),
+        backfill=sum_of_rates([Rate(passed=passed, judged=passed + failed)]),
+        backfill_waiting=connection.execute(waits.where(runs.c.why == "backfill")).one()[0],
+        waiting=waiting,
+        waiting_since=None if since is None else _as_utc(since).isoformat(timespec="seconds"),
     )
 
 
-def _together(rates: Sequence[Rate]) -> Rate:
-    passed, judged = sum(rate.passed for rate in rates), sum(rate.judged for rate in rates)
-    return Rate(passed=passed, judged=judged, interval=wilson(passed, judged) if judged else None)
+def _as_utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _runs(connection: Connection, name: str, *, failed: bool = False) -> list[MonitoredRun]:
     runs, ticks = table("monitor_runs"), table("monitor_ticks")
-    joined = runs.join(ticks, (runs.c.monitor == ticks.c.monitor) & (runs.c.number == ticks.c.number))
+    joined = runs.join(
+        ticks, (runs.c.monitor == ticks.c.monitor) & (func.coalesce(runs.c.judged, runs.c.number) == ticks.c.number), isouter=True
+    )
     statement = select(runs, ticks.c.batch_id).select_from(joined).where(runs.c.monitor == name)
     if failed:
         newest = statement.where(runs.c.verdict == "failed").order_by(runs.c.number.desc(), runs.c.run_sha256)

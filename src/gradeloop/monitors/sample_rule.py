@@ -24,10 +24,18 @@ def stratum_of(definition: MonitorDefinition, run: AgentRun) -> str | None:
 
 def choose(definition: MonitorDefinition, run: AgentRun, run_sha256: str) -> Why:
     """Return whether a run is judged, and why; a run of the sample counts as such although a rule would take it, too."""
-    share = definition.strata.get(stratum_of(definition, run) or "", definition.sample)
-    if place_of(run_sha256) < share:
+    if _is_sampled(definition, run_sha256, stratum_of(definition, run)):
         return "sampled"
     return "always" if any(_takes(rule, run) for rule in definition.always) else "left out"
+
+
+def why_of(definition: MonitorDefinition, run_sha256: str, stratum: str | None) -> Why:
+    """Return why a run was chosen that is known to be."""
+    return "sampled" if _is_sampled(definition, run_sha256, stratum) else "always"
+
+
+def _is_sampled(definition: MonitorDefinition, run_sha256: str, stratum: str | None) -> bool:
+    return place_of(run_sha256) < definition.strata.get(stratum or "", definition.sample)
 
 
 def _takes(rule: AlwaysRule, run: AgentRun) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -24,6 +25,9 @@ from gradeloop.transcripts.unreadable import UnreadableMessage
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
+LOOKED_UP = 100
+"""Runs that are looked up at once."""
+
 FETCHED = 100
 """Rows of a query that are fetched at once."""
 
@@ -37,30 +41,71 @@ class SourceItem(NamedTuple):
     unreadable: str | None = None
 
 
-def read_source(source: MonitorSource, cursor: str | None, environment: Mapping[str, str] | None = None) -> Iterator[SourceItem]:
+def read_source(
+    source: MonitorSource, cursor: str | None, environment: Mapping[str, str] | None = None, *, until: str | None = None
+) -> Iterator[SourceItem]:
     """Yield what a source has behind a cursor; what was read before may come again.
 
     Args:
         source: The source.
         cursor: The place of the last tick; None to begin.
         environment: The variables that name databases; this process's own by default.
+        until: The last place that is read; None to read all that there is.
 
     Raises:
         InvalidRequest: The source cannot be read; the message says what to do.
     """
     if isinstance(source, FolderSource):
-        return _read_folder(source, cursor)
-    return _read_query(source, cursor, os.environ if environment is None else environment)
+        return _read_folder(source, cursor, until)
+    return _read_query(source, cursor, os.environ if environment is None else environment, until)
 
 
-def _read_folder(source: FolderSource, cursor: str | None) -> Iterator[SourceItem]:
+def read_chunk(items: Iterator[SourceItem]) -> list[tuple[SourceItem, str]]:
+    """Return the next items of a source with the sums of their runs; none where it has no more."""
+    return [(item, item.run.sha256() if item.run is not None else "") for item in islice(items, LOOKED_UP)]
+
+
+def place_since(source: MonitorSource, since: str, cursor: str) -> str:
+    """Return the place from which a source is read since a time, or since a value of a watermark that is no time.
+
+    Args:
+        source: The source.
+        since: What a person wrote.
+        cursor: A place that the source has, which tells what a watermark is.
+
+    Raises:
+        InvalidRequest: It is no such time or value.
+    """
+    if isinstance(source, FolderSource):
+        return json.dumps([int(_moment(since, "a date, for example 2026-01-31").timestamp() * 1e9), ""])
+    kind, known = json.loads(cursor)
+    if kind == "datetime":
+        moment = _moment(since, "a date or a time, for example 2026-01-31")
+        return json.dumps([kind, (moment if datetime.fromisoformat(known).tzinfo else moment.replace(tzinfo=None)).isoformat()])
+    place = json.dumps([kind, since])
+    try:
+        _watermark(place)
+    except (ValueError, ArithmeticError):
+        raise InvalidRequest(f"--since is {since!r}; the watermark {source.watermark} has values such as {known!r}, so write one") from None
+    return place
+
+
+def _moment(text: str, cure: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(f"--since is {text!r}; write {cure}") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _read_folder(source: FolderSource, cursor: str | None, until: str | None) -> Iterator[SourceItem]:
     """Yield the runs of the files that were put there or changed after the cursor, in that order.
 
     The time is that of the file's entry (ctime), which moving and copying set, too, and nobody can set back.
     """
     after = _file_place(cursor)
     for place, path in _files(source):
-        if place <= after:
+        if place <= after or (until is not None and place > _file_place(until)):
             continue
         reading = Reading(skip_bad=True)
         try:
@@ -106,14 +151,14 @@ def _refuse(error: OSError) -> None:
     raise InvalidRequest(f"the folder {str(error.filename)!r} cannot be read: {error.strerror}; let the worker's user read it")
 
 
-def _read_query(source: SqlSource, cursor: str | None, environment: Mapping[str, str]) -> Iterator[SourceItem]:
+def _read_query(source: SqlSource, cursor: str | None, environment: Mapping[str, str], until: str | None) -> Iterator[SourceItem]:
     """Yield the runs of the rows from the watermark on; those that have the same come again."""
     from sqlalchemy.exc import SQLAlchemyError
 
     engine = _engine(source, environment)
     try:
         with engine.connect() as connection:
-            yield from _rows(connection, source, cursor)
+            yield from _rows(connection, source, cursor, until)
     except SQLAlchemyError as error:
         problem = " ".join(str(getattr(error, "orig", None) or error).split())
         raise InvalidRequest(scrubbed(f"the query of ${source.variable} fails: {problem}; correct the query, or the database")) from None
@@ -142,15 +187,18 @@ def _engine(source: SqlSource, environment: Mapping[str, str]) -> "Engine":
         raise InvalidRequest("PostgreSQL needs a driver; run: pip install 'gradeloop[postgres]'") from None
 
 
-def _rows(connection: "Connection", source: SqlSource, cursor: str | None) -> Iterator[SourceItem]:
+def _rows(connection: "Connection", source: SqlSource, cursor: str | None, until: str | None) -> Iterator[SourceItem]:
     from sqlalchemy import text
 
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET TRANSACTION READ ONLY"))
     query = source.query.strip().rstrip(";").replace(":", r"\:")  # a colon is no parameter of ours
-    where = "" if cursor is None else f' WHERE "{source.watermark}" >= :after'
+    bounds = {"after": (">=", cursor), "until": ("<=", until)}
+    given = {name: (sign, _watermark(place)) for name, (sign, place) in bounds.items() if place is not None}
+    conditions = " AND ".join(f'"{source.watermark}" {sign} :{name}' for name, (sign, _) in given.items())
+    where = f" WHERE {conditions}" if conditions else ""
     statement = text(f'SELECT * FROM ({query}) AS runs{where} ORDER BY "{source.watermark}"')  # noqa: S608 - the query is the monitor's own
-    values = {} if cursor is None else {"after": _watermark(cursor)}
+    values = {name: value for name, (_, value) in given.items()}
     rows = connection.execution_options(stream_results=True, yield_per=FETCHED).execute(statement, values)
     for row in rows.mappings():
         mark = row[source.watermark]

@@ -2,21 +2,29 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, select
 
 from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, CaseResult, Upload
+from gradeloop.batches.judged import judging_case
 from gradeloop.batches.reader import usage_of
 from gradeloop.batches.store import insert_cases
 from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.abstention import with_unsure
+from gradeloop.judges.contract import JudgingRequest
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.monitors.contract import (
+    BACKFILL_RUNS,
     SHOWN_RUNS,
+    TICK_RUNS,
+    WAITING_DAYS,
     Alert,
     DueTick,
     MonitorDefinition,
@@ -26,12 +34,21 @@ from gradeloop.monitors.contract import (
     TickReport,
     Why,
 )
+from gradeloop.monitors.sample_rule import choose, stratum_of, why_of
 from gradeloop.monitors.windows import JudgedRun, settle, settled_report
-from gradeloop.store.engine import Store
+from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table
+
+LOG = logging.getLogger(__name__)
 
 LOOKED_UP = 500
 """Runs that one statement looks up."""
+
+LATE_PAGE = 100
+"""Waiting runs that one statement reads."""
+
+LATE_BYTES = 64 * 1024 * 1024
+"""The most JSON of waiting runs that one tick takes."""
 
 AT_ONCE = 10
 """Calls of a monitor in flight: production's own work comes first."""
@@ -73,6 +90,17 @@ class SourceReading:
     more: bool = False
 
 
+def read_run(definition: MonitorDefinition, run: AgentRun, sha256: str) -> ReadRun:
+    """Return a new run with the case that judges it; a chosen run that no case can hold has none, and so stays unjudged."""
+    why, case = choose(definition, run, sha256), None
+    if why in {"sampled", "always"}:
+        try:
+            case = judging_case(JudgingRequest(judge=definition.judge, run=run))
+        except ValidationError:  # nothing is said in it
+            case = None
+    return ReadRun(run.id, sha256, why, stratum_of(definition, run), case)
+
+
 class MonitorStore:
     """Reads and writes the monitors of a store; each method is one transaction."""
 
@@ -109,7 +137,7 @@ class MonitorStore:
         """
 
         def write(connection: Connection) -> tuple[DueTick, ...]:
-            _lock(connection, before.definition.name)
+            lock_monitor(connection, before.definition.name)
             monitor = _monitor(connection, before.definition.name)
             ticks, name = table("monitor_ticks"), monitor.definition.name
             if connection.execute(select(ticks.c.number).where(ticks.c.monitor == name, ticks.c.tick == tick)).first() is None:
@@ -125,7 +153,7 @@ class MonitorStore:
         return await self._store.write(lambda connection: _settle(connection, name, number, problem))
 
 
-def _lock(connection: Connection, name: str) -> None:
+def lock_monitor(connection: Connection, name: str) -> None:
     """Have no other process write this monitor until the transaction ends."""
     monitors = table("monitors")
     connection.execute(monitors.update().where(monitors.c.name == name).values(name=name))
@@ -161,11 +189,16 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
     known = _known(connection, definition.name, [run.run_sha256 for run in found.runs])
     new = [run for run in found.runs if run.run_sha256 not in known]
     affordable = left is None or left > 0
+    given_up = _give_up(connection, definition.name, now)
+    batch = _TickBatch(connection, definition, tick)
+    late = batch.add_waiting(number, TICK_RUNS) if affordable else 0
     rows = [_row_of_run(definition.name, number, run, affordable=affordable) for run in new]
     if rows:
         connection.execute(table("monitor_runs").insert(), rows)
-    cases = [run.case for run in new if run.case is not None] if affordable else []
-    request = _insert_batch(connection, definition, tick, cases, left)
+    if affordable:
+        batch.add([run.case for run in new if run.case is not None])
+    backfilled = batch.add_waiting(number, BACKFILL_RUNS, backfill=True) if affordable else 0
+    request = batch.request(left)
     counts = [row["why"] for row in rows]
     report = TickReport(
         number=number,
@@ -178,6 +211,9 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
         sampled=counts.count("sampled"),
         always=counts.count("always"),
         over_budget=counts.count("over budget"),
+        late=late,
+        backfilled=backfilled,
+        given_up=given_up,
         more=found.more,
     )
     row = {"batch_id": request and request.batch_id, "request": request and request.model_dump_json(), "report": report.model_dump_json()}
@@ -191,6 +227,7 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
 def _row_of_run(name: str, number: int, run: ReadRun, *, affordable: bool) -> dict[str, object]:
     chosen = run.why in {"sampled", "always"}
     why = run.why if affordable or not chosen else "over budget"
+    waits = why == "over budget" and run.case is not None
     return {
         "monitor": name,
         "run_sha256": run.run_sha256,
@@ -200,27 +237,84 @@ def _row_of_run(name: str, number: int, run: ReadRun, *, affordable: bool) -> di
         "stratum": run.stratum,
         "case_id": run.case.id if run.case is not None and affordable else None,
         "verdict": "unjudged" if chosen else None,
+        "judged": number if chosen and not waits else None,
+        "waiting": run.case.model_dump_json() if waits and run.case is not None else None,
     }
 
 
-def _insert_batch(
-    connection: Connection, definition: MonitorDefinition, tick: str, cases: Sequence[Case], left: float | None
-) -> BatchRequest | None:
-    """Insert the cases of a tick, and return the request that judges them; None where there is none."""
-    if not cases:
-        return None
-    digits = hashlib.sha256(f"{definition.name}\n{tick}".encode()).hexdigest()[:24]
-    batch_id = f"{MONITOR_PREFIX}{definition.name}-{digits}"
-    for first in range(0, len(cases), UPLOAD_CASES):
-        insert_cases(connection, Upload(batch_id=batch_id, first=first, cases=tuple(cases[first : first + UPLOAD_CASES])))
-    return BatchRequest(
-        batch_id=batch_id,
-        total=len(cases),
-        name=f"monitor {definition.name}",
-        at_once=AT_ONCE,
-        budget=None if left is None else Budget(max_cost_usd=left),
-        max_error_rate=1,
-    )
+class _TickBatch:
+    """The batch that judges a tick's runs, in the transaction that writes the tick: those that have waited come first."""
+
+    def __init__(self, connection: Connection, definition: MonitorDefinition, tick: str) -> None:
+        self._connection = connection
+        self._definition = definition
+        digits = hashlib.sha256(f"{definition.name}\n{tick}".encode()).hexdigest()[:24]
+        self._batch_id = f"{MONITOR_PREFIX}{definition.name}-{digits}"
+        self._total = 0
+
+    def add(self, cases: Sequence[Case]) -> None:
+        """Insert cases behind those that it has."""
+        for first in range(0, len(cases), UPLOAD_CASES):
+            part = tuple(cases[first : first + UPLOAD_CASES])
+            insert_cases(self._connection, Upload(batch_id=self._batch_id, first=self._total, cases=part))
+            self._total += len(part)
+
+    def add_waiting(self, number: int, most: int, *, backfill: bool = False) -> int:
+        """Have a tick judge runs that wait, the oldest first, and return how many; what no longer can be read stays unjudged."""
+        runs, taken, size = table("monitor_runs"), 0, 0
+        asked_for = (runs.c.why == "backfill") if backfill else (runs.c.why != "backfill")
+        waiting = select(runs).where(runs.c.monitor == self._definition.name, runs.c.waiting.is_not(None), asked_for)
+        page = waiting.order_by(runs.c.number, runs.c.run_sha256).limit(LATE_PAGE)
+        while taken < most and size < LATE_BYTES and (rows := self._connection.execute(page).mappings().all()):
+            cases = list[Case]()
+            for row in rows:
+                mine = (runs.c.monitor == self._definition.name, runs.c.run_sha256 == row["run_sha256"])
+                values: dict[str, object] = {"waiting": None}
+                try:
+                    case = Case.model_validate_json(row["waiting"])
+                except ValidationError:
+                    LOG.warning("the run %r waits in a form that is no longer read; it stays unjudged", row["run_id"])
+                else:
+                    cases.append(case)
+                    why = "backfill" if backfill else why_of(self._definition, row["run_sha256"], row["stratum"])
+                    values |= {"judged": number, "case_id": case.id, "why": why}
+                    size += len(row["waiting"])
+                self._connection.execute(runs.update().where(*mine).values(**values))
+            self.add(cases)
+            taken += len(cases)
+        return taken
+
+    def request(self, left: float | None) -> BatchRequest | None:
+        """Return the request that judges the batch; None where it has no case."""
+        if not self._total:
+            return None
+        return BatchRequest(
+            batch_id=self._batch_id,
+            total=self._total,
+            name=f"monitor {self._definition.name}",
+            at_once=AT_ONCE,
+            budget=None if left is None else Budget(max_cost_usd=left),
+            max_error_rate=1,
+            priority=self._definition.priority,
+        )
+
+
+def _give_up(connection: Connection, name: str, now: datetime) -> int:
+    """Have no run wait that has waited for too long, and return how many there were."""
+    runs, since = table("monitor_runs"), stored_moment(connection, now - timedelta(days=WAITING_DAYS))
+    old = (runs.c.monitor == name, runs.c.waiting.is_not(None), runs.c.why != "backfill", runs.c.created < since)
+    return connection.execute(runs.update().where(*old).values(waiting=None)).rowcount
+
+
+def _leave_waiting(connection: Connection, name: str, number: int, batch_id: str | None) -> None:
+    """Have the runs wait that a tick's batch has left out, and that batch not go on."""
+    if batch_id is None:
+        return
+    runs, cases, batches = table("monitor_runs"), table("cases"), table("batches")
+    spec = select(cases.c.spec).where(cases.c.batch_id == batch_id, cases.c.case_id == runs.c.case_id).scalar_subquery()
+    left_out = (runs.c.monitor == name, runs.c.judged == number, runs.c.verdict == "unjudged", runs.c.case_id.is_not(None))
+    connection.execute(runs.update().where(*left_out).values(waiting=spec))
+    connection.execute(batches.update().where(batches.c.id == batch_id, batches.c.status == "paused").values(status="stopped"))
 
 
 def _due(connection: Connection, name: str) -> tuple[DueTick, ...]:
@@ -231,9 +325,11 @@ def _due(connection: Connection, name: str) -> tuple[DueTick, ...]:
 
 
 def _settle(connection: Connection, name: str, number: int, problem: str | None) -> SettledTick:
-    _lock(connection, name)
+    lock_monitor(connection, name)
     monitor, ticks = _monitor(connection, name), table("monitor_ticks")
-    row = connection.execute(select(ticks).where(ticks.c.monitor == name, ticks.c.number == number)).mappings().one()
+    row = connection.execute(select(ticks).where(ticks.c.monitor == name, ticks.c.number == number)).mappings().first()
+    if row is None:  # it was forgotten meanwhile
+        return SettledTick()
     if not row["settled"]:
         _settle_tick(connection, monitor, row, problem)
     return _settled(connection, monitor.definition, number)
@@ -243,6 +339,7 @@ def _settle_tick(connection: Connection, monitor: Monitor, row: RowMapping, prob
     definition, number, name = monitor.definition, row["number"], monitor.definition.name
     judged = _judged_runs(connection, definition, number, row["batch_id"])
     cost = _cost_of(connection, row["batch_id"]) if row["batch_id"] else 0.0
+    _leave_waiting(connection, name, number, row["batch_id"])
     report = settled_report(TickReport.model_validate_json(row["report"]), judged, cost, problem)
     outcome = settle(definition, monitor.state, report, _newest_failed(connection, name))
     state = outcome.state.model_copy(update={"spent_usd": monitor.state.spent_usd + (cost or 0.0)})
@@ -275,7 +372,7 @@ def _settled(connection: Connection, definition: MonitorDefinition, number: int)
 def _judged_runs(connection: Connection, definition: MonitorDefinition, number: int, batch_id: str | None) -> list[JudgedRun]:
     """Write what became of a tick's chosen runs, and return them."""
     runs, cases = table("monitor_runs"), table("cases")
-    mine = (runs.c.monitor == definition.name, runs.c.number == number)
+    mine = (runs.c.monitor == definition.name, runs.c.judged == number)
     chosen = connection.execute(select(runs).where(*mine, runs.c.verdict.is_not(None))).mappings().all()
     statement = select(cases.c.case_id, cases.c.status, cases.c.result).where(cases.c.batch_id == batch_id)
     found = {case_id: (status, result) for case_id, status, result in connection.execute(statement)} if batch_id else {}

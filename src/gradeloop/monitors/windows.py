@@ -54,7 +54,7 @@ def settled_report(report: TickReport, runs: Sequence[JudgedRun], cost_usd: floa
             "rate": rate_of(verdicts),
             "unsure": verdicts.count("unsure"),
             "errors": verdicts.count("error"),
-            "unjudged": sum(run.verdict == "unjudged" for run in runs),
+            "unjudged": sum(run.verdict == "unjudged" and run.why != "backfill" for run in runs),
             "strata": {name: rate_of(run.verdict for run in sampled if run.stratum == name) for name in names},
             "always_rate": rate_of(run.verdict for run in runs if run.why == "always"),
             "cost_usd": cost_usd,
@@ -139,7 +139,8 @@ def settle(definition: MonitorDefinition, state: MonitorState, report: TickRepor
 def _silence(report: TickReport, empty: int) -> str:
     if report.problem:
         return f"nothing was judged in {empty} ticks: {report.problem}"
-    why = f"{report.sampled + report.always} runs were chosen and none was judged" if report.sampled + report.always else "no new runs came"
+    chosen = report.sampled + report.always + report.late
+    why = f"{chosen} runs were chosen and none was judged" if chosen else "no new runs came"
     return f"nothing was judged in {empty} ticks: {why}"
 
 

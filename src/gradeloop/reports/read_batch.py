@@ -22,6 +22,7 @@ from gradeloop.errors import GradeloopError
 from gradeloop.reports.collection_page import Entry, Head, PastBatch, Tile, collection_page
 from gradeloop.reports.html import Live, write_page
 from gradeloop.reports.model import RunReport, Verdict
+from gradeloop.reports.read_judgement import read_case_judgement
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import OURS, ensure_worker_of
@@ -272,6 +273,8 @@ VALUE_CHARACTERS = 2_000
 
 def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
     """Return the report of a case: what was asked, what was judged, and the one pass over it."""
+    if result.judgement is not None and case is not None and case.judging is not None:
+        return read_case_judgement(result.judgement, case.judging)
     messages = [*(case.messages if case else ())]
     if result.output is not None:
         messages.append(Message.model_construct(role="assistant", content=result.output))

@@ -19,7 +19,7 @@ from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.grading.quotes import fold, written_forms
 from gradeloop.grading.scoring import status_of
 from gradeloop.judges.citations import Citation
-from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge, parse_judge
+from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, SchemaJudge, parse_judge
 from gradeloop.judges.prompt import Block, blocks_of
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.sources import load_judge
@@ -253,6 +253,11 @@ async def read_judgement_reports(results: Sequence[JudgeResult], runs: Mapping[s
         reports.append(report if note is None else report.model_copy(update={"notes": (note, *report.notes)}))
         seen[key] += 1
     return reports
+
+
+def read_case_judgement(result: JudgeResult, request: JudgingRequest) -> RunReport:
+    """Return the report of a judgement that a batch made, from what the batch has of it."""
+    return _report(_combine(result, request.run, JudgementRecord(request.run, request.judge), request.repeat, request.repeat + 1))
 
 
 def _key(result: JudgeResult) -> tuple[str, str, int]:

@@ -189,8 +189,11 @@ def _monitor_tables(tables: "MetaData") -> None:
         Column("stratum", String(200)),
         Column("case_id", String(200)),
         Column("verdict", String(20)),
+        Column("judged", Integer),
+        Column("waiting", Text),
         _created(),
         Index("monitor_runs_by_tick", "monitor", "number"),
+        Index("monitor_runs_by_judged", "monitor", "judged"),
     )
     Table(
         "monitor_alerts",

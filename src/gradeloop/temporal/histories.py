@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.errors import GradeloopError, ServerUnreachable
 
-TYPES = ("GradingThread", "Judging", "GradingBatch", "BatchShard", "StoreCases", "Notices")
+TYPES = ("GradingThread", "Judging", "GradingBatch", "BatchShard", "StoreCases", "Notices", "Monitoring", "MonitorBackfill")
 """The types of our workflows; those of others in the namespace are only read, for the payloads that they name."""
 
 DELETED_SECONDS = 120.0

@@ -18,6 +18,7 @@ from gradeloop.settings.secrets import scrubbed
 from gradeloop.telemetry.health import HealthChecks, report
 from gradeloop.web.guard import Guard
 from gradeloop.web.inbox_page import InboxPage
+from gradeloop.web.monitor_pages import MonitorPages
 from gradeloop.web.pages import BatchPages, Index, ThreadPages
 from gradeloop.web.serving import serving_app
 from gradeloop.web.site import Site, refused
@@ -52,7 +53,7 @@ async def live_page(site: Site, listening: socket.socket) -> AsyncIterator[str]:
 
 def application(site: Site) -> Starlette:
     """Return the pages and their actions, without the guard."""
-    index, threads, batches = Index(site), ThreadPages(site), BatchPages(site)
+    index, threads, batches, monitors = Index(site), ThreadPages(site), BatchPages(site), MonitorPages(site)
     checks = HealthChecks({"server": lambda: check_server(site.client.temporal), "store": site.batches.open}, scrubbed)
 
     async def alive(_request: "Request") -> "Response":
@@ -64,6 +65,8 @@ def application(site: Site) -> Starlette:
 
     routes = [
         Route("/", index.show, methods=["GET"]),
+        Route("/monitors", monitors.list, methods=["GET"]),
+        Route("/monitors/{monitor}", monitors.show, methods=["GET"]),
         Route("/inbox", InboxPage(site).show, methods=["GET"]),
         Route("/healthz", alive, methods=["GET"]),
         Route("/readyz", ready, methods=["GET"]),

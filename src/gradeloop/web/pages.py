@@ -23,6 +23,7 @@ from gradeloop.contract.thread import ApproveRequest, DecideRequest, DenyRequest
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, explain
 from gradeloop.files.rubric import refuse_bad_rubric
 from gradeloop.files.yaml import read_placed
+from gradeloop.monitors.overview import MonitorBrief
 from gradeloop.reports.html import document
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import read_case_report, stored_batch_page, thread_of, with_thread
@@ -40,6 +41,7 @@ from gradeloop.web.site import (
     in_time,
     is_known,
     main_of,
+    monitor_path,
     read_id,
     tag_of,
     thread_path,
@@ -69,12 +71,14 @@ class Index:
         listed: list[ListedThread] = []
         tasks: dict[str, str] = {}
         batches: list[BatchSummary] = []
+        monitors: list[MonitorBrief] = []
         try:
             listed, tasks = await self._threads()
         except GradeloopError as error:
             problems.append(str(error))
         try:
             batches = await self._site.batches.summaries(BATCHES)
+            monitors = await self._site.monitors.briefs()
         except GradeloopError as error:
             problems.append(str(error))
         page = document(
@@ -85,6 +89,8 @@ class Index:
             live=SteeredPage(token=self._site.token, path="/", open=True),
             threads=listed,
             batches=[(batch, answer_of(batch)) for batch in batches],
+            monitors=monitors,
+            monitor_path=monitor_path,
             colours=ANSWER_COLOURS,
             tasks=tasks,
             waiting=sum(thread.status == "waiting" for thread in listed),

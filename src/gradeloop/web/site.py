@@ -16,6 +16,7 @@ from gradeloop.batches.client import BatchClient
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.errors import GradeloopError, ServerUnreachable, StoreUnavailable, ThreadClosed, ThreadNotFound, WorkerFailed
+from gradeloop.monitors.overview import MonitorReader
 from gradeloop.reports.html import Live, document
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.worker import wake_worker
@@ -47,6 +48,11 @@ def batch_path(batch_id: str) -> str:
 def case_path(batch_id: str, case_id: str) -> str:
     """Return the path of a case's page."""
     return f"{batch_path(batch_id)}/cases/{_segment(case_id)}"
+
+
+def monitor_path(name: str) -> str:
+    """Return the path of a monitor's page."""
+    return f"/monitors/{_segment(name)}"
 
 
 def read_id(encoded: str) -> str:
@@ -158,6 +164,11 @@ class Site:
     def batch_client(self) -> BatchClient:
         """The client that pauses batches."""
         return BatchClient(self.client.temporal, "")
+
+    @property
+    def monitors(self) -> MonitorReader:
+        """The monitors of the store."""
+        return MonitorReader(self.batches.store)
 
     def shown(self, path: str) -> ShownPage | None:
         """Return what a page showed last; None where that is not remembered."""

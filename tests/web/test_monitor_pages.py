@@ -1,0 +1,177 @@
+"""The pages of monitors: rates over time, alerts, strata and failures with their judgements; whatever runs are called."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser as Chromium
+from sqlalchemy import Connection
+from temporalio.client import Client
+
+from gradeloop.client.client import GradingClient
+from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, OpenAlert, Rate, TickReport
+from gradeloop.monitors.overview import MonitorReader
+from gradeloop.reports.monitor_page import HEIGHT, POINTS, rate_chart, rate_points
+from gradeloop.stats.intervals import wilson
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import table
+from gradeloop.temporal.connect import Connection as ServerConnection
+from tests.monitors.test_monitoring import JUDGE, watched
+from tests.rig.batches import fails, passes
+from tests.rig.browser import serious, too_wide, watch
+from tests.rig.page_payloads import PAYLOADS
+from tests.rig.pages import paged
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def rate(passed: int, judged: int) -> Rate:
+    return Rate(passed=passed, judged=judged, interval=wilson(passed, judged) if judged else None)
+
+
+def tick(number: int, passed: int, judged: int, **more: Any) -> TickReport:
+    time = (BEGAN + timedelta(minutes=10 * number)).isoformat()
+    return TickReport(number=number, tick=f"t{number}", time=time, read=judged, rate=rate(passed, judged), settled=True, **more)
+
+
+def definition(**more: Any) -> MonitorDefinition:
+    about = {"name": "support", "source": {"kind": "folder", "path": "/runs"}, "judge": JUDGE, "stratum": "plan"}
+    return MonitorDefinition.model_validate(about | more)
+
+
+async def fill(store: Store, names: tuple[str, ...] = ("a run",), strata: tuple[str, ...] = ("free",)) -> None:
+    """Store a monitor that went from 95 % to 80 % and back, with alerts, strata and failures of these names."""
+    await MonitorReader(store).create(definition(alerts=[{"rate": "pass_rate", "below": True, "limit": 0.9}]))
+    ticks = []
+    for number in range(1, 101):
+        passed = 16 if 40 <= number < 70 else 19
+        ticks.append(tick(number, passed, 20, strata={name: rate(passed // len(strata), 20 // len(strata)) for name in strata}))
+    first, second = ticks[45].time, ticks[80].time
+    alerts = [
+        Alert(kind="pass_rate < 0.9", number=46, time=first, text="pass_rate is below 90%: 80% (16 of 20) in this tick", cleared=second),
+        Alert(kind="drift", number=60, time=ticks[59].time, text=f"pass_rate has left {names[0]}", runs=names[:10]),
+    ]
+    state = MonitorState(ticks=100, open={"drift": OpenAlert(number=60)})
+
+    def write(connection: Connection) -> None:
+        connection.execute(table("monitors").update().values(state=state.model_dump_json()))
+        rows = [
+            {"monitor": "support", "number": one.number, "tick": one.tick, "settled": 1, "report": one.model_dump_json()} for one in ticks
+        ]
+        connection.execute(table("monitor_ticks").insert(), rows)
+        for alert in alerts:
+            values = {
+                "number": alert.number,
+                "kind": alert.kind,
+                "alert": alert.model_dump_json(),
+                "cleared": 81 if alert.cleared else None,
+            }
+            connection.execute(table("monitor_alerts").insert().values(monitor="support", **values))
+        runs = [
+            {"monitor": "support", "run_sha256": f"{at:064d}", "run_id": name, "number": 100 - at, "judged": 100 - at, "why": "sampled"}
+            | {"stratum": strata[at % len(strata)], "verdict": "failed"}
+            for at, name in enumerate(names[:20])
+        ]
+        connection.execute(table("monitor_runs").insert(), runs)
+
+    await store.write(write)
+
+
+def test_points_are_bounded_and_lose_no_run() -> None:
+    points = rate_points([tick(number, 1, 2) for number in range(1, 1001)])
+
+    assert len(points) <= POINTS
+    assert sum(point.rate.judged for point in points) == 2000
+    assert sum(point.rate.passed for point in points) == 1000
+
+
+def test_a_chart_has_its_band_around_the_rate_and_limits_and_alerts_in_their_places() -> None:
+    reports = [tick(number, 18, 20) for number in (3, 2, 1)]
+    alert = Alert(kind="drift", number=2, time=reports[1].time, text="it fell", cleared=reports[0].time)
+    chart = rate_chart(reports, [alert], definition(alerts=[{"rate": "pass_rate", "below": True, "limit": 0.8}]))
+    band = wilson(18, 20)
+
+    assert chart is not None
+    floor = 0.6
+    height = [float(y) for y in re.findall(r" ([\d.]+)", chart.band)]
+    assert chart.scale == ("100%", "80%", "60%")
+    assert min(height) == pytest.approx(HEIGHT * (1 - band.high) / (1 - floor), abs=0.1)
+    assert max(height) == pytest.approx(HEIGHT * (1 - band.low) / (1 - floor), abs=0.1)
+    assert chart.limits == (100.0,)
+    assert [(mark.kind, mark.x) for mark in chart.markers] == [("raised", 500.0), ("cleared", 1000.0)]
+    assert chart.label.startswith("Pass rate over time, 3 points: first 90%")
+
+
+def test_a_single_tick_is_a_band_that_can_be_seen_and_no_tick_is_no_chart() -> None:
+    one = rate_chart([tick(1, 1, 2)], [], definition())
+
+    assert one is not None
+    assert {float(x) for x in re.findall(r"[ML]([\d.]+)", one.band)} == {494.0, 506.0}
+    assert rate_chart([tick(1, 0, 0)], [], definition()) is None
+
+
+async def test_a_failure_of_a_monitor_leads_to_its_judgement(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, passes(), fails("bad", gap="it is rude"), stratum="plan") as monitor:
+        monitor.write("a.jsonl", "a")
+        monitor.write("b.jsonl", "b", said="bad")
+        server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+        async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as browser:
+            before = await browser.get(f"/monitors/{monitor.name}")
+            await monitor.tick()
+            page = await browser.get(f"/monitors/{monitor.name}")
+            again = await browser.part(f"/monitors/{monitor.name}", page.headers["ETag"])
+            (link,) = re.findall(r'<a href="(/batches/[^"]+)">b</a>', page.text)
+            judgement = await browser.get(unescape(link))
+            listed = await browser.get("/monitors")
+            index = await browser.get("/")
+            unknown = await browser.get("/monitors/none")
+
+    assert "NOTHING JUDGED YET" in before.text
+    assert "the first tick is still to come" in before.text
+    assert "No judged run has failed." in before.text
+    assert "Pass rate 50%" in page.text
+    assert page.headers["ETag"] != before.headers["ETag"]
+    assert again.status_code == 304
+    assert "it is rude" in judgement.text
+    assert f'<a href="/monitors/{monitor.name}">' in listed.text
+    assert f'<a href="/monitors/{monitor.name}">{monitor.name}</a> <span class="badge passed">no alert</span>' in index.text
+    assert (unknown.status_code, "there is no monitor" in unknown.text) == (404, True)
+
+
+async def test_a_store_without_monitors_says_how_to_create_one(client: Client, tmp_path: Path) -> None:
+    server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+    async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as browser:
+        listed, index = await browser.get("/monitors"), await browser.get("/")
+
+    assert "gradeloop monitor create NAME" in listed.text
+    assert "/monitors" not in index.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_a_narrow_page_fits_and_nothing_in_it_runs(browser: Chromium, client: Client, tmp_path: Path, scheme: Any) -> None:
+    (store := Store(f"sqlite:///{tmp_path / 'results.db'}")).do(lambda _: None)
+    await fill(store, tuple(PAYLOADS), tuple(PAYLOADS[:5]))
+    store.close()
+    server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+    async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as served:
+        page = await browser.new_page(viewport={"width": 400, "height": 900}, color_scheme=scheme)
+        seen = watch(page)
+        widths, issues = [], []
+        for path in ("/monitors/support", "/monitors", "/"):
+            await page.goto(served.address + path)
+            widths.append(await too_wide(page))
+            issues += await serious(page)
+        await page.goto(f"{served.address}/monitors/support")
+        attacked = await page.evaluate("window.attacked")
+        chart = await page.locator(".rate-chart svg").bounding_box()
+        await page.close()
+
+    assert (widths, issues) == ([0, 0, 0], [])
+    assert (attacked, seen.dialogs, seen.complaints) == (None, [], [])
+    assert [url for url in seen.requests if not url.startswith((served.address, "data:"))] == []
+    assert chart is not None
+    assert chart["width"] > 250
