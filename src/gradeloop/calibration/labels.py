@@ -108,9 +108,11 @@ def read_case_labels(path: Path) -> LabelSet:
     """Read labels on the cases of a suite: `{"agent_run_id": CASE, "label_value": {"status": "passed"}, "output": "..."}` a line.
 
     Raises:
-        InvalidRequest: As for `read_labels`; or a label does not say of which output it is.
+        InvalidRequest: As for `read_labels`; or the file has a schema of its own, or a label does not say of which output it is.
     """
     found = read_labels(path, schema=CASE_LABELS)
+    if found.label_schema != CASE_LABELS:
+        raise InvalidRequest(f"{path}, line 1: labels on the cases of a suite have no label_schema of their own; leave that line out")
     for label in found.labels:
         if label.output is None:
             problem = f"{path}: the label of {label.agent_run_id!r} by {label.created_by!r} has no output"
@@ -147,7 +149,8 @@ def read_labels(path: Path, judge: JudgeConfig | None = None, *, schema: Mapping
     labels: dict[tuple[str, str, str | None], Label] = {}
     for number, line in rows:
         label = _parse_label(path, number, line, schema)
-        if labels.setdefault((label.agent_run_id, label.created_by, label.output), label) is not label:
+        output = label.output if schema is CASE_LABELS else None
+        if labels.setdefault((label.agent_run_id, label.created_by, output), label) is not label:
             problem = f"a second label for {label.agent_run_id!r} by {label.created_by!r}"
             raise InvalidRequest(f"{path}, line {number}: {problem}; keep one, or say who says so in created_by")
     return LabelSet(label_schema=dict(schema), labels=tuple(labels.values()))
