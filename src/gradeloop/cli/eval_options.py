@@ -187,7 +187,7 @@ class EvalOptions:
         changed = (
             self.limits.fields_of(self.limits)
             | self.gate
-            | {"again": self.again or "errors", "corrected": None}
+            | {"again": self.again or "errors"}
             | ({"at_once": 1} if self.limits.delay else {})
         )
         return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
