@@ -33,6 +33,7 @@ export interface BatchRequest {
   max_error_rate?: number;
   pass_rate?: number;
   allow_errors?: number;
+  corrected?: GatedRate | null;
   asks?: boolean;
   derived_metrics?: DerivedMetric[];
   retries?: number;
@@ -60,6 +61,7 @@ export interface BatchSummary {
   budget?: Budget | null;
   pass_rate?: number;
   allow_errors?: number;
+  corrected?: GatedRate | null;
   asks?: boolean;
   derived_metrics?: DerivedMetric[];
   throttled?: number;
@@ -149,6 +151,14 @@ export interface CodeText {
 export interface Context {
   before: number;
   text: string;
+}
+
+/** A pass rate corrected for the judge's error, with its 95 % interval. */
+export interface CorrectedRate {
+  raw: number;
+  value: number;
+  low: number;
+  high: number;
 }
 
 /** A rubric of criteria, and the grader that judges by it. */
@@ -322,6 +332,17 @@ export interface FilePart {
   text?: string;
 }
 
+/** A pass rate beside the one corrected for the judge's error, and what follows for a threshold. */
+export interface GatedRate {
+  passed: number;
+  runs: number;
+  corrected: CorrectedRate | null;
+  error: JudgeError;
+  threshold: number | null;
+  decision: "passed" | "failed" | "inconclusive" | null;
+  wanted?: number | null;
+}
+
 /** Who drafts: a model that gradeloop's worker calls, or an activity or workflow of another worker, in any language. */
 export interface Generator {
   model?: ModelSpecInput | null;
@@ -369,6 +390,14 @@ export interface InvokeRequest {
   budget?: Budget | null;
   vars?: { [key: string]: JsonValue } | null;
   key?: string | null;
+}
+
+/** How often a judge was right where people said what holds: counts of labels. */
+export interface JudgeError {
+  passed: number;
+  passed_found: number;
+  failed: number;
+  failed_found: number;
 }
 
 /** One judgement of one run; a `FAILURE` says nothing about the run. */

@@ -15,6 +15,8 @@ from gradeloop.cli.render.batch import answer_lines
 from gradeloop.compare.baseline import baseline_of
 from gradeloop.compare.sources import stored_source
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.stats.correction import JudgeError
+from gradeloop.stats.gated_rate import GatedRate, hold_rate
 from tests.rig.batch_results import case, summary_of
 
 
@@ -22,6 +24,11 @@ def counts(passed: int = 0, failed: int = 0, errors: int = 0, **facts: Any) -> B
     """Return the summary of a batch with these counts."""
     numbers = {"passed": passed, "failed": failed, "errors": errors, "total": passed + failed + errors}
     return summary_of([], **(numbers | facts))
+
+
+def corrected(right: int, threshold: float) -> GatedRate:
+    """Return 80 of 100 passed by a judge that is right on so many of 100 good runs, and of 100 bad ones."""
+    return hold_rate(80, 100, JudgeError(passed=100, passed_found=right, failed=100, failed_found=right), threshold)
 
 
 ANSWERS: dict[str, tuple[BatchSummary, str, int]] = {
@@ -36,6 +43,27 @@ ANSWERS: dict[str, tuple[BatchSummary, str, int]] = {
     "not asked": (counts(total=2, ungraded=2, asks=False), "UNGRADED: the suite asks for no verdict; give its tests assertions", SATISFIED),
     "paused": (counts(1, total=5, status="paused", reason="the budget of $1 is spent"), "PAUSED: the budget of $1 is spent", NO_VERDICT),
     "stopped": (counts(1, total=5, status="stopped"), "STOPPED", NO_VERDICT),
+    "corrected enough": (
+        counts(80, 20, pass_rate=0.5, corrected=corrected(95, 0.5)),
+        "PASSED 83.3% (73.1% to 92.9%) corrected of 50%",
+        SATISFIED,
+    ),
+    "corrected too few": (
+        counts(80, 20, pass_rate=0.5, corrected=corrected(95, 0.95)),
+        "FAILED 83.3% (73.1% to 92.9%) corrected of 95%",
+        CAPPED,
+    ),
+    "corrected undecided": (
+        counts(80, 20, pass_rate=0.5, corrected=corrected(90, 0.79)),
+        "INCONCLUSIVE: 87.5% (75.3% to 99.4%) corrected of 79%, no number of labels would decide; judge more runs",
+        NO_VERDICT,
+    ),
+    "corrected with errors": (counts(80, 20, 1, corrected=corrected(95, 0.5)), "INCONCLUSIVE: 1 error", NO_VERDICT),
+    "corrected, decides nothing": (
+        counts(80, 20, pass_rate=0.8, corrected=corrected(95, 0.5).held_against(None)),
+        "PASSED 80% of 80%",
+        SATISFIED,
+    ),
     "running": (counts(1, 1, total=5, status="running"), "RUNNING 2 of 5", NO_VERDICT),
 }
 

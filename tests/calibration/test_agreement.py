@@ -8,7 +8,7 @@ import pytest
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement
 from gradeloop.calibration.judgements import select_judgements
-from gradeloop.calibration.labels import LabelSet, read_labels
+from gradeloop.calibration.labels import LabelSet, read_case_labels, read_labels
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.answers import build_consensus
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
@@ -223,3 +223,16 @@ def test_an_optional_key_is_counted_where_it_was_given() -> None:
 
     assert (found.keys["sure"].n, found.keys["sure"].value) == (1, True)
     assert found.output == {"label": "match", "sure": True}
+
+
+def test_labels_on_cases_name_their_output_and_may_be_several_of_one_case(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    rows = [{"agent_run_id": "a", "label_value": {"status": "passed"}, "output": text} for text in ("Paris", "Rome")]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+    assert [label.output for label in read_case_labels(path).labels] == ["Paris", "Rome"]
+    with pytest.raises(InvalidRequest, match="a second label for 'a' by 'label'"):
+        read_labels(path)
+    path.write_text("\n".join(json.dumps(row) for row in ({"label_schema": SCHEMA}, label("a", label="match") | {"output": "Paris"})))
+    with pytest.raises(InvalidRequest, match="line 1: labels on the cases of a suite have no label_schema of their own"):
+        read_case_labels(path)

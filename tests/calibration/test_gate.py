@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from gradeloop.calibration.gate import GatedRate, gate_lines, gate_rate
+from gradeloop.calibration.gate import gate_rate
 from gradeloop.calibration.labels import Label
 from gradeloop.judges.contract import JudgeResult, parse_judge
 from gradeloop.stats.bootstrap import binomial
+from gradeloop.stats.gated_rate import GatedRate, gate_lines
 from tests.rig.judging import FRANCE
 
 JUDGE = parse_judge(FRANCE)

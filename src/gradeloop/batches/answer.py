@@ -8,6 +8,7 @@ from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
 from gradeloop.contract.criterion import TOLERANCE
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.stats.gated_rate import GatedRate, labels_cure
 from gradeloop.text import counted, one_line
 
 STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
@@ -67,7 +68,8 @@ _MOST_DECIMALS = 6
 def gate_exit_code(summary: BatchSummary, *, allow_errors: float | None = None, pass_rate: float | None = None) -> int:
     """Return the exit code of a batch's gate: 3 where cases have no verdict, else 1 where too few cases pass, else 0.
 
-    A batch that asks for no verdict at all ends with 0, unless a pass rate is named.
+    Where the rate corrected by labels decides, its decision counts, and 3 is inconclusive, too. A batch that asks for no verdict at all
+    ends with 0, unless a pass rate is named.
 
     Args:
         summary: The batch's counts and status.
@@ -81,7 +83,15 @@ def gate_exit_code(summary: BatchSummary, *, allow_errors: float | None = None, 
         return SATISFIED
     if not complete or rate is None or summary.errors > allowed * summary.total + TOLERANCE:
         return NO_VERDICT
+    if (corrected := _deciding(summary)) is not None:
+        return {"passed": SATISFIED, "failed": CAPPED}.get(corrected.decision or "", NO_VERDICT)
     return SATISFIED if _reaches(rate, summary.pass_rate if pass_rate is None else pass_rate) else CAPPED
+
+
+def _deciding(summary: BatchSummary) -> GatedRate | None:
+    """Return the corrected rate where it decides; None where the raw one does."""
+    found = summary.corrected
+    return found if found is not None and found.decision is not None else None
 
 
 def rate_of(summary: BatchSummary) -> float | None:
@@ -154,16 +164,29 @@ def answer_of(summary: BatchSummary, *, allow_errors: float | None = None, pass_
     code = gate_exit_code(summary, allow_errors=allow_errors, pass_rate=pass_rate)
     rate, wanted = rate_of(summary), summary.pass_rate if pass_rate is None else pass_rate
     if code == NO_VERDICT:
-        return BatchAnswer("INCONCLUSIVE", _why_inconclusive(summary))
+        return BatchAnswer("INCONCLUSIVE", _why_inconclusive(summary, allow_errors))
     if rate is None:
         return BatchAnswer("UNGRADED", NO_ASSERTIONS)
-    reached = f"{_percent(rate, wanted)} of {_plain(wanted, 4)}"
-    return BatchAnswer("FAILED", reached) if code == CAPPED else BatchAnswer("PASSED", reached if rate < 1 else "")
+    corrected = _deciding(summary)
+    reached = f"{_percent(rate, wanted)} of {_plain(wanted, 4)}" if corrected is None else _corrected_text(corrected)
+    return BatchAnswer("FAILED", reached) if code == CAPPED else BatchAnswer("PASSED", reached if rate < 1 or corrected else "")
 
 
-def _why_inconclusive(summary: BatchSummary) -> str:
+def _corrected_text(found: GatedRate) -> str:
+    rate = (
+        "unknown" if found.corrected is None else f"{found.corrected.value:.1%} ({found.corrected.low:.1%} to {found.corrected.high:.1%})"
+    )
+    cure = f", {labels_cure(found)}" if found.decision == "inconclusive" else ""
+    return f"{rate} corrected of {_plain(found.threshold or 0, 4)}{cure}"
+
+
+def _why_inconclusive(summary: BatchSummary, allow_errors: float | None) -> str:
+    allowed = summary.allow_errors if allow_errors is None else allow_errors
     if summary.waiting:
         return f"{counted(summary.waiting, 'case')} waiting for a person"
+    corrected = _deciding(summary)
+    if corrected is not None and rate_of(summary) is not None and summary.errors <= allowed * summary.total + TOLERANCE:
+        return _corrected_text(corrected)
     return counted(summary.errors, "error") if summary.errors else "nothing was judged"
 
 

@@ -91,7 +91,7 @@ class BatchClient:
             self._uploads.discard(name)
 
     async def start(self, request: BatchRequest) -> None:
-        """Start a batch whose cases are stored, or resume a batch that has ended.
+        """Start a batch whose cases are stored, or resume a batch that has ended, whose corrected rate then no longer counts.
 
         Raises:
             ServerUnreachable: The server is gone for long.
@@ -100,7 +100,7 @@ class BatchClient:
         async def start() -> None:
             await self._client.start_workflow(
                 GradingBatch.run,
-                request,
+                request.model_copy(update={"corrected": None}),
                 id=request.batch_id,
                 task_queue=self.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

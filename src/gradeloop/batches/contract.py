@@ -24,6 +24,7 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.grading.comparisons import comparisons_of
 from gradeloop.judges.contract import JudgeResult, JudgingRequest
+from gradeloop.stats.gated_rate import GatedRate
 
 CASE_BYTES = 1024 * 1024
 """The largest case as JSON: it is uploaded in one payload."""
@@ -186,6 +187,8 @@ class BatchRequest(Strict):
     """The least share of passed cases, which reports and exit codes use; the workflow does not."""
     allow_errors: Annotated[float, Field(ge=0, le=1)] = Field(default=0.0, exclude_if=lambda value: not value)
     """The share of all cases that may end in an error, which reports and exit codes use; the workflow does not."""
+    corrected: Sparse[GatedRate | None] = None
+    """The pass rate corrected by labels, which `eval --labels` leaves with an ended batch for reports; the workflow does not use it."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict is asked for in any case; exit codes use it, the workflow does not."""
     derived_metrics: DerivedMetrics = Field(default=(), exclude_if=lambda value: not value)
@@ -351,6 +354,8 @@ class BatchSummary(Strict):
     """The share of judged cases, 0 to 1, that must pass."""
     allow_errors: float = Field(default=0.0, exclude_if=lambda value: not value)
     """The share of all cases, 0 to 1, that may end in an error."""
+    corrected: Sparse[GatedRate | None] = None
+    """The pass rate corrected by labels; where it has a decision, that is the batch's answer. None without labels."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict was asked for in any case."""
     derived_metrics: DerivedMetrics = Field(default=(), exclude_if=lambda value: not value)

@@ -10,6 +10,7 @@ from gradeloop.batches.answer import STATUS_LABELS, BatchAnswer, answer_of, fail
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.metric_table import MetricTable
 from gradeloop.files.output import MARKDOWN_MARK
+from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.text import counted, encodable, one_line, shortened
 
 MOST_BYTES = 64 * 1024
@@ -91,12 +92,9 @@ class MarkdownFile:
         """Write all of it."""
         name = escaped(self._summary.name or self._summary.batch_id)
         first = f"{SIGNS[self._answer.word]} **{escaped(self._answer.text)}**"
-        parts = [
-            f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{escaped(results_line(self._summary))}\n\n",
-            self._next(),
-            self._criteria(),
-            self._named(),
-        ]
+        lines = [results_line(self._summary), *(gate_lines(self._summary.corrected) if self._summary.corrected else ())]
+        results = "".join(f"{escaped(line)}\n\n" for line in lines)
+        parts = [f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{results}", self._next(), self._criteria(), self._named()]
         parts += [_compared(self._baseline)] if self._baseline else []
         self._file.write("".join(parts))
         room = MOST_BYTES - ROOM_BYTES - len("".join(parts).encode())

@@ -84,8 +84,8 @@ class BatchReader:
         statement = select(batches.c.request).where(batches.c.id == batch_id)
         return await self._store.read(lambda connection: connection.execute(statement).scalar_one())
 
-    async def keep_gate(self, batch_id: str, gate: Mapping[str, float]) -> None:
-        """Write another gate, `pass_rate` or `allow_errors`, to a batch: its pages and lists then answer by it."""
+    async def keep_gate(self, batch_id: str, gate: Mapping[str, object]) -> None:
+        """Write another gate, `pass_rate`, `allow_errors` or `corrected`, to a batch: its pages and lists then answer by it."""
         batches = table("batches")
         text = BatchRequest.model_validate_json(await self.request(batch_id)).model_copy(update=dict(gate)).model_dump_json()
         statement = batches.update().where(batches.c.id == batch_id).values(request=text)
@@ -122,6 +122,16 @@ class BatchReader:
         """Yield the result of every case in order, read from this thread; an unfinished case is `queued`, with `why` as its error."""
         for row in _pages(self._store, batch_id):
             yield _result(row, why)
+
+    async def cases_named(self, batch_id: str, names: Sequence[str]) -> list[tuple[Case, CaseResult]]:
+        """Return the cases of a batch that have one of these ids, with their results."""
+        from sqlalchemy import select
+
+        cases, found = table("cases"), list[tuple[Case, CaseResult]]()
+        for start in range(0, len(names), PAGE):
+            statement = select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id.in_(names[start : start + PAGE]))
+            found += [(Case.model_validate_json(row["spec"]), _result(row)) for row in await self._store.read(_fetch(statement))]
+        return found
 
     async def result(self, batch_id: str, case_id: str) -> CaseResult:
         """Return the result of one case.
@@ -242,6 +252,7 @@ def summary_of(row: "RowMapping") -> BatchSummary:
         budget=request.budget,
         pass_rate=request.pass_rate,
         allow_errors=request.allow_errors,
+        corrected=request.corrected,
         asks=request.asks,
         derived_metrics=request.derived_metrics,
         throttled=row["throttled"],

@@ -27,6 +27,8 @@ class Label(Strict):
     reason: str = ""
     created_by: str = "label"
     """The person, who has one label per run."""
+    output: str | None = None
+    """What a case of a suite said when it was labelled: `eval --labels` counts the label for this output alone."""
 
     @model_validator(mode="before")
     @classmethod
@@ -94,12 +96,37 @@ def is_labels(path: Path) -> bool:
     return path.suffix == ".jsonl" and any(f'"{key}"' in first for key in ("label_schema", "agent_run_id"))
 
 
-def read_labels(path: Path, judge: JudgeConfig | None = None) -> LabelSet:
+CASE_LABELS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"status": {"type": "string", "enum": ["passed", "failed"]}},
+    "additionalProperties": False,
+}
+"""The schema of labels on the cases of a suite: what the `status` of a result ought to be."""
+
+
+def read_case_labels(path: Path) -> LabelSet:
+    """Read labels on the cases of a suite: `{"agent_run_id": CASE, "label_value": {"status": "passed"}, "output": "..."}` a line.
+
+    Raises:
+        InvalidRequest: As for `read_labels`; or the file has a schema of its own, or a label does not say of which output it is.
+    """
+    found = read_labels(path, schema=CASE_LABELS)
+    if found.label_schema != CASE_LABELS:
+        raise InvalidRequest(f"{path}, line 1: labels on the cases of a suite have no label_schema of their own; leave that line out")
+    for label in found.labels:
+        if label.output is None:
+            problem = f"{path}: the label of {label.agent_run_id!r} by {label.created_by!r} has no output"
+            raise InvalidRequest(f"{problem}; add the text that was labelled, as eval -o FILE.jsonl has it")
+    return found
+
+
+def read_labels(path: Path, judge: JudgeConfig | None = None, *, schema: Mapping[str, Any] = _ANYTHING) -> LabelSet:
     """Read labels from JSON lines; a first line `{"label_schema": {...}}` gives them a schema of their own.
 
     Args:
         path: The labels.
-        judge: The judge whose output they follow; without one any values are taken.
+        judge: The judge whose output they follow.
+        schema: The schema of their values, without a judge; by default any values are taken.
 
     Raises:
         InvalidRequest: A line is no label, or breaks the schema; the message names file and line.
@@ -111,7 +138,7 @@ def read_labels(path: Path, judge: JudgeConfig | None = None) -> LabelSet:
     rows = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not rows:
         raise InvalidRequest(f"the labels {str(path)!r} are empty; write a label a line")
-    schema = dict(_ANYTHING) if judge is None else label_schema(judge)
+    schema = schema if judge is None else label_schema(judge)
     first = _parse_json(path, *rows[0])
     if isinstance(first, dict) and set(first) == {"label_schema"}:
         try:
@@ -119,13 +146,14 @@ def read_labels(path: Path, judge: JudgeConfig | None = None) -> LabelSet:
         except ValueError as error:
             raise InvalidRequest(f"{path}, line 1: {str(error).replace('output_schema', 'label_schema')}") from None
         schema, rows = _optional(first["label_schema"]), rows[1:]
-    labels: dict[tuple[str, str], Label] = {}
+    labels: dict[tuple[str, str, str | None], Label] = {}
     for number, line in rows:
         label = _parse_label(path, number, line, schema)
-        if labels.setdefault((label.agent_run_id, label.created_by), label) is not label:
+        output = label.output if schema is CASE_LABELS else None
+        if labels.setdefault((label.agent_run_id, label.created_by, output), label) is not label:
             problem = f"a second label for {label.agent_run_id!r} by {label.created_by!r}"
             raise InvalidRequest(f"{path}, line {number}: {problem}; keep one, or say who says so in created_by")
-    return LabelSet(label_schema=schema, labels=tuple(labels.values()))
+    return LabelSet(label_schema=dict(schema), labels=tuple(labels.values()))
 
 
 def _parse_json(path: Path, number: int, line: str) -> Any:  # noqa: ANN401 - JSON of any shape

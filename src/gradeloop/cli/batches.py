@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from gradeloop.batches.answer import answer_of, results_line
 from gradeloop.batches.client import BatchClient
@@ -21,6 +22,7 @@ from gradeloop.cli.render.table import show_lines
 from gradeloop.compare.baseline import baseline_of
 from gradeloop.compare.sources import load_batch, stored_source
 from gradeloop.errors import InvalidRequest
+from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.text import clip
@@ -59,7 +61,9 @@ def show(
         return
     with reader.snapshot(batch) as found:
         width, summary = shutil.get_terminal_size().columns, found.summary
-        lines = [f"batch {summary.batch_id}", *answer_lines(summary), *result_lines(found.results(), width), results_line(summary)]
+        corrected = map(Text, gate_lines(summary.corrected) if summary.corrected else ())
+        table = result_lines(found.results(), width)
+        lines = [f"batch {summary.batch_id}", *answer_lines(summary), *table, results_line(summary), *corrected]
     show_lines(summary.model_dump(mode="json"), lines, as_json=as_json)
 
 

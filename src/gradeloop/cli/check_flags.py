@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from gradeloop.cli.eval_options import choose_suite
 from gradeloop.cli.folder import own_config_file
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
@@ -18,15 +19,16 @@ CHECK_HELP = "Say what of the files would be taken, and run nothing: exit 0 wher
 SKIP_HELP = "Leave out what has no counterpart and run the rest; what is left out is not judged, and no such case passes."
 
 
-def one_suite(suites: Sequence[Path]) -> Path | None:
-    """Return the one suite that a command runs; None where none is named.
+def one_suite(suites: Sequence[Path] | None, config: Path | None, check: bool) -> Path | None:
+    """Return the one suite that a command runs, or the first that it looks at; None where none is named.
 
     Raises:
         InvalidRequest: Several are named.
     """
-    if len(suites) > 1:
-        raise InvalidRequest(f"{len(suites)} suites are named, and one runs at a time; run each by itself, or look at all with --check")
-    return suites[0] if suites else None
+    named = suites or ()
+    if len(named) > 1 and not check:
+        raise InvalidRequest(f"{len(named)} suites are named, and one runs at a time; run each by itself, or look at all with --check")
+    return choose_suite(named[0] if named else None, config)
 
 
 def check_suites(suites: Sequence[Path], flags: SuiteFlags, outside: Sequence[Path], *, as_json: bool) -> int:

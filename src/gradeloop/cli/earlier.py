@@ -28,7 +28,7 @@ _RUNTIME = "_"
 """The beginning of variables that promptfoo adds when it runs a test."""
 
 
-def find_earlier_cases(*, not_passed: str | None = None, failed: str | None = None, errors: str | None = None) -> tuple[EarlierCases, ...]:
+def find_earlier(not_passed: str | None, failed: str | None, errors: str | None) -> tuple[EarlierCases, ...]:
     """Return the cases that earlier runs, each a batch or a file of results, have with these outcomes.
 
     Two flags select the cases that either of them names.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -20,6 +20,8 @@ from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.batches.outage import StoreWatch, store_timeout
 from gradeloop.batches.outputs import SUFFIXES, Outputs, json_line
 from gradeloop.batches.reader import BatchReader
+from gradeloop.calibration.batch_gate import gate_batch
+from gradeloop.calibration.labels import read_case_labels
 from gradeloop.cli.check_flags import CHECK_HELP, SKIP_HELP, check_suites, one_suite
 from gradeloop.cli.commands import (
     BASELINE_HELP,
@@ -34,15 +36,15 @@ from gradeloop.cli.commands import (
     codes_help,
     ctrl_c,
 )
-from gradeloop.cli.earlier import find_earlier_cases
+from gradeloop.cli.earlier import find_earlier
 from gradeloop.cli.eval_options import (
     Again,
+    CorrectionFlags,
     EvalCommandLine,
     EvalOptions,
     FolderFlags,
     LimitFlags,
     Presentation,
-    choose_suite,
     find_suite,
 )
 from gradeloop.cli.folder import load_env_files, own_config_file
@@ -56,6 +58,7 @@ from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable, Worker
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.rubric import require_files
 from gradeloop.settings.worker import find_outside_roots
+from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.filters import CaseFilters
 from gradeloop.suites.load import read_suite
@@ -76,12 +79,17 @@ RETRIES_HELP = "Retries per call after a transient error of one kind; 7 by defau
 SUITE_HELP = "The suite to run; by default this folder's gradeloop.yaml, suite.yaml or promptfooconfig.yaml."
 ENV_FILE_HELP = "Load the variables of this .env file first, over those that are set; repeatable."
 DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
+LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
+GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw by default."
 FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
 
 SuiteArguments = Annotated[list[Path] | None, typer.Argument(metavar="SUITE.yaml", help=f"{SUITE_HELP[:-1]}; several with --check.")]
 SuiteArgument = Annotated[Path | None, typer.Argument(metavar="SUITE.yaml", help=SUITE_HELP)]
 Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="Name the suite, as the argument does.")]
-EnvFile = Annotated[list[Path] | None, typer.Option("--env-file", "--env-path", metavar="FILE", help=ENV_FILE_HELP)]
+EnvFile = Annotated[
+    list[Path] | None,
+    typer.Option("--env-file", "--env-path", metavar="FILE", help=ENV_FILE_HELP, is_eager=True, callback=load_env_files),
+]
 Patterns = Annotated[list[str] | None, typer.Option("--filter", metavar="TEXT", help=FILTER_HELP)]
 FirstTests = Annotated[
     int | None, typer.Option("--filter-first-n", "-n", min=1, metavar="N", help="Run the cases of the first N tests that are selected.")
@@ -129,7 +137,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag, which typer name
     providers: Providers = None,
     tests: Tests = None,
     var: Var = None,
-    env_file: EnvFile = None,
+    env_file: EnvFile = None,  # noqa: ARG001 - loaded as it is parsed
     grader: Grader = None,
     filters: Patterns = None,
     filter_first_n: FirstTests = None,
@@ -150,6 +158,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag, which typer name
     max_error_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=MAX_ERROR_RATE_HELP)] = None,
     pass_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=RATE_HELP)] = None,
     allow_errors: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None,
+    labels: Annotated[Path | None, typer.Option(metavar="FILE", help=LABELS_HELP)] = None,
+    gate: Annotated[Literal["raw", "corrected"] | None, typer.Option(help=GATE_HELP)] = None,
     retries: Annotated[int | None, typer.Option(min=0, max=20, metavar="N", help=RETRIES_HELP)] = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse verdicts from the cache, or judge everything again.")] = True,
     tools: Tools = None,
@@ -165,20 +175,18 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag, which typer name
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Run the suite again whenever a file of its folder changes.")] = False,
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the batch this name instead of the suite's.")] = None,
     table: Annotated[bool, typer.Option("--table/--no-table", help="Print the table of results, or its last line alone.")] = True,
-    table_cell_max_length: CellLength = None,
+    cell_length: CellLength = None,
     baseline: Annotated[str | None, typer.Option(metavar="BATCH", help=BASELINE_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")] = False,
 ) -> None:
     """Run a suite as a batch; the exit code is a gate for CI."""
-    load_env_files(env_file or ())
     suited = (grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted, allow_code, skip_unsupported, check)
-    earlier = find_earlier_cases(not_passed=failing, failed=failing_only, errors=errors_only)
-    select = CaseFilters(filter_pattern, filter_metadata or (), filter_providers, earlier, filter_first_n)
-    flags, folder = SuiteFlags(*suited, select, overrides(prompts, providers, tests, var)), (tuple(allow_outside or ()), trust, overwrite)
+    narrowed = (filter_pattern, filter_metadata or (), filter_providers, find_earlier(failing, failing_only, errors_only), filter_first_n)
+    flags, named = SuiteFlags(*suited, CaseFilters(*narrowed), overrides(prompts, providers, tests, var)), one_suite(suites, config, check)
     limits = LimitFlags(budget_of(budget_tokens, budget_usd), concurrency, max_errors, max_error_rate, pass_rate, retries, delay)
-    named, shown = choose_suite(one_suite((suites or [])[: 1 if check else None]), config), (description, table, table_cell_max_length)
-    chosen = (named, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json, FolderFlags(*folder))
-    raise typer.Exit(run_eval(EvalOptions(*chosen, Presentation(*shown, baseline)), watch=watch, check=check, others=(suites or [])[1:]))
+    shown, folder = Presentation(description, table, cell_length, baseline), FolderFlags(tuple(allow_outside or ()), trust, overwrite)
+    chosen = (named, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json, folder, shown)
+    raise typer.Exit(run_eval(EvalOptions(*chosen, CorrectionFlags(labels, gate)), watch=watch, check=check, others=(suites or [])[1:]))
 
 
 @app.command("retry", epilog=codes_help("retry"))
@@ -186,14 +194,13 @@ def retry_errors(
     batch: BatchId = "latest",
     *,
     output: OutputOption = None,
-    env_file: EnvFile = None,
+    env_file: EnvFile = None,  # noqa: ARG001 - loaded as it is parsed
     concurrency: Concurrency = None,
     delay: Delay = None,
     overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")] = False,
 ) -> None:
     """Run a batch's errors again, as `eval --retry errors` does."""
-    load_env_files(env_file or ())
     limits, folder = LimitFlags(concurrency=concurrency, delay=delay), FolderFlags(overwrite=overwrite)
     options = EvalOptions(None, limits=limits, outputs=tuple(output or ()), attach=batch, again="errors", as_json=as_json, folder=folder)
     raise typer.Exit(run_eval(options))
@@ -244,6 +251,7 @@ class EvalCommand:
         store_timeout()  # refused before anything is started
         named = options.presentation.baseline
         self._baseline = load_batch(named, lambda: self._reader) if named else None
+        self._labels = read_case_labels(options.correction.labels) if options.correction.labels else None
         self._waiting: frozenset[str] = frozenset()
         """Threads of cases that wait for a person."""
 
@@ -261,6 +269,7 @@ class EvalCommand:
         outputs = Outputs([*known, *options.outputs], overwrite=options.folder.overwrite)
         spool = SpooledCases(suite.cases())
         request = options.request(suite, spool)
+        options.correction.refuse_rate(request.pass_rate)
         require_files(suite.tools, "--tools")
         require_files((suite.scripted,) if suite.scripted else (), "--scripted")
         unknown = [
@@ -349,6 +358,7 @@ class EvalCommand:
             own_config_file(trust=True)
         outputs = Outputs(options.outputs, overwrite=options.folder.overwrite)
         summary = await self._reader.summary(name)
+        options.correction.refuse_rate(options.gate.get("pass_rate", summary.pass_rate))
         connection = await find()
         client = await connect(connection)
         queue = await BatchClient(client, "").queue_of(summary.batch_id)
@@ -420,10 +430,7 @@ class EvalCommand:
 
     async def _finish(self, summary: BatchSummary, outputs: Outputs) -> int:
         """Write the outputs, print the results, and return the exit code."""
-        gate = self._options.gate
-        if any(getattr(summary, name) != value for name, value in gate.items()):  # of a batch that was attached
-            await self._reader.keep_gate(summary.batch_id, gate)
-            summary = summary.model_copy(update=gate)
+        summary = await self._keep_gate(summary)
         rate = self._options.limits.pass_rate  # named, it is held against a suite that asks for no verdict, too
         answer = answer_of(summary, pass_rate=rate)
         await asyncio.to_thread(self._close, outputs, summary, answer)
@@ -437,9 +444,26 @@ class EvalCommand:
                 self._console.print(line, soft_wrap=True)
         self._console.print(Text(answer.text, ANSWER_STYLES[answer.word]), soft_wrap=True)
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
+        for line in gate_lines(summary.corrected) if summary.corrected else ():
+            self._console.print(line, soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
             self._print_status(f"resume it with: gradeloop eval --resume {summary.batch_id}")
         return gate_exit_code(summary, pass_rate=rate)
+
+    async def _keep_gate(self, summary: BatchSummary) -> BatchSummary:
+        """Return the summary with the gate that the flags name, and keep that with the batch: a named rate, or one corrected by labels."""
+        gate: dict[str, object] = dict(self._options.gate)
+        threshold = self._options.gate.get("pass_rate", summary.pass_rate)
+        corrected, flag = summary.corrected, self._options.correction.gate
+        if self._labels is not None and summary.status == "finished":
+            corrected = await gate_batch(self._reader, summary, self._labels.labels, threshold if flag == "corrected" else None)
+        elif corrected is not None:
+            decides = flag is None and corrected.decision is not None
+            corrected = corrected.held_against(threshold if decides else None)
+        gate |= {"corrected": corrected}
+        if any(getattr(summary, name) != value for name, value in gate.items()):
+            await self._reader.keep_gate(summary.batch_id, gate)
+        return summary.model_copy(update=gate)
 
     def _close(self, outputs: Outputs, summary: BatchSummary, answer: BatchAnswer) -> None:
         """Write the outputs, those of Markdown with the answer and the comparison with the baseline."""

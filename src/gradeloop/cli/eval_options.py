@@ -72,6 +72,42 @@ class Presentation:
 
 
 @dataclass(frozen=True)
+class CorrectionFlags:
+    """Flags by which the pass rate is corrected for the judge's error."""
+
+    labels: Path | None = None
+    """The file of labels on outputs."""
+    gate: Literal["raw", "corrected"] | None = None
+    """Which rate is held against the pass rate; where it is not named, the raw one, or what was kept with the batch."""
+
+    def refuse_mixed(self, *, detach: bool) -> None:
+        """Refuse flags that exclude one another.
+
+        Raises:
+            InvalidRequest: Nothing corrects, or the command ends before there is something to correct.
+        """
+        if self.gate == "corrected" and self.labels is None:
+            raise InvalidRequest(GATE_NEEDS)
+        if self.labels is not None and detach:
+            raise InvalidRequest("--labels corrects the results of a batch that has ended; leave --detach out, or name them with --attach")
+
+    def refuse_rate(self, pass_rate: float) -> None:
+        """Refuse a pass rate against which nothing can be decided.
+
+        Raises:
+            InvalidRequest: It is 1, which no interval's lower bound reaches.
+        """
+        if self.gate == "corrected" and pass_rate >= 1:
+            raise InvalidRequest(GATE_NEEDS)
+
+
+GATE_NEEDS = (
+    "--gate corrected needs --labels FILE, by which it corrects, and --pass-rate SHARE below 1, or the suite's pass_rate, "
+    "against which it decides"
+)
+
+
+@dataclass(frozen=True)
 class EvalOptions:
     """The arguments and flags of one `gradeloop eval`."""
 
@@ -90,6 +126,7 @@ class EvalOptions:
     as_json: bool = False
     folder: FolderFlags = FolderFlags()
     presentation: Presentation = Presentation()
+    correction: CorrectionFlags = CorrectionFlags()
 
     @property
     def names_batch(self) -> bool:
@@ -121,6 +158,7 @@ class EvalOptions:
             flags = "--grader, --filter..., --limit, --loop, --repeat, --prompts, --providers, --tests, --var, --tools, --scripted, "
             flags += "--allow-code and --skip-unsupported"
             raise InvalidRequest(f"{flags} need a suite; a batch keeps the ones it was started with")
+        self.correction.refuse_mixed(detach=self.detach)
         if watch and (known or self.detach):
             raise InvalidRequest(f"--watch runs a suite again and again; leave {known[0] if known else '--detach'} out")
 

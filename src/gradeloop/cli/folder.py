@@ -27,17 +27,19 @@ def own_config_file(*, trust: bool) -> ConfigFile | None:
     return config
 
 
-def load_env_files(named: Sequence[Path]) -> None:
+def load_env_files(named: list[Path] | None) -> list[Path] | None:
     """Set the variables of .env files in this process, and so in the worker that it starts; they replace those that are set.
 
-    A name may be several, with commas between them. The values go nowhere else: no workflow, store or file has them.
+    A name may be several, with commas between them. The values go nowhere else: no workflow, store or file has them. The names are
+    returned, so that this may be called as an option is parsed, before anything is read from the environment.
 
     Raises:
         InvalidRequest: A file cannot be read, or a line of it is no NAME=VALUE.
     """
-    for name in named:
+    for name in named or ():
         for path in [name] if name.is_file() else [Path(part.strip()) for part in str(name).split(",")]:
             os.environ.update(_read_env_file(path))
+    return named
 
 
 def _read_env_file(path: Path) -> dict[str, str]:

@@ -17,7 +17,7 @@ from rich.text import Text
 from temporalio.client import Client
 
 from gradeloop.batches.judge_many import Judged, judge_many
-from gradeloop.calibration.gate import gate_lines, gate_rate
+from gradeloop.calibration.gate import gate_rate
 from gradeloop.calibration.judgements import select_judgements
 from gradeloop.calibration.labels import LabelSet, compared_keys, label_schema, read_labels
 from gradeloop.calibration.stability import measure_stability
@@ -54,6 +54,7 @@ from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.schema import keys_of, value_at
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
 from gradeloop.settings.worker import find_outside_roots
+from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive

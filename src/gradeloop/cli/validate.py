@@ -77,7 +77,7 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Check files before they run; no call, no server."""
-    load_env_files(env_file or ())
+    load_env_files(env_file)
     named = [path for path in files or () if path != CONFIG_WORD]
     paths = named if named and config is None else [choose_suite(named[0] if named else None, config) or find_suite(Path())]
     outside = own_outside_roots(allow_outside)

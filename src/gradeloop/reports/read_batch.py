@@ -24,6 +24,7 @@ from gradeloop.reports.html import Live, write_page
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.read_judgement import read_case_judgement
 from gradeloop.reports.read_thread import read_thread_report
+from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import OURS, ensure_worker_of
 from gradeloop.text import counted, money, percent, token_count
@@ -158,7 +159,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
         noun="case",
         tiles=tuple(Tile(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
         about=about,
-        notes=tuple(notes),
+        notes=(*(gate_lines(summary.corrected) if summary.corrected else ()), *notes),
         batch_id=summary.batch_id,
         status=summary.status,
         answer=answer.text,

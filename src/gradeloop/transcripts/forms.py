@@ -24,8 +24,8 @@ class Format:
     """What it is called: `Inspect log`."""
     recognise: Callable[[Json], str | None]
     """Returns why a value is of this format; None where it is not."""
-    parse: Callable[[Json, str], Iterator[AgentRun]]
-    """Yields the runs of a value, given the id of a run without one of its own."""
+    parse: Callable[[Json, str], Iterator[AgentRun | UnreadableMessage]]
+    """Yields the runs of a value, given the id of a run without one of its own; for one of several that cannot be read, why."""
     whole: bool = False
     """Whether the lines of a file, or the items of a list, are one value of this format: events, spans."""
     several: str | None = None
@@ -100,17 +100,25 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
     if key is None or not items:
         with _shaped(detected.format.name):
             found = list(detected.format.parse(value, name))
-        yield from found
+        for run in found:
+            yield from _noting(lambda run=run: _read(run), notes)  # type: ignore[misc]  # bound
         return
     for at, item in enumerate(items):
         yield from _noting(lambda item=item: _parse_one_of(detected.format, value, item, name), notes, key, at)  # type: ignore[misc]  # bound
+
+
+def _read(found: AgentRun | UnreadableMessage) -> Iterator[AgentRun]:
+    """Yield what is read; raise what is not."""
+    if isinstance(found, UnreadableMessage):
+        raise found
+    yield found
 
 
 def _parse_one_of(form: Format, value: dict[str, Json], item: Json, name: str) -> Iterator[AgentRun]:
     """Yield the run of one item of a value; the path of an error begins in the item."""
     try:
         with _shaped(form.name):
-            found = list(form.parse({**value, str(form.several): [item]}, name))
+            found = [run for read in form.parse({**value, str(form.several): [item]}, name) for run in _read(read)]
     except UnreadableMessage as error:
         raise UnreadableMessage(str(error), *error.path[2:]) from None
     yield from found

@@ -1,12 +1,23 @@
 """Runs built from messages, and the conversation that several calls of models recorded, each with the history before it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pydantic import JsonValue
 
-from gradeloop.contract.transcript import AgentRun, ErrorPart, OtherPart, RunMessage, RunTranscript, TextPart
+from gradeloop.contract.transcript import (
+    EMPTY_MESSAGE,
+    AgentRun,
+    ErrorPart,
+    OtherPart,
+    RunMessage,
+    RunPart,
+    RunTranscript,
+    TextPart,
+    ToolCallPart,
+)
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
 from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, inside, without
 
@@ -35,6 +46,62 @@ def build_run(name: str, transcripts: Sequence[RunTranscript], metadata: dict[st
     if not any(_can_be_judged(message) for message in messages):
         raise UnreadableMessage(f"the run {name!r} holds nothing but errors: {_first_error(messages)}; nothing can be judged")
     return run
+
+
+_NOT_RECORDED = {"", "{}", "[]", "null", "__REDACTED__", "<fully masked due to failed mask function>"}
+"""The texts that stand for content which was not recorded: OpenInference's, and Langfuse's where a mask fails."""
+
+
+def build_trace(name: str, transcripts: Sequence[RunTranscript], metadata: dict[str, JsonValue], cure: str) -> AgentRun:
+    """Return the run of a trace, whose writer may have been told to record no content.
+
+    Args:
+        name: Its id.
+        transcripts: Its conversations.
+        metadata: Its metadata.
+        cure: How the content is recorded.
+
+    Raises:
+        UnreadableMessage: Nothing but roles, and names of tools, is recorded of it; or as `build_run` says.
+    """
+    messages = [message for transcript in transcripts for message in transcript.messages]
+    parts = [part for message in messages for part in message.records()]
+    if not has_content(messages) and not all(isinstance(part, ErrorPart) for part in parts):
+        why = f"nothing of what was said in the trace {name!r} is recorded: its {len(parts)} records hold no text, arguments or results"
+        raise UnreadableMessage(f"{why}; {cure}")
+    return build_run(name, transcripts, metadata)
+
+
+def has_content(messages: Sequence[RunMessage]) -> bool:
+    """Return whether messages say what was said, not only that something was."""
+    return any(_has_content(part) for message in messages for part in message.records())
+
+
+def _has_content(part: RunPart) -> bool:
+    """Return whether a part holds more than that it was there; an error does not say what was said."""
+    if isinstance(part, ErrorPart) or (isinstance(part, OtherPart) and part.kind == EMPTY_MESSAGE):
+        return False
+    if isinstance(part, ToolCallPart):
+        return bool(part.invalid or any(str(value) not in _NOT_RECORDED for value in part.arguments.values()))
+    return part.type == "file" or str(part.record()["text"]).strip() not in _NOT_RECORDED
+
+
+def refuse_unrecorded_calls(name: str, calls: Sequence[str], cure: str) -> None:
+    """Refuse a trace of which tools are recorded, but not what its calls of models, by their names, were sent and answered."""
+    if calls:
+        called = ", ".join(sorted(set(calls))[:5])
+        raise UnreadableMessage(f"nothing of what the trace {name!r} sent to models, or they answered, is recorded ({called}); {cure}")
+
+
+_Run = TypeVar("_Run", AgentRun, AgentRun | None)
+
+
+def run_or_error(make: Callable[[], _Run]) -> _Run | UnreadableMessage:
+    """Return a run, or why it cannot be read, so that the others of a file still can."""
+    try:
+        return make()
+    except UnreadableMessage as error:
+        return error
 
 
 def _can_be_judged(message: RunMessage) -> bool:

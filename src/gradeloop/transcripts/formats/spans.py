@@ -14,7 +14,17 @@ from pydantic import JsonValue
 from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart, ToolResultPart
 from gradeloop.transcripts.message_forms import build_message, parse_messages
 from gradeloop.transcripts.parts import read_call, read_result, text_of
-from gradeloop.transcripts.runs import build_run, error_message, exchange, merge_histories, read_side, transcript_of
+from gradeloop.transcripts.runs import (
+    build_trace,
+    error_message,
+    exchange,
+    has_content,
+    merge_histories,
+    read_side,
+    refuse_unrecorded_calls,
+    run_or_error,
+    transcript_of,
+)
 from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, rows_of
 
 _RESOURCES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs")
@@ -60,8 +70,11 @@ def _is_span(row: dict[str, Json]) -> bool:
     return has_trace and ("attributes" in row or any(key.startswith("attributes.") for key in row))
 
 
-def parse(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield a run for each trace.
+CAPTURE = "record the content: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT, or your instrumentation's own switch, turns it on"
+
+
+def parse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield a run for each trace, or why it cannot be read; one with neither messages nor a call of a model or tool is passed over.
 
     Raises:
         UnreadableMessage: No span of a trace holds messages.
@@ -72,15 +85,14 @@ def parse(value: Json, name: str) -> Iterator[AgentRun]:
         traces.setdefault(span.trace, []).append(span)
     if not spans:
         raise UnreadableMessage("there are no spans; nothing can be judged")
-    runs, silent = 0, []
+    found = 0
     for trace, members in traces.items():
-        run = _run_of_trace(trace or name, sorted(members, key=lambda span: span.start))
-        if run is None:
-            silent.append(trace or name)
-            continue
-        runs += 1
-        yield run
-    if not runs:
+        ordered = sorted(members, key=lambda span: span.start)
+        run = run_or_error(lambda trace=trace, ordered=ordered: _run_of_trace(trace or name, ordered))  # type: ignore[misc]  # bound
+        if run is not None:
+            found += 1
+            yield run
+    if not found:
         names = ", ".join(sorted({span.name for span in spans})[:5])
         raise UnreadableMessage(
             f"no span holds messages ({names}); record them: gen_ai.input.messages and gen_ai.output.messages, or their events"
@@ -115,16 +127,18 @@ def _run_of_trace(trace: str, spans: list[Span]) -> AgentRun | None:
             rest.append(span)
         if span.error and not _is_tool(span.attributes):
             errors.append(error_message(span.error, span.name))
+    if not any(map(has_content, histories)):
+        histories = [found for span in rest if (found := _outline_of(span.attributes))][:1] or histories
     if not histories:
-        histories = [found for span in rest if (found := _outline_of(span.attributes))][:1]
-    if not histories and not tools:
-        return None
+        refuse_unrecorded_calls(trace, [span.name for span in rest if _is_model_call(span.attributes)], CAPTURE)
+        if not tools:
+            return None
     conversations = [*map(list, merge_histories(histories))] or [[]]
     conversations[0] += [*_unseen_tools(tools, conversations), *errors]
     metadata: dict[str, JsonValue] = {"spans": dict(Counter(span.name for span in spans))}
     models = sorted({str(model) for span in spans if (model := first_of(span.attributes, *_MODELS)) is not None})
     metadata |= {"models": list(models)} if models else {}
-    return build_run(trace, [transcript_of(messages) for messages in conversations], metadata)
+    return build_trace(trace, [transcript_of(messages) for messages in conversations], metadata, CAPTURE)
 
 
 _MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
@@ -280,6 +294,16 @@ def _is_tool(attributes: dict[str, Json]) -> bool:
         first_of(attributes, "openinference.span.kind", "span_kind", "traceloop.span.kind", "langfuse.observation.type") or ""
     ).upper()
     return kind == "TOOL" or "gen_ai.tool.name" in attributes or "ai.toolCall.name" in attributes
+
+
+def _is_model_call(attributes: dict[str, Json]) -> bool:
+    return (
+        attributes.get("gen_ai.operation.name") in ("chat", "text_completion", "generate_content")
+        or attributes.get("llm.request.type") in ("chat", "completion")
+        or str(attributes.get("openinference.span.kind")).upper() == "LLM"
+        or str(attributes.get("langfuse.observation.type")).lower() == "generation"
+        or str(attributes.get("ai.operationId")).endswith((".doGenerate", ".doStream"))
+    )
 
 
 _TOOL_INPUTS = (

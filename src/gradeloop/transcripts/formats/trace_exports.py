@@ -10,16 +10,18 @@ from gradeloop.transcripts.message_forms import build_message
 from gradeloop.transcripts.parts import read_call, read_result, text_of
 from gradeloop.transcripts.runs import (
     beside_messages,
-    build_run,
+    build_trace,
     error_message,
     exchange,
+    has_content,
     id_of,
     key_of,
     merge_histories,
-    run_of,
+    refuse_unrecorded_calls,
+    run_or_error,
     transcript_of,
 )
-from gradeloop.transcripts.unreadable import Json, dict_of, first_of, inside, rows_of, without
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, rows_of, without
 
 _KINDS = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
 """Langfuse's types of observations."""
@@ -48,18 +50,19 @@ def _is_observation(row: dict[str, Json]) -> bool:
     return str(row.get("type")) in _KINDS and ("traceId" in row or "trace_id" in row or "startTime" in row)
 
 
-def parse_langfuse(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield a run for each trace.
+def parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield a run for each trace; of a list also why one cannot be read.
 
     Raises:
-        UnreadableMessage: A trace holds no messages.
+        UnreadableMessage: The one trace holds no messages.
     """
     if isinstance(value, list):
         traces: dict[str, list[dict[str, Json]]] = {}
         for row in value:
             traces.setdefault(str(first_of(row, "traceId", "trace_id") or name), []).append(row)
         for trace, rows in traces.items():
-            yield _langfuse_run({"id": trace, "observations": rows}, name)
+            whole: dict[str, Json] = {"id": trace, "observations": rows}
+            yield run_or_error(lambda whole=whole: _langfuse_run(whole, name))  # type: ignore[misc]  # bound
         return
     whole = dict_of(value.get("trace")) or value
     if _is_observation(value):
@@ -86,8 +89,11 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
             found for row in observations if row.get("type") != "TOOL" and (found := exchange(row.get("input"), row.get("output")))
         ]
     conversations = merge_histories([history for history in histories if history]) or [[]]
+    if not any(map(has_content, conversations)):
+        conversations[0] = outline or conversations[0]
     if not conversations[0]:
-        conversations[0] = outline
+        called = [str(row.get("name") or "a generation") for row in observations if row.get("type") == "GENERATION"]
+        refuse_unrecorded_calls(id_of(trace, name), called, _LANGFUSE_CURE)
     conversations[0] = [*conversations[0], *unseen(tools, conversations), *errors]
     metadata = without(trace, "id", "input", "output", "observations", "metadata") | _named("metadata", trace.get("metadata"))
     if conversations[0] != outline and outline and any(histories):
@@ -97,8 +103,10 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     metadata |= {f"{key} beside": beside for key in ("input", "output") if (beside := beside_messages(trace.get(key)))}
     with inside():
         transcripts = [transcript_of(messages) for messages in conversations]
-    return build_run(id_of(trace, name), transcripts, metadata)
+    return build_trace(id_of(trace, name), transcripts, metadata, _LANGFUSE_CURE)
 
+
+_LANGFUSE_CURE = "record input and output: capture_input and capture_output are on, and the mask leaves them"
 
 _OBSERVED = ("GENERATION", "TOOL", "RETRIEVER")
 """Langfuse's types of observations that are shown as records; of the others, names and numbers are metadata."""
@@ -152,12 +160,8 @@ def _is_langsmith(row: dict[str, Json]) -> bool:
     return "run_type" in row and "inputs" in row
 
 
-def parse_langsmith(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield a run for each trace: for a root with its children, nested in it or beside it by the ids of their parents.
-
-    Raises:
-        UnreadableMessage: A trace holds no messages.
-    """
+def parse_langsmith(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield a run for each trace, a root with its children, nested in it or beside it by their parents' ids; or why it cannot be read."""
     rows = rows_of(value) if isinstance(value, list) else [value]
     ids = {str(row.get("id")) for row in rows}
     roots = [row for row in rows if str(row.get("parent_run_id")) not in ids]
@@ -166,9 +170,13 @@ def parse_langsmith(value: Json, name: str) -> Iterator[AgentRun]:
         children.setdefault(str(row.get("parent_run_id")), []).append(row)
     for at, root in enumerate(roots):
         own = name if len(roots) == 1 else f"{name}-{at + 1}"
-        with inside(*([at] if isinstance(value, list) else [])):
-            run = _langsmith_run(root, list(_descendants(root, children, {str(root.get("id"))})), own)
-        yield run
+        path = [at] if isinstance(value, list) else []
+        yield run_or_error(lambda root=root, own=own, path=path: _langsmith_trace(root, children, own, path))  # type: ignore[misc]  # bound
+
+
+def _langsmith_trace(root: dict[str, Json], children: dict[str, list[dict[str, Json]]], name: str, path: Sequence[int]) -> AgentRun:
+    with inside(*path):
+        return _langsmith_run(root, list(_descendants(root, children, {str(root.get("id"))})), name)
 
 
 def _descendants(root: dict[str, Json], children: dict[str, list[dict[str, Json]]], seen: set[str]) -> Iterator[dict[str, Json]]:
@@ -192,6 +200,8 @@ def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name
     else:
         left = {key: root[key] for key in ("inputs", "outputs") if root.get(key)}
     conversations = merge_histories(histories) or [[]]
+    if not conversations[0]:
+        refuse_unrecorded_calls(id_of(root, name), [str(row.get("name") or "an llm run") for row in calls], _LANGSMITH_CURE)
     tools: list[RunMessage] = []
     errors: list[RunMessage] = []
     for row in (root, *below):
@@ -207,9 +217,11 @@ def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name
     hidden = Counter(f"{row.get('run_type')} {row.get('name')}" for row in below if row.get("run_type") not in _SHOWN)
     metadata: dict[str, JsonValue] = {**kept, **left, **({"metadata": about} if about else {})}
     metadata |= {"not_shown": dict(hidden)} if hidden else {}
-    if len(conversations) == 1:
-        return run_of(id_of(root, name), conversations[0], metadata)
-    return build_run(id_of(root, name), [transcript_of(messages) for messages in conversations if messages], metadata)
+    transcripts = [transcript_of(messages) for messages in conversations if messages or len(conversations) == 1]
+    return build_trace(id_of(root, name), transcripts, metadata, _LANGSMITH_CURE)
+
+
+_LANGSMITH_CURE = "record inputs and outputs: LANGSMITH_HIDE_INPUTS and LANGSMITH_HIDE_OUTPUTS are off, and no anonymizer takes them"
 
 
 _SHOWN = ("llm", "tool", "retriever")
