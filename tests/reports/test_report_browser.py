@@ -133,7 +133,7 @@ async def test_cases_are_filtered_searched_sorted_and_opened_by_keys(browser: Br
     assert await page.inner_text("#count") == "1 of 60 shown"
     await page.fill("#search", "")
     await page.click("[data-sort=score] button")
-    scores = [float(text) for text in await page.locator("#table tbody td:nth-child(3)").all_inner_texts()]
+    scores = [float(text) for text in await page.locator("#table tbody td:nth-child(3)").all_text_contents()]
     assert scores == sorted(scores)
     assert await page.get_attribute("[data-sort=score]", "aria-sort") == "ascending"
     await page.click("button.open >> nth=0")
@@ -310,6 +310,26 @@ def replaced(draft: str) -> RunReport:
     messages = list(story.messages)
     messages[1] = messages[1].model_copy(update={"content": draft})
     return story.model_copy(update={"messages": tuple(messages)})
+
+
+async def test_rows_far_away_are_laid_out_when_they_come_near_and_found_and_printed_all_the_same(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, batch_page(report_of(600)))
+    last = page.locator("#table tbody tr").last
+
+    assert await page.locator("#table tbody tr").count() == 600
+    assert (await last.locator("td").first.inner_text(), bool(await last.locator("td").first.text_content())) == ("", True)
+    assert await page.evaluate("(id) => window.find(id)", await last.locator(".name").text_content())
+    await last.scroll_into_view_if_needed()
+    await expect(last).to_be_in_viewport()
+    assert await last.locator("td").first.inner_text()
+    await page.locator("#tools [data-filter=failed]").click()
+    few = await page.locator("#table tbody tr:not([hidden])").count()
+    assert 0 < few < 600
+    assert await page.locator("#table").evaluate("(table) => table.offsetHeight") < 120 * (few + 2)
+    await page.emulate_media(media="print")
+    printed = await page.locator("#table tbody").evaluate_all("(all) => all.map((body) => getComputedStyle(body).contentVisibility)")
+    assert set(printed) == {"visible"}
+    assert not seen.complaints
 
 
 async def test_a_page_without_cases_says_so_and_works(browser: Browser, tmp_path: Path) -> None:

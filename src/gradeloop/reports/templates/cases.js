@@ -42,6 +42,15 @@
     return byId.get(name) || rows.find((row) => row.id === `case-${name}`) || null;
   };
 
+  // The browser lays out the 50 rows of a part when they come near; until then the part's height is estimated by its rows.
+  const measure = () => {
+    for (const body of document.getElementById("table").tBodies) {
+      const count = [...body.rows].filter((row) => !row.hidden).length;
+      body.hidden = !count;
+      body.style.setProperty("--rows", count);
+    }
+  };
+
   const show = () => {
     const table = document.getElementById("table");
     const words = state.search.toLowerCase().split(/\s+/).filter(Boolean);
@@ -57,6 +66,7 @@
       count += fits;
       if (fits) fitting.add(row.id.slice("case-".length));
     }
+    measure();
     for (const button of document.querySelectorAll("[data-filter]")) button.setAttribute("aria-pressed", String(button.dataset.filter === state.filter));
     for (const button of document.querySelectorAll("[data-criterion]")) button.setAttribute("aria-pressed", String(button === wanted));
     for (const button of document.querySelectorAll("[data-label]")) button.setAttribute("aria-pressed", String(button.dataset.label === state.label));
@@ -83,10 +93,11 @@
     made.sort(([a], [b]) => (a < b ? -turn : a > b ? turn : 0));
     rows = made.map(([, row]) => row);
     // Rows that are moved within the document are styled one by one: they are put in order outside of it.
-    const table = document.getElementById("table"), body = table.tBodies[0], focused = document.activeElement;
-    body.remove();
-    body.append(...rows);
-    table.append(body);
+    const table = document.getElementById("table"), bodies = [...table.tBodies], focused = document.activeElement;
+    for (const body of bodies) body.remove();
+    bodies.forEach((body, at) => body.append(...rows.slice(at * 50, (at + 1) * 50)));
+    table.append(...bodies);
+    measure();
     if (focused !== document.activeElement) focused.focus?.({ preventScroll: true });
   };
 
@@ -94,7 +105,7 @@
     const tools = document.getElementById("tools");
     if (!tools) return;
     tools.hidden = false;
-    rows = [...document.getElementById("table").tBodies[0].rows];
+    rows = [...document.getElementById("table").tBodies].flatMap((body) => [...body.rows]);
     texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
     byId = new Map(rows.map((row) => [id_of(row), row]));
     for (const row of rows) {
