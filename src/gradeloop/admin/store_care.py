@@ -217,6 +217,7 @@ BROUGHT: dict[str, int] = {
     "verdicts.batch_id": 7,
     "monitors": 9,
     "monitor_runs.waiting": 10,
+    "monitor_runs.shadow_verdict": 10,
 }
 """Tables and columns that hold something, by the version that brought them; what pace a model allows is learnt again."""
 

@@ -22,7 +22,7 @@ from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.contract import BACKFILL_RUNS, AlertRule, AlwaysRule, BackfillCall, BackfillReport, MonitorDefinition, TickReport
-from gradeloop.monitors.overview import MonitorReader, MonitorSummary, backfill_text, rate_text, tick_notes, waiting_text
+from gradeloop.monitors.overview import MonitorReader, MonitorSummary, backfill_text, rate_text, shadow_text, tick_notes, waiting_text
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import OURS, WorkerSpec, ensure_worker, ensure_worker_of
@@ -51,6 +51,7 @@ def create(  # noqa: PLR0913 - one parameter a flag
     *,
     source: Annotated[str, typer.Option(metavar="KIND:PLACE", help="Read folder:/PATH, or sql:VARIABLE, whose value is a URL.")],
     judge: Annotated[str, typer.Option(metavar="JUDGE", help="Judge by this file, or COLLECTION/RUBRIC[@VERSION] of the registry.")],
+    shadow: Annotated[str | None, typer.Option(metavar="JUDGE", help="Have this judge judge the same sample, to compare.")] = None,
     query: Annotated[str | None, typer.Option(metavar="SQL", help="The query of a sql: source.")] = None,
     watermark: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the query that only grows.")] = None,
     quiet: Annotated[str, typer.Option(metavar="TIME", help="Leave files that changed within this time to a later tick.")] = "5s",
@@ -90,18 +91,26 @@ def create(  # noqa: PLR0913 - one parameter a flag
         **_shares(sample or []),
     }
     spec = WorkerSpec(tools=tuple(tools or ()), scripted=scripted, config=own_config_file(trust=trust))
-    is_new = asyncio.run(_create(chosen, judge, own_outside_roots(allow_outside), grader, spec))
+    is_new = asyncio.run(_create(chosen, judge, shadow, own_outside_roots(allow_outside), grader, spec))
     said = f"monitor {name} {'reads every' if is_new else 'was there already, and reads every'} {every}"
     show_lines({"name": name, "created": is_new}, [f"{said}; look at it with: gradeloop monitor show {name}"], as_json=as_json)
 
 
-async def _create(chosen: dict[str, Any], named: str, outside: Sequence[Path], grader: str | None, spec: WorkerSpec) -> bool:
+async def _create(  # the monitor, and who judges
+    chosen: dict[str, Any], named: str, shadow: str | None, outside: Sequence[Path], grader: str | None, spec: WorkerSpec
+) -> bool:
     from gradeloop.judges.registry import Registry
 
     store = own_store()
-    loaded = await load_judge(named, None if names_file(named) else Registry(store), outside)
-    judge, _ = with_model(loaded, grader, scripted=spec.scripted is not None)
-    definition = _definition(chosen, judge)
+
+    async def load(name: str) -> JudgeConfig:
+        loaded = await load_judge(name, None if names_file(name) else Registry(store), outside)
+        judge, _ = with_model(loaded, grader, scripted=spec.scripted is not None)
+        if judge.escalate is not None:
+            raise InvalidRequest("the judge escalates, and a monitor asks one judge; take `escalate` out of it")
+        return judge
+
+    definition = _definition(chosen | {"judge": await load(named), "shadow": None if shadow is None else await load(shadow)})
     connection = await find()
     client = await connect(connection)
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
@@ -111,11 +120,9 @@ async def _create(chosen: dict[str, Any], named: str, outside: Sequence[Path], g
     return is_new
 
 
-def _definition(chosen: dict[str, Any], judge: JudgeConfig) -> MonitorDefinition:
-    if judge.escalate is not None:
-        raise InvalidRequest("the judge escalates, and a monitor asks one judge; take `escalate` out of it")
+def _definition(chosen: dict[str, Any]) -> MonitorDefinition:
     try:
-        return MonitorDefinition.model_validate(chosen | {"judge": judge})
+        return MonitorDefinition.model_validate(chosen)
     except ValidationError as error:
         raise InvalidRequest(explain(error)) from None
 
@@ -199,6 +206,8 @@ def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> I
     yield from (one_line(f"  {stratum}: {rate_text(rate)}") for stratum, rate in found.strata.items())
     if found.waiting:
         yield waiting_text(found)
+    if found.shadow:
+        yield shadow_text(found.shadow)
     if said := backfill_text(found):
         yield said
     for alert in found.alerts[:SHOWN]:

@@ -12,7 +12,7 @@ from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.thread import Priority, TenantName
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, parse_judge
+from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, judging_id, parse_judge
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.stats.drift import CusumState, DriftState
 from gradeloop.stats.intervals import Interval
@@ -123,6 +123,8 @@ class MonitorDefinition(Strict):
     judge: SchemaJudge | CriteriaJudge
     passes: tuple[str, ...] = ()
     """What passes a judgement by a schema, as KEY=VALUE."""
+    shadow: SchemaJudge | CriteriaJudge | None = None
+    """A second judge of the same sample, outside of every rate and alert: it is only compared with the first."""
     sample: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The share of the runs that is judged."""
     stratum: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -143,21 +145,26 @@ class MonitorDefinition(Strict):
     notify: tuple[str, ...] = ()
     """The worker's webhooks that hear of alerts; all that want them where none is named."""
 
-    @field_validator("judge", mode="before")
+    @field_validator("judge", "shadow", mode="before")
     @classmethod
     def _reads_judge(cls, value: object) -> object:
-        return parse_judge(value)
+        return None if value is None else parse_judge(value)
 
     @model_validator(mode="after")
     def _decides(self) -> "MonitorDefinition":
-        try:
-            stated = PassRule(self.judge, self.passes).stated
-        except InvalidRequest as error:
-            raise ValueError(str(error)) from None
-        if not stated:
-            raise ValueError("the judge has a schema of its own; say what passes with --pass KEY=VALUE")
-        if needs_workflow(self.judge):
-            raise ValueError("judge: this one reflects, or has tools, checks or remote graders, which no batch takes; leave them out")
+        for name, judge in (("judge", self.judge), ("shadow", self.shadow)):
+            if judge is None:
+                continue
+            try:
+                stated = PassRule(judge, self.passes).stated
+            except InvalidRequest as error:
+                raise ValueError(f"{name}: {error}" if name == "shadow" else str(error)) from None
+            if not stated:
+                raise ValueError(f"the {name} has a schema of its own; say what passes with --pass KEY=VALUE")
+            if needs_workflow(judge):
+                raise ValueError(f"{name}: this one reflects, or has tools, checks or remote graders, which no batch takes; leave them out")
+        if self.shadow is not None and judging_id(self.shadow, "", 0) == judging_id(self.judge, "", 0):
+            raise ValueError("shadow: this is the judge itself; name another one")
         if self.strata and self.stratum is None:
             raise ValueError("shares of strata need the metadata key that tells them apart; name it with --stratum")
         return self

@@ -12,7 +12,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport
 from gradeloop.monitors.removal import remove_monitor
 from gradeloop.monitors.ticks import Monitor, definition_json, read_monitor
-from gradeloop.stats.intervals import wilson
+from gradeloop.stats.intervals import Interval, paired_difference, wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.text import clip, counted, did_you_mean, percent
@@ -39,6 +39,17 @@ class MonitoredRun(Strict):
     batch_id: str | None = None
 
 
+class ShadowComparison(Strict):
+    """Two judges of the same runs."""
+
+    judge: Rate
+    shadow: Rate
+    difference: Interval
+    """The shadow's rate less the judge's, with its 95 % interval (Newcombe's paired method)."""
+    agreed: int
+    """Runs of which both say the same."""
+
+
 class MonitorSummary(Strict):
     """A monitor with what it has found."""
 
@@ -54,6 +65,8 @@ class MonitorSummary(Strict):
     """The newest first."""
     failed: tuple[MonitoredRun, ...]
     """The newest failed runs, the newest first."""
+    shadow: ShadowComparison | None = None
+    """The second judge beside the first, of the runs that both have passed or failed; None without such a run."""
     backfill: Rate = Rate()
     """The rate of the runs that backfills have asked for; they are in no other."""
     backfill_waiting: int = 0
@@ -105,6 +118,15 @@ def backfill_text(found: MonitorSummary) -> str:
     if not found.backfill.judged and not found.backfill_waiting:
         return ""
     return f"backfill: pass rate {rate_text(found.backfill)}, {counted(found.backfill_waiting, 'run')} still to be judged"
+
+
+def shadow_text(found: ShadowComparison) -> str:
+    """Return what the second judge says beside the first."""
+    rates = f"pass rate {rate_text(found.shadow)}, the judge's {rate_text(found.judge)}"
+    change = (found.shadow.passed - found.judge.passed) / found.judge.judged
+    low, high = found.difference.low, found.difference.high
+    points = f"{100 * change:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
+    return f"shadow: {rates}; difference {points}; they agree on {found.agreed} of {found.judge.judged} runs"
 
 
 def tick_notes(tick: TickReport) -> str:
@@ -259,10 +281,28 @@ def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> Mon
         ticks=reports,
         alerts=tuple(map(Alert.model_validate_json, connection.execute(raised).scalars())),
         failed=tuple(_runs(connection, name, failed=True)),
+        shadow=_shadow(connection, name),
         backfill=sum_of_rates([Rate(passed=passed, judged=passed + failed)]),
         backfill_waiting=connection.execute(waits.where(runs.c.why == "backfill")).one()[0],
         waiting=waiting,
         waiting_since=None if since is None else _as_utc(since).isoformat(timespec="seconds"),
+    )
+
+
+def _shadow(connection: Connection, name: str) -> ShadowComparison | None:
+    runs, decided = table("monitor_runs"), ("passed", "failed")
+    both = (runs.c.monitor == name, runs.c.verdict.in_(decided), runs.c.shadow_verdict.in_(decided))
+    statement = select(runs.c.verdict, runs.c.shadow_verdict, func.count()).where(*both)
+    rows = connection.execute(statement.group_by(runs.c.verdict, runs.c.shadow_verdict)).all()
+    judge = [float(verdict == "passed") for verdict, _, count in rows for _ in range(count)]
+    shadow = [float(verdict == "passed") for _, verdict, count in rows for _ in range(count)]
+    if not judge:
+        return None
+    return ShadowComparison(
+        judge=sum_of_rates([Rate(passed=int(sum(judge)), judged=len(judge))]),
+        shadow=sum_of_rates([Rate(passed=int(sum(shadow)), judged=len(shadow))]),
+        difference=paired_difference(shadow, judge),
+        agreed=sum(count for verdict, other, count in rows if verdict == other),
     )
 
 

@@ -53,7 +53,8 @@ def remove_of_batches(connection: Connection, batches: Sequence[str]) -> dict[st
 
 def remove_of_judgement(connection: Connection, judgement: str) -> dict[str, int]:
     """Delete the runs that a judgement is of."""
-    rows = _deleted(connection, "monitor_runs", table("monitor_runs").c.case_id == judgement)
+    runs = table("monitor_runs")
+    rows = _deleted(connection, "monitor_runs", (runs.c.case_id == judgement) | (runs.c.shadow_case == judgement))
     if rows:
         _forget_names(connection)
     return {"monitor_runs": rows}

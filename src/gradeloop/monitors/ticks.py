@@ -18,7 +18,7 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.abstention import with_unsure
-from gradeloop.judges.contract import JudgingRequest
+from gradeloop.judges.contract import CriteriaJudge, JudgingRequest, SchemaJudge
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.monitors.contract import (
     BACKFILL_RUNS,
@@ -76,6 +76,8 @@ class ReadRun:
     why: Why
     stratum: str | None
     case: Case | None
+    shadow: Case | None = None
+    """The case in which the second judge judges it; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,17 @@ class SourceReading:
 
 def read_run(definition: MonitorDefinition, run: AgentRun, sha256: str) -> ReadRun:
     """Return a new run with the case that judges it; a chosen run that no case can hold has none, and so stays unjudged."""
-    why, case = choose(definition, run, sha256), None
-    if why in {"sampled", "always"}:
-        try:
-            case = judging_case(JudgingRequest(judge=definition.judge, run=run))
-        except ValidationError:  # nothing is said in it
-            case = None
-    return ReadRun(run.id, sha256, why, stratum_of(definition, run), case)
+    why = choose(definition, run, sha256)
+    case = _case_of(definition.judge, run) if why in {"sampled", "always"} else None
+    shadow = _case_of(definition.shadow, run) if why == "sampled" and case is not None and definition.shadow is not None else None
+    return ReadRun(run.id, sha256, why, stratum_of(definition, run), case, shadow)
+
+
+def _case_of(judge: CriteriaJudge | SchemaJudge, run: AgentRun) -> Case | None:
+    try:
+        return judging_case(JudgingRequest(judge=judge, run=run))
+    except ValidationError:  # nothing is said in it
+        return None
 
 
 class MonitorStore:
@@ -197,6 +203,7 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
         connection.execute(table("monitor_runs").insert(), rows)
     if affordable:
         batch.add([run.case for run in new if run.case is not None])
+        batch.add([run.shadow for run in new if run.shadow is not None])
     backfilled = batch.add_waiting(number, BACKFILL_RUNS, backfill=True) if affordable else 0
     request = batch.request(left)
     counts = [row["why"] for row in rows]
@@ -239,6 +246,7 @@ def _row_of_run(name: str, number: int, run: ReadRun, *, affordable: bool) -> di
         "verdict": "unjudged" if chosen else None,
         "judged": number if chosen and not waits else None,
         "waiting": run.case.model_dump_json() if waits and run.case is not None else None,
+        "shadow_case": run.shadow.id if run.shadow is not None and affordable else None,
     }
 
 
@@ -376,23 +384,26 @@ def _judged_runs(connection: Connection, definition: MonitorDefinition, number: 
     chosen = connection.execute(select(runs).where(*mine, runs.c.verdict.is_not(None))).mappings().all()
     statement = select(cases.c.case_id, cases.c.status, cases.c.result).where(cases.c.batch_id == batch_id)
     found = {case_id: (status, result) for case_id, status, result in connection.execute(statement)} if batch_id else {}
-    rule, judged = PassRule(definition.judge, definition.passes), []
+    judged = list[JudgedRun]()
     for row in chosen:
-        verdict = _verdict(definition, rule, *found.get(row["case_id"], ("queued", None)))
-        if verdict != row["verdict"]:
-            connection.execute(runs.update().where(*mine, runs.c.run_sha256 == row["run_sha256"]).values(verdict=verdict))
+        verdict = _verdict(definition.judge, definition.passes, *found.get(row["case_id"], ("queued", None)))
+        values: dict[str, str] = {"verdict": verdict} if verdict != row["verdict"] else {}
+        if definition.shadow is not None and row["shadow_case"] in found:
+            values["shadow_verdict"] = _verdict(definition.shadow, definition.passes, *found[row["shadow_case"]])
+        if values:
+            connection.execute(runs.update().where(*mine, runs.c.run_sha256 == row["run_sha256"]).values(**values))
         judged.append(JudgedRun(row["run_id"], row["why"], row["stratum"], verdict))
     return judged
 
 
-def _verdict(definition: MonitorDefinition, rule: PassRule, status: str, result: str | None) -> MonitorVerdict:
+def _verdict(judge: CriteriaJudge | SchemaJudge, passes: Sequence[str], status: str, result: str | None) -> MonitorVerdict:
     if result is None:
         return "error" if status == "error" else "unjudged"
     judgement = CaseResult.model_validate_json(result).judgement
     if judgement is None or judgement.failed:
         return "error"
-    judgement = with_unsure(definition.judge, judgement)
-    passed = rule.passed(judgement)
+    judgement = with_unsure(judge, judgement)
+    passed = PassRule(judge, passes).passed(judgement)
     return "unsure" if passed is None else "passed" if passed else "failed"
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gradeloop.contract.base import Strict
 from gradeloop.monitors.client import MonitorSchedule
 from gradeloop.monitors.contract import Alert, FolderSource, MonitorDefinition, Rate, TickReport
-from gradeloop.monitors.overview import MonitorSummary, backfill_text, rate_text, sum_of_rates, tick_notes, waiting_text
+from gradeloop.monitors.overview import MonitorSummary, backfill_text, rate_text, shadow_text, sum_of_rates, tick_notes, waiting_text
 from gradeloop.reports.html import Live, document
 from gradeloop.text import counted, duration, money, percent
 
@@ -171,7 +171,7 @@ def monitor_page(
         answer=(says, "failed" if opened else "passed" if judged else "waiting"),
         facts=_facts(found, schedule),
         problem=problem,
-        waits=" · ".join(text for text in (waiting_text(found) if found.waiting else "", backfill_text(found)) if text),
+        waits=[text for text in (waiting_text(found) if found.waiting else "", backfill_text(found), _shadow_text(found)) if text],
         chart=rate_chart(found.ticks, found.alerts, found.definition),
         ticks=[(tick, rate_text(tick.rate) if tick.settled else "being judged", tick_notes(tick)) for tick in found.ticks[:LISTED]],
         alerts=found.alerts[:LISTED],
@@ -201,6 +201,10 @@ def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str,
         "tenant": definition.tenant or "",
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def _shadow_text(found: MonitorSummary) -> str:
+    return "" if found.shadow is None else shadow_text(found.shadow)
 
 
 def _spent(found: MonitorSummary) -> str:

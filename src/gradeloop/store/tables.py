@@ -191,6 +191,8 @@ def _monitor_tables(tables: "MetaData") -> None:
         Column("verdict", String(20)),
         Column("judged", Integer),
         Column("waiting", Text),
+        Column("shadow_case", String(200)),
+        Column("shadow_verdict", String(20)),
         _created(),
         Index("monitor_runs_by_tick", "monitor", "number"),
         Index("monitor_runs_by_judged", "monitor", "judged"),
