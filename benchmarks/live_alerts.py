@@ -272,10 +272,10 @@ class Stand:
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a disk of 64 MiB, which only root may."""
+    """Mount a disk of 256 MiB, which only root may."""
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=False).returncode:
-        raise SystemExit("a disk of 64 MiB cannot be mounted; run this as root")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", str(folder)], check=False).returncode:
+        raise SystemExit("a disk of 256 MiB cannot be mounted; run this as root")
     try:
         yield folder
     finally:
