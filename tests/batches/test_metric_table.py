@@ -13,6 +13,7 @@ from gradeloop.compare.sources import read_export
 from gradeloop.contract.evaluation import CriterionRow, Override
 from gradeloop.contract.named_metrics import DerivedMetric, MetricShare
 from gradeloop.errors import InvalidRequest
+from gradeloop.reports.read_batch import report_of_file
 
 
 def row(name: str, score: float | None, *, passed: bool = True, unverified: bool = False, override: Override | None = None) -> CriterionRow:
@@ -92,3 +93,12 @@ def test_a_file_that_was_cut_after_its_cases_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidRequest, match="the end of the file is missing"):
         read_export(path, lambda case: case)
+
+
+def test_the_page_of_a_file_of_results_shows_the_figures_and_their_columns_where_there_are_several(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    Outputs([one]).close(SUMMARY, lambda: RESULTS)
+    Outputs([two]).close(SUMMARY, lambda: (*RESULTS, result(3, row("tone", 1.0), label="other", tone=1)))
+
+    assert {"Tone": "0.875", "Each": "2.25"}.items() <= {tile.label: tile.value for tile in report_of_file(one).head.tiles}.items()
+    assert {"Tone, m": "0.875", "Tone, other": "1"}.items() <= {tile.label: tile.value for tile in report_of_file(two).head.tiles}.items()

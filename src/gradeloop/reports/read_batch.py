@@ -104,8 +104,10 @@ METRICS = 24
 
 
 def _metric_tiles(metrics: MetricTable) -> Iterator[Tile]:
-    for figure in metrics.figures()[:METRICS]:
-        yield Tile(f"{figure.name}, {figure.column}" if figure.column else figure.name, figure.text, None)
+    figures = metrics.figures()
+    columns = {figure.column for figure in figures}
+    for figure in figures[:METRICS]:
+        yield Tile(f"{figure.name}, {figure.column}" if len(columns) > 1 else figure.name, figure.text, None)
 
 
 def past_batches(summary: BatchSummary, known: Sequence[BatchSummary]) -> tuple[PastBatch, ...]:
@@ -219,7 +221,11 @@ def report_of_file(path: Path) -> BatchReport:
     """
     found = read_export(path, lambda result: result)
     summary = found.summary or _counted(path, found.cases)
-    head = replace(head_of(summary, found.notes), batch_id=None)
+    metrics = MetricTable(summary)
+    for result in found.cases:
+        metrics.add(result)
+    head = head_of(summary, found.notes)
+    head = replace(head, batch_id=None, tiles=(*head.tiles, *_metric_tiles(metrics)))
     return BatchReport(head, [(None, result) for result in found.cases], repeated=any(result.repeat for result in found.cases))
 
 
