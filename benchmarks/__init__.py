@@ -14,7 +14,7 @@ def _end_quietly(kind: type[BaseException], error: BaseException, trace: Traceba
 
 
 def _end_as_ctrl_c_does() -> None:
-    """Let SIGTERM end a benchmark as Ctrl-C does, so that none of its servers and workers stays; also where a shell has it ignore Ctrl-C."""
+    """Let SIGTERM end a benchmark as Ctrl-C does, also where a shell ignores that, so that none of its servers and workers stays."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     sys.excepthook = _end_quietly
