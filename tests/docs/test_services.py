@@ -3,9 +3,7 @@
 import asyncio
 import json
 import os
-import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +20,7 @@ from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ScriptedModels, worker
+from tests.rig.typescript_example import build_example
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -119,23 +118,8 @@ async def page_with(http: httpx.AsyncClient, words: str) -> str:
 @pytest.fixture(scope="module")
 def typescript() -> Path:
     """Build the service in TypeScript, once, where Node and its packages are."""
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        pytest.skip("Node and npm are not installed, and the example is TypeScript")
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gradeloop-tests" / "typescript_service"
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in ("package.json", "tsconfig.json", "service.ts"):
-        shutil.copy(EXAMPLES / "typescript_service" / file, folder / file)
-    shutil.copy(EXAMPLES.parent / "docs" / "contract.d.ts", folder)
-    try:
-        if not (folder / "node_modules" / "typescript").is_dir():
-            command = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock"]
-            subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=100)
-    except (subprocess.SubprocessError, OSError) as error:
-        pytest.skip(f"npm cannot install the example's packages here: {error}")
-    built = subprocess.run([npm, "run", "build"], cwd=folder, check=False, capture_output=True, text=True, timeout=100)
-    assert built.returncode == 0, built.stdout
-    return folder
+    example = EXAMPLES / "typescript_service"
+    return build_example(example, [example / "service.ts", EXAMPLES.parent / "docs" / "contract.d.ts"])
 
 
 @pytest.mark.slow

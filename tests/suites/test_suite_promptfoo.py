@@ -418,3 +418,21 @@ def test_a_derived_metric_that_is_no_arithmetic_is_refused_and_left_out_alone(tm
     assert [metric.name for metric in suite.settings.derived_metrics] == ["Mean", "OfDerived"]
     assert all(not case.left_out for case in suite.cases())
     assert any("no formula" in note for note in suite.notes)
+
+
+@pytest.mark.parametrize(
+    ("written_metrics", "said"),
+    [
+        ("{a: b}", "derivedMetrics is"),
+        ("[1]", "derivedMetrics[0]: '1' is no derived metric; write {name: NAME, value: FORMULA}"),
+        ("[{name: x}]", "is no derived metric; write {name: NAME, value: FORMULA}"),
+        ("[{name: x, value: 3}]", "is no derived metric; write {name: NAME, value: FORMULA}"),
+        ("[{name: x, value: '1', more: 2}]", "derivedMetrics[0]: unknown key 'more'"),
+        (f"[{{name: x, value: '{'1' * 1001}'}}]", "derivedMetrics[0].value: String should have at most 1000 characters"),
+        (f"[{', '.join(['{name: x, value: a}'] * 101)}]", "derivedMetrics: there are 101 derived metrics, 100 at most"),
+    ],
+)
+def test_a_derived_metric_that_is_none_is_refused_with_its_place(tmp_path: Path, written_metrics: str, said: str) -> None:
+    assert said in refusal(
+        tmp_path, config("{vars: {q: x}, assert: [{type: is-json}]}") + f"\nderivedMetrics: {written_metrics}\n", name=NAME
+    )

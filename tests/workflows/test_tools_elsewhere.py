@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -21,6 +20,7 @@ from gradeloop.contract.evaluation import EVIDENCE_BYTES
 from gradeloop.contract.thread import Grader, RunResult, parse_request
 from gradeloop.errors import InvalidRequest
 from tests.rig.threads import draft, grade, request, serving, story, wants
+from tests.rig.typescript_example import build_example
 from workflows import activity_calls as options
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "typescript_tool"
@@ -166,22 +166,7 @@ def test_a_tool_that_is_none_is_refused_by_its_place(tools: list[object], expect
 @pytest.fixture(scope="module")
 def typescript() -> Path:
     """Build the example's worker, once, where Node is."""
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        pytest.skip("Node and npm are not installed, and the example is TypeScript")
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gradeloop-tests" / "typescript_tool"
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in ("package.json", "tsconfig.json", "worker.ts"):
-        shutil.copy(EXAMPLE / file, folder / file)
-    try:
-        if not (folder / "node_modules" / "typescript").is_dir():
-            command = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock"]
-            subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=100)
-    except (subprocess.SubprocessError, OSError) as error:
-        pytest.skip(f"npm cannot install the example's packages here: {error}")
-    built = subprocess.run([npm, "run", "build"], cwd=folder, check=False, capture_output=True, text=True, timeout=100)
-    assert built.returncode == 0, built.stdout
-    return folder
+    return build_example(EXAMPLE, [EXAMPLE / "worker.ts"])
 
 
 @pytest.fixture

@@ -136,5 +136,8 @@ class MetricShare(Strict):
 MOST_SHARES = 1_000
 """The most shares of one case: each of its criteria in a few metrics."""
 
-DerivedMetrics = Annotated[tuple[DerivedMetric, ...], Field(max_length=100)]
+MOST_DERIVED = 100
+"""The most derived metrics of a suite."""
+
+DerivedMetrics = Annotated[tuple[DerivedMetric, ...], Field(max_length=MOST_DERIVED)]
 """The derived metrics of a suite, in the order in which they are calculated."""

@@ -1,5 +1,6 @@
 """Configurations of promptfoo, read as suites."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.contract.named_metrics import DerivedMetric
+from gradeloop.contract.named_metrics import MOST_DERIVED, DerivedMetric
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import require_files
@@ -202,16 +203,26 @@ def _settings(config: PromptfooConfig, findings: Findings) -> tuple[SuiteSetting
         raise InvalidRequest(f"{where.at(theirs)}: {explain(error).partition(': ')[2]}") from None
 
 
+_MISSHAPEN = {"model_type", "missing", "string_type", "string_too_short"}
+"""The mistakes of a derived metric that has not even the keys of one."""
+
+
 def _derived_metrics(config: PromptfooConfig, findings: Findings) -> tuple[DerivedMetric, ...]:
     """Return the derived metrics whose formulas are arithmetic; others are code, which runs nowhere."""
-    values, where = config.at("derivedMetrics")
+    given, where = config.at("derivedMetrics")
+    values = as_list(given, where) if given is not None else []
+    if len(values) > MOST_DERIVED:
+        raise InvalidRequest(f"{where}: there are {len(values)} derived metrics, {MOST_DERIVED} at most; leave some out")
     metrics: list[DerivedMetric] = []
-    for at, value in enumerate(as_list(values, where) if values is not None else []):
+    for at, value in enumerate(values):
         with findings.leaving_out("no effect"):
             try:
                 metrics.append(DerivedMetric.model_validate(value))
             except ValidationError as error:
-                raise located_error(error, where.at(at)) from None
+                if error.errors()[0]["type"] not in _MISSHAPEN:
+                    raise located_error(error, where.at(at)) from None
+                written = clip(json.dumps(value, ensure_ascii=False))
+                raise InvalidRequest(f"{where.at(at)}: {written} is no derived metric; write {{name: NAME, value: FORMULA}}") from None
     return tuple(metrics)
 
 
