@@ -106,7 +106,7 @@ class OrText(Strict):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return the schema of the object; for input, also of a string and of the other forms."""
-        whole = handler(schema)
+        whole = super().__get_pydantic_json_schema__(schema, handler)
         if handler.mode == "serialization":
             return whole
         cls.widen(handler.resolve_ref_schema(whole))
