@@ -94,6 +94,8 @@ def _group_key(rubric: Rubric, criterion: Criterion) -> str:
     prompt = criterion.prompt or rubric.prompt
     if rubric.mode == "per_criterion" or criterion.form != "row" or (prompt and prompt.reaches):
         return criterion.id
+    if criterion.prompt is None and not any(criterion.judges):
+        return f"[{len(criterion.judges)}]"  # most criteria, of which no more need be written out
     judges = [judge and judge.model_dump(mode="json") for judge in criterion.judges]
     own = criterion.prompt.model_dump(mode="json") if criterion.prompt else None
     return json.dumps([judges, own], sort_keys=True)
