@@ -407,7 +407,7 @@ def test_the_batches_of_a_suite_are_a_line_the_oldest_first() -> None:
     assert past_batches(before, [other, before]) == ()
     page = batch_page(BatchReport(replace(head_of(now), history=past), []))
     assert "oldest first: 100%, 50%" in page
-    assert "1 earlier batch: PASSED" in page
+    assert "the batch before: PASSED" in page
 
 
 def test_a_case_shows_its_rubric_before_any_verdict() -> None:
