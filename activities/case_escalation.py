@@ -64,6 +64,11 @@ class CaseEscalations:
         group = await self._next(call, stored) if stored.case.escalate is not None else None
         return None if group is None else ESCALATION_UNIT + group.index
 
+    @staticmethod
+    def failed(stored: StoredCase, unit: int) -> CaseConversation:
+        """Return the conversation of a question that the dearer model does not answer; its error is the caller's."""
+        return CaseConversation(group=unit - ESCALATION_UNIT, judge=stored.case.escalate.id if stored.case.escalate else None)
+
     async def _next(self, call: CaseCall, stored: StoredCase) -> CallGroup | None:
         conversations = await self._store.conversations(call.batch_id, call.position, call.attempt)
         found = await self._find(stored, stored.output or "")

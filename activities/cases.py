@@ -56,7 +56,7 @@ from gradeloop.batches.contract import (
     build_result,
 )
 from gradeloop.batches.judged import records_of, result_of_judged
-from gradeloop.batches.store import ESCALATION_UNIT, BatchStore, CaseLookup, StoredCase, WaitNote
+from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, WaitNote
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Grader, RunResult
@@ -291,7 +291,7 @@ class BatchActivities:
                 return await self.end_case(call, stored, result, bill)
             conversation = (await self._store.look_up(call.batch_id, _place(call))).conversation
             if conversation.ended and (unit := await self._escalations.failing(call, stored)) is not None:
-                call, conversation = call.model_copy(update={"unit": unit}), CaseConversation(group=unit - ESCALATION_UNIT)
+                call, conversation = call.model_copy(update={"unit": unit}), self._escalations.failed(stored, unit)
             if not conversation.ended:  # by an earlier attempt of this
                 conversation.error, conversation.scratch, conversation.usage = failed.error, [], conversation.usage + failed.usage
             return await self._keep(call, stored, conversation, bill)

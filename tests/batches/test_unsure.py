@@ -23,7 +23,7 @@ from gradeloop.reports.read_batch import stored_batch_page
 from gradeloop.stats.selective import choose_band
 from tests.rig.batch_results import case as result_in
 from tests.rig.batch_results import summary_of
-from tests.rig.batches import batching, breaks, case
+from tests.rig.batches import batching, breaks, case, drafted
 from tests.rig.threads import Reply, row, verdict
 
 VOTED: dict[str, Any] = {"criteria": [{"description": "it is good", "votes": 3}]}
@@ -133,7 +133,7 @@ async def test_a_case_stays_unsure_where_the_dearer_model_fails_and_says_why(cli
         summary, results = await batches.run([unsure("a", escalate="scripted:dear")])
 
     assert (summary.status, summary.unsure, results[0].status) == ("finished", 1, "unsure")
-    assert results[0].error == "not escalated: scripted:dear: auth: scripted:dear: as it was told to"
+    assert results[0].error == "not escalated: auth: scripted:dear: as it was told to"
     assert failure_reason(results[0]) == f"unsure of c1: 2 of 3 votes pass it ({results[0].error})"
 
 
@@ -166,7 +166,7 @@ async def test_a_dearer_model_that_the_worker_cannot_call_is_refused_before_any_
         with pytest.raises(WorkflowFailureError) as refused:
             await batches.upload("unservable", [unsure("a"), unsure("b", escalate="anthropic:claude-of-nobody")])
 
-    assert "the case 'b': anthropic:claude-of-nobody" in str(refused.value.cause)
+    assert "the case 'b': ANTHROPIC_API_KEY is not set" in str(refused.value.cause)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ async def test_a_dearer_model_that_the_worker_cannot_call_is_refused_before_any_
         ({"rubric": "it is good"}, "abstain: no criterion has several votes"),
         ({"abstain": 0}, "greater than 0"),
         ({"abstain": 1.5}, "less than or equal to 1"),
-        ({"output": None, "loop": True, "generator": {"model": "scripted:writer"}}, "leave abstain, or loop and comparisons, out"),
+        (drafted("a", loop=True) | {"output": None}, "leave abstain, or loop and comparisons, out"),
         ({"escalate": "scripted:dear", "grader": {"model": "scripted:judge", "tools": ["read_file"]}}, "leave escalate out"),
     ],
 )
@@ -208,7 +208,7 @@ def test_the_error_of_what_is_decided_stays_at_the_risk_in_simulation() -> None:
         raw += sum((status == "passed") != good for good, _, status in met) / len(met)
         missed += 1 - sum(sure) / len(sure) > RISK + 0.01
 
-    assert chosen > 150
+    assert chosen > 100
     assert raw / chosen > RISK
     assert missed / chosen <= 0.05
 

@@ -67,11 +67,11 @@ def decide_by(rubric: Rubric, judgement: Judgement, unsure: Sequence[str], answe
 
 def why_not_escalated(answers: Mapping[int, GraderAnswer]) -> str | None:
     """Return why a dearer model did not decide; None where nothing kept it from it."""
-    reasons = [f"{answer.judge}: {why}" for answer in answers.values() if (why := _why_not(answer))]
+    reasons = [why for answer in answers.values() if (why := _why_not(answer))]
     return f"not escalated: {'; '.join(dict.fromkeys(reasons))}" if reasons else None
 
 
 def _why_not(answer: GraderAnswer) -> str | None:
     if answer.verdict is None:
-        return answer.error or "it gave no verdict"
-    return CANNOT_JUDGE if answer.verdict.result == "failed" else None
+        return answer.error or f"{answer.judge}: it gave no verdict"
+    return f"{answer.judge}: {CANNOT_JUDGE}" if answer.verdict.result == "failed" else None

@@ -43,10 +43,10 @@ def below_threshold(result: CaseResult) -> str:
 
 def failure_reason(result: CaseResult) -> str:
     """Return in one line why a case did not pass: its error, the criteria that decided, or the grader's explanation."""
-    if result.error is not None:
-        return one_line(result.error)
     if result.status == "unsure":
         return one_line(unsure_reason(result))
+    if result.error is not None:
+        return one_line(result.error)
     if result.status == "failed" and result.left_out:
         return f"{failure_reason(result.model_copy(update={'left_out': ()}))} (not judged: {one_line('; '.join(result.left_out))})"
     below = f"score {score_text(result)}{below_threshold(result)}: " if result.missed_threshold is not None else ""
@@ -64,7 +64,7 @@ def unsure_reason(result: CaseResult) -> str:
     rows = {row.id: row for row in result.criteria}
     counts = [(name, [vote.passed for vote in rows[name].votes if vote.passed is not None]) for name in result.unsure if name in rows]
     said = "; ".join(f"{name}: {sum(votes)} of {len(votes)} votes pass it" for name, votes in counts)
-    return f"unsure of {said or ', '.join(result.unsure)}{f' ({result.explanation})' if result.explanation else ''}"
+    return f"unsure of {said or ', '.join(result.unsure)}{f' ({result.error})' if result.error else ''}"
 
 
 def score_text(result: CaseResult) -> str:

@@ -380,9 +380,9 @@ def _overridden(result: CaseResult) -> bool | None:
 
 def _notes(result: CaseResult, case: Case | None) -> tuple[str, ...]:
     notes = {
+        f"U{failure_reason(result)[1:]}": result.status == "unsure",
         "The results file does not hold the prompt; the report of the batch itself shows it.": case is None and not result.thread_id,
         f"This is the last of {result.iterations} drafts; the thread {result.thread_id} has the others.": (result.iterations or 0) > 1,
-        failure_reason(result).capitalize(): result.status == "unsure",
         f"{result.escalated_from} was unsure; {result.grader} decided.": result.escalated_from is not None,
         f"Ungraded: {result.explanation}": result.status == "ungraded" and result.error is None,
         f"Not judged: {'; '.join(result.left_out)}": result.status != "ungraded" and bool(result.left_out),
