@@ -53,6 +53,7 @@ export interface BatchSummary {
   total: number;
   passed?: number;
   failed?: number;
+  unsure?: number;
   errors?: number;
   ungraded?: number;
   waiting?: number;
@@ -87,6 +88,8 @@ export interface Case {
   generator?: Generator | null;
   rubric: RubricInput;
   grader?: Grader | null;
+  abstain?: number | { [key: string]: number } | null;
+  escalate?: ModelSpecInput | null;
   transforms?: CodeText[];
   repeat?: number;
   loop?: boolean;
@@ -107,7 +110,7 @@ export interface CaseResult {
   prompt?: string | null;
   label?: string | null;
   vars?: { [key: string]: JsonValue };
-  status: "queued" | "waiting" | "passed" | "failed" | "error" | "ungraded";
+  status: "queued" | "waiting" | "passed" | "failed" | "unsure" | "error" | "ungraded";
   score?: number | null;
   output?: string | null;
   explanation?: string;
@@ -115,6 +118,8 @@ export interface CaseResult {
   decided_by?: string[] | null;
   missed_threshold?: number | null;
   worst_criterion?: string | null;
+  unsure?: string[];
+  escalated_from?: string | null;
   error?: string | null;
   metrics?: MetricShare[];
   left_out?: string[];

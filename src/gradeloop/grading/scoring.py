@@ -261,6 +261,14 @@ def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer]
     )
 
 
+def row_of_answer(rubric: Rubric, criterion: Criterion, answer: GraderAnswer) -> CriterionRow | None:
+    """Return the row of a criterion by one grader's answer alone; None where the answer has none, though the grader did not fail."""
+    row, limit = _voted(rubric, criterion, [answer], 1), row_characters(len(rubric.criteria))
+    if row is None:
+        return None
+    return row.model_copy(update={"reason": shortened(row.reason, limit), "gap": shortened(row.gap, limit) if row.gap else None})
+
+
 @dataclass(frozen=True)
 class _GraderVote:
     """One grader's vote on a criterion, with its threshold applied, and inverted where the criterion is negated."""

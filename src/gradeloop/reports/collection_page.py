@@ -246,6 +246,8 @@ def _decided(report: RunReport, rows: Sequence[CriterionRow]) -> tuple[tuple[str
 
 def _finding(report: RunReport, worst: CriterionRow | None) -> str:
     """Return the error, the gap of the criterion that is shown, a judge's output in short, or why a run did not pass."""
+    if report.kind == "case" and report.verdict == "unsure":
+        return next(iter(report.notes), "")
     if report.error:
         return report.error
     if worst is not None:

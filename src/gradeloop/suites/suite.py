@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, WithJsonSchema, model_validator
 
-from gradeloop.batches.contract import RETRIES, CaseId
+from gradeloop.batches.contract import RETRIES, Abstention, CaseId
 from gradeloop.contract.base import OrText, Strict
 from gradeloop.contract.criterion import Threshold
 from gradeloop.contract.documented import Documented
@@ -123,6 +123,10 @@ class Defaults(Strict, Documented):
     """How many drafts a case with `loop` may take at most."""
     grader: GraderSetting | None = None
     """The grader that replaces the suite's."""
+    abstain: Abstention = None
+    """The least share of a criterion's votes with which it decides, or shares by criterion; a case with fewer is `unsure`."""
+    escalate: ModelSpec | None = None
+    """The model that decides what the graders are unsure of; by default a person does."""
     options: Options = Options()
     """How the assertions of type `llm-rubric` are judged."""
 
