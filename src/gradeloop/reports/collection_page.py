@@ -335,11 +335,19 @@ BINS = 10
 
 
 def histogram(scores: Sequence[float]) -> dict[str, int]:
-    """Return how many scores lie in each tenth, by its lower end; 1 has a bar of its own, since that is what most want."""
+    """Return how many scores lie in each tenth, by its lower end; 1 has a bar of its own, since that is what most want.
+
+    Scores of assertions in code that lie outside of 0 to 1 are in the outer bars, which say so.
+    """
     counts = [0] * (BINS + 1)
     for score in scores:
-        counts[min(int(score * BINS + 1e-9), BINS)] += 1
-    return dict(zip([*(f"{at / BINS:.1f}" for at in range(BINS)), "1"], counts, strict=True))
+        counts[min(max(int(score * BINS + 1e-9), 0), BINS)] += 1
+    labels = [f"{at / BINS:.1f}" for at in range(BINS)] + ["1"]
+    if min(scores, default=0) < 0:
+        labels[0] = "<0.1"
+    if max(scores, default=0) > 1:
+        labels[-1] = "≥1"
+    return dict(zip(labels, counts, strict=True))
 
 
 @dataclass
