@@ -6,13 +6,16 @@ import pytest
 
 from benchmarks.otlp_storm import Plan, storm
 
-SMALL = Plan(runs=2000, rate=200, share=0.05, kills=2, server_kills=1, settle=1, longest=250)
+SMALL = Plan(runs=2000, rate=200, share=0.05, kills=2, server_kills=1, settle=1, longest=550)
 LARGE = Plan(runs=20_000, rate=250, longest=1000)
 
 
 @pytest.mark.parametrize(
     "plan",
-    [pytest.param(SMALL, marks=pytest.mark.slow, id="small"), pytest.param(LARGE, marks=pytest.mark.storm, id="large")],
+    [
+        pytest.param(SMALL, marks=[pytest.mark.slow, pytest.mark.timeout(600)], id="small"),
+        pytest.param(LARGE, marks=pytest.mark.storm, id="large"),
+    ],
 )
 async def test_what_is_acknowledged_is_there_once_and_is_paid_for_once(tmp_path: Path, plan: Plan) -> None:
     report = await storm(plan, tmp_path)
