@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow storm check docs site bench bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches beside-promptfoo lock clean
+.PHONY: help demo test test-slow storm check docs site bench bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches bench-monitors beside-promptfoo lock clean
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -91,6 +91,12 @@ bench-judges: $(VENV)/.ready-dev
 # Beside promptfoo and Mastra, whose packages and, where needed, Node go into folders of their own in the user's cache.
 bench-batches: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.batches $(ARGS)
+
+# Drift in simulated series, two real emitters of OTLP (whose packages go into a folder of their own), and 20,000 runs through kills.
+bench-monitors: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.drift
+	$(BIN)/python -m benchmarks.otlp_emitters
+	$(BIN)/python -m benchmarks.otlp_storm --runs 20000 $(ARGS)
 
 # The same suites on promptfoo and on `gradeloop eval`, verdict by verdict.
 beside-promptfoo: $(VENV)/.ready-dev

@@ -13,7 +13,7 @@ from gradeloop.batches.contract import NO_STORE
 from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.backfill import MonitorBackfiller
-from gradeloop.monitors.contract import TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, SettledTick, TickCall
+from gradeloop.monitors.contract import READ_RUNS, TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, SettledTick, TickCall
 from gradeloop.monitors.sources import SourceAccess, SourceItem, read_chunks
 from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, SourceReading, read_run
 from gradeloop.store.engine import STORE_CURE, Store
@@ -97,7 +97,7 @@ class _SourceReader:
         self._monitor = monitor
         self._cursor = monitor.cursor
         self._runs: dict[str, ReadRun] = {}
-        self._known = self._unreadable = self._bytes = 0
+        self._known = self._unreadable = self._bytes = self._chosen = 0
 
     async def read(self) -> SourceReading:
         """Read; a source that cannot be read is a problem of the tick, and what came before it counts."""
@@ -117,7 +117,7 @@ class _SourceReader:
         name = self._monitor.definition.name
         known = await self._store.known(name, [sha256 for item, sha256 in chunk if item.run is not None])
         for item, sha256 in chunk:
-            if len(self._runs) >= TICK_RUNS or self._bytes >= KEPT_BYTES:
+            if self._chosen >= TICK_RUNS or len(self._runs) >= READ_RUNS or self._bytes >= KEPT_BYTES:
                 return True
             self._unreadable += item.unreadable is not None
             if item.run is not None and (sha256 in known or sha256 in self._runs):
@@ -125,5 +125,6 @@ class _SourceReader:
             elif item.run is not None:
                 self._runs[sha256] = found = read_run(self._monitor.definition, item.run, sha256)
                 self._bytes += 0 if found.case is None else found.case.size()
+                self._chosen += found.why != "left out"
             self._cursor = item.cursor or self._cursor
         return False

@@ -23,7 +23,10 @@ MonitorName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
 MONITORING_WORKFLOW = "Monitoring"
 
 TICK_RUNS = 1000
-"""The most runs that one tick reads; the next one goes on behind them."""
+"""The most new runs that one tick has judged; the next one goes on behind them."""
+
+READ_RUNS = 20_000
+"""The most new runs that one tick reads, most of which a small share leaves out."""
 
 SHOWN_RUNS = 10
 """The runs that an alert names."""

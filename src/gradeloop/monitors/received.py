@@ -38,7 +38,7 @@ LOCK = 0x67726164656F746C
 METADATA_KEYS = 50
 METADATA_CHARACTERS = 200
 
-_DESCRIBES_THE_SERVICE = ("telemetry.", "process.", "host.", "os.", "container.", "k8s.", "cloud.")
+_DESCRIBES_THE_SERVICE = ("service.instance.", "telemetry.", "process.", "host.", "os.", "container.", "k8s.", "cloud.")
 """Attributes of a resource that say where a service runs, and nothing of the run."""
 
 _OF_A_CALL = (*CONVENTIONS, "openai.", "http.", "url.", "server.", "net.", "network.", "thread.", "code.", "error.", "exception.", "event.")
