@@ -218,6 +218,8 @@ BROUGHT: dict[str, int] = {
     "monitors": 9,
     "monitor_runs.waiting": 10,
     "monitor_runs.shadow_verdict": 10,
+    "monitor_anchors": 12,
+    "monitor_labels": 12,
 }
 """Tables and columns that hold something, by the version that brought them; what pace a model allows is learnt again."""
 

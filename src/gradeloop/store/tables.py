@@ -207,6 +207,30 @@ def _monitor_tables(tables: "MetaData") -> None:
         Column("cleared", Integer),
         _created(),
     )
+    Table(
+        "monitor_anchors",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("run_sha256", String(64), primary_key=True),
+        Column("run_id", String(200), nullable=False),
+        Column("label", String(20), nullable=False),
+        Column("spec", Text, nullable=False),
+        Column("first", String(20)),
+        Column("verdict", String(20)),
+        Column("judged", Integer),
+        _counter("tick"),
+        _created(),
+    )
+    Table(
+        "monitor_labels",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("run_sha256", String(64), primary_key=True),
+        Column("created_by", String(200), primary_key=True),
+        Column("passed", Integer, nullable=False),
+        Column("reason", Text, nullable=False),
+        _created(),
+    )
 
 
 def _counter(name: str) -> "Column[int]":
