@@ -51,6 +51,19 @@ async def test_code_decides_with_the_output_and_its_context_and_says_why(client:
     assert (summary.usage.calls, summary.usage.cost_usd) == (0, None)
 
 
+async def test_a_score_of_code_counts_as_it_is_above_1_and_below_0(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
+    """As promptfoo averages it: the mean of 3 and true is 2."""
+    cases = [
+        case("above", "x", **of(coded("3"), coded("true"))),
+        case("below", "x", **of(coded("-1"), coded("true"), gate="none", threshold=0.5)),
+        case("inverted", "x", **of(coded("({pass: false, score: 3, reason: 'no'})", negate=True))),
+    ]
+    async with batching(client, tmp_path, sandboxes=sandboxes) as batches:
+        _, results = await batches.run(cases)
+
+    assert [(result.status, result.score) for result in results] == [("passed", 2.0), ("failed", 0.0), ("passed", -2.0)]
+
+
 @pytest.mark.parametrize(
     ("code", "language", "why"),
     [

@@ -14,7 +14,7 @@ from gradeloop.reports.html import FOLDER
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import batch_page
 from gradeloop.reports.run_page import run_page
-from tests.rig.browser import Seen, serious, too_wide, watch
+from tests.rig.browser import Seen, axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.stories import hostile, judged, mended
 
@@ -52,7 +52,7 @@ async def test_nobody_is_kept_out_of_a_report(browser: Browser, tmp_path: Path, 
     page, seen = await opened(browser, tmp_path, PAGES[name](), color_scheme=scheme)
     await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
 
-    assert await serious(page) == []
+    assert await axe_findings(page) == []
     assert (seen.complaints, seen.requests) == ([], [])
     await page.close()
 
@@ -61,11 +61,11 @@ async def test_nobody_is_kept_out_of_a_case_that_is_opened_or_of_the_matrix(brow
     page, _ = await opened(browser, tmp_path, batch_page(report_of(60)))
 
     await page.click("#as-matrix")
-    assert await serious(page) == []
+    assert await axe_findings(page) == []
     await page.click("#as-matrix")
     await page.click("button.open >> nth=3")
     await page.wait_for_selector("#case-body .evaluation")
-    assert await serious(page) == []
+    assert await axe_findings(page) == []
     await page.close()
 
 
@@ -202,7 +202,7 @@ async def test_a_draft_in_markdown_is_rendered_and_a_quote_leads_to_its_raw_text
 
     assert await page.inner_text(".md .md-h1") == "Reply"
     assert await page.locator(".md pre .hl-mi").inner_text() == "1"
-    assert await serious(page) == []
+    assert await axe_findings(page) == []
     await page.click("text=“Bring the bike on Monday”")
     await expect(page.locator("mark.hit")).to_be_visible()
     await expect(page.locator(".md")).to_be_hidden()

@@ -240,6 +240,12 @@ def test_a_histogram_counts_every_score_once_and_the_whole_ones_apart() -> None:
     assert list(histogram([]).values()) == [0] * 11
 
 
+def test_a_histogram_puts_what_code_scored_outside_of_0_to_1_into_its_outer_bars_and_says_so() -> None:
+    bars = histogram([-2.0, 0.05, 1.0, 7.5])
+
+    assert {label: count for label, count in bars.items() if count} == {"<0.1": 2, "≥1": 2}
+
+
 def test_the_worst_criteria_come_first_and_what_has_no_verdict_does_not_count() -> None:
     criteria = Criteria()
     criteria.take([row("c1", passed=False), row("c2", passed=False), row("c3")])
@@ -407,7 +413,7 @@ def test_the_batches_of_a_suite_are_a_line_the_oldest_first() -> None:
     assert past_batches(before, [other, before]) == ()
     page = batch_page(BatchReport(replace(head_of(now), history=past), []))
     assert "oldest first: 100%, 50%" in page
-    assert "1 earlier batch: PASSED" in page
+    assert "the batch before: PASSED" in page
 
 
 def test_a_case_shows_its_rubric_before_any_verdict() -> None:

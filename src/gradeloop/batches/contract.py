@@ -262,7 +262,7 @@ class CaseResult(Strict):
     vars: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     status: CaseStatus
     score: float | None = None
-    """The score by the rubric's own scoring, 0 to 1; None without a verdict."""
+    """The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None without a verdict."""
     output: str | None = None
     """The output that was judged, the best draft where the case loops; None where no draft was written."""
     explanation: str = ""

@@ -73,11 +73,12 @@ SHOWN = 10
 def create(  # noqa: PLR0913 - one parameter a flag
     name: Name,
     *,
-    source: Annotated[str, typer.Option(metavar="KIND:PLACE", help="Read folder:/PATH, or sql:VARIABLE, whose value is a URL.")],
+    source: Annotated[str, typer.Option(metavar="KIND:PLACE", help="Read folder:/PATH, sql:VARIABLE (whose value is a URL), or otlp.")],
     judge: Annotated[str, typer.Option(metavar="JUDGE", help="Judge by this file, or COLLECTION/RUBRIC[@VERSION] of the registry.")],
     shadow: Annotated[str | None, typer.Option(metavar="JUDGE", help="Have this judge judge the same sample, to compare.")] = None,
     query: Annotated[str | None, typer.Option(metavar="SQL", help="The query of a sql: source.")] = None,
     watermark: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the query that only grows.")] = None,
+    where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Read only otlp runs with this attribute.")] = None,
     quiet: Annotated[str, typer.Option(metavar="TIME", help="Leave files that changed within this time to a later tick.")] = "5s",
     passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help="What passes, for a judge with a schema.")] = None,
     sample: Annotated[list[str] | None, typer.Option(metavar="SHARE", help="Judge this share; STRATUM=SHARE for one stratum.")] = None,
@@ -107,7 +108,7 @@ def create(  # noqa: PLR0913 - one parameter a flag
     """
     chosen: dict[str, Any] = {
         "name": name,
-        "source": _source(source, query, watermark, quiet),
+        "source": _source(source, query, watermark, quiet, where or ()),
         "passes": tuple(passes or ()),
         "stratum": stratum,
         "every": round(_seconds(every, "--every")),
@@ -179,17 +180,24 @@ def _definition(chosen: dict[str, Any]) -> MonitorDefinition:
         raise InvalidRequest(explain(error)) from None
 
 
-def _source(text: str, query: str | None, watermark: str | None, quiet: str) -> dict[str, Any]:
+def _source(text: str, query: str | None, watermark: str | None, quiet: str, where: Sequence[str]) -> dict[str, Any]:
     kind, _, place = text.partition(":")
+    if kind != "sql" and (query or watermark):
+        raise InvalidRequest("--query and --watermark are for a sql: source; leave them out")
+    if kind != "otlp" and where:
+        raise InvalidRequest("--where is for an otlp source; leave it out")
+    if kind == "otlp":
+        if bad := next((pair for pair in where if not pair.partition("=")[0] or "=" not in pair), None):
+            raise InvalidRequest(f"--where {clip(bad)} is no attribute; write KEY=VALUE, such as deployment.environment.name=production")
+        service = {"service.name": place} if place else {}
+        return {"kind": "otlp", "where": service | dict(pair.split("=", 1) for pair in where)}
     if kind == "folder" and place:
-        if query or watermark:
-            raise InvalidRequest("--query and --watermark are for a sql: source; leave them out")
         return {"kind": "folder", "path": str(Path(place).expanduser().absolute()), "quiet": _seconds(quiet, "--quiet")}
     if kind == "sql" and place:
         if not query or not watermark:
             raise InvalidRequest("a sql: source needs --query and --watermark; the watermark is the column by which rows are read on")
         return {"kind": "sql", "variable": place, "query": query, "watermark": watermark}
-    raise InvalidRequest(f"--source {clip(text)} is no source; write folder:/PATH or sql:VARIABLE")
+    raise InvalidRequest(f"--source {clip(text)} is no source; write folder:/PATH, sql:VARIABLE, otlp or otlp:SERVICE")
 
 
 def _seconds(text: str, flag: str) -> float:

@@ -327,7 +327,7 @@ class PassOutcome:
 
     gate: bool
     score: float | None
-    """The score, 0 to 1; None where nothing that counts was graded."""
+    """The score, 0 to 1 unless an assertion in code gives more or less; None where nothing that counts was graded."""
     satisfied: bool
 
 

@@ -54,6 +54,11 @@ class FolderSource(Strict):
     quiet: Annotated[float, Field(ge=0, le=3600)] = 5.0
     """Seconds for which a file must not have changed before it is read: one that is being written is left to a later tick."""
 
+    @property
+    def text(self) -> str:
+        """The source in words."""
+        return self.path
+
 
 class SqlSource(Strict):
     """A query of a SQLite or PostgreSQL database, whose rows come in the order of one column."""
@@ -65,8 +70,26 @@ class SqlSource(Strict):
     watermark: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     """The column of the query's result that only grows: a number, a text or a time."""
 
+    @property
+    def text(self) -> str:
+        """The source in words."""
+        return f"query of ${self.variable}"
 
-MonitorSource = Annotated[FolderSource | SqlSource, Field(discriminator="kind")]
+
+class OtlpSource(Strict):
+    """The runs that OTLP receivers have kept in the store."""
+
+    kind: Literal["otlp"] = "otlp"
+    where: dict[Annotated[str, Field(min_length=1, max_length=200)], Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
+    """Attributes that a run's resource or spans must have, as `service.name`; all runs where there are none."""
+
+    @property
+    def text(self) -> str:
+        """The source in words."""
+        return f"OTLP{''.join(f', {key}={value}' for key, value in self.where.items())}"
+
+
+MonitorSource = Annotated[FolderSource | SqlSource | OtlpSource, Field(discriminator="kind")]
 
 RateName = Literal["pass_rate", "error_rate", "unsure_rate"]
 

@@ -16,6 +16,7 @@ from gradeloop.grading.scoring import counting_ids, shortfall_of, worst_of
 from gradeloop.reports.html import Live, as_json, document
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, criterion_mark, run_part
+from gradeloop.text import headline
 
 WORST = 10
 """Criteria that are shown as the worst."""
@@ -104,7 +105,10 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
         "errors": Counter(row.why for row in rows if row.verdict == "error" and row.why).most_common(ERRORS),
         "packs": table.packed(),
         "failing": lambda row: sorted(place[name] for name in row.failing if name in place),
-        "labels": label_counts(rows),
+        "labels": label_counts(row.labels for row in rows),
+        "scored": any(row.score is not None for row in rows),
+        "priced": any(row.usage.cost_usd for row in rows),
+        "unjudged": bool(rows) and all(row.flags == {"none"} for row in rows) and head.noun == "judgement",
         "found": table.search.packed(),
     }
     scripts, styles = (("cases.js", *LIVE_SCRIPTS), LIVE_STYLES) if live else (("cases.js",), ())
@@ -146,6 +150,8 @@ class CaseRow:
     """The error, or the gap of the first of these criteria."""
     about: str
     """The case's description."""
+    output: str
+    """The beginning of the output that was judged, in one line."""
     test: str
     """The case's id without the generator's label and the repetition: what the rows of a matrix are."""
     column: str
@@ -182,6 +188,7 @@ def row_of(number: int, entry: Entry) -> CaseRow:
         worst=", ".join(decided) or (worst.id if worst else ""),
         why=_finding(report, worst)[:FINDING_CHARACTERS],
         about=report.about.get("description", "")[:FINDING_CHARACTERS],
+        output=_output_line(report),
         test=entry.test,
         column=entry.column,
         usage=report.usage,
@@ -189,6 +196,18 @@ def row_of(number: int, entry: Entry) -> CaseRow:
         failing=tuple(row.id for row in rows if criterion_mark(row).verdict == "failed"),
         labels=labels_of(report),
     )
+
+
+OUTPUT_CHARACTERS = 120
+"""How much of an output stands in a row of the table: what fits on its line."""
+
+
+def _output_line(report: RunReport) -> str:
+    """Return the beginning of the output that a case's last verdict is on; empty where there is none."""
+    at = report.evaluations[-1].draft if report.evaluations else report.best
+    if report.kind != "case" or at is None or at >= len(report.messages):
+        return ""
+    return headline(report.messages[at].content, OUTPUT_CHARACTERS)
 
 
 LABEL_CHARACTERS, LABELS, LABEL_VALUES = 40, 6, 12
@@ -204,11 +223,11 @@ def labels_of(report: RunReport) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in values.items() if len(value) <= LABEL_CHARACTERS and "\n" not in value)[:LABELS]
 
 
-def label_counts(rows: Sequence[CaseRow]) -> dict[str, dict[str, int]]:
-    """Return how many rows have each value of each label, the most frequent first; fields with many values are none."""
+def label_counts(labelled: Iterable[tuple[tuple[str, str], ...]]) -> dict[str, dict[str, int]]:
+    """Return how many runs have each value of each label, the most frequent first; fields with many values are none."""
     counts: dict[str, Counter[str]] = {}
-    for row in rows:
-        for name, value in row.labels:
+    for labels in labelled:
+        for name, value in labels:
             counts.setdefault(name, Counter())[value] += 1
     return {name: dict(found.most_common()) for name, found in counts.items() if len(found) <= LABEL_VALUES}
 
@@ -316,11 +335,19 @@ BINS = 10
 
 
 def histogram(scores: Sequence[float]) -> dict[str, int]:
-    """Return how many scores lie in each tenth, by its lower end; 1 has a bar of its own, since that is what most want."""
+    """Return how many scores lie in each tenth, by its lower end; 1 has a bar of its own, since that is what most want.
+
+    Scores of assertions in code that lie outside of 0 to 1 are in the outer bars, which say so.
+    """
     counts = [0] * (BINS + 1)
     for score in scores:
-        counts[min(int(score * BINS + 1e-9), BINS)] += 1
-    return dict(zip([*(f"{at / BINS:.1f}" for at in range(BINS)), "1"], counts, strict=True))
+        counts[min(max(int(score * BINS + 1e-9), 0), BINS)] += 1
+    labels = [f"{at / BINS:.1f}" for at in range(BINS)] + ["1"]
+    if min(scores, default=0) < 0:
+        labels[0] = "<0.1"
+    if max(scores, default=0) > 1:
+        labels[-1] = "≥1"
+    return dict(zip(labels, counts, strict=True))
 
 
 @dataclass
@@ -395,10 +422,10 @@ class Table:
     def take(self, row: CaseRow, report: RunReport) -> None:
         """List a row, and pack its run, where there is room."""
         urgent = row.flags != {"passed"}
-        size = ROW_BYTES + len(row.id) + len(row.why) + len(row.about)
+        size = ROW_BYTES + len(row.id) + len(row.why) + len(row.about) + len(row.output)
         if self._spent + size > TABLE_BYTES * (1.0 if urgent else PASSING):
             self._left_out[row.word] += 1
-            self.everyone.append(replace(row, why="", about=""))
+            self.everyone.append(replace(row, why="", about="", output=""))
             return
         self._spent += size
         self.listed.add(row.number)

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from urllib.parse import quote
 from pydantic import JsonValue
 
 from gradeloop.contract.base import Strict
+from gradeloop.contract.evaluation import DraftPiece
 from gradeloop.contract.messages import Usage
 from gradeloop.files.output import PAGE, replacing, resolve_writable
 from gradeloop.reports.markup import rendered, shown
@@ -178,7 +179,19 @@ def in_path(text: str) -> str:
     return quote(text, safe="")
 
 
+def fenced(pieces: Iterable[DraftPiece]) -> bool:
+    """True where a text holds fenced code, so that it is shown in a monospaced font with all its differences."""
+    return any("```" in piece.text or "~~~" in piece.text for piece in pieces)
+
+
+def capitalize_first(text: str) -> str:
+    """Return a sentence that begins with a capital letter; the rest stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
 FILTERS = {
+    "capitalize_first": capitalize_first,
+    "fenced": fenced,
     "markdown": rendered,
     "score": score,
     "percent": percent,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gradeloop.contract.base import Strict
 from gradeloop.monitors.client import MonitorSchedule
-from gradeloop.monitors.contract import Alert, FolderSource, MonitorDefinition, Rate, TickReport
+from gradeloop.monitors.contract import Alert, MonitorDefinition, Rate, TickReport
 from gradeloop.monitors.overview import (
     MonitorSummary,
     anchor_text,
@@ -198,7 +198,7 @@ def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str,
     strata = "".join(f", {percent(share)} of {name}" for name, share in definition.strata.items())
     when = "no schedule on this server" if schedule is None else "paused" if schedule.paused else f"next tick {schedule.next_tick}"
     facts = {
-        "source": source.path if isinstance(source, FolderSource) else f"query of ${source.variable}",
+        "source": source.text,
         "ticks": f"every {duration(definition.every)}, {when}",
         "sample": f"{percent(definition.sample)} of the runs{strata}",
         "always judged": ", ".join(rule.key if rule.value is None else f"{rule.key}={rule.value}" for rule in definition.always),

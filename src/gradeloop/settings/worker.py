@@ -268,7 +268,30 @@ class TunerSettings(Section):
     """The share of the processors from which no further call is taken."""
 
 
-Role = Literal["all", "loop", "models", "evidence"]
+class ReceiverSettings(Section):
+    """The OTLP receiver, which keeps spans of models for monitors."""
+
+    address: ListenAddress = "127.0.0.1:4318"
+    """Where a worker of the role `receiver` takes OTLP over HTTP; any other machine's needs a token."""
+    token: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    """The name of the worker's variable with the token that exporters send, as `Authorization: Bearer TOKEN`."""
+    settle: Annotated[float, Field(ge=0.1, le=86_400)] = 60.0
+    """Seconds without a new span after which a trace is a finished run."""
+    late: Annotated[float, Field(ge=0, le=7 * 86_400)] = 900.0
+    """Seconds for which a trace that has settled still takes spans, which complete its run; later ones are refused."""
+    keep_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
+    """Days for which runs are kept."""
+    max_request_mib: Annotated[int, Field(ge=1, le=256)] = 16
+    """The largest request, unpacked."""
+    max_spans: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    """The most spans of models and tools that are kept of a trace."""
+    max_open_traces: Annotated[int, Field(ge=1)] = 100_000
+    """Traces that have not settled, from which exporters are told to wait."""
+    max_runs: Annotated[int, Field(ge=1)] = 5_000_000
+    """Runs in the store, from which exporters are told to wait."""
+
+
+Role = Literal["all", "loop", "models", "evidence", "receiver"]
 
 
 class WorkerSettings(BaseSettings):
@@ -293,7 +316,7 @@ class WorkerSettings(BaseSettings):
     task_queue: str = TASK_QUEUE
     """Serve this task queue."""
     role: Role = "all"
-    """Run workflows (loop), call models, run evidence tools, or do all three."""
+    """Run workflows (loop), call models, run evidence tools, or do all three; or receive traces (receiver)."""
     tools: list[Path] = []
     """Load evidence tools from these Python files: their public functions."""
     scripted: Path | None = None
@@ -346,6 +369,7 @@ class WorkerSettings(BaseSettings):
     """MCP servers whose tools graders may call, by name."""
     notify: dict[ServerName, NotifySettings] = {}
     """Webhooks that hear when a person is wanted, by name."""
+    receiver: ReceiverSettings = ReceiverSettings()
     providers: EndpointTable = {}
     """Endpoints that models are called at, by name: `NAME:model`. Each may be a preset's, or have protocol and address of its own."""
 

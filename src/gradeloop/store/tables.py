@@ -13,7 +13,7 @@ USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "call
 
 @cache
 def metadata() -> "MetaData":
-    """Return the tables: of judgements and rubrics, of batches, calls' paces, tenants' days and monitors, and `schema_version`."""
+    """Return all tables, and `schema_version`."""
     from sqlalchemy import MetaData
 
     tables = MetaData()
@@ -22,6 +22,7 @@ def metadata() -> "MetaData":
     _case_tables(tables)
     _call_tables(tables)
     _monitor_tables(tables)
+    _received_tables(tables)
     return tables
 
 
@@ -230,6 +231,42 @@ def _monitor_tables(tables: "MetaData") -> None:
         Column("passed", Integer, nullable=False),
         Column("reason", Text, nullable=False),
         _created(),
+    )
+
+
+def _received_tables(tables: "MetaData") -> None:
+    from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text
+
+    Table(
+        "received_traces",
+        tables,
+        Column("trace_id", String(32), primary_key=True),
+        Column("heard", BigInteger, nullable=False),
+        Column("settled", BigInteger),
+        _counter("closed"),
+        _counter("spans"),
+        _counter("bytes"),
+        _created(),
+        Index("received_traces_by_silence", "settled", "heard"),
+    )
+    Table(
+        "received_spans",
+        tables,
+        Column("trace_id", String(32), primary_key=True),
+        Column("span_id", String(64), primary_key=True),
+        Column("ended", BigInteger, nullable=False),
+        Column("span", Text, nullable=False),
+        _created(),
+    )
+    Table(
+        "received_runs",
+        tables,
+        Column("number", Integer, primary_key=True),
+        Column("trace_id", String(32), nullable=False, unique=True),
+        Column("run", Text),
+        Column("problem", Text),
+        _created(),
+        sqlite_autoincrement=True,
     )
 
 

@@ -173,8 +173,9 @@ class BatchProgressView:
 
     def _parts(self, summary: BatchSummary) -> Iterator[str]:
         """Yield the counts of running, queued and cached cases, the cost, the slowdowns and the time left."""
-        queued = max(summary.open - self._running, 0)
-        yield from [f"{self._running:,} running"] if self._running else []
+        running = min(self._running, summary.open)  # the two are not of the same moment
+        queued = summary.open - running
+        yield from [f"{running:,} running"] if running else []
         yield from [f"{queued:,} queued"] if queued else []
         yield from [f"{summary.cached:,} cached"] if summary.cached else []
         yield from _spending(summary)
