@@ -260,7 +260,7 @@ async def test_a_silent_change_of_the_model_is_told_by_the_anchors_past_the_cach
     assert calls == 35 + 7 * 20
     assert quiet.anchors is not None
     assert (quiet.anchors.error.passed_found, quiet.anchors.error.failed_found) == (10, 10)
-    assert quiet.ticks[0].anchors == AnchorCounts(judged=20, right=20, repeated=20, same=20)
+    assert quiet.ticks[0].anchors == AnchorCounts(judged=20, right=20, repeated=20, same=20, passed_before=10, passed_again=10)
     assert "judge" in kinds
     assert kinds["judge"].text.startswith("the judge has changed: of 10 of 20 anchors it says what it first said, 100% at the beginning")
     assert found.anchors is not None
