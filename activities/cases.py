@@ -205,7 +205,13 @@ class BatchActivities:
             paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), heartbeat, choice)
             draft, bill = draft_text(stored.case, paid.reply.message), paid.bill
             await self._store.keep_draft(
-                call.batch_id, call.position, call.attempt, draft, bill.spent, charge=bill.charge, on_wait=bill.on_wait
+                call.batch_id,
+                (call.position, call.attempt),
+                draft,
+                bill.spent,
+                logprobs=paid.reply.logprobs,
+                charge=bill.charge,
+                on_wait=bill.on_wait,
             )
             self._replies.pop(activity_call(), None)
             self._cases.drop(call.batch_id, call.position)
@@ -514,9 +520,10 @@ class BatchActivities:
         """
         if not has_checks(stored.case):
             return CheckedOutput(output)
-        key = hashlib.sha256(f"{stored.case.model_dump_json()}/{output}".encode(errors="replace")).hexdigest()
+        drafted = Drafted(output, stored.spent if stored.case.output is None else None, stored.logprobs)
+        whole = f"{stored.case.model_dump_json()}/{drafted}"  # the same case of an earlier batch had another call
+        key = hashlib.sha256(whole.encode(errors="replace")).hexdigest()
         if key not in self._findings:
-            drafted = Drafted(output, stored.spent if stored.case.output is None else None)
             while len(self._findings) >= KEPT_FINDINGS:
                 self._findings.pop(next(iter(self._findings)))
             self._findings[key] = await find(stored.case, drafted, self._services.tools.code)

@@ -129,12 +129,17 @@ def build_code_check(context: ToolContext) -> Callable[..., CheckOutcome]:
     return code_check
 
 
-def call_check(kind: Literal["latency", "cost", "finish-reason"], value: JsonValue, draft: str, negate: bool = False) -> dict[str, Any]:
-    """Check the call that drafted an output of a batch: how long it took, what it cost, how it ended; elsewhere no call is known.
+def call_check(
+    kind: Literal["latency", "cost", "finish-reason", "perplexity", "perplexity-score"],
+    draft: str,
+    value: JsonValue = None,
+    negate: bool = False,
+) -> dict[str, Any]:
+    """Check the call that drafted an output of a batch: time, cost, end, probability of its tokens; elsewhere no call is known.
 
     Args:
         kind: What of the call is checked.
-        value: The most milliseconds, the most US dollars, or the reason for which it ended.
+        value: The most milliseconds or US dollars, the reason for which it ended, the highest perplexity, or its lowest score.
         negate: True passes where it does not hold.
     """
     del draft

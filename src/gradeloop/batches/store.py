@@ -1,7 +1,6 @@
 """The batches of a store as a worker writes them: their cases, what was paid for, what has ended."""
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from gradeloop.batches.cases import CaseConversation, Charge, ParkedCase, plan_of
 from gradeloop.batches.charges import clear, reserve, settle
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
-from gradeloop.batches.reader import parse_request, summary_of, usage_of
-from gradeloop.contract.messages import Usage
+from gradeloop.batches.reader import parse_request, read_draft, summary_of, usage_of, write_draft
+from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.evaluation_trace import trace_grading
 from gradeloop.store.engine import Store
@@ -61,6 +60,8 @@ class StoredCase:
     draft: str | None
     spent: Usage
     """Usage of its draft, and of questions that failed for good."""
+    logprobs: LogProbs | None = None
+    """How probable the draft's tokens were, where its call was asked that and its reply said it."""
 
     @property
     def output(self) -> str | None:
@@ -207,20 +208,21 @@ class BatchStore:
     async def keep_draft(
         self,
         batch_id: str,
-        position: int,
-        attempt: int,
+        place: tuple[int, int],
         draft: str,
         usage: Usage,
         *,
+        logprobs: LogProbs | None = None,
         charge: Charge | None = None,
         on_wait: WaitNote | None = None,
     ) -> None:
-        """Store a case's draft."""
+        """Store the draft of the case at a position, in its attempt."""
+        position, attempt = place
 
         def write(connection: Connection) -> None:
             _count_spending(connection, batch_id, _owed(connection, batch_id, charge, usage))
             mine = (_CASES.c.batch_id == batch_id, _CASES.c.position == position, _CASES.c.attempt == attempt)
-            values = {"draft": json.dumps(draft), "spent": usage.model_dump_json()}
+            values = {"draft": write_draft(draft, logprobs), "spent": usage.model_dump_json()}
             connection.execute(_CASES.update().where(*mine, _CASES.c.status == "queued").values(**values))
 
         await self._do(write, on_wait)
@@ -582,14 +584,16 @@ def _compared_with(connection: Connection, batch_id: str, statuses: tuple[str, .
 
 
 def _stored_case(row: RowMapping) -> StoredCase:
+    draft, logprobs = read_draft(row["draft"])
     return StoredCase(
         case=Case.model_validate_json(row["spec"]),
         plan=CasePlan.model_validate_json(row["plan"]),
         attempt=row["attempt"],
         fresh=row["fresh"],
         status=row["status"],
-        draft=None if row["draft"] is None else json.loads(row["draft"]),
+        draft=draft,
         spent=Usage.model_validate_json(row["spent"]) if row["spent"] else Usage(),
+        logprobs=logprobs,
     )
 
 
