@@ -300,7 +300,7 @@ class OpenAlert(Strict):
     recent: tuple[tuple[int, int], ...] = ()
     """Hits and runs of the newest ticks."""
     fall: float = 0.0
-    """By how much the rate had changed when the alert was raised; 0 where the anchors say nothing of it."""
+    """How much the rate had changed when the alert was raised; 0 where the anchors say nothing of it."""
     usual: float | None = None
     """The pass rate from which it fell; None for any other rate."""
     moved: Moved | None = None

@@ -34,7 +34,7 @@ from gradeloop.monitors.contract import (
     Why,
 )
 from gradeloop.monitors.sample_rule import choose, stratum_of, why_of
-from gradeloop.monitors.verdicts import verdict_of
+from gradeloop.monitors.run_verdicts import verdict_of
 from gradeloop.monitors.windows import JudgedRun, settle, settled_report
 from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table

@@ -92,7 +92,7 @@ class _Watched:
 
     @property
     def fall(self) -> float:
-        """By how much the rate of this tick is worse than that."""
+        """How much worse the rate of this tick is than that."""
         rate = self.hits / self.runs if self.runs else self.usual
         return max(self.usual - rate if self.test.direction == "down" else rate - self.usual, 0.0)
 

@@ -22,6 +22,7 @@ def metadata() -> "MetaData":
     _case_tables(tables)
     _call_tables(tables)
     _monitor_tables(tables)
+    _label_tables(tables)
     _received_tables(tables)
     return tables
 
@@ -208,6 +209,11 @@ def _monitor_tables(tables: "MetaData") -> None:
         Column("cleared", Integer),
         _created(),
     )
+
+
+def _label_tables(tables: "MetaData") -> None:
+    from sqlalchemy import Column, Integer, String, Table, Text
+
     Table(
         "monitor_anchors",
         tables,
