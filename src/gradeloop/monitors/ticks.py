@@ -33,8 +33,8 @@ from gradeloop.monitors.contract import (
     TickReport,
     Why,
 )
-from gradeloop.monitors.sample_rule import choose, stratum_of, why_of
 from gradeloop.monitors.run_verdicts import verdict_of
+from gradeloop.monitors.sample_rule import choose, stratum_of, why_of
 from gradeloop.monitors.windows import JudgedRun, settle, settled_report
 from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table
