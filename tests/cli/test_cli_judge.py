@@ -202,8 +202,8 @@ def test_a_run_that_is_too_long_is_judged_in_parts_and_its_page_shows_them(grade
 
     preview = gradeloop(*command, "--preview", "--json")
     done = gradeloop(*command)
-    again = gradeloop(*command, "--json")
-    page = gradeloop("report", "judge.yaml", "--output", "chunked.html")
+    again = gradeloop(*command, "--json", "--output", "chunked.jsonl")
+    page = gradeloop("report", "chunked.jsonl", "--output", "chunked.html")
 
     parts = again.result["result_metadata"]["parts"]
     assert done.code == again.code == 0, done.err
