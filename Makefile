@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow storm check docs site bench bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches beside-promptfoo lock clean
+.PHONY: help demo test test-slow storm check docs site bench bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches bench-monitors beside-promptfoo lock clean
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -92,6 +92,12 @@ bench-judges: $(VENV)/.ready-dev
 bench-batches: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.batches $(ARGS)
 
+# Drift in simulated series, two real emitters of OTLP (whose packages go into a folder of their own), and 20,000 runs through kills.
+bench-monitors: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.drift
+	$(BIN)/python -m benchmarks.otlp_emitters
+	$(BIN)/python -m benchmarks.otlp_storm --runs 20000 $(ARGS)
+
 # The same suites on promptfoo and on `gradeloop eval`, verdict by verdict.
 beside-promptfoo: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.beside_promptfoo $(ARGS)
@@ -99,7 +105,7 @@ beside-promptfoo: $(VENV)/.ready-dev
 # The newest versions for every platform and Python from 3.11 on, with the hashes of their files, and without the project itself or any index.
 # What the demo and the image install has the versions of the first list.
 COMPILE := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
-IMAGE_EXTRAS := anthropic openai google evidence encryption postgres telemetry
+IMAGE_EXTRAS := anthropic openai google evidence encryption postgres receiver telemetry
 
 lock: $(VENV)/.ready-dev
 	$(COMPILE) --upgrade --extra dev --output-file $(LOCK) pyproject.toml

@@ -39,7 +39,7 @@ from gradeloop.admin.readiness import check_server, check_store
 from gradeloop.admin.sampling import sample
 from gradeloop.contract.thread import BATCH_WORKFLOW
 from gradeloop.contract.thread import WORKFLOW as THREAD_WORKFLOW
-from gradeloop.errors import GradeloopError, ServerUnreachable, WorkerFailed
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, NamedEndpoint, endpoint_ceilings, named_endpoints
@@ -47,8 +47,10 @@ from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import read_flag
 from gradeloop.settings.worker import WorkerSettings, load_settings
 from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
+from gradeloop.store.engine import own_store as receivers_store
+from gradeloop.telemetry.activity_logs import LogsIds
 from gradeloop.telemetry.health import Check, HealthChecks, parse_address, serving_health
-from gradeloop.telemetry.logs import LOG_VARIABLE, LogsIds, configure_logging
+from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
 from gradeloop.temporal.connect import Connection, connect, find, is_embedded
 from gradeloop.temporal.exporters import metrics_exporter
 from gradeloop.temporal.namespace import register_search_attributes
@@ -185,11 +187,14 @@ def _model_activities(
 async def serve(settings: WorkerSettings) -> None:
     """Run a worker until a signal stops it, or it has been idle for as long as its settings say; its ready file goes with it."""
     ready = ReadyFile(settings.ready_file)
+    if settings.role == "receiver":
+        await _receive(settings, ready)
+        return
     script = Script.read(settings.scripted) if settings.scripted else None
     environment = Environment.read({}) if settings.role == "evidence" else Environment.read(os.environ, settings.providers)
     providers = Providers(environment, script, call_timeout=settings.call_timeout)
     if settings.role == "evidence":
-        withhold_keys(named_endpoints(settings.providers).values())
+        withhold_keys(named_endpoints(settings.providers).values(), settings.role)
     if settings.role == "loop":  # it runs workflows alone, and no tools
         await _serve(settings, providers, ToolRegistry(), ready, {})
     else:
@@ -216,11 +221,11 @@ def find_sandboxes(settings: WorkerSettings, *, all_of_them: bool = False) -> Sa
     return choose_sandboxes(settings.sandbox.use, [str(path) for path in settings.sandbox.read_only], all_of_them=all_of_them)
 
 
-def withhold_keys(endpoints: Iterable[NamedEndpoint]) -> None:
-    """Remove the providers' keys from this process's environment: a worker of role evidence calls no model."""
+def withhold_keys(endpoints: Iterable[NamedEndpoint], role: str) -> None:
+    """Remove the providers' keys from this process's environment: a worker of role evidence or receiver calls no model."""
     of_endpoints = {PROVIDERS_VARIABLE, *(name for endpoint in endpoints for name in endpoint.secret_variables)}
     for name in [name for name in os.environ if name.startswith(PROVIDER_VARIABLES) or name in of_endpoints]:
-        logger.warning("%s is set; a worker of role evidence does without it", name)
+        logger.warning("%s is set; a worker of role %s does without it", name, role)
         del os.environ[name]
 
 
@@ -260,10 +265,37 @@ async def _serve(
     await providers.aclose()
 
 
+async def _receive(settings: WorkerSettings, ready: ReadyFile) -> None:
+    """Receive traces until a signal ends it; this needs no Temporal server."""
+    try:
+        from gradeloop.web.receiver import open_door, receiving
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn", "opentelemetry"}:
+            raise
+        raise InvalidRequest("the receiver needs some packages; run: pip install 'gradeloop[receiver]'") from None
+    withhold_keys(named_endpoints(settings.providers).values(), settings.role)
+    export_metrics(metrics_exporter(settings.metrics_address, os.environ))
+    store, stopped = receivers_store(durable=True), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    door, listening = open_door(settings.receiver, os.environ)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(store.close)
+        url = await stack.enter_async_context(receiving(store, settings.receiver, door, listening))
+        if settings.health_address:
+            stack.enter_context(_health(settings.health_address, None, store, {}))
+        try:
+            ready.announce()
+            logger.info("receiving OTLP at %s, into %s", url, store.name)
+            await stopped.wait()
+        finally:
+            ready.withdraw()
+
+
 @contextlib.contextmanager
-def _health(address: str, client: Client, store: Store | None, more: Mapping[str, Check]) -> Iterator[None]:
+def _health(address: str, client: Client | None, store: Store | None, more: Mapping[str, Check]) -> Iterator[None]:
     """Answer probes while the block runs."""
-    checks: dict[str, Check] = {"server": lambda: check_server(client)}
+    checks: dict[str, Check] = {} if client is None else {"server": lambda: check_server(client)}
     if store is not None:
         checks["store"] = lambda: check_store(store)
     with serving_health(parse_address(address, "health_address"), HealthChecks({**checks, **more}, scrubbed)) as url:

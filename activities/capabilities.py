@@ -22,6 +22,7 @@ from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader, r
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.thread import OUTAGE_SECONDS, Grader
 from gradeloop.errors import InvalidRequest
+from gradeloop.grading.call_checks import needs_logprobs
 from gradeloop.grading.scoring import call_groups
 from gradeloop.settings.catalog import settings_notes
 
@@ -90,6 +91,8 @@ class WorkerServices:
             if settings.generator.model is not None:
                 self.refuse_uncallable(settings.generator.model)
                 self.tools.refuse_unknown(settings.generator.tools, "generator.tools")
+                if settings.rubric and needs_logprobs(settings.rubric):
+                    self.providers.refuse_without_logprobs(settings.generator.model)
             for judge in self.judges(settings):
                 if isinstance(judge, ModelSpec):
                     self.refuse_uncallable(judge)

@@ -5,6 +5,7 @@ from gradeloop.batches.contract import Case, CaseCall
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Generator
+from gradeloop.grading.call_checks import needs_logprobs
 from gradeloop.grading.function_calls import show_calls
 from gradeloop.grading.prompts import build_generator_system
 
@@ -25,6 +26,7 @@ def draft_request(case: Case, call: CaseCall, model: ModelSpec) -> ModelRequest:
         output_form=generator.output_form,
         images=case.images,
         raised=call.raised,
+        logprobs=needs_logprobs(case.rubric),
     )
 
 

@@ -1,7 +1,7 @@
 """The activities of monitors: `collect` reads what is new, `settle` says what the judged runs mean, `backfill` reads what was passed."""
 
-import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,8 +13,8 @@ from gradeloop.batches.contract import NO_STORE
 from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.backfill import MonitorBackfiller
-from gradeloop.monitors.contract import TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, SettledTick, TickCall
-from gradeloop.monitors.sources import SourceItem, read_chunk, read_source
+from gradeloop.monitors.contract import READ_RUNS, TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, SettledTick, TickCall
+from gradeloop.monitors.sources import SourceAccess, SourceItem, read_chunks
 from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, SourceReading, read_run
 from gradeloop.store.engine import STORE_CURE, Store
 from gradeloop.telemetry.metrics import MONITOR_ALERTS, MONITOR_RUNS
@@ -28,7 +28,7 @@ def monitor_activities(store: Store | None, webhooks: Webhooks) -> list[Callable
     """Return the activities of monitors; on a worker without a store, one that refuses every tick with the cure."""
     if store is None:
         return [_refusing, _refusing_backfill]
-    monitors = MonitorActivities(MonitorStore(store), MonitorBackfiller(store), webhooks)
+    monitors = MonitorActivities(MonitorStore(store), MonitorBackfiller(store), SourceAccess(store), webhooks)
     return [monitors.collect, monitors.settle, monitors.backfill]
 
 
@@ -45,9 +45,10 @@ async def _refusing_backfill(_call: BackfillCall) -> BackfillReport:
 class MonitorActivities:
     """The activities of monitors, on one store."""
 
-    def __init__(self, store: MonitorStore, backfiller: MonitorBackfiller, webhooks: Webhooks) -> None:
+    def __init__(self, store: MonitorStore, backfiller: MonitorBackfiller, access: SourceAccess, webhooks: Webhooks) -> None:
         self._store = store
         self._backfiller = backfiller
+        self._access = access
         self._webhooks = webhooks
 
     @activity.defn(name="collect")
@@ -61,7 +62,7 @@ class MonitorActivities:
             due = await self._store.begun(call.monitor, call.tick)
             if due is None:
                 monitor = await self._store.monitor(call.monitor)
-                found = await _SourceReader(self._store, monitor).read()
+                found = await _SourceReader(self._store, monitor, self._access).read()
                 due = await self._store.collect(monitor, call.tick, found, datetime.now(UTC))
                 for run in found.runs:
                     MONITOR_RUNS.record(why=run.why)
@@ -90,22 +91,23 @@ class MonitorActivities:
 class _SourceReader:
     """Reads what is new of a monitor's source, up to the limits of one tick."""
 
-    def __init__(self, store: MonitorStore, monitor: Monitor) -> None:
+    def __init__(self, store: MonitorStore, monitor: Monitor, access: SourceAccess) -> None:
         self._store = store
+        self._access = access
         self._monitor = monitor
         self._cursor = monitor.cursor
         self._runs: dict[str, ReadRun] = {}
-        self._known = self._unreadable = self._bytes = 0
+        self._known = self._unreadable = self._bytes = self._chosen = 0
 
     async def read(self) -> SourceReading:
         """Read; a source that cannot be read is a problem of the tick, and what came before it counts."""
         problem, more = None, False
         try:
-            items = read_source(self._monitor.definition.source, self._monitor.cursor)
-            while chunk := await asyncio.to_thread(read_chunk, items):
-                more = await self._take(chunk)
-                if more:
-                    break
+            async with aclosing(read_chunks(self._monitor.definition.source, self._monitor.cursor, self._access)) as chunks:
+                async for chunk in chunks:
+                    more = await self._take(chunk)
+                    if more:
+                        break
         except InvalidRequest as error:
             problem = one_line(str(error))
         return SourceReading(self._cursor, tuple(self._runs.values()), self._known, self._unreadable, problem, more)
@@ -115,7 +117,7 @@ class _SourceReader:
         name = self._monitor.definition.name
         known = await self._store.known(name, [sha256 for item, sha256 in chunk if item.run is not None])
         for item, sha256 in chunk:
-            if len(self._runs) >= TICK_RUNS or self._bytes >= KEPT_BYTES:
+            if self._chosen >= TICK_RUNS or len(self._runs) >= READ_RUNS or self._bytes >= KEPT_BYTES:
                 return True
             self._unreadable += item.unreadable is not None
             if item.run is not None and (sha256 in known or sha256 in self._runs):
@@ -123,5 +125,6 @@ class _SourceReader:
             elif item.run is not None:
                 self._runs[sha256] = found = read_run(self._monitor.definition, item.run, sha256)
                 self._bytes += 0 if found.case is None else found.case.size()
+                self._chosen += found.why != "left out"
             self._cursor = item.cursor or self._cursor
         return False

@@ -54,6 +54,7 @@ export interface BatchSummary {
   total: number;
   passed?: number;
   failed?: number;
+  unsure?: number;
   errors?: number;
   ungraded?: number;
   waiting?: number;
@@ -88,6 +89,8 @@ export interface Case {
   generator?: Generator | null;
   rubric: RubricInput;
   grader?: Grader | null;
+  abstain?: number | { [key: string]: number } | null;
+  escalate?: ModelSpecInput | null;
   transforms?: CodeText[];
   repeat?: number;
   loop?: boolean;
@@ -108,7 +111,7 @@ export interface CaseResult {
   prompt?: string | null;
   label?: string | null;
   vars?: { [key: string]: JsonValue };
-  status: "queued" | "waiting" | "passed" | "failed" | "error" | "ungraded";
+  status: "queued" | "waiting" | "passed" | "failed" | "unsure" | "error" | "ungraded";
   score?: number | null;
   output?: string | null;
   explanation?: string;
@@ -116,6 +119,8 @@ export interface CaseResult {
   decided_by?: string[] | null;
   missed_threshold?: number | null;
   worst_criterion?: string | null;
+  unsure?: string[];
+  escalated_from?: string | null;
   error?: string | null;
   metrics?: MetricShare[];
   left_out?: string[];

@@ -46,7 +46,7 @@ SUGGESTED_AT = 60
 """Events of history after which the server of `impatient` suggests a new run, instead of 4,096."""
 
 LONGEST = (
-    "wheel", "storm", "crash", "aimock", "sandboxes", "code_tools", "report_browser", "live_browser",
+    "pairs", "wheel", "storm", "program_ends", "crash", "aimock", "sandboxes", "code_tools", "report_browser", "live_browser",
     "cli", "thread_rolling", "assert_rubric", "live", "cli_eval", "docs", "doctor", "builtin_tools", "testing", "thread_rubrics",
     "worker_settings", "house", "cli_errors", "cli_judge", "mcp", "batches", "worker", "worker_process", "replay", "priorities",
     "call_groups", "replay_batches", "embedded", "examples", "testing_docs", "canary", "recording", "batch_store", "cli_report", "client",

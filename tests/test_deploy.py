@@ -116,7 +116,12 @@ def test_no_secret_is_written_into_the_compose_file(services: dict[str, Service]
     secrets = {
         (service, name): value for service, about in services.items() for name, value in about.variables().items() if SECRET.search(name)
     }
-    written = {place for place, value in secrets.items() if value is not None and not value.startswith("${POSTGRES_PASSWORD:?")}
+    names = {"OTLP_TOKEN"}  # the variable that has the receiver's token
+    written = {
+        place
+        for place, value in secrets.items()
+        if value is not None and value not in names and not value.startswith("${POSTGRES_PASSWORD:?")
+    }
 
     assert {("worker", "ANTHROPIC_API_KEY"), ("worker", "GEMINI_API_KEY"), ("postgres", "POSTGRES_PASSWORD")} <= secrets.keys()
     assert not written
@@ -125,7 +130,7 @@ def test_no_secret_is_written_into_the_compose_file(services: dict[str, Service]
 def test_nothing_is_published_beyond_this_machine(services: dict[str, Service]) -> None:
     published = [port for service in services.values() for port in service.ports]
 
-    assert len(published) == 2
+    assert len(published) == 3
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
@@ -194,7 +199,7 @@ def test_the_build_sees_nothing_that_the_wheel_is_not_made_from(instructions: li
 def test_every_worker_of_the_compose_file_answers_its_own_health_check(
     services: dict[str, Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("worker", "loop", "models", "evidence"):
+    for name in ("worker", "loop", "models", "evidence", "receiver"):
         for variable, value in services[name].variables().items():
             if value is not None and variable.startswith("GRADELOOP_") and variable != "GRADELOOP_STORE":
                 monkeypatch.setenv(variable, value)

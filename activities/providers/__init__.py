@@ -229,6 +229,17 @@ class Providers:
         if "_clients" in vars(self):
             await self._clients.aclose()
 
+    def refuse_without_logprobs(self, spec: ModelSpec) -> None:
+        """Refuse a model whose protocol has no log probabilities, and one with such a fallback.
+
+        Raises:
+            ModelFault: Of kind `config`.
+        """
+        for model in spec.chain:
+            if model.provider == HTTP_REQUEST or self._environment.protocol(model.provider) == "anthropic":
+                why = f"{model.id!r}: its API does not say how probable its tokens are, which perplexity is calculated from; leave one out"
+                raise ModelFault("config", why, model=spec.id)
+
     def _complaint(self, spec: ModelSpec) -> str | None:
         if spec.provider == "scripted":
             return None if self._script else f"{spec.id!r} needs a file of replies; name it with `scripted:` where the worker is started"

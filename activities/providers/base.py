@@ -17,7 +17,7 @@ from activities.errors import ModelFault, conceal, error_kind, excerpt, note_pai
 from gradeloop.contract.base import Strict
 from gradeloop.contract.functions import DeclaredFunction, OutputForm
 from gradeloop.contract.images import Image
-from gradeloop.contract.messages import Message, ToolCall, Usage
+from gradeloop.contract.messages import LogProbs, Message, ToolCall, Usage
 from gradeloop.contract.model_spec import CALL_SECONDS, LONGEST_TIMEOUT, ModelSpec
 from gradeloop.grading.checks import DEPTH, NESTING_DEPTH, depth, refuse_constant
 from gradeloop.settings.catalog import capability_of
@@ -111,6 +111,8 @@ class ModelRequest:
     """The JSON that the reply is asked to be, where no schema of ours binds it."""
     images: tuple[Image, ...] = ()
     """Images whose labels stand in the user's messages."""
+    logprobs: bool = False
+    """Whether the reply is to say how probable its tokens were."""
     embedded: tuple[str, ...] = ()
     """The draft and the texts to which it is compared by their embeddings; nothing is completed then."""
 
@@ -121,6 +123,8 @@ class ModelReply:
 
     message: Message
     usage: Usage = field(default_factory=Usage)
+    logprobs: LogProbs | None = None
+    """How probable its tokens were, where that was asked for and is known."""
 
 
 class Provider(Protocol):
@@ -269,7 +273,21 @@ def error_in_reply(error: JsonValue, status: int) -> ModelFault:
     return ModelFault(error_kind(meant, reported_codes(report), message), f"an error inside HTTP {status}: {message}", status=meant)
 
 
-def assistant_reply(text: str, calls: Sequence[ToolCall], vendor: JsonObject | None, usage: Usage) -> ModelReply:
+def log_probs(tokens: JsonValue, name: str = "logprob") -> LogProbs | None:
+    """Return what a reply's tokens say of their probabilities; None unless every one of them says it.
+
+    Args:
+        tokens: The tokens as the server lists them.
+        name: The key under which each has its log probability.
+    """
+    found = [token.get(name) for token in objects(tokens)]
+    known = [float(value) for value in found if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)]
+    return LogProbs(total=math.fsum(known), tokens=len(known)) if known and len(known) == len(found) else None
+
+
+def assistant_reply(
+    text: str, calls: Sequence[ToolCall], vendor: JsonObject | None, usage: Usage, logprobs: LogProbs | None = None
+) -> ModelReply:
     """Return a finished reply.
 
     Raises:
@@ -279,7 +297,7 @@ def assistant_reply(text: str, calls: Sequence[ToolCall], vendor: JsonObject | N
         raise malformed("the reply is empty: no text and no tool call", usage)
     if depth(vendor) > NESTING_DEPTH:
         raise malformed(f"a part of the reply is nested more than {NESTING_DEPTH} deep", usage)
-    return ModelReply(Message(role="assistant", content=text, tool_calls=tuple(calls), vendor=vendor), usage)
+    return ModelReply(Message(role="assistant", content=text, tool_calls=tuple(calls), vendor=vendor), usage, logprobs)
 
 
 def malformed(message: str, usage: Usage | None = None) -> ModelFault:

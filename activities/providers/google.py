@@ -21,6 +21,7 @@ from activities.providers.base import (
     count,
     error_in_reply,
     json_value,
+    log_probs,
     malformed,
     objects,
     opaque,
@@ -82,10 +83,11 @@ def _merge(body: JsonObject, chunk: JsonObject) -> None:
     if chunk.get("error"):
         raise error_in_reply(chunk["error"], status=200)
     candidate, newest = _candidate(body), _candidate(chunk)
-    parts = [*_parts(candidate), *_parts(newest)]
+    parts, tokens = [*_parts(candidate), *_parts(newest)], [*_tokens(candidate), *_tokens(newest)]
     body.update(chunk)
     if candidate or newest:
-        body["candidates"] = [{**candidate, **newest, "content": {"role": "model", "parts": list(parts)}}]
+        whole: JsonObject = {**candidate, **newest, "content": {"role": "model", "parts": list(parts)}}
+        body["candidates"] = [whole | ({"logprobsResult": {"chosenCandidates": list(tokens)}} if tokens else {})]
 
 
 def _candidate(body: JsonObject) -> JsonObject:
@@ -95,6 +97,12 @@ def _candidate(body: JsonObject) -> JsonObject:
 def _parts(candidate: JsonObject) -> list[JsonObject]:
     content = candidate.get("content")
     return objects(content.get("parts")) if isinstance(content, dict) else []
+
+
+def _tokens(candidate: JsonObject) -> list[JsonObject]:
+    """Return the tokens of a candidate with their log probabilities; none where it says nothing of them."""
+    result = candidate.get("logprobsResult")
+    return objects(result.get("chosenCandidates")) if isinstance(result, dict) else []
 
 
 def wire_request(request: ModelRequest) -> dict[str, Any]:
@@ -137,6 +145,7 @@ def _settings(request: ModelRequest) -> dict[str, Any]:
         "temperature": config.temperature,
         "seed": config.seed,
         "thinkingConfig": _thinking(request),
+        "responseLogprobs": request.logprobs or None,
     }
     if request.schema is not None:
         settings |= {"responseMimeType": "application/json", "responseJsonSchema": request.schema}
@@ -197,7 +206,8 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
         calls = [tool_call(str(function["id"]), function.get("name"), function.get("args")) for function in objects(functions)]
         plain = all(set(part) <= {"text"} for part in parts)
         vendor: JsonObject = {"provider": "google_genai", "parts": [part for part in parts if part != {"text": ""}]}
-        return assistant_reply(text, calls, None if plain else vendor, usage)
+        probable = log_probs(list(_tokens(candidate)), "logProbability") if request.logprobs else None
+        return assistant_reply(text, calls, None if plain else vendor, usage, probable)
 
 
 def _named(parts: list[JsonObject], step: Step) -> list[JsonObject]:

@@ -19,6 +19,7 @@ from activities.providers.base import (
     completion_cap,
     count,
     error_in_reply,
+    log_probs,
     malformed,
     objects,
     opaque,
@@ -55,6 +56,7 @@ class ChatAssembly:
         self._message: JsonObject = {"role": "assistant"}
         self._calls: dict[int, JsonObject] = {}
         self._reason: JsonValue = None
+        self._logprobs: list[JsonValue] = []
 
     def add(self, event: JsonObject) -> None:
         """Take the next chunk in."""
@@ -65,6 +67,7 @@ class ChatAssembly:
             if choice.get("error"):
                 raise error_in_reply(choice["error"], status=200)
             self._reason = choice.get("finish_reason") or self._reason
+            self._logprobs += _token_list(choice)
             delta = choice.get("delta")
             if isinstance(delta, dict):
                 self._merge(delta)
@@ -92,11 +95,19 @@ class ChatAssembly:
         if self._reason is None:
             return None
         calls: JsonObject = {"tool_calls": [self._calls[index] for index in sorted(self._calls)]} if self._calls else {}
-        return {**self._reply, "choices": [{"index": 0, "message": self._message | calls, "finish_reason": self._reason}]}
+        choice: JsonObject = {"index": 0, "message": self._message | calls, "finish_reason": self._reason}
+        choice |= {"logprobs": {"content": self._logprobs}} if self._logprobs else {}
+        return {**self._reply, "choices": [choice]}
 
     def usage(self) -> JsonValue:
         """Return what the server has reported of the usage so far, which it does at the end alone."""
         return self._reply.get("usage")
+
+
+def _token_list(choice: JsonObject) -> list[JsonValue]:
+    """Return the tokens of a choice with their log probabilities; none where it says nothing of them."""
+    logprobs = choice.get("logprobs")
+    return [*objects(logprobs.get("content"))] if isinstance(logprobs, dict) else []
 
 
 _DONE = {"stop", "tool_calls"}
@@ -147,6 +158,7 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         "temperature": config.temperature,
         "seed": config.seed,
         "reasoning_effort": config.reasoning_effort,
+        "logprobs": request.logprobs or None,
         **_thinking(request.spec),
         "tools": [_tool(tool) for tool in request.tools] or None,
         "tool_choice": ("auto" if request.tools_allowed else "none") if request.tools else None,
@@ -263,7 +275,7 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
         calls = [tool_call(str(raw["id"]), function.get("name"), function.get("arguments")) for raw, function in raw_calls]
         extras = _extras(message, [raw for raw, _ in raw_calls]) if calls else {}
         vendor: JsonObject | None = {"provider": request.spec.provider, "message": extras} if extras else None
-        return assistant_reply(text, calls, vendor, usage)
+        return assistant_reply(text, calls, vendor, usage, log_probs(_token_list(choice)) if request.logprobs else None)
 
 
 def _choice(body: JsonObject) -> JsonObject:

@@ -15,6 +15,7 @@ from activities.providers.base import (
     completion_cap,
     count,
     error_in_reply,
+    log_probs,
     malformed,
     objects,
     opaque,
@@ -101,7 +102,7 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         "input": [item for at, message in enumerate(request.messages) for item in _items(message, request, with_reasoning=at >= first)],
         "instructions": request.system or None,
         "store": False,
-        "include": ["reasoning.encrypted_content"],
+        "include": ["reasoning.encrypted_content", *(["message.output_text.logprobs"] if request.logprobs else [])],
         "prompt_cache_key": cache_key(request),
         "max_output_tokens": completion_cap(request),
         "temperature": config.temperature,
@@ -194,7 +195,9 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
         calls = [tool_call(str(item["call_id"]), item.get("name"), item.get("arguments")) for item in functions]
         # What goes back has no `status`, which only replies have.
         items: list[JsonValue] = [{name: value for name, value in item.items() if name != "status"} for item in output]
-        return assistant_reply(text, calls, {"provider": "openai", "items": items} if calls else None, usage)
+        tokens: list[JsonValue] = [token for part in parts for token in objects(part.get("logprobs"))]
+        probable = log_probs(tokens) if request.logprobs else None
+        return assistant_reply(text, calls, {"provider": "openai", "items": items} if calls else None, usage, probable)
 
 
 def _named(output: list[JsonObject], request: ModelRequest) -> list[JsonObject]:

@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, NonNegativeInt, ValidationError, model_va
 from activities.errors import FailureKind, ModelFault
 from activities.providers.base import ModelReply, ModelRequest, Step
 from gradeloop.contract.base import Strict
-from gradeloop.contract.messages import Message, ToolCall, Usage
+from gradeloop.contract.messages import LogProbs, Message, ToolCall, Usage
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.verdicts import text_between_tags
@@ -76,6 +76,8 @@ class ScriptedReply(Strict):
     delay: Annotated[float, Field(ge=0, le=3600)] = 0
     """Seconds before the reply."""
     usage: ScriptedUsage = ScriptedUsage()
+    logprobs: LogProbs | None = None
+    """How probable the reply's tokens were, for a call that asks it."""
     asked: dict[str, JsonValue] | None = None
     """The prompt when the row was recorded; it plays no part."""
     failed_before: tuple[ScriptedError, ...] = ()
@@ -156,7 +158,7 @@ class Scripted:
             raise ModelFault(error.kind, error.message, model=model, status=error.status, retry_after=error.retry_after, usage=paid)
         if row.text is not None and not row.text.strip() and not row.tool_calls:
             raise ModelFault("malformed_response", "the reply is empty", model=model, usage=usage)
-        return ModelReply(row.message(), usage)
+        return ModelReply(row.message(), usage, row.logprobs if request.logprobs else None)
 
 
 def _answers(row: ScriptedReply, request: ModelRequest) -> bool:
@@ -194,6 +196,7 @@ class Recording:
         if message.tool_calls:
             fields["tool_calls"] = [{"name": call.name, "arguments": call.arguments, "id": call.id} for call in message.tool_calls]
         spent = {name: getattr(usage, name) for name in ("input", "cached", "cache_written", "output", "reasoning")}
+        fields |= {"logprobs": reply.logprobs.model_dump()} if reply.logprobs else {}
         self._write(request, fields | {"usage": {name: tokens for name, tokens in spent.items() if tokens}})
 
     def fault(self, request: ModelRequest, fault: ModelFault) -> None:

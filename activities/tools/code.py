@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from activities.tools.base import ToolContext, ToolUnavailable, require_package
+from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import code_of
 from gradeloop.grading.call_checks import run_call_check
 from gradeloop.grading.checks import compile_pattern
@@ -93,7 +94,7 @@ def _report(run: SuiteRun) -> dict[str, Any]:
     return {"ok": run.ok, "passed": run.passed, **skipped, "failed": dict(list(run.failed.items())[:FAILURES_SHOWN]), **further}
 
 
-def build_code_check(context: ToolContext) -> Callable[..., dict[str, Any]]:
+def build_code_check(context: ToolContext) -> Callable[..., CheckOutcome]:
     """Return the tool `code_check`."""
     code_sandbox = context.code
 
@@ -107,7 +108,7 @@ def build_code_check(context: ToolContext) -> Callable[..., dict[str, Any]]:
         threshold: float | None = None,
         negate: bool = False,
         context: dict[str, JsonValue] | None = None,
-    ) -> dict[str, Any]:
+    ) -> CheckOutcome:
         """Call a function with the draft, in a sandbox; it returns true or false, a score, or {pass, score, reason}.
 
         Args:
@@ -123,19 +124,22 @@ def build_code_check(context: ToolContext) -> Callable[..., dict[str, Any]]:
         given = {"language": language, "code": code, "file": file, "function": function, "config": config}
         check = parse_code_check(given | {"threshold": threshold, "negate": negate, "context": context or {}})
         (result,) = code_sandbox.call([code_call(check, draft, check.context)])
-        outcome = read_assertion(result, check)
-        why = {"why": outcome.gap} if outcome.gap else {}
-        return {"ok": outcome.passed, **why, **({} if outcome.share is None else {"share": outcome.share})}
+        return read_assertion(result, check)
 
     return code_check
 
 
-def call_check(kind: Literal["latency", "cost", "finish-reason"], value: JsonValue, draft: str, negate: bool = False) -> dict[str, Any]:
-    """Check the call that drafted an output of a batch: how long it took, what it cost, how it ended; elsewhere no call is known.
+def call_check(
+    kind: Literal["latency", "cost", "finish-reason", "perplexity", "perplexity-score"],
+    draft: str,
+    value: JsonValue = None,
+    negate: bool = False,
+) -> dict[str, Any]:
+    """Check the call that drafted an output of a batch: time, cost, end, probability of its tokens; elsewhere no call is known.
 
     Args:
         kind: What of the call is checked.
-        value: The most milliseconds, the most US dollars, or the reason for which it ended.
+        value: The most milliseconds or US dollars, the reason for which it ended, the highest perplexity, or its lowest score.
         negate: True passes where it does not hold.
     """
     del draft

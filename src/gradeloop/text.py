@@ -131,6 +131,12 @@ def shortened(text: str, limit: int = ROW_CHARACTERS) -> str:
     return text if len(text) <= limit or _SHORTENED.fullmatch(text, limit) else f"{text[:limit]}… ({len(text)} characters)"
 
 
+def headline(text: str, limit: int) -> str:
+    """Return the beginning of a text as one line, for a list or a heading: at most `limit` characters, and `…` where it goes on."""
+    line = one_line(text[: 4 * limit])
+    return line if len(line) <= limit else f"{line[:limit].rstrip()}…"
+
+
 _BLANK = r"(?:\x1b\[[0-9;]*m|[^\S\r\n]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2060-\u2064\ufeff])"
 """What CI systems skip, or do not see, before a command at the beginning of a line."""
 

@@ -51,6 +51,19 @@ async def test_code_decides_with_the_output_and_its_context_and_says_why(client:
     assert (summary.usage.calls, summary.usage.cost_usd) == (0, None)
 
 
+async def test_a_score_of_code_counts_as_it_is_above_1_and_below_0(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
+    """As promptfoo averages it: the mean of 3 and true is 2."""
+    cases = [
+        case("above", "x", **of(coded("3"), coded("true"))),
+        case("below", "x", **of(coded("-1"), coded("true"), gate="none", threshold=0.5)),
+        case("inverted", "x", **of(coded("({pass: false, score: 3, reason: 'no'})", negate=True))),
+    ]
+    async with batching(client, tmp_path, sandboxes=sandboxes) as batches:
+        _, results = await batches.run(cases)
+
+    assert [(result.status, result.score) for result in results] == [("passed", 2.0), ("failed", 0.0), ("passed", -2.0)]
+
+
 @pytest.mark.parametrize(
     ("code", "language", "why"),
     [
@@ -130,6 +143,29 @@ async def test_the_call_that_drafted_is_checked_by_what_it_took_and_cost(client:
 
     assert [result.status for result in results] == ["passed", "failed", "passed"]
     assert "milliseconds" in (results[1].criteria[0].gap or "")
+
+
+async def test_perplexity_is_calculated_from_the_log_probabilities_that_the_draft_came_with(client: Client, tmp_path: Path) -> None:
+    def call(kind: str, value: float | None = None, **more: Any) -> dict[str, Any]:
+        given = {} if value is None else {"value": value}
+        return {"description": kind, "check": {"tool": "call_check", "arguments": {"kind": kind, **given, **more}}}
+
+    cases = [
+        drafted("a", **of(call("perplexity", 2.72), call("perplexity-score", 0.26), call("perplexity"))),
+        drafted("b", **of(call("perplexity", 2.71))),
+        drafted("c", **of(call("perplexity-score", 0.27, negate=True))),
+        drafted("d", **of(call("perplexity-score"))),
+        drafted("e", **of(call("perplexity", 3))),
+    ]
+    said = {"role": "generator", "text": "a draft"}
+    known, unknown = {**said, "logprobs": {"total": -4.0, "tokens": 4}}, {**said, "when": "Write e."}
+    async with batching(client, tmp_path, known, unknown) as batches:
+        _, results = await batches.run(cases)
+
+    assert [result.status for result in results] == ["passed", "failed", "passed", "passed", "error"]
+    assert results[1].criteria[0].gap == "its perplexity is 2.718"
+    assert [result.score and round(result.score, 4) for result in results] == [0.7563, 0, 0.7311, 0.2689, None]
+    assert "perplexity: the reply of the model does not say how probable its tokens were" in (results[4].error or "")
 
 
 async def test_code_sees_what_the_draft_cost_and_took(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:

@@ -14,7 +14,7 @@ from gradeloop.reports.html import FOLDER
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import batch_page
 from gradeloop.reports.run_page import run_page
-from tests.rig.browser import Seen, serious, too_wide, watch
+from tests.rig.browser import Seen, axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.stories import hostile, judged, mended
 
@@ -52,7 +52,7 @@ async def test_nobody_is_kept_out_of_a_report(browser: Browser, tmp_path: Path, 
     page, seen = await opened(browser, tmp_path, PAGES[name](), color_scheme=scheme)
     await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
 
-    assert await serious(page) == []
+    assert await axe_findings(page) == []
     assert (seen.complaints, seen.requests) == ([], [])
     await page.close()
 
@@ -61,11 +61,11 @@ async def test_nobody_is_kept_out_of_a_case_that_is_opened_or_of_the_matrix(brow
     page, _ = await opened(browser, tmp_path, batch_page(report_of(60)))
 
     await page.click("#as-matrix")
-    assert await serious(page) == []
+    assert await axe_findings(page) == []
     await page.click("#as-matrix")
     await page.click("button.open >> nth=3")
     await page.wait_for_selector("#case-body .evaluation")
-    assert await serious(page) == []
+    assert await axe_findings(page) == []
     await page.close()
 
 
@@ -202,7 +202,7 @@ async def test_a_draft_in_markdown_is_rendered_and_a_quote_leads_to_its_raw_text
 
     assert await page.inner_text(".md .md-h1") == "Reply"
     assert await page.locator(".md pre .hl-mi").inner_text() == "1"
-    assert await serious(page) == []
+    assert await axe_findings(page) == []
     await page.click("text=“Bring the bike on Monday”")
     await expect(page.locator("mark.hit")).to_be_visible()
     await expect(page.locator(".md")).to_be_hidden()
@@ -338,3 +338,30 @@ async def test_a_page_without_cases_says_so_and_works(browser: Browser, tmp_path
     assert "Nothing was run." in await page.inner_text("main")
     assert seen == Seen()
     await page.close()
+
+
+async def test_rows_beyond_the_first_are_unpacked_filtered_and_opened_by_their_address(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradeloop.reports.collection_page.PLAIN_ROWS", 20)
+    html = batch_page(report_of(60))
+    page, seen = await opened(browser, tmp_path, html)
+    await page.wait_for_function("document.querySelectorAll('#table tbody tr').length === 60")
+    last = await page.locator("#table tbody tr >> nth=59").locator(".name").text_content()
+
+    assert html.count('<tr id="case-') == html.count("<tr data-cases=") == 20
+    assert await page.evaluate("new Set([...document.querySelectorAll('#table tbody tr')].map((row) => row.id)).size") == 60
+    await page.click("#as-matrix")
+    assert (
+        await page.locator("#matrix tbody tr").count()
+        == html.count("<tr data-cases=") + await page.locator("#matrix tbody tr").count() - 20
+    )
+    await page.close()
+
+    again, _ = await opened(browser, tmp_path, html)
+    await again.goto("about:blank")
+    await again.goto(f"{(tmp_path / 'report.html').as_uri()}#case-{last}")
+    await again.wait_for_selector("dialog[open] h1")
+    assert await again.inner_text("dialog h1") == last
+    assert seen.complaints == []
+    await again.close()

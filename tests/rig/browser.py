@@ -63,14 +63,13 @@ def watch(page: Page) -> Seen:
     return seen
 
 
-async def serious(page: Page) -> list[str]:
-    """Return what axe-core finds of serious and critical issues, a line each."""
+async def axe_findings(page: Page) -> list[str]:
+    """Return every issue that axe-core finds, a line each."""
     await page.evaluate(AXE_SCRIPT)
     found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
         f"{violation['impact']}: {violation['id']}: {violation['help']}: {node['html'][:200]}"
         for violation in found["violations"]
-        if violation["impact"] in {"serious", "critical"}
         for node in violation["nodes"]
     ]
 

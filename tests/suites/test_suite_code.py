@@ -84,6 +84,35 @@ def test_the_call_of_the_draft_is_checked_by_latency_cost_and_finish_reason(tmp_
     ]
 
 
+def test_perplexity_is_a_check_of_the_call_as_in_promptfoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-nowhere")
+    some = "{type: perplexity, threshold: 5}, {type: not-perplexity, threshold: 5}, {type: perplexity-score, threshold: 0.2}"
+    text = config(f"{some}, {{type: not-perplexity-score, threshold: 0.2}}, {{type: perplexity}}", "openai:chat:gpt-4.1-mini")
+    (case,) = cases(tmp_path, text, ALLOWED, name=NAME)
+
+    assert [criterion.text for criterion in case.rubric.criteria] == [
+        "the perplexity of the draft is at most 5",
+        "the perplexity of the draft is above 5",
+        "1 / (1 + the perplexity of the draft) is at least 0.2",
+        "1 / (1 + the perplexity of the draft) is below 0.2",
+        "the perplexity of the draft is known",
+    ]
+
+
+@pytest.mark.parametrize(
+    "provider", ["anthropic:messages:claude-haiku-4-5", "bedrock:anthropic.claude-haiku-4-5", "vertex:claude-haiku-4-5"]
+)
+def test_perplexity_of_a_model_without_log_probabilities_is_refused_by_its_name(tmp_path: Path, provider: str) -> None:
+    text = config("{type: perplexity, threshold: 5}", provider)
+
+    assert "tests[0]: perplexity needs log probabilities, which " in refusal(tmp_path, text, ALLOWED, name=NAME)
+
+
+@pytest.mark.parametrize(("threshold", "why"), [("-1", "from 1 on"), ("'{{ q }}'", "the threshold of perplexity is")])
+def test_a_threshold_of_perplexity_is_a_number(tmp_path: Path, threshold: str, why: str) -> None:
+    assert why in refusal(tmp_path, config(f"{{type: perplexity, threshold: {threshold}}}", "openai:gpt-4.1"), ALLOWED, name=NAME)
+
+
 def test_an_output_that_was_given_has_no_latency(tmp_path: Path) -> None:
     assert "latency is that of one call that drafts, which this case has not; leave the assertion out" in refusal(
         tmp_path, config("{type: latency, threshold: 500}"), name=NAME
@@ -140,7 +169,7 @@ def test_a_type_about_a_context_needs_that_variable(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["meteor", "guardrails", "moderation", "classifier", "not-classifier", "perplexity"])
+@pytest.mark.parametrize("kind", ["meteor", "guardrails", "moderation", "classifier", "not-classifier", "gleu"])
 def test_a_type_without_a_counterpart_is_refused_by_its_name_and_with_a_cure(tmp_path: Path, kind: str) -> None:
     message = refusal(tmp_path, config(f"{{type: {kind}, value: x}}"), name=NAME)
 

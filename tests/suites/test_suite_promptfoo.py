@@ -215,7 +215,7 @@ CHAT = """prompts: ['[{"role": "user", "content": "a"}, {"role": "user", "conten
 providers: [echo]
 tests: [{assert: [{type: is-json}]}]"""
 OPTIONS = ECHO + "evaluateOptions: "
-REFUSED = ("meteor", "guardrails", "classifier", "moderation", "not-perplexity", "webhook")
+REFUSED = ("meteor", "guardrails", "classifier", "moderation", "not-gleu", "webhook")
 ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
 
 

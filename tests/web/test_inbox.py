@@ -22,7 +22,7 @@ from gradeloop.temporal.connect import Connection
 from gradeloop.web.inbox_page import inbox_page
 from gradeloop.web.site import batch_path, thread_path
 from tests.rig.batches import batching, drafted, passes
-from tests.rig.browser import serious, too_wide, watch
+from tests.rig.browser import axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.pages import Browser, paged
 from tests.rig.stories import mended
@@ -142,7 +142,7 @@ async def test_cards_keep_nobody_out_and_obey_keys_and_payloads_do_nothing(brows
     path = tmp_path / "inbox.html"
     path.write_text(inbox_page([card("a cat sat"), card("a dog ran")], token="t"))
     await page.goto(path.as_uri())
-    assert await serious(page) == []
+    assert await axe_findings(page) == []
     assert await too_wide(page) <= 0
     await page.keyboard.press("r")
     await expect(page.locator("textarea[name=gap]").first).to_be_focused()

@@ -658,7 +658,7 @@ class TestDev:
             with pytest.raises(httpx2.ConnectError):
                 http.get(address)
 
-        assert [line.split()[0] for line in printed.splitlines()] == ["Page", "Queue", "Temporal", "UI"]
+        assert [line.split()[0] for line in printed.splitlines()] == ["Page", "OTLP", "Queue", "Temporal", "UI"]
         assert page.status_code == 200
         assert took < 15
 

@@ -14,7 +14,7 @@ from gradeloop.client.client import GradingClient
 from gradeloop.reports.read_batch import stored_batch_page
 from gradeloop.temporal.connect import Connection
 from tests.rig.batches import Batches, batching, drafted
-from tests.rig.browser import Seen, serious, too_wide, watch
+from tests.rig.browser import Seen, axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.pages import paged
 from tests.rig.threads import Reply, a_thread, answering, row, serving, start, verdict
@@ -73,7 +73,7 @@ async def test_a_person_finds_the_failing_case_sees_the_quote_and_overrides_the_
             await page.wait_for_url("**/threads/**")
             await page.click(f"text=“{QUOTE}”")
             await expect(page.locator("mark.hit")).to_have_text(QUOTE)
-            assert await serious(page) == []
+            assert await axe_findings(page) == []
 
             await page.click("summary:has-text('Override')")
             await page.check("input[name=passed][value=true]")
@@ -107,7 +107,7 @@ async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browse
             models.release()
             await page.click("text=Resume")
             await page.wait_for_selector("h1 ~ .sum .badge:has-text('satisfied')")
-            assert await serious(page) == []
+            assert await axe_findings(page) == []
             assert (seen.dialogs, seen.complaints) == ([], [])
         await served.client.close_thread(thread)
 
@@ -123,7 +123,7 @@ async def test_the_live_pages_fit_their_window_and_keep_nobody_out(browser: Brow
                 await page.goto(home + path)
                 await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
 
-                assert await serious(page) == [], path
+                assert await axe_findings(page) == [], path
                 assert await too_wide(page) <= 0, path
 
 

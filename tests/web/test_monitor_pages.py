@@ -21,7 +21,7 @@ from gradeloop.store.tables import table
 from gradeloop.temporal.connect import Connection as ServerConnection
 from tests.monitors.test_monitoring import JUDGE, watched
 from tests.rig.batches import fails, passes
-from tests.rig.browser import serious, too_wide, watch
+from tests.rig.browser import axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.pages import paged
 
@@ -164,7 +164,7 @@ async def test_a_narrow_page_fits_and_nothing_in_it_runs(browser: Chromium, clie
         for path in ("/monitors/support", "/monitors", "/"):
             await page.goto(served.address + path)
             widths.append(await too_wide(page))
-            issues += await serious(page)
+            issues += await axe_findings(page)
         await page.goto(f"{served.address}/monitors/support")
         attacked = await page.evaluate("window.attacked")
         chart = await page.locator(".rate-chart svg").bounding_box()

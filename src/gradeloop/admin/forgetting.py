@@ -14,6 +14,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.cache_key import tenant_digits
 from gradeloop.monitors.client import MonitorSchedules
+from gradeloop.monitors.received import remove_received
 from gradeloop.monitors.removal import monitors_of, remove_before, remove_of_batches, remove_of_judgement, remove_of_tenant
 from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table
@@ -274,7 +275,7 @@ def remove_rows(connection: "Connection", subject: ForgottenSubject, batches: Se
 def _remove_of_monitors(connection: "Connection", subject: ForgottenSubject, batches: Sequence[str]) -> dict[str, int]:
     """Delete what monitors remember of a subject, before the batches go by which it is found; of a time what is older than it."""
     if subject.before is not None:
-        return remove_before(connection, subject.before)
+        return remove_before(connection, subject.before) | remove_received(connection, subject.before)
     rows = remove_of_batches(connection, batches)
     if subject.thread is not None:
         rows = _added(rows, remove_of_judgement(connection, subject.thread))

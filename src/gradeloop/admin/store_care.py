@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest, StoreRefused
+from gradeloop.monitors.received import remove_received
 from gradeloop.monitors.removal import remove_before
 from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import metadata, table
@@ -218,6 +219,11 @@ BROUGHT: dict[str, int] = {
     "monitors": 9,
     "monitor_runs.waiting": 10,
     "monitor_runs.shadow_verdict": 10,
+    "batches.unsure": 12,
+    "received_traces": 11,
+    "received_runs": 11,
+    "monitor_anchors": 12,
+    "monitor_labels": 12,
 }
 """Tables and columns that hold something, by the version that brought them; what pace a model allows is learnt again."""
 
@@ -251,7 +257,8 @@ def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool
         store: The store.
         before: What was created earlier goes.
         kinds: `batches` (those that have ended, with their cases and charges), `verdicts` (of the cache), `judgements`, `tenant_days` (what
-            tenants with a budget have used), `monitors` (the ticks, runs and past alerts of monitors; the monitors stay).
+            tenants with a budget have used), `monitors` (the ticks, runs and past alerts of monitors; the monitors stay), `received` (the
+            runs that the OTLP receiver has kept).
         dry_run: Whether everything stays.
 
     Raises:
@@ -302,6 +309,7 @@ _KINDS: dict[str, Callable[["Connection", datetime], dict[str, int]]] = {
     "judgements": _prune_by_age("judgements"),
     "tenant_days": _prune_by_age("tenant_days"),
     "monitors": remove_before,
+    "received": remove_received,
 }
 KINDS = tuple(_KINDS)
 """What may be pruned."""

@@ -13,7 +13,7 @@ from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.criterion import Check, Criterion
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.functions import CallForm
-from gradeloop.contract.messages import MESSAGE_BYTES, Message, Usage, code_of
+from gradeloop.contract.messages import MESSAGE_BYTES, LogProbs, Message, Usage, code_of
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.call_checks import CALL_CHECK, CALLED, FINISHED, run_call_check, validate_call_check
 from gradeloop.grading.checks import NESTING_DEPTH, depth, read_json, run_text_checks
@@ -50,6 +50,8 @@ class Drafted:
     output: str
     spent: Usage | None = None
     """None for an output that was given."""
+    logprobs: LogProbs | None = None
+    """How probable its tokens were, where that was asked for and is known."""
 
 
 def has_checks(case: Case) -> bool:
@@ -112,7 +114,7 @@ async def find(case: Case, drafted: Drafted, code: CodeSandbox) -> CheckedOutput
     ended = CALLED if case.generator and case.generator.functions and calls_functions(drafted.output, _form(case.generator)) else FINISHED
     for criterion in _checked_by(case, CALL_CHECK):
         try:
-            found[criterion.id] = run_call_check(drafted.spent, _arguments(criterion), ended)
+            found[criterion.id] = run_call_check(drafted.spent, _arguments(criterion), ended, drafted.logprobs)
         except ValueError as error:
             raise _undecided(criterion, error) from None
     values = {criterion.id: own.get(criterion.id, value) for criterion in case.rubric.checked}

@@ -25,7 +25,7 @@ OUTPUT_CHARACTERS = 500
 CRITERIA = 10
 """The criteria that are listed as failing most often."""
 
-ORDER: tuple[CaseStatus, ...] = ("failed", "error", "waiting", "queued", "ungraded", "passed")
+ORDER: tuple[CaseStatus, ...] = ("failed", "error", "unsure", "waiting", "queued", "ungraded", "passed")
 """The statuses in the order in which cases are listed."""
 
 SIGNS = {"PASSED": "✅", "FAILED": "❌", "INCONCLUSIVE": "⚠️", "UNGRADED": "⚪", "RUNNING": "⏳", "PAUSED": "⏸️", "STOPPED": "⏹️"}
@@ -83,7 +83,7 @@ class MarkdownFile:
                 self._failing[row.id, row.name] += 1
         if self._bytes[result.status] < MOST_BYTES:
             output = shortened(result.output or "", OUTPUT_CHARACTERS)
-            texts = (result.id, result.label or "", STATUS_LABELS[result.status][0], score_text(result), output, failure_reason(result))
+            texts = (result.id, result.label or "", STATUS_LABELS[result.status][0], score_text(result), failure_reason(result), output)
             line = _row(texts)
             self._rows[result.status].append(line)
             self._bytes[result.status] += len(line.encode())
@@ -98,7 +98,7 @@ class MarkdownFile:
         parts += [_compared(self._baseline)] if self._baseline else []
         self._file.write("".join(parts))
         room = MOST_BYTES - ROOM_BYTES - len("".join(parts).encode())
-        self._file.write(_table(("case", "generator", "verdict", "score", "output", "why")))
+        self._file.write(_table(("case", "generator", "verdict", "score", "why", "output")))
         written = 0
         for line in (line for status in ORDER for line in self._rows[status]):
             room -= len(line.encode())

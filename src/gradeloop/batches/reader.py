@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gradeloop.batches.contract import JUDGING_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, build_result
-from gradeloop.contract.messages import Usage
+from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store, StoreSnapshot
 from gradeloop.store.tables import USAGE_COUNTS, table
@@ -227,9 +227,20 @@ def _result(row: "RowMapping", why: str = "not run") -> CaseResult:
     if row["result"] is not None:
         return CaseResult.model_validate_json(row["result"])
     case = Case.model_validate_json(row["spec"])
-    draft = None if row["draft"] is None else json.loads(row["draft"])
+    draft, _ = read_draft(row["draft"])
     unfinished = build_result(case, row["status"], output=case.output if draft is None else draft, error=why)
     return unfinished.model_copy(update={"index": row["position"], "attempt": row["attempt"], "finished": None})
+
+
+def write_draft(text: str, logprobs: LogProbs | None) -> str:
+    """Return a draft as the store keeps it: as JSON, the text alone unless more is known of it."""
+    return json.dumps(text if logprobs is None else {"text": text, "logprobs": logprobs.model_dump()})
+
+
+def read_draft(kept: str | None) -> tuple[str | None, LogProbs | None]:
+    """Return a draft of the store, None where there is none yet, and how probable its tokens were, where that is known."""
+    value = None if kept is None else json.loads(kept)
+    return (value["text"], LogProbs.model_validate(value["logprobs"])) if isinstance(value, dict) else (value, None)
 
 
 def summary_of(row: "RowMapping") -> BatchSummary:
@@ -245,6 +256,7 @@ def summary_of(row: "RowMapping") -> BatchSummary:
         total=row["total"],
         passed=row["passed"],
         failed=row["failed"],
+        unsure=row["unsure"],
         errors=row["errors"],
         ungraded=row["ungraded"],
         cached=row["reused"],

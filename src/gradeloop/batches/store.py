@@ -1,7 +1,6 @@
 """The batches of a store as a worker writes them: their cases, what was paid for, what has ended."""
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from gradeloop.batches.cases import CaseConversation, Charge, ParkedCase, plan_of
 from gradeloop.batches.charges import clear, reserve, settle
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
-from gradeloop.batches.reader import parse_request, summary_of, usage_of
-from gradeloop.contract.messages import Usage
+from gradeloop.batches.reader import parse_request, read_draft, summary_of, usage_of, write_draft
+from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.evaluation_trace import trace_grading
 from gradeloop.store.engine import Store
@@ -44,6 +43,9 @@ T = TypeVar("T")
 COMPARISON_UNIT = 1_000_000
 """The number under which a case that waits to be compared is kept; the questions that compare it have the numbers after it."""
 
+ESCALATION_UNIT = 900_000
+"""The number of the first question to a dearer model about what a case's graders are unsure of; it is below `COMPARISON_UNIT`."""
+
 Question = tuple[int, int, int]
 """Position of a case, its attempt, and the number of the question to a grader."""
 
@@ -61,6 +63,8 @@ class StoredCase:
     draft: str | None
     spent: Usage
     """Usage of its draft, and of questions that failed for good."""
+    logprobs: LogProbs | None = None
+    """How probable the draft's tokens were, where its call was asked that and its reply said it."""
 
     @property
     def output(self) -> str | None:
@@ -207,20 +211,21 @@ class BatchStore:
     async def keep_draft(
         self,
         batch_id: str,
-        position: int,
-        attempt: int,
+        place: tuple[int, int],
         draft: str,
         usage: Usage,
         *,
+        logprobs: LogProbs | None = None,
         charge: Charge | None = None,
         on_wait: WaitNote | None = None,
     ) -> None:
-        """Store a case's draft."""
+        """Store the draft of the case at a position, in its attempt."""
+        position, attempt = place
 
         def write(connection: Connection) -> None:
             _count_spending(connection, batch_id, _owed(connection, batch_id, charge, usage))
             mine = (_CASES.c.batch_id == batch_id, _CASES.c.position == position, _CASES.c.attempt == attempt)
-            values = {"draft": json.dumps(draft), "spent": usage.model_dump_json()}
+            values = {"draft": write_draft(draft, logprobs), "spent": usage.model_dump_json()}
             connection.execute(_CASES.update().where(*mine, _CASES.c.status == "queued").values(**values))
 
         await self._do(write, on_wait)
@@ -415,7 +420,7 @@ def pause_reason(row: RowMapping) -> str | None:
         return str(row["reason"])
     if request.budget is not None and (why := request.budget.refusal(usage_of(row))):
         return why
-    errors, done = row["errors"], row["passed"] + row["failed"] + row["errors"] + row["ungraded"]
+    errors, done = row["errors"], row["passed"] + row["failed"] + row["errors"] + row["ungraded"] + row["unsure"]
     if request.max_errors is not None and errors >= request.max_errors:
         return f"{errors} cases ended in an error; max_errors is {request.max_errors}"
     if done >= ERROR_RATE_FROM and errors > request.max_error_rate * done:
@@ -425,7 +430,7 @@ def pause_reason(row: RowMapping) -> str | None:
 
 _BATCHES, _CASES, _CONVERSATIONS, _VERDICTS = table("batches"), table("cases"), table("case_units"), table("verdicts")
 
-_ENDS = ("passed", "failed", "errors", "ungraded", "reused", "settled")
+_ENDS = ("passed", "failed", "errors", "ungraded", "unsure", "reused", "settled")
 """Counters of a batch that the end of a case adds to."""
 
 _SPENDING = (*USAGE_COUNTS, "unpriced", "unreported", "seconds", "cost_usd")
@@ -482,7 +487,7 @@ def _end(connection: Connection, batch_id: str, position: int, result: CaseResul
     Raises:
         _AlreadyEndedError: It has ended, or another attempt is under way; the transaction is to be taken back.
     """
-    counter = {"passed": "passed", "failed": "failed", "error": "errors", "ungraded": "ungraded"}[result.status]
+    counter = {"error": "errors"}.get(result.status, result.status)
     settled = _count(connection, batch_id, owed, settled=1, reused=int(result.cached), **{counter: 1})
     stored = result.model_copy(update={"index": position}).model_dump_json()
     values = {"to_status": result.status, "to_result": stored, "to_settled": settled, "to_reused": int(result.cached)}
@@ -558,18 +563,18 @@ def _queue_again(connection: Connection, request: BatchRequest) -> None:
     """Queue the errors again, or the failures too; what they cost stays counted."""
     mine = _CASES.c.batch_id == request.batch_id
     queued = {"status": "queued", "attempt": _CASES.c.attempt + 1, "settled": None, "result": None, "reused": 0}
-    statuses = ("error", "failed") if request.again == "failures" else ("error",)
+    statuses = ("error", "failed", "unsure") if request.again == "failures" else ("error",)
     rivals = _compared_with(connection, request.batch_id, statuses)
     connection.execute(_CASES.update().where(mine, _CASES.c.status == "error").values(**queued))
     if request.again == "failures":
         anew = queued | {"fresh": _CASES.c.fresh + 1, "draft": None, "spent": None}
-        connection.execute(_CASES.update().where(mine, _CASES.c.status == "failed").values(**anew))
+        connection.execute(_CASES.update().where(mine, _CASES.c.status.in_(("failed", "unsure"))).values(**anew))
     for case_id in sorted(rivals):  # an attempt of their own, too: what was said of them said who the others were
         connection.execute(_CASES.update().where(mine, _CASES.c.case_id == case_id, _CASES.c.status != "queued").values(**queued))
     statement = select(_CASES.c.status, func.count()).where(mine).group_by(_CASES.c.status)
     counts: dict[str, int] = dict(connection.execute(statement).all())
     reused = connection.execute(select(func.coalesce(func.sum(_CASES.c.reused), 0)).where(mine)).scalar_one()
-    names = {"passed": "passed", "failed": "failed", "errors": "error", "ungraded": "ungraded"}
+    names = {"passed": "passed", "failed": "failed", "errors": "error", "ungraded": "ungraded", "unsure": "unsure"}
     values = {name: counts.get(status, 0) for name, status in names.items()} | {"reused": reused}
     connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
 
@@ -582,14 +587,16 @@ def _compared_with(connection: Connection, batch_id: str, statuses: tuple[str, .
 
 
 def _stored_case(row: RowMapping) -> StoredCase:
+    draft, logprobs = read_draft(row["draft"])
     return StoredCase(
         case=Case.model_validate_json(row["spec"]),
         plan=CasePlan.model_validate_json(row["plan"]),
         attempt=row["attempt"],
         fresh=row["fresh"],
         status=row["status"],
-        draft=None if row["draft"] is None else json.loads(row["draft"]),
+        draft=draft,
         spent=Usage.model_validate_json(row["spent"]) if row["spent"] else Usage(),
+        logprobs=logprobs,
     )
 
 

@@ -24,11 +24,12 @@ from gradeloop.client.client import GradingClient
 from gradeloop.contract.thread import (
     TASK_QUEUE,
 )
-from gradeloop.errors import WorkerFailed
+from gradeloop.errors import InvalidRequest, WorkerFailed
 from gradeloop.exit_codes import UNREACHABLE
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_FLAG, named_code, revoke_trust, trust
+from gradeloop.settings.worker import load_settings
 from gradeloop.store.engine import Store, store_url
 from gradeloop.telemetry.health import parse_address
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
@@ -50,6 +51,10 @@ app.add_typer(dev_app, name="dev")
 
 MetricsAddress = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Serve the worker's metrics for Prometheus here, under /metrics.")
+]
+
+OtlpAddress = Annotated[
+    str | None, typer.Option("--otlp", metavar="HOST:PORT", help="Receive OTLP here; at 127.0.0.1:4318 by default, where that is free.")
 ]
 
 WORKER_GRACE = 5.0
@@ -107,7 +112,13 @@ def worker(context: typer.Context) -> None:
 
 @dev_app.callback()
 def dev(
-    context: typer.Context, *, tools: Tools = None, scripted: Scripted = None, trust: Trust = False, metrics_address: MetricsAddress = None
+    context: typer.Context,
+    *,
+    tools: Tools = None,
+    scripted: Scripted = None,
+    trust: Trust = False,
+    metrics_address: MetricsAddress = None,
+    otlp: OtlpAddress = None,
 ) -> None:
     """Serve the queue `gradeloop` on the embedded server until Ctrl-C."""
     if context.invoked_subcommand is None:
@@ -117,7 +128,7 @@ def dev(
         if metrics_address:
             parse_address(metrics_address, "--metrics-address")
             more += ["--metrics-address", metrics_address]
-        raise typer.Exit(asyncio.run(serve_until_stopped(tuple(tools or ()), scripted, Terminal(), more)))
+        raise typer.Exit(asyncio.run(serve_until_stopped(tuple(tools or ()), scripted, Terminal(), more, otlp)))
 
 
 @dev_app.command("stop")
@@ -126,15 +137,17 @@ def dev_stop() -> None:
     typer.echo(asyncio.run(stop_all()))
 
 
-async def serve_until_stopped(tools: tuple[Path, ...], scripted: Path | None, console: Console, more: Sequence[str] = ()) -> int:
+async def serve_until_stopped(
+    tools: tuple[Path, ...], scripted: Path | None, console: Console, more: Sequence[str] = (), otlp: str | None = None
+) -> int:
     """Serve the queue `gradeloop` and the live page until Ctrl-C, which also stops a server that was started here."""
     with listening(asked_port()) as socket_of_page:
         was_running = running_server() is not None
         server = await ensure_server()
         try:
-            async with _serve_page(server, socket_of_page) as page:
+            async with _serve_page(server, socket_of_page) as page, _receive(otlp, more) as received:
                 pressed = _queue_ctrl_c()
-                console.print(f"Page      {page}\nQueue     {TASK_QUEUE}", soft_wrap=True)
+                console.print(f"Page      {page}\nOTLP      {received}\nQueue     {TASK_QUEUE}", soft_wrap=True)
                 console.print(f"Temporal  {server.address}   (export TEMPORAL_ADDRESS={server.address})\nUI        {server.ui}")
                 return await _wait_for_worker(await _start_worker(server, tools, scripted, more), server, pressed, console)
         finally:
@@ -168,6 +181,32 @@ async def _serve_page(server: ServerInfo, socket_of_page: socket.socket) -> Asyn
     try:
         async with live_page(Site(client, connection, BatchReader(store), new_token()), socket_of_page) as page:
             yield page
+    finally:
+        store.close()
+
+
+@asynccontextmanager
+async def _receive(address: str | None, flags: Sequence[str]) -> AsyncIterator[str]:
+    """Receive OTLP and yield the address, or why not: without an address that was asked for, another receiver may have the port."""
+    try:
+        from gradeloop.web.receiver import open_door, receiving
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn", "opentelemetry"}:
+            raise
+        yield WITHOUT_PAGE
+        return
+    settings = load_settings(list(flags)).receiver
+    try:
+        door, listening_there = open_door(settings if address is None else settings.model_copy(update={"address": address}), os.environ)
+    except InvalidRequest as error:
+        if address is not None or settings.model_fields_set:
+            raise
+        yield f"not served: {error}"
+        return
+    store = Store(store_url(embedded=True), durable=True)
+    try:
+        async with receiving(store, settings, door, listening_there) as url:
+            yield url
     finally:
         store.close()
 

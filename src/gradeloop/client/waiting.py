@@ -13,7 +13,7 @@ from gradeloop.contract.evaluation import Event, WaitingFor
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import ThreadState
 from gradeloop.errors import GradeloopError
-from gradeloop.text import one_line, shortened
+from gradeloop.text import headline, one_line
 
 LISTED = 1_000
 """The most waiting threads of which the oldest are looked for: the server lists by start alone."""
@@ -91,7 +91,7 @@ async def read_waiting(client: Client, listed: ListedThread) -> WaitingThread | 
     return unread.model_copy(
         update={
             "since": datetime.fromisoformat(since) if since else listed.started,
-            "task": shortened(one_line(messages[0].content), TASK_CHARACTERS) if messages else "",
+            "task": headline(messages[0].content, TASK_CHARACTERS) if messages else "",
             "waiting_for": state.waiting_for,
         }
     )

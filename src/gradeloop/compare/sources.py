@@ -20,7 +20,7 @@ from gradeloop.contract.base import RECORDED, Recorded, Strict
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.text import clip, counted, did_you_mean, shortened
+from gradeloop.text import clip, counted, did_you_mean, one_line, shortened
 
 CURE = "write it with: gradeloop batches export BATCH -o results.json"
 _FAMILY, _, _NUMBER = SCHEMA.rpartition("/")
@@ -159,14 +159,27 @@ OUTPUT_CHARACTERS = 20_000
 """The most characters of an output that a comparison shows."""
 
 
-def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchReader]) -> dict[str, str]:
+@dataclass(frozen=True)
+class ShownCase:
+    """What a comparison shows of a case beside its verdict."""
+
+    output: str
+    asked: str
+    """The case's description and variables, in one line; empty where it has neither."""
+
+
+ASKED_CHARACTERS = 400
+"""The most characters of what was asked."""
+
+
+def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchReader]) -> dict[str, ShownCase]:
     """Return the outputs of some cases of a batch that `load_batch` reads, by the cases' ids; of a repeated case, that of its first run."""
-    found: dict[str, str] = {}
+    found: dict[str, ShownCase] = {}
 
     def keep(result: CaseResult) -> None:
         name = result.id if result.id in ids else result.id.removesuffix(f"/{result.repeat + 1}")
         if name in ids and result.output is not None:
-            found.setdefault(name, shortened(result.output, OUTPUT_CHARACTERS))
+            found.setdefault(name, ShownCase(shortened(result.output, OUTPUT_CHARACTERS), _asked(result)))
 
     if Path(named).suffix.lower() in SUFFIXES or "/" in named:
         read_export(Path(named), keep)
@@ -176,6 +189,12 @@ def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchRea
         for result in batch.results():
             keep(result)
     return found
+
+
+def _asked(result: CaseResult) -> str:
+    """Return what a case asks: its description and its variables, where they are texts or numbers."""
+    values = [f"{name}: {value}" for name, value in result.vars.items() if isinstance(value, str | int | float)]
+    return shortened(one_line(" · ".join([*([result.description] if result.description else []), *values])), ASKED_CHARACTERS)
 
 
 def stored_source(summary: BatchSummary, results: Iterable[CaseResult]) -> BatchSource:

@@ -367,7 +367,7 @@ class Score:
 
     passed: bool
     share: float
-    """The share of the full score that it reached, 0 to 1."""
+    """The share of the full score that it reached, 0 to 1; an assertion in code may give any number."""
 
 
 @dataclass(frozen=True)
@@ -381,7 +381,7 @@ class ScoringUnit:
     name: str | None = None
 
     def share(self, scores: Mapping[str, Score]) -> float | None:
-        """Return the share of its score, 0 to 1; None where none of its criteria was graded."""
+        """Return the share of its score that it reached; None where none of its criteria was graded."""
         graded = (member for member in self.members if member.id in scores)
         return weighted_mean((1.0 if self.name is None else member.weight, scores[member.id].share) for member in graded)
 

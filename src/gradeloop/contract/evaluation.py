@@ -164,7 +164,8 @@ class CriterionRow(Strict):
     by: Literal["model", "tool", "human", "cached", "nobody"] = "model"
     """Who decided; `cached` is a model that had answered the identical question before, `nobody` a person who was not asked."""
     score: Sparse[float | None] = None
-    """The grader's number on the criterion's scale, as it was given, the median of several; a check's share of the score, 0 to 1."""
+    """The grader's number on the criterion's scale, as it was given, the median of several; a check's share of the score, 0 to 1, or what
+    an assertion in code gave."""
     contested: Sparse[bool] = False
     """Whether several graders disagreed."""
     votes: Sparse[tuple[Vote, ...]] = ()
@@ -195,7 +196,7 @@ class Evaluation(Strict):
     explanation: str
     criteria: tuple[CriterionRow, ...] = ()
     score: float | None = None
-    """The score by the rubric's own scoring, 0 to 1; None where nothing could be graded."""
+    """The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None where nothing could be graded."""
     unverified: bool = False
     """Whether some row has no verdict."""
     usage: Usage = Usage()
@@ -227,8 +228,9 @@ class CheckOutcome(Strict):
 
     passed: bool
     gap: str | None = None
-    share: Sparse[Annotated[float, Field(ge=0, le=1)] | None] = None
-    """What the criterion is worth in the score, 0 to 1; 1 or 0 by `passed` where the check does not say."""
+    share: Sparse[Annotated[float, Field(allow_inf_nan=False)] | None] = None
+    """What the criterion is worth in the score; 1 or 0 by `passed` where the check does not say. 0 to 1, but for assertions in code, whose
+    score may be any number."""
 
 
 class Judgement(Strict):
@@ -400,6 +402,8 @@ def parse_check_outcome(value: Any) -> CheckOutcome:  # noqa: ANN401 - whatever 
     Raises:
         TypeError: The value is none of these; that is the checker's error, never a grade.
     """
+    if isinstance(value, CheckOutcome):  # of a tool of ours
+        return value
     if isinstance(value, bool):
         return CheckOutcome(passed=value, gap=None if value else CHECK_FALSE)
     if isinstance(value, dict) and isinstance(value.get("ok"), bool):

@@ -1,6 +1,7 @@
 """Messages, the log that holds them with a running sha256, and the usage of model calls."""
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
@@ -202,6 +203,24 @@ class Usage(Strict):
     def tokens(self) -> int | None:
         """Prompt and completion tokens together; None where they are not known."""
         return _sum(self.input, self.output)
+
+
+class LogProbs(Strict):
+    """How probable a model found the tokens of its reply, all together."""
+
+    total: Annotated[float, Field(allow_inf_nan=False)]
+    """The sum of the tokens' natural log probabilities."""
+    tokens: Annotated[int, Field(ge=1)]
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the mean negative log probability: 1 where every token was certain, infinite where it is too large to say."""
+        mean = -self.total / self.tokens
+        return math.exp(mean) if mean < _LARGEST_EXPONENT else math.inf
+
+
+_LARGEST_EXPONENT = 700.0
+"""The exponent above which `exp` may be no number any more."""
 
 
 def _sum(one: int | None, other: int | None, *, sign: int = 1) -> int | None:

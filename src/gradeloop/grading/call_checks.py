@@ -1,4 +1,4 @@
-"""Checks of the call that drafted an output: how long it took, what it cost, how it ended."""
+"""Checks of the call that drafted an output: how long it took, what it cost, how it ended, how probable its tokens were."""
 
 import math
 from collections.abc import Mapping
@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from gradeloop.contract.evaluation import CheckOutcome
-from gradeloop.contract.messages import Usage
+from gradeloop.contract.messages import LogProbs, Usage
+from gradeloop.contract.rubric import Rubric
 from gradeloop.text import clip, did_you_mean
 
 CALL_CHECK = "call_check"
 """The tool that checks the call of a draft; only a batch knows that call."""
 
-CALL_KINDS = ("latency", "cost", "finish-reason")
+PROBABLE_KINDS = ("perplexity", "perplexity-score")
+"""The kinds of checks for which a call asks how probable its tokens are."""
+
+CALL_KINDS = ("latency", "cost", "finish-reason", *PROBABLE_KINDS)
 """The kinds of checks of a call."""
 
 FINISHED = "stop"
@@ -32,11 +36,24 @@ def validate_call_check(arguments: Mapping[str, JsonValue]) -> None:
     if kind == "finish-reason":
         if not isinstance(value, str) or not value:
             raise ValueError("finish-reason has no value; write the reason, such as stop")
+    elif value is None and kind in PROBABLE_KINDS:
+        return
     elif isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"the threshold of {kind} is {clip(str(value))}; write the most {_UNITS[str(kind)]} that it may take")
+        raise ValueError(f"the threshold of {kind} is {clip(str(value))}; write {_UNITS[str(kind)]}")
 
 
-_UNITS = {"latency": "milliseconds", "cost": "US dollars"}
+_UNITS = {
+    "latency": "the most milliseconds that it may take",
+    "cost": "the most US dollars that it may take",
+    "perplexity": "the highest perplexity that passes, from 1 on",
+    "perplexity-score": "the lowest score that passes, 0 to 0.5",
+}
+
+
+def needs_logprobs(rubric: Rubric) -> bool:
+    """Return whether a check of the rubric asks how probable a draft's tokens were."""
+    checks = (criterion.check for criterion in rubric.checked)
+    return any(check and check.tool == CALL_CHECK and check.arguments.get("kind") in PROBABLE_KINDS for check in checks)
 
 
 def describe_call_check(arguments: Mapping[str, JsonValue]) -> str:
@@ -44,25 +61,41 @@ def describe_call_check(arguments: Mapping[str, JsonValue]) -> str:
     kind, value, negate = arguments["kind"], arguments.get("value"), bool(arguments.get("negate"))
     if kind == "finish-reason":
         return f"the draft {'does not end' if negate else 'ends'} for the reason {clip(str(value))}"
+    if kind in PROBABLE_KINDS:
+        what = "the perplexity of the draft" if kind == "perplexity" else "1 / (1 + the perplexity of the draft)"
+        return f"{what} is {_RELATIONS[str(kind), negate]} {value}" if value is not None else f"{what} is known"
     what = f"the draft {'takes' if kind == 'latency' else 'costs'}"
-    return f"{what} {'more than' if negate else 'at most'} {value} {_UNITS[str(kind)]}"
+    return f"{what} {'more than' if negate else 'at most'} {value} {'milliseconds' if kind == 'latency' else 'US dollars'}"
 
 
-def run_call_check(spent: Usage | None, arguments: Mapping[str, JsonValue], ended: str = FINISHED) -> CheckOutcome:
+_RELATIONS = {
+    ("perplexity", False): "at most",
+    ("perplexity", True): "above",
+    ("perplexity-score", False): "at least",
+    ("perplexity-score", True): "below",
+}
+
+
+def run_call_check(
+    spent: Usage | None, arguments: Mapping[str, JsonValue], ended: str = FINISHED, logprobs: LogProbs | None = None
+) -> CheckOutcome:
     """Check the call of a draft.
 
     Args:
         spent: What the draft took, its repeated attempts included; None for an output that nobody here drafted.
         arguments: `kind`, `value`, and `negate`, which inverts the outcome.
         ended: The reason for which it ended.
+        logprobs: How probable its tokens were; None where the reply does not say.
 
     Raises:
         ValueError: It is not known; the draft may still pass.
     """
     validate_call_check(arguments)
-    kind, value = arguments["kind"], arguments["value"]
+    kind, value = arguments["kind"], arguments.get("value")
     if spent is None:
         raise ValueError(f"{kind}: nobody here drafted the output, so its call is not known")
+    if kind in PROBABLE_KINDS:
+        return _probable(str(kind), None if value is None else float(str(value)), logprobs, negate=bool(arguments.get("negate")))
     if kind == "finish-reason":
         met, found = value == ended, f"it ended for the reason {ended}"
     elif kind == "latency":
@@ -73,3 +106,17 @@ def run_call_check(spent: Usage | None, arguments: Mapping[str, JsonValue], ende
         met, found = spent.cost_usd <= float(str(value)), f"it cost {spent.cost_usd:.6g} US dollars"
     passed = met != bool(arguments.get("negate"))
     return CheckOutcome(passed=passed, gap=None if passed else found)
+
+
+def _probable(kind: str, threshold: float | None, logprobs: LogProbs | None, *, negate: bool) -> CheckOutcome:
+    """Compare a draft's perplexity, or its score, with a threshold as promptfoo does: without one, any that is known passes."""
+    if logprobs is None:
+        raise ValueError(f"{kind}: the reply of the model does not say how probable its tokens were, so the draft is not judged by it")
+    perplexity = logprobs.perplexity
+    score = 1 / (1 + perplexity)
+    if kind == "perplexity":
+        met = threshold is None or (perplexity <= threshold) != negate
+        return CheckOutcome(passed=met, gap=None if met else f"its perplexity is {perplexity:.4g}")
+    met = threshold is None or (score >= threshold) != negate
+    share = 1 - score if negate else score
+    return CheckOutcome(passed=met, gap=None if met else f"its perplexity is {perplexity:.4g}, its score {score:.4g}", share=share)

@@ -51,13 +51,14 @@ def code_call(code: CodeText, output: JsonValue, context: Mapping[str, JsonValue
 def read_assertion(result: CodeResult, check: CodeCheck) -> CheckOutcome:
     """Read what an assertion's function returned: a truth value, a score, or `{pass, score, reason, componentResults}`.
 
+    A score counts as it is, above 1 and below 0, too, as promptfoo counts it.
+
     Raises:
         ValueError: It raised something, or returned anything else; that says nothing about the output.
     """
     if result.error is not None:
         raise ValueError(result.error)
-    passed, score, reason = _graded(result.value, check.threshold)
-    share = min(max(score, 0.0), 1.0)
+    passed, share, reason = _graded(result.value, check.threshold)
     if check.negate:
         passed, share, reason = not passed, 1 - share, f"it must not hold: {reason}" if reason else "it must not hold"
     gap = None if passed else shortened(whole_characters(reason)) or CHECK_FALSE

@@ -94,6 +94,8 @@ def _group_key(rubric: Rubric, criterion: Criterion) -> str:
     prompt = criterion.prompt or rubric.prompt
     if rubric.mode == "per_criterion" or criterion.form != "row" or (prompt and prompt.reaches):
         return criterion.id
+    if criterion.prompt is None and not any(criterion.judges):
+        return f"[{len(criterion.judges)}]"  # most criteria, of which no more need be written out
     judges = [judge and judge.model_dump(mode="json") for judge in criterion.judges]
     own = criterion.prompt.model_dump(mode="json") if criterion.prompt else None
     return json.dumps([judges, own], sort_keys=True)
@@ -259,6 +261,14 @@ def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer]
     )
 
 
+def row_of_answer(rubric: Rubric, criterion: Criterion, answer: GraderAnswer) -> CriterionRow | None:
+    """Return the row of a criterion by one grader's answer alone; None where the answer has none, though the grader did not fail."""
+    row, limit = _voted(rubric, criterion, [answer], 1), row_characters(len(rubric.criteria))
+    if row is None:
+        return None
+    return row.model_copy(update={"reason": shortened(row.reason, limit), "gap": shortened(row.gap, limit) if row.gap else None})
+
+
 @dataclass(frozen=True)
 class _GraderVote:
     """One grader's vote on a criterion, with its threshold applied, and inverted where the criterion is negated."""
@@ -327,7 +337,7 @@ class PassOutcome:
 
     gate: bool
     score: float | None
-    """The score, 0 to 1; None where nothing that counts was graded."""
+    """The score, 0 to 1 unless an assertion in code gives more or less; None where nothing that counts was graded."""
     satisfied: bool
 
 

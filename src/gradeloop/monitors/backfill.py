@@ -1,6 +1,5 @@
 """A backfill: the runs that a monitor has passed without a verdict wait to be judged, or are counted."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgingRequest
 from gradeloop.monitors.contract import BackfillCall, BackfillReport, MonitorDefinition
-from gradeloop.monitors.sources import place_since, read_chunk, read_source
+from gradeloop.monitors.sources import SourceAccess, place_since, read_chunks
 from gradeloop.monitors.ticks import MonitorStore, ReadRun, lock_monitor, read_run
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
@@ -47,9 +46,9 @@ class MonitorBackfiller:
         definition = monitor.definition
         if call.share is not None:
             definition = definition.model_copy(update={"sample": call.share, "strata": {}})
-        items = read_source(definition.source, place_since(definition.source, call.since, monitor.cursor), until=monitor.cursor)
+        place, access = place_since(definition.source, call.since, monitor.cursor), SourceAccess(self._store)
         report, seen = BackfillReport(), set[str]()
-        while chunk := await asyncio.to_thread(read_chunk, items):
+        async for chunk in read_chunks(definition.source, place, access, until=monitor.cursor):
             runs = {sha256: item.run for item, sha256 in chunk if item.run is not None and sha256 not in seen}
             seen |= runs.keys()
             unreadable = report.unreadable + sum(item.unreadable is not None for item, _ in chunk)

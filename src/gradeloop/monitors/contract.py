@@ -14,6 +14,7 @@ from gradeloop.contract.thread import Priority, TenantName
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, judging_id, parse_judge
 from gradeloop.judges.pass_rule import PassRule
+from gradeloop.monitors.anchors import AnchorCounts, AnchorPlan, AnchorState, Moved
 from gradeloop.stats.drift import CusumState, DriftState
 from gradeloop.stats.intervals import Interval
 
@@ -23,7 +24,10 @@ MonitorName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
 MONITORING_WORKFLOW = "Monitoring"
 
 TICK_RUNS = 1000
-"""The most runs that one tick reads; the next one goes on behind them."""
+"""The most new runs that one tick has judged; the next one goes on behind them."""
+
+READ_RUNS = 20_000
+"""The most new runs that one tick reads, most of which a small share leaves out."""
 
 SHOWN_RUNS = 10
 """The runs that an alert names."""
@@ -53,6 +57,11 @@ class FolderSource(Strict):
     quiet: Annotated[float, Field(ge=0, le=3600)] = 5.0
     """Seconds for which a file must not have changed before it is read: one that is being written is left to a later tick."""
 
+    @property
+    def text(self) -> str:
+        """The source in words."""
+        return self.path
+
 
 class SqlSource(Strict):
     """A query of a SQLite or PostgreSQL database, whose rows come in the order of one column."""
@@ -64,8 +73,26 @@ class SqlSource(Strict):
     watermark: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
     """The column of the query's result that only grows: a number, a text or a time."""
 
+    @property
+    def text(self) -> str:
+        """The source in words."""
+        return f"query of ${self.variable}"
 
-MonitorSource = Annotated[FolderSource | SqlSource, Field(discriminator="kind")]
+
+class OtlpSource(Strict):
+    """The runs that OTLP receivers have kept in the store."""
+
+    kind: Literal["otlp"] = "otlp"
+    where: dict[Annotated[str, Field(min_length=1, max_length=200)], Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
+    """Attributes that a run's resource or spans must have, as `service.name`; all runs where there are none."""
+
+    @property
+    def text(self) -> str:
+        """The source in words."""
+        return f"OTLP{''.join(f', {key}={value}' for key, value in self.where.items())}"
+
+
+MonitorSource = Annotated[FolderSource | SqlSource | OtlpSource, Field(discriminator="kind")]
 
 RateName = Literal["pass_rate", "error_rate", "unsure_rate"]
 
@@ -142,6 +169,8 @@ class MonitorDefinition(Strict):
     alerts: tuple[AlertRule, ...] = ()
     drift: bool = True
     """Whether the rate is also watched against the monitor's own first runs."""
+    anchors: AnchorPlan | None = None
+    """The labelled runs by which the judge itself is watched; None where there are none."""
     notify: tuple[str, ...] = ()
     """The worker's webhooks that hear of alerts; all that want them where none is named."""
 
@@ -230,6 +259,8 @@ class TickReport(Strict):
     strata: dict[str, Rate] = Field(default_factory=dict)
     always_rate: Rate = Rate()
     """The rate of the runs that rules always take."""
+    anchors: AnchorCounts = AnchorCounts()
+    """What the judge said of the anchors, which are outside of every rate."""
     cost_usd: float | None = None
     settled: bool = False
 
@@ -238,15 +269,31 @@ class Alert(Strict):
     """Something that a monitor warns of, once, until it is over."""
 
     kind: str
-    """The rule as it is written, `drift`, `decline` or `silence`."""
+    """The rule as it is written, `drift`, `decline`, `judge` or `silence`."""
     number: int
     """The tick that raised it."""
     time: str
     text: str
     runs: tuple[str, ...] = ()
     """The ids of the newest failed runs."""
+    moved: Moved | None = None
+    """Whether the world or the judge has moved, as the anchors say since; None where there are none, or they say nothing of it."""
+    anchors: AnchorCounts = AnchorCounts()
+    """The anchors that were judged in the alert's ticks, until they said which."""
     cleared: str | None = None
     """When it was over."""
+
+    @property
+    def said(self) -> str:
+        """What a person reads: the text, and what the anchors say of it."""
+        if self.moved is None or self.kind == "judge":
+            return self.text
+        reasons = {
+            "world": f"the world has moved, not the judge: {self.anchors.text}",
+            "judge": f"the judge has moved: {self.anchors.text}",
+            "unclear": f"whether the world or the judge has moved is not clear yet: {self.anchors.text}",
+        }
+        return f"{self.text}; {reasons[self.moved]}"
 
 
 class OpenAlert(Strict):
@@ -255,6 +302,12 @@ class OpenAlert(Strict):
     number: int
     recent: tuple[tuple[int, int], ...] = ()
     """Hits and runs of the newest ticks."""
+    fall: float = 0.0
+    """How much the rate had changed when the alert was raised; 0 where the anchors say nothing of it."""
+    usual: float | None = None
+    """The pass rate from which it fell; None for any other rate."""
+    moved: Moved | None = None
+    anchors: AnchorCounts = AnchorCounts()
 
 
 class MonitorState(Strict):
@@ -269,6 +322,7 @@ class MonitorState(Strict):
     baseline_judged: int = 0
     tests: dict[str, DriftState] = Field(default_factory=dict)
     cusum: CusumState = CusumState()
+    anchors: AnchorState = AnchorState()
     open: dict[str, OpenAlert] = Field(default_factory=dict)
 
 

@@ -1,9 +1,11 @@
-"""The sources of monitors: files of a folder and rows of a query, each read on from a cursor that the store keeps."""
+"""The sources of monitors: files of a folder, rows of a query and received runs, each read on from a cursor that the store keeps."""
 
+import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import islice
@@ -16,8 +18,10 @@ from pydantic import ValidationError
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.monitors.contract import FolderSource, MonitorSource, SqlSource
+from gradeloop.monitors.contract import FolderSource, MonitorSource, OtlpSource, SqlSource
+from gradeloop.monitors.received import read_received
 from gradeloop.settings.secrets import remember_secret, scrubbed
+from gradeloop.store.engine import Store
 from gradeloop.transcripts.forms import parse_runs
 from gradeloop.transcripts.readers import Reading, read_run_file
 from gradeloop.transcripts.unreadable import UnreadableMessage
@@ -41,10 +45,40 @@ class SourceItem(NamedTuple):
     unreadable: str | None = None
 
 
+@dataclass(frozen=True)
+class SourceAccess:
+    """What sources are read with."""
+
+    store: Store
+    """The store, which has what receivers have kept."""
+
+
+async def read_chunks(
+    source: MonitorSource, cursor: str | None, access: SourceAccess, *, until: str | None = None
+) -> AsyncGenerator[list[tuple[SourceItem, str]], None]:
+    """Yield what a source has behind a cursor, some at a time, with the sums of the runs; what was read before may come again.
+
+    Args:
+        source: The source.
+        cursor: The place of the last tick; None to begin.
+        access: What it is read with.
+        until: The last place that is read; None to read all that there is.
+
+    Raises:
+        InvalidRequest: The source cannot be read; the message says what to do.
+    """
+    if isinstance(source, OtlpSource):
+        items = _read_received(source, cursor, access.store, until)
+    else:
+        items = read_source(source, cursor, until=until)
+    while chunk := await asyncio.to_thread(_chunk_of, items):
+        yield chunk
+
+
 def read_source(
-    source: MonitorSource, cursor: str | None, environment: Mapping[str, str] | None = None, *, until: str | None = None
+    source: FolderSource | SqlSource, cursor: str | None, environment: Mapping[str, str] | None = None, *, until: str | None = None
 ) -> Iterator[SourceItem]:
-    """Yield what a source has behind a cursor; what was read before may come again.
+    """Yield what a folder or a query has behind a cursor; what was read before may come again.
 
     Args:
         source: The source.
@@ -60,7 +94,7 @@ def read_source(
     return _read_query(source, cursor, os.environ if environment is None else environment, until)
 
 
-def read_chunk(items: Iterator[SourceItem]) -> list[tuple[SourceItem, str]]:
+def _chunk_of(items: Iterator[SourceItem]) -> list[tuple[SourceItem, str]]:
     """Return the next items of a source with the sums of their runs; none where it has no more."""
     return [(item, item.run.sha256() if item.run is not None else "") for item in islice(items, LOOKED_UP)]
 
@@ -78,6 +112,8 @@ def place_since(source: MonitorSource, since: str, cursor: str) -> str:
     """
     if isinstance(source, FolderSource):
         return json.dumps([int(_moment(since, "a date, for example 2026-01-31").timestamp() * 1e9), ""])
+    if isinstance(source, OtlpSource):
+        return json.dumps(["since", _moment(since, "a date, for example 2026-01-31").isoformat()])
     kind, known = json.loads(cursor)
     if kind == "datetime":
         moment = _moment(since, "a date or a time, for example 2026-01-31")
@@ -149,6 +185,27 @@ def _files(source: FolderSource) -> list[tuple[tuple[int, str], Path]]:
 
 def _refuse(error: OSError) -> None:
     raise InvalidRequest(f"the folder {str(error.filename)!r} cannot be read: {error.strerror}; let the worker's user read it")
+
+
+def _read_received(source: OtlpSource, cursor: str | None, store: Store, until: str | None) -> Iterator[SourceItem]:
+    """Yield the runs that receivers have kept, in the order in which their traces settled."""
+    after = _received_place(cursor)
+    last = None if until is None else int(json.loads(until)[1])
+    while found := store.do(lambda connection, after=after: read_received(connection, after, last, FETCHED)):  # type: ignore[misc]  # bound
+        for one in found:
+            if one.problem is not None:
+                yield SourceItem(None, unreadable=one.problem)
+            elif one.run is not None and all(str(one.run.metadata.get(key)) == value for key, value in source.where.items()):
+                yield SourceItem(None, one.run)
+            yield SourceItem(json.dumps(["number", one.number]))
+        after = found[-1].number
+
+
+def _received_place(cursor: str | None) -> int | datetime:
+    if cursor is None:
+        return 0
+    kind, place = json.loads(cursor)
+    return datetime.fromisoformat(place) if kind == "since" else int(place)
 
 
 def _read_query(source: SqlSource, cursor: str | None, environment: Mapping[str, str], until: str | None) -> Iterator[SourceItem]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from gradeloop.compare.baseline import one_sentence
 from gradeloop.compare.compare import CaseComparison, CaseSide, Comparison, CriterionSide, Outcome
+from gradeloop.compare.sources import ShownCase
 from gradeloop.compare.wording import (
     batch_facts,
     change_reason,
-    counts_line,
     outcome_label,
     passed_of,
     score_change,
@@ -53,6 +53,8 @@ class OutputPair:
     """The output in B, with what only B says as added; empty where there is none."""
     same: str | None = None
     """The output where both are the same, so that the judgement alone changed."""
+    asked: str = ""
+    """What was asked: the case's description and variables; empty where neither is known."""
 
 
 def changed_ids(found: Comparison) -> list[str]:
@@ -60,19 +62,30 @@ def changed_ids(found: Comparison) -> list[str]:
     return [row.id for row in found.cases if row.outcome not in {"same", "unjudged"} or row.noise][:MOST_PAIRS]
 
 
-def output_pairs(found: Comparison, a: Mapping[str, str], b: Mapping[str, str]) -> list[OutputPair]:
+def output_pairs(found: Comparison, a: Mapping[str, ShownCase], b: Mapping[str, ShownCase]) -> list[OutputPair]:
     """Return the changed cases with their outputs in both batches."""
     rows = {row.id: row for row in found.cases}
     return [_pair(rows[name], a.get(name), b.get(name)) for name in changed_ids(found) if name in a or name in b]
 
 
-def _pair(row: CaseComparison, a: str | None, b: str | None) -> OutputPair:
-    compared = changes(a, b) if a is not None and b is not None else None
-    if compared is None:
-        before, now = (() if text is None else (DraftPiece(kind="same", text=text),) for text in (a, b))
-        return OutputPair(row, before, now)
+DIFFERENT = 0.75
+"""The share of each output that differs from which on no differences are marked: a text that is struck out whole cannot be read."""
+
+
+def _pair(row: CaseComparison, a: ShownCase | None, b: ShownCase | None) -> OutputPair:
+    asked = next((side.asked for side in (b, a) if side is not None and side.asked), "")
+    compared = changes(a.output, b.output) if a is not None and b is not None else None
+    if a is None or b is None or compared is None or _differ(compared.pieces, a.output, b.output):
+        before, now = (() if side is None else (DraftPiece(kind="same", text=side.output),) for side in (a, b))
+        return OutputPair(row, before, now, asked=asked)
     sides = [tuple(piece for piece in compared.pieces if piece.kind != other) for other in ("added", "removed")]
-    return OutputPair(row, sides[0], sides[1], same=a if compared.none else None)
+    return OutputPair(row, sides[0], sides[1], same=a.output if compared.none else None, asked=asked)
+
+
+def _differ(pieces: Sequence[DraftPiece], a: str, b: str) -> bool:
+    """True where two outputs have next to nothing in common."""
+    changed = {kind: sum(len(piece.text) for piece in pieces if piece.kind == kind) for kind in ("removed", "added")}
+    return changed["removed"] > DIFFERENT * len(a) and changed["added"] > DIFFERENT * len(b)
 
 
 def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = ()) -> str:
@@ -87,7 +100,6 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = ()) -> str:
         title=f"{found.a.source} and {found.b.source} · gradeloop",
         scripts=("cases.js",),
         found=found,
-        sum_line=counts_line(found.counts, len(found.cases)),
         sentence=one_sentence(found),
         answer=f"{found.counts.get('regressed', 0):,} REGRESSED" if found.counts.get("regressed") else "NO REGRESSIONS",
         answer_colour="failed" if found.counts.get("regressed") else "error" if found.counts.get("lost") else "passed",

@@ -3,7 +3,8 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from urllib.parse import quote
 from pydantic import JsonValue
 
 from gradeloop.contract.base import Strict
+from gradeloop.contract.evaluation import DraftPiece
 from gradeloop.contract.messages import Usage
 from gradeloop.files.output import PAGE, replacing, resolve_writable
 from gradeloop.reports.markup import rendered, shown
@@ -102,6 +104,12 @@ def data(value: object) -> "Markup":
     return Markup(json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_IN_SCRIPT))  # noqa: S704 - escaped
 
 
+def packed(value: object) -> str:
+    """Return a value as JSON, in zlib's format, as base64: what the script of a page unpacks where it is needed."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode(errors="replace"), 9)).decode()
+
+
 def _hashes(texts: Sequence[str]) -> str:
     digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
     return " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -124,7 +132,7 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
         finalize=_finalized,
     )
-    environment.filters |= FILTERS | {"data": data}
+    environment.filters |= FILTERS | {"data": data, "packed": packed}
     return environment
 
 
@@ -178,7 +186,19 @@ def in_path(text: str) -> str:
     return quote(text, safe="")
 
 
+def fenced(pieces: Iterable[DraftPiece]) -> bool:
+    """True where a text holds fenced code, so that it is shown in a monospaced font with all its differences."""
+    return any("```" in piece.text or "~~~" in piece.text for piece in pieces)
+
+
+def capitalize_first(text: str) -> str:
+    """Return a sentence that begins with a capital letter; the rest stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
 FILTERS = {
+    "capitalize_first": capitalize_first,
+    "fenced": fenced,
     "markdown": rendered,
     "score": score,
     "percent": percent,

@@ -25,7 +25,8 @@ from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConf
 from gradeloop.judges.prompt import Block, blocks_of
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.sources import load_judge
-from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
+from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page, label_counts, labels_of
+from gradeloop.reports.html import as_json
 from gradeloop.reports.model import Passage, PassageRecord, RunReport, SchemaVerdict, ToolEvidence, Verdict
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, read_start_request, read_tool_calls
 from gradeloop.reports.run_page import run_page
@@ -51,6 +52,8 @@ def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str
         ("cost", money(usage.cost_usd), None, bool(usage.cost_usd)),
     ]
     answer, verdict = answer_of_judgements(counts)
+    if not counts["passed"] and not counts["failed"] and counts["none"] and (shares := _label_shares(reports)):
+        answer = f"{answer}: {shares}"
     head = Head(
         name=name,
         word="",
@@ -62,6 +65,17 @@ def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str
         notes=tuple(notes),
     )
     return collection_page(head, (Entry(report, report.name) for report in reports))
+
+
+ANSWER_LABELS = 5
+"""The most values of a label in the first line of a page."""
+
+
+def _label_shares(reports: Sequence[RunReport]) -> str:
+    """Return how many runs have each value of the first label, the most frequent first; empty where it has too many values."""
+    counted_labels = label_counts([labels_of(report) for report in reports])
+    values = next(iter(counted_labels.values()), {})
+    return ", ".join(f"{count:,} {value}" for value, count in values.items()) if 1 <= len(values) <= ANSWER_LABELS else ""
 
 
 def answer_of_judgements(counts: Mapping[Verdict, int]) -> tuple[str, Verdict]:
@@ -143,6 +157,14 @@ async def _stored_record(batch_id: str, name: str) -> JudgementRecord:
     except (InvalidRequest, StoreUnavailable):
         return JudgementRecord()
     return JudgementRecord(case.judging.run, case.judging.judge) if case.judging is not None else JudgementRecord()
+
+
+async def read_question(result: JudgeResult) -> str:
+    """Return what the judge of a stored judgement asks, its rubric; empty where the store does not have it."""
+    judge = (await _stored_record(result.batch_id, result.id)).judge if result.batch_id is not None else None
+    if isinstance(judge, SchemaJudge):
+        return judge.rubric_text.strip()
+    return "\n".join(as_json(criterion.description) for criterion in judge.rubric.criteria) if judge is not None else ""
 
 
 async def _first_event(temporal: Client, name: str) -> HistoryEvent | None:

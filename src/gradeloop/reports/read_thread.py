@@ -339,6 +339,25 @@ async def read_start_request(temporal: Client, first: HistoryEvent) -> dict[str,
     return mapping(values[0]) if values else {}
 
 
+async def first_message(temporal: Client, thread_id: str) -> str:
+    """Return the message that a thread's last run was started with, read without a worker; empty where it was started with none.
+
+    Raises:
+        ServerUnreachable: The server does not answer.
+    """
+    try:
+        async for event in temporal.get_workflow_handle(thread_id).fetch_history_events(page_size=1):
+            messages = (await read_start_request(temporal, event)).get("messages")
+            first = mapping(messages[0]).get("content") if isinstance(messages, list) and messages else None
+            return first if isinstance(first, str) else ""
+    except RPCError as error:
+        if error.status not in GONE:
+            raise error_of_rpc(error, thread_id) from None
+    except UnreadablePayload:
+        pass
+    return ""
+
+
 async def decode_payloads(temporal: Client, payloads: Sequence[Payload]) -> list[JsonValue]:
     """Read payloads as plain JSON, and fetch them from external storage where they are kept there.
 

@@ -38,6 +38,8 @@ def _context(report: RunReport, key: str) -> dict[str, object]:
         "mark_of": criterion_mark,
         "worst_first": rows_worst_first,
         "answer": run_answer(report),
+        "failing": failing_rows(report) if report.kind == "thread" else (),
+        "next_step": run_next_step(report),
     }
 
 
@@ -54,9 +56,21 @@ def run_answer(report: RunReport) -> str:
         return f"WAITING FOR A PERSON: {', '.join(asked)}" if asked else "WAITING FOR A PERSON"
     if report.verdict != "failed":
         return (report.word.replace("_", " ") if report.verdict == "none" else report.verdict).upper()
-    rows = report.evaluations[-1].criteria if report.evaluations else ()
-    failing = report.decided_by or tuple(row.id for row in rows if criterion_mark(row).verdict == "failed")
+    failing = report.decided_by or tuple(row.id for row in failing_rows(report))
     return f"FAILED: {', '.join(failing)}" if failing else "FAILED"
+
+
+def failing_rows(report: RunReport) -> tuple[CriterionRow, ...]:
+    """Return the criteria that a run that failed did not meet: those of its best draft where that is known, else of its last."""
+    if report.verdict != "failed" or not report.evaluations:
+        return ()
+    best = [evaluation for evaluation in report.evaluations if evaluation.draft == report.best]
+    return tuple(row for row in (best or report.evaluations)[-1].criteria if criterion_mark(row).verdict == "failed")
+
+
+def run_next_step(report: RunReport) -> str:
+    """Return the command that goes on with a thread which stopped before its end; empty where none does."""
+    return f"gradeloop resume {report.thread_id}" if report.thread_id and report.word == "interrupted" else ""
 
 
 class RunView:

@@ -18,7 +18,7 @@ from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, 
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.judges.sources import load_runs, parse_reference
 from gradeloop.reports.read_batch import batch_page, report_of_file, stored_batch_page, threads_of
-from gradeloop.reports.read_judgement import judgement_page, read_judgement_reports, read_stored_judgements, stale_notes
+from gradeloop.reports.read_judgement import judgement_page, read_judgement_reports, read_question, read_stored_judgements, stale_notes
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
@@ -78,7 +78,9 @@ async def _judgements_page(name: str, runs: Sequence[str]) -> str:
     temporal = None if all(result.agent_run_id in known for result in results) else await _connect_if_up()
     reports = await read_judgement_reports(results, known, temporal)
     stale = await stale_notes(results)
-    return judgement_page(title, reports, {"judge": title, "judgements": f"{len(results):,}"}, list(stale.values()))
+    asks = await read_question(results[0]) if results else ""
+    about = {"judge": title, "judgements": f"{len(results):,}"} | ({"asks": asks} if asks else {})
+    return judgement_page(title, reports, about, list(stale.values()))
 
 
 def _is_file(name: str) -> bool:

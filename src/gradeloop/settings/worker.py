@@ -8,7 +8,7 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     CliImplicitFlag,
@@ -20,6 +20,7 @@ from pydantic_settings import (
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from gradeloop.contract.base import Strict
+from gradeloop.contract.documented import Documented, describe_fields
 from gradeloop.contract.model_spec import CALL_SECONDS, Budget, CallTimeout, ToolName
 from gradeloop.contract.notice import ALL_KINDS, NoticeKind
 from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout, TenantName
@@ -72,10 +73,8 @@ Seconds = Annotated[float, Field(gt=0, le=100)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
 
 
-class Section(Strict):
+class Section(Strict, Documented):
     """A table of the settings file."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 def _refuse_non_folders(folders: dict[str, Path]) -> None:
@@ -268,10 +267,33 @@ class TunerSettings(Section):
     """The share of the processors from which no further call is taken."""
 
 
-Role = Literal["all", "loop", "models", "evidence"]
+class ReceiverSettings(Section):
+    """The OTLP receiver, which keeps spans of models for monitors."""
+
+    address: ListenAddress = "127.0.0.1:4318"
+    """Where a worker of the role `receiver` takes OTLP over HTTP; any other machine's needs a token."""
+    token: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    """The name of the worker's variable with the token that exporters send, as `Authorization: Bearer TOKEN`."""
+    settle: Annotated[float, Field(ge=0.1, le=86_400)] = 60.0
+    """Seconds without a new span after which a trace is a finished run."""
+    late: Annotated[float, Field(ge=0, le=7 * 86_400)] = 900.0
+    """Seconds for which a trace that has settled still takes spans, which complete its run; later ones are refused."""
+    keep_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
+    """Days for which runs are kept."""
+    max_request_mib: Annotated[int, Field(ge=1, le=256)] = 16
+    """The largest request, unpacked."""
+    max_spans: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    """The most spans of models and tools that are kept of a trace."""
+    max_open_traces: Annotated[int, Field(ge=1)] = 100_000
+    """Traces that have not settled, from which exporters are told to wait."""
+    max_runs: Annotated[int, Field(ge=1)] = 5_000_000
+    """Runs in the store, from which exporters are told to wait."""
 
 
-class WorkerSettings(BaseSettings):
+Role = Literal["all", "loop", "models", "evidence", "receiver"]
+
+
+class WorkerSettings(Documented, BaseSettings):
     """Run a worker. Settings are flags, variables `GRADELOOP_*`, or keys of gradeloop.toml."""
 
     model_config = SettingsConfigDict(
@@ -281,7 +303,6 @@ class WorkerSettings(BaseSettings):
         cli_hide_none_type=True,
         cli_prog_name="gradeloop worker",
         extra="forbid",
-        use_attribute_docstrings=True,
     )
 
     config: Path | None = None
@@ -293,7 +314,7 @@ class WorkerSettings(BaseSettings):
     task_queue: str = TASK_QUEUE
     """Serve this task queue."""
     role: Role = "all"
-    """Run workflows (loop), call models, run evidence tools, or do all three."""
+    """Run workflows (loop), call models, run evidence tools, or do all three; or receive traces (receiver)."""
     tools: list[Path] = []
     """Load evidence tools from these Python files: their public functions."""
     scripted: Path | None = None
@@ -346,6 +367,7 @@ class WorkerSettings(BaseSettings):
     """MCP servers whose tools graders may call, by name."""
     notify: dict[ServerName, NotifySettings] = {}
     """Webhooks that hear when a person is wanted, by name."""
+    receiver: ReceiverSettings = ReceiverSettings()
     providers: EndpointTable = {}
     """Endpoints that models are called at, by name: `NAME:model`. Each may be a preset's, or have protocol and address of its own."""
 
@@ -383,6 +405,9 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str] | Non
     uncounted, in_file = _read_file(file) if file else ([], {})
     if file and uncounted:
         logger.warning("%s", describe_uncounted(file.path, uncounted))
+
+    if {"--help", "-h"} & set(arguments):
+        describe_fields(WorkerSettings)
 
     class FromFile(WorkerSettings):
         model_config = SettingsConfigDict(cli_parse_args=list(arguments))

@@ -56,13 +56,13 @@ def store_url(*, embedded: bool) -> str:
     return named
 
 
-def own_store() -> "Store":
+def own_store(*, durable: bool = False) -> "Store":
     """Return the store that the environment names, else the one in the state folder.
 
     Raises:
         InvalidRequest: A server is named, and no store.
     """
-    return Store(store_url(embedded=is_embedded()))
+    return Store(store_url(embedded=is_embedded()), durable=durable)
 
 
 class Store:
@@ -71,10 +71,12 @@ class Store:
     Args:
         url: Its URL, as `store_url` returns it.
         upgrade: Whether a database of an older version is upgraded when it is opened; False for those who look at it as it is.
+        durable: Whether each commit waits for the disk, so that even a crash of the machine loses none; PostgreSQL's always do.
     """
 
-    def __init__(self, url: str, *, upgrade: bool = True) -> None:
+    def __init__(self, url: str, *, upgrade: bool = True, durable: bool = False) -> None:
         self._url = url
+        self._durable = durable
         self._upgrades = upgrade
         self._engine: Engine | None = None
         self._opening = threading.Lock()
@@ -225,7 +227,8 @@ class Store:
         if parts.scheme == "sqlite":
             engine = create_engine(self._url, connect_args={"timeout": 30})
             self._close_file(Path(engine.url.database or ""))
-            event.listen(engine, "connect", _synchronize_seldom)
+            if not self._durable:
+                event.listen(engine, "connect", _synchronize_seldom)
         else:
             engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True, connect_args=CONNECT)
         try:

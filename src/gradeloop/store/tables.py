@@ -13,7 +13,7 @@ USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "call
 
 @cache
 def metadata() -> "MetaData":
-    """Return the tables: of judgements and rubrics, of batches, calls' paces, tenants' days and monitors, and `schema_version`."""
+    """Return all tables, and `schema_version`."""
     from sqlalchemy import MetaData
 
     tables = MetaData()
@@ -22,6 +22,8 @@ def metadata() -> "MetaData":
     _case_tables(tables)
     _call_tables(tables)
     _monitor_tables(tables)
+    _label_tables(tables)
+    _received_tables(tables)
     return tables
 
 
@@ -76,7 +78,8 @@ def _batches_table(tables: "MetaData") -> None:
         Column("request", Text, nullable=False),
         Column("status", String(20), nullable=False),
         Column("reason", Text),
-        *map(_counter, ("total", "settled", "passed", "failed", "errors", "ungraded", "reused", "throttled", "unpriced", "unreported")),
+        *map(_counter, ("total", "settled", "passed", "failed", "errors", "ungraded", "unsure", "reused")),
+        *map(_counter, ("throttled", "unpriced", "unreported")),
         *map(_counter, USAGE_COUNTS),
         Column("seconds", Float, nullable=False, server_default="0"),
         Column("cost_usd", Float, nullable=False, server_default="0"),
@@ -206,6 +209,71 @@ def _monitor_tables(tables: "MetaData") -> None:
         Column("alert", Text, nullable=False),
         Column("cleared", Integer),
         _created(),
+    )
+
+
+def _label_tables(tables: "MetaData") -> None:
+    from sqlalchemy import Column, Integer, String, Table, Text
+
+    Table(
+        "monitor_anchors",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("run_sha256", String(64), primary_key=True),
+        Column("run_id", String(200), nullable=False),
+        Column("label", String(20), nullable=False),
+        Column("spec", Text, nullable=False),
+        Column("first", String(20)),
+        Column("verdict", String(20)),
+        Column("judged", Integer),
+        _counter("tick"),
+        _created(),
+    )
+    Table(
+        "monitor_labels",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("run_sha256", String(64), primary_key=True),
+        Column("created_by", String(200), primary_key=True),
+        Column("passed", Integer, nullable=False),
+        Column("reason", Text, nullable=False),
+        _created(),
+    )
+
+
+def _received_tables(tables: "MetaData") -> None:
+    from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text
+
+    Table(
+        "received_traces",
+        tables,
+        Column("trace_id", String(32), primary_key=True),
+        Column("heard", BigInteger, nullable=False),
+        Column("settled", BigInteger),
+        _counter("closed"),
+        _counter("spans"),
+        _counter("bytes"),
+        _created(),
+        Index("received_traces_by_silence", "settled", "heard"),
+    )
+    Table(
+        "received_spans",
+        tables,
+        Column("trace_id", String(32), primary_key=True),
+        Column("span_id", String(64), primary_key=True),
+        Column("ended", BigInteger, nullable=False),
+        Column("span", Text, nullable=False),
+        _created(),
+    )
+    Table(
+        "received_runs",
+        tables,
+        Column("number", Integer, primary_key=True),
+        Column("trace_id", String(32), nullable=False, unique=True),
+        Column("run", Text),
+        Column("problem", Text),
+        _created(),
+        sqlite_autoincrement=True,
     )
 
 

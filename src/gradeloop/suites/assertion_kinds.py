@@ -40,8 +40,6 @@ _REFUSED = {
     "meteor": "it needs WordNet's data; use rouge-n, bleu or similar",
     "gleu": "use bleu or rouge-n",
     "bert-score": "it needs a model on this machine; use similar",
-    "perplexity": "no call returns log probabilities here; leave it out",
-    "perplexity-score": "no call returns log probabilities here; leave it out",
     "guardrails": "no provider's guardrails are called here; write an llm-rubric on what they look for",
     "classifier": "no classifier is called here; write an llm-rubric that names the class",
     "moderation": "no moderation model is called here; write an llm-rubric that names what must not be there",

@@ -7,13 +7,15 @@ from functools import lru_cache
 from pydantic import JsonValue
 
 from gradeloop.contract.code_text import CodeText
+from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location
-from gradeloop.grading.call_checks import CALL_CHECK
+from gradeloop.grading.call_checks import CALL_CHECK, PROBABLE_KINDS
 from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbox
 from gradeloop.sandbox.execution import SandboxError
+from gradeloop.settings.endpoints import presets_by_name
 from gradeloop.suites.code_files import parse_transform, refuse_code
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.suite import Defaults, Prompt
@@ -47,6 +49,12 @@ def refuse_unknown_call(rubric: Rubric, asked: Mapping[str, object], where: Loca
     generator = asked.get("generator")
     if kinds and (asked.get("loop") or not isinstance(generator, Generator) or generator.model is None):
         raise InvalidRequest(f"{where}: {kinds[0]} is that of one call that drafts, which this case has not; leave the assertion out")
+    probable = next((kind for kind in kinds if kind in PROBABLE_KINDS), None)
+    if probable and isinstance(generator, Generator) and generator.model is not None:
+        for model in generator.model.chain:
+            preset = presets_by_name().get(model.provider)
+            if model.provider == HTTP_REQUEST or (preset and preset.protocol == "anthropic"):
+                raise InvalidRequest(f"{where}: {probable} needs log probabilities, which {model.provider} does not give; leave one out")
 
 
 def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, what: str, *, allow_code: bool) -> JsonValue:

@@ -74,6 +74,12 @@ BATCH_CASES_STORED = Metric("gradeloop_batch_cases_stored", "counter", "Cases wr
 BATCH_CASES = Metric("gradeloop_batch_cases", "counter", "Cases that ended by status", ("status",))
 MONITOR_RUNS = Metric("gradeloop_monitor_runs", "counter", "Runs that monitors have read by what was decided of them", ("why",))
 MONITOR_ALERTS = Metric("gradeloop_monitor_alerts", "counter", "Alerts that monitors have raised")
+RECEIVED_SPANS = Metric(
+    "gradeloop_received_spans", "counter", "Spans and log records that were received by what became of them", ("outcome",)
+)
+RECEIVED_RUNS = Metric("gradeloop_received_runs", "counter", "Traces that have settled by what was put together from them", ("outcome",))
+RECEIVER_ANSWERS = Metric("gradeloop_receiver_answers", "counter", "Answers to exporters by HTTP status", ("status",))
+RECEIVER_OPEN = Metric("gradeloop_receiver_open_traces", "gauge", "Traces that have not settled")
 STORE_SECONDS = Metric("gradeloop_store_seconds", "histogram", "Seconds of a transaction of the store", ("outcome",), _SECONDS)
 STORE_BYTES = Metric("gradeloop_store_bytes", "gauge", "Size of the store")
 STORE_FREE_BYTES = Metric("gradeloop_store_free_bytes", "gauge", "Free space on the disk of a store that is a file")

@@ -27,10 +27,10 @@ from gradeloop.monitors.overview import MonitorBrief
 from gradeloop.reports.html import document
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import read_case_report, stored_batch_page, thread_of, with_thread
-from gradeloop.reports.read_thread import read_thread_report
+from gradeloop.reports.read_thread import first_message, read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.temporal.worker import OURS, ensure_worker_of
-from gradeloop.text import one_line, shortened
+from gradeloop.text import headline
 from gradeloop.web.site import (
     ShownPage,
     Site,
@@ -89,6 +89,7 @@ class Index:
             live=SteeredPage(token=self._site.token, path="/", open=True),
             threads=listed,
             batches=[(batch, answer_of(batch)) for batch in batches],
+            priced=any(batch.usage.cost_usd for batch in batches),
             monitors=monitors,
             monitor_path=monitor_path,
             colours=ANSWER_COLOURS,
@@ -124,15 +125,18 @@ class Index:
         return found, self._tasks
 
     async def _task_of(self, thread: ListedThread) -> str | None:
-        """Return the beginning of a thread's first message; empty where it has none, None where no worker says it in time."""
-        if not thread.open:
-            return None
+        """Return the beginning of a thread's first message; empty where it has none, None where nobody says it in time.
+
+        The worker of an open thread says it. A closed thread may have no worker any more; its start is read instead.
+        """
         try:
             async with asyncio.timeout(TASK_SECONDS):
+                if not thread.open:
+                    return headline(await first_message(self._site.client.temporal, thread.thread_id), TASK_CHARACTERS)
                 first = (await self._site.client.messages(thread.thread_id, limit=1)).items
         except (TimeoutError, GradeloopError):
             return None
-        return shortened(one_line(first[0].content), TASK_CHARACTERS) if first else ""
+        return headline(first[0].content, TASK_CHARACTERS) if first else ""
 
 
 URGENCY = {"waiting": 0, "interrupted": 1, "failed": 2, "grader_error": 3, "max_iterations_reached": 4, "running": 5}

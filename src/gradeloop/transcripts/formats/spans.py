@@ -30,8 +30,8 @@ from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, f
 _RESOURCES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs")
 _SCOPES = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
 _RECORDS = ("spans", "logRecords", "log_records")
-_CONVENTIONS = ("gen_ai.", "llm.", "openinference.", "ai.", "traceloop.", "input.value", "output.value")
-"""The beginnings of attributes by which spans of models are known."""
+CONVENTIONS = ("gen_ai.", "llm.", "openinference.", "ai.", "traceloop.", "input.", "output.", "tool.", "langfuse.")
+"""The beginnings of attributes, and of events, by which spans of models and their tools are known."""
 
 
 @dataclass
@@ -97,6 +97,12 @@ def parse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
         raise UnreadableMessage(
             f"no span holds messages ({names}); record them: gen_ai.input.messages and gen_ai.output.messages, or their events"
         )
+
+
+def read_trace(trace: str, rows: Sequence[Json]) -> AgentRun | UnreadableMessage | None:
+    """Return the run of one trace, from its spans and log records in any order, or why it cannot be read; None where it has no messages."""
+    spans = sorted(_with_records([span for row in rows for span in _spans_of(row)]), key=lambda span: span.start)
+    return run_or_error(lambda: _run_of_trace(trace, spans))
 
 
 def _with_records(spans: Sequence[Span]) -> list[Span]:
@@ -378,7 +384,7 @@ def _spans_of(row: Json) -> Iterator[Span]:
 
 def _span_of(row: dict[str, Json]) -> Span:
     context = dict_of(row.get("context"))
-    attributes = _attributes(row.get("attributes"))
+    attributes = attributes_of(row.get("attributes"))
     attributes |= {key.removeprefix("attributes."): value for key, value in row.items() if key.startswith("attributes.")}
     attributes = {**_flattened(attributes), **attributes}
     if isinstance(row.get("span_kind"), str):
@@ -417,10 +423,10 @@ def _sortable(value: Json) -> str:
 
 
 def _event_fields(event: dict[str, Json]) -> dict[str, Json]:
-    body = _any_value(event["body"]) if isinstance(event.get("body"), dict) else _structured(event.get("body"))
+    body = any_value(event["body"]) if isinstance(event.get("body"), dict) else _structured(event.get("body"))
     inner = body if isinstance(body, dict) else {"content": body} if body is not None else {}
-    inner = _any_value(inner) if set(inner) & _VALUES else inner
-    return {**_attributes(event.get("attributes")), **dict_of(inner)}
+    inner = any_value(inner) if set(inner) & _VALUES else inner
+    return {**attributes_of(event.get("attributes")), **dict_of(inner)}
 
 
 def _error_of(row: dict[str, Json], events: Sequence[tuple[str, dict[str, Json]]]) -> str | None:
@@ -437,16 +443,16 @@ def _error_of(row: dict[str, Json], events: Sequence[tuple[str, dict[str, Json]]
 _VALUES = {"stringValue", "intValue", "boolValue", "doubleValue", "arrayValue", "kvlistValue", "bytesValue", "string_value"}
 
 
-def _attributes(value: Json) -> dict[str, Json]:
+def attributes_of(value: Json) -> dict[str, Json]:
     """Return attributes as an object: OTLP writes a list of keys and typed values, SDKs an object."""
     if isinstance(value, str):
         return dict_of(_structured(value))
     if isinstance(value, list):
-        return {str(item.get("key")): _any_value(item.get("value")) for item in require_rows(value, "attributes")}
+        return {str(item.get("key")): any_value(item.get("value")) for item in require_rows(value, "attributes")}
     return dict(value) if isinstance(value, dict) else {}
 
 
-def _any_value(value: Json) -> Json:
+def any_value(value: Json) -> Json:
     """Return the value of OTLP's `AnyValue`."""
     if not isinstance(value, dict):
         return value
@@ -455,9 +461,9 @@ def _any_value(value: Json) -> Json:
         if kind == "intValue":
             return int(inner)
         if kind == "arrayValue":
-            return [_any_value(item) for item in dict_of(inner).get("values") or ()]
+            return [any_value(item) for item in dict_of(inner).get("values") or ()]
         if kind == "kvlistValue":
-            return {str(item.get("key")): _any_value(item.get("value")) for item in rows_of(dict_of(inner).get("values"))}
+            return {str(item.get("key")): any_value(item.get("value")) for item in rows_of(dict_of(inner).get("values"))}
         if kind in {"stringValue", "boolValue", "doubleValue", "bytesValue"}:
             return inner
     return value or None

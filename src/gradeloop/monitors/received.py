@@ -1,0 +1,386 @@
+"""What the OTLP receiver keeps in the store: spans, until their trace is silent, and the runs that are put together from them."""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+from sqlalchemy import Connection, RowMapping, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gradeloop.contract.base import Strict
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.settings.worker import ReceiverSettings
+from gradeloop.store.engine import Store, stored_moment
+from gradeloop.store.tables import table
+from gradeloop.transcripts.formats.spans import CONVENTIONS, read_trace
+from gradeloop.transcripts.unreadable import UnreadableMessage, dict_of
+
+TRACE_BYTES = 32 * 1024 * 1024
+"""The most JSON of one trace: a run above it is beyond what any judge reads."""
+
+SETTLED_AT_ONCE = 200
+"""Traces that are put together in one transaction."""
+
+SETTLED_BYTES = 16 * 1024 * 1024
+"""The JSON of spans that is read at once, beyond which the other traces of a group wait for the next one."""
+
+REMOVED_AT_ONCE = 2000
+"""Traces that are closed, or runs that are removed, in one transaction."""
+
+LOCK = 0x67726164656F746C
+"""The key of the lock of PostgreSQL under which runs get their numbers, so that a smaller one is never committed later: `gradeotl`."""
+
+METADATA_KEYS = 50
+METADATA_CHARACTERS = 200
+
+_DESCRIBES_THE_SERVICE = ("service.instance.", "telemetry.", "process.", "host.", "os.", "container.", "k8s.", "cloud.")
+"""Attributes of a resource that say where a service runs, and nothing of the run."""
+
+_OF_A_CALL = (*CONVENTIONS, "openai.", "http.", "url.", "server.", "net.", "network.", "thread.", "code.", "error.", "exception.", "event.")
+"""Attributes of a span that say how it was called, and nothing of the run."""
+
+
+class ReceivedSpan(NamedTuple):
+    """A span or a log record as it was received."""
+
+    trace_id: str
+    span_id: str
+    """Its id, of a log record one of its content."""
+    ended: int
+    """When it ended, in nanoseconds: of two with one id the later one counts."""
+    text: str
+    """It as JSON, in the form that `transcripts` reads."""
+
+
+class KeptSpans(NamedTuple):
+    """What became of some spans."""
+
+    kept: int = 0
+    known: int = 0
+    """Those that were there already."""
+    late: int = 0
+    """Those, among the kept ones, whose trace had settled: it is put together anew."""
+    rejected: int = 0
+    """Those that are not kept."""
+    why: str = ""
+    """Why spans are not kept."""
+
+    def plus(self, other: "KeptSpans") -> "KeptSpans":
+        """Return both together."""
+        counts = (self.kept + other.kept, self.known + other.known, self.late + other.late, self.rejected + other.rejected)
+        return KeptSpans(*counts, self.why or other.why)
+
+
+class ReceivedLoad(NamedTuple):
+    """How much there is."""
+
+    open: int
+    """Traces that have not settled."""
+    runs: int
+
+
+class SettledTraces(NamedTuple):
+    """What became of traces that were silent."""
+
+    runs: int = 0
+    completed: int = 0
+    """Those among them that replace an earlier run of their trace."""
+    unreadable: int = 0
+    empty: int = 0
+    """Traces with neither messages nor a call of a model or a tool."""
+
+    def plus(self, other: "SettledTraces") -> "SettledTraces":
+        """Return both together."""
+        return SettledTraces(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+class ReceivedRun(Strict):
+    """A run that was received, or why its trace cannot be read."""
+
+    number: int
+    run: AgentRun | None = None
+    problem: str | None = None
+
+
+class _Settling(NamedTuple):
+    """A silent trace as it was read."""
+
+    trace_id: str
+    heard: int
+    spans: int
+    run: AgentRun | UnreadableMessage | None
+
+
+class ReceivedSpans:
+    """Keeps spans, and puts silent traces together; any number of receivers may share one store."""
+
+    def __init__(self, store: Store, settings: ReceiverSettings) -> None:
+        self._store = store
+        self._settings = settings
+
+    async def keep(self, spans: Sequence[ReceivedSpan]) -> KeptSpans:
+        """Write spans, and return once they are committed.
+
+        Raises:
+            StoreUnavailable: The store cannot be reached; nothing is kept.
+        """
+        return await self._store.write_soon(lambda connection: _Keeping(connection, self._settings).keep(spans)) if spans else KeptSpans()
+
+    async def load(self) -> ReceivedLoad:
+        """Return how many open traces and runs there are.
+
+        Raises:
+            StoreUnavailable: The store cannot be reached.
+        """
+        return await self._store.read(_load)
+
+    async def settle(self) -> SettledTraces:
+        """Put the traces together that have been silent for long enough, and return what became of them.
+
+        Raises:
+            StoreUnavailable: The store cannot be reached.
+        """
+        total = SettledTraces()
+        while True:
+            until = _now() - int(self._settings.settle * 1000)
+            found = await asyncio.to_thread(self._read_silent, until)
+            if not found:
+                return total
+            total = total.plus(await self._store.write_soon(lambda connection, found=found: _write_settled(connection, found)))  # type: ignore[misc]  # bound
+
+    def _read_silent(self, until: int) -> list[_Settling]:
+        """Return the next silent traces with their runs, which are put together outside of any transaction."""
+        found = self._store.do(lambda connection: _silent(connection, until))
+        return [_Settling(row["trace_id"], row["heard"], row["spans"], run_of(row["trace_id"], spans)) for row, spans in found]
+
+    async def clean(self) -> int:
+        """Close the traces that no late span may join any more, remove what is older than it is kept, and return how many runs that were.
+
+        Raises:
+            StoreUnavailable: The store cannot be reached.
+        """
+        late = _now() - int(self._settings.late * 1000)
+        while await self._store.write_soon(lambda connection: _close(connection, late)):
+            pass
+        removed, age = 0, timedelta(days=self._settings.keep_days)
+        while rows := await self._store.write_soon(lambda connection: _remove_old(connection, datetime.now().astimezone() - age)):
+            removed += rows
+        return removed
+
+
+class _Keeping:
+    """Keeps spans in one transaction, in which the rows of their traces are locked first."""
+
+    def __init__(self, connection: Connection, settings: ReceiverSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+
+    def keep(self, spans: Sequence[ReceivedSpan]) -> KeptSpans:
+        """Write those that are new, and count."""
+        latest = dict[tuple[str, str], ReceivedSpan]()
+        for span in spans:
+            place = span.trace_id, span.span_id
+            if place not in latest or latest[place].ended < span.ended:
+                latest[place] = span
+        traces = self._hear(sorted({span.trace_id for span in latest.values()}))
+        ended = self._ended(traces, {span.span_id for span in latest.values()})
+        added, replaced, grown, whys = list[ReceivedSpan](), list[ReceivedSpan](), Counter[str](), list[str]()
+        sizes: dict[str, int] = {name: row["bytes"] for name, row in traces.items()}
+        counts: dict[str, int] = {name: row["spans"] for name, row in traces.items()}
+        known = len(spans) - len(latest)
+        for place, span in latest.items():
+            name = span.trace_id
+            if (before := ended.get(place)) is not None and before >= span.ended:
+                known += 1
+                continue
+            if why := self._refusal(traces[name], counts[name] + (before is None), sizes[name] + len(span.text)):
+                whys.append(why)
+                continue
+            (added if before is None else replaced).append(span)
+            counts[name] += before is None
+            sizes[name] += len(span.text)
+            grown[name] += 1
+        self._write(added, replaced)
+        self._count({name: (counts[name], sizes[name]) for name in sorted(grown)})
+        late = sum(grown[name] for name, row in traces.items() if row["settled"] is not None)
+        return KeptSpans(len(added) + len(replaced), known, late, len(whys), whys[0] if whys else "")
+
+    def _hear(self, names: Sequence[str]) -> dict[str, RowMapping]:
+        """Return the rows of traces, made where they are not there, and locked until the transaction ends."""
+        traces, now = table("received_traces"), _now()
+        insert = _insert(self._connection, "received_traces").on_conflict_do_update(index_elements=["trace_id"], set_={"heard": now})
+        self._connection.execute(insert, [{"trace_id": name, "heard": now} for name in names])
+        rows = self._connection.execute(select(traces).where(traces.c.trace_id.in_(names))).mappings()
+        return {row["trace_id"]: row for row in rows}
+
+    def _ended(self, names: Collection[str], ids: Collection[str]) -> dict[tuple[str, str], int]:
+        spans = table("received_spans")
+        query = select(spans.c.trace_id, spans.c.span_id, spans.c.ended).where(spans.c.trace_id.in_(names), spans.c.span_id.in_(ids))
+        return {(trace, span): ended for trace, span, ended in self._connection.execute(query)}
+
+    def _refusal(self, trace: RowMapping, spans: int, size: int) -> str:
+        """Return why a trace takes no further span; nothing where it does."""
+        if trace["closed"]:
+            return f"the trace has settled, and was closed {self._settings.late:g} s later; send spans as soon as they end"
+        if spans > self._settings.max_spans:
+            return f"the trace has {self._settings.max_spans} spans of models and tools, more are not kept; raise receiver.max_spans"
+        return f"the trace has {TRACE_BYTES} bytes, more are not kept" if size > TRACE_BYTES else ""
+
+    def _write(self, added: Sequence[ReceivedSpan], replaced: Sequence[ReceivedSpan]) -> None:
+        spans = table("received_spans")
+        if added:
+            rows = [{"trace_id": one.trace_id, "span_id": one.span_id, "ended": one.ended, "span": one.text} for one in added]
+            self._connection.execute(spans.insert(), rows)
+        for one in replaced:
+            mine = (spans.c.trace_id == one.trace_id, spans.c.span_id == one.span_id)
+            self._connection.execute(spans.update().where(*mine).values(ended=one.ended, span=one.text))
+
+    def _count(self, grown: Mapping[str, tuple[int, int]]) -> None:
+        """Write how large traces are now; one that had settled is open again."""
+        from sqlalchemy import bindparam
+
+        traces = table("received_traces")
+        update = traces.update().where(traces.c.trace_id == bindparam("name"))
+        update = update.values(spans=bindparam("count"), bytes=bindparam("size"), settled=None)
+        if grown:
+            rows = [{"name": name, "count": count, "size": size} for name, (count, size) in grown.items()]
+            self._connection.execute(update, rows)
+
+
+def run_of(trace_id: str, spans: Iterable[str]) -> AgentRun | UnreadableMessage | None:
+    """Return the run of a trace with what its resource and its spans say of it as metadata; None for one without messages."""
+    rows = [json.loads(text) for text in spans]
+    try:
+        run = read_trace(trace_id, rows)
+    except (UnreadableMessage, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:  # whatever somebody sends
+        return error if isinstance(error, UnreadableMessage) else UnreadableMessage(f"the spans have not the shape of OTLP: {error}")
+    if not isinstance(run, AgentRun):
+        return run
+    return run.model_copy(update={"metadata": {**_described(rows), **run.metadata}})
+
+
+def _described(rows: Sequence[Mapping[str, Any]]) -> dict[str, JsonValue]:
+    """Return the plain attributes of a trace's resource and spans; the first that has one counts."""
+    found: dict[str, JsonValue] = {}
+    for row in sorted(rows, key=lambda row: int(row.get("startTimeUnixNano") or row.get("timeUnixNano") or 0)):
+        for attributes, others in ((dict_of(row.get("resource")), _DESCRIBES_THE_SERVICE), (dict_of(row.get("attributes")), _OF_A_CALL)):
+            for key, value in attributes.items():
+                if isinstance(value, str | int | float) and not key.startswith(others) and len(found) < METADATA_KEYS:
+                    found.setdefault(key[:METADATA_CHARACTERS], value[:METADATA_CHARACTERS] if isinstance(value, str) else value)
+    return found
+
+
+def read_received(connection: Connection, after: int | datetime, until: int | None, most: int) -> list[ReceivedRun]:
+    """Return the next runs behind a number, or since a moment, in the order of their numbers."""
+    runs = table("received_runs")
+    query = select(runs.c.number, runs.c.run, runs.c.problem).order_by(runs.c.number).limit(most)
+    query = query.where(runs.c.number > after if isinstance(after, int) else runs.c.created >= stored_moment(connection, after))
+    query = query if until is None else query.where(runs.c.number <= until)
+    return [ReceivedRun(number=number, run=_stored_run(run), problem=problem) for number, run, problem in connection.execute(query)]
+
+
+def _stored_run(text: str | None) -> AgentRun | None:
+    return None if text is None else AgentRun.model_validate_json(text)
+
+
+def remove_received(connection: Connection, before: datetime) -> dict[str, int]:
+    """Delete the runs that are older than a moment, and the traces, open ones too, with their spans."""
+    names = ("received_runs", "received_spans", "received_traces")
+    moment = stored_moment(connection, before)
+    return {name: connection.execute(table(name).delete().where(table(name).c.created < moment)).rowcount for name in names}
+
+
+def _now() -> int:
+    """Return the time in milliseconds."""
+    return int(time.time() * 1000)
+
+
+def _insert(connection: Connection, name: str) -> Any:  # noqa: ANN401 - one of two dialects' own
+    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table(name))
+
+
+def _load(connection: Connection) -> ReceivedLoad:
+    traces, runs = table("received_traces"), table("received_runs")
+    open_traces = connection.execute(select(func.count()).select_from(traces).where(traces.c.settled.is_(None))).scalar_one()
+    lowest, highest = connection.execute(select(func.min(runs.c.number), func.max(runs.c.number))).one()
+    return ReceivedLoad(open_traces, 0 if highest is None else highest - lowest + 1)
+
+
+def _silent(connection: Connection, until: int) -> list[tuple[RowMapping, list[str]]]:
+    """Return traces that have been silent since a time, with their spans."""
+    traces, spans = table("received_traces"), table("received_spans")
+    silent = select(traces).where(traces.c.settled.is_(None), traces.c.heard <= until).order_by(traces.c.heard).limit(SETTLED_AT_ONCE)
+    chosen, size = list[RowMapping](), 0
+    for row in connection.execute(silent).mappings():
+        if chosen and size + row["bytes"] > SETTLED_BYTES:
+            break
+        chosen.append(row)
+        size += row["bytes"]
+    texts: dict[str, list[str]] = {row["trace_id"]: [] for row in chosen}
+    for name, text in connection.execute(select(spans.c.trace_id, spans.c.span).where(spans.c.trace_id.in_(texts))):
+        texts[name].append(text)
+    return [(row, texts[row["trace_id"]]) for row in chosen]
+
+
+def _write_settled(connection: Connection, found: Sequence[_Settling]) -> SettledTraces:
+    """Write the runs of traces that are still as they were read; the others settle later."""
+    traces, runs = table("received_traces"), table("received_runs")
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
+    names, now = [one.trace_id for one in found], _now()
+    connection.execute(traces.update().where(traces.c.trace_id.in_(names)).values(heard=traces.c.heard))  # no span may join them now
+    rows = connection.execute(select(traces).where(traces.c.trace_id.in_(names), traces.c.settled.is_(None))).mappings()
+    still = {row["trace_id"]: (row["heard"], row["spans"]) for row in rows}
+    settled = [one for one in found if still.get(one.trace_id) == (one.heard, one.spans)]
+    written = [one for one in settled if one.run is not None]
+    before = set(connection.execute(select(runs.c.trace_id).where(runs.c.trace_id.in_([one.trace_id for one in written]))).scalars())
+    if added := [{"trace_id": one.trace_id, **_columns(one.run)} for one in written if one.trace_id not in before]:
+        connection.execute(runs.insert(), added)
+    for one in written:
+        if one.trace_id in before:
+            connection.execute(runs.update().where(runs.c.trace_id == one.trace_id).values(**_columns(one.run)))
+    if settled:
+        connection.execute(traces.update().where(traces.c.trace_id.in_([one.trace_id for one in settled])).values(settled=now))
+    unreadable = sum(not isinstance(one.run, AgentRun) for one in written)
+    return SettledTraces(len(written) - unreadable, len(before), unreadable, len(settled) - len(written))
+
+
+def _columns(run: AgentRun | UnreadableMessage | None) -> dict[str, str | None]:
+    if isinstance(run, AgentRun):
+        return {"run": run.json_bytes().decode(), "problem": None}
+    return {"run": None, "problem": str(run)}
+
+
+def _close(connection: Connection, settled_before: int) -> int:
+    """Remove the spans of traces that have been settled for long enough; the traces themselves stay, to know what comes later."""
+    traces, spans = table("received_traces"), table("received_spans")
+    old = select(traces.c.trace_id).where(traces.c.settled <= settled_before, traces.c.closed == 0).limit(REMOVED_AT_ONCE)
+    names = list(connection.execute(old).scalars())
+    for some in _parts(names):
+        connection.execute(traces.update().where(traces.c.trace_id.in_(some)).values(closed=1))
+        connection.execute(spans.delete().where(spans.c.trace_id.in_(some)))
+    return len(names)
+
+
+def _remove_old(connection: Connection, before: datetime) -> int:
+    """Remove the oldest runs that are older than a moment, and their traces."""
+    runs, traces = table("received_runs"), table("received_traces")
+    moment = stored_moment(connection, before)
+    old = list(connection.execute(select(runs.c.number).where(runs.c.created < moment).limit(REMOVED_AT_ONCE)).scalars())
+    for some in _parts(old):
+        connection.execute(runs.delete().where(runs.c.number.in_(some)))
+    gone = select(traces.c.trace_id).where(traces.c.created < moment, traces.c.closed == 1).limit(REMOVED_AT_ONCE)
+    names = list(connection.execute(gone).scalars())
+    for some in _parts(names):
+        connection.execute(traces.delete().where(traces.c.trace_id.in_(some)))
+    return max(len(old), len(names))
+
+
+def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for first in range(0, len(values), 500):
+        yield values[first : first + 500]
