@@ -448,7 +448,7 @@ def attributes_of(value: Json) -> dict[str, Json]:
     if isinstance(value, str):
         return dict_of(_structured(value))
     if isinstance(value, list):
-        return {str(item.get("key")): any_value(item.get("value")) for item in require_rows(value, "attributes")}
+        return {str(item.get("key")): any_value(item.get("value")) for item in rows_of(value)}
     return dict(value) if isinstance(value, dict) else {}
 
 
