@@ -219,7 +219,7 @@ BROUGHT: dict[str, int] = {
     "monitors": 9,
     "monitor_runs.waiting": 10,
     "monitor_runs.shadow_verdict": 10,
-    "batches.unsure": 13,
+    "batches.unsure": 12,
     "received_traces": 11,
     "received_runs": 11,
     "monitor_anchors": 12,
