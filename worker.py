@@ -48,8 +48,9 @@ from gradeloop.settings.trust import read_flag
 from gradeloop.settings.worker import WorkerSettings, load_settings
 from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
 from gradeloop.store.engine import own_store as receivers_store
+from gradeloop.telemetry.activity_logs import LogsIds
 from gradeloop.telemetry.health import Check, HealthChecks, parse_address, serving_health
-from gradeloop.telemetry.logs import LOG_VARIABLE, LogsIds, configure_logging
+from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
 from gradeloop.temporal.connect import Connection, connect, find, is_embedded
 from gradeloop.temporal.exporters import metrics_exporter
 from gradeloop.temporal.namespace import register_search_attributes

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from activities.capabilities import WorkerServices
-from activities.case_questions import RolloutQuestion, apart
+from activities.case_questions import CaseQuestion, RolloutQuestion, apart
 from activities.model_call import Heartbeat
 from gradeloop.batches.cases import CaseConversation, ParkedCase
 from gradeloop.batches.comparing import Choice, Contender, choices_of, compare
@@ -18,7 +18,7 @@ NOTHING_TO_COMPARE = "there is nothing to compare it with: the other outputs are
 
 @dataclass(frozen=True)
 class Asked:
-    """A question that compares outputs, and how its call ended."""
+    """A question beyond those about a case alone, and how its call ended."""
 
     conversation: CaseConversation
     limit: str | None = None
@@ -27,7 +27,7 @@ class Asked:
     """Whether a model, or the cache, has just answered."""
 
 
-Ask = Callable[[CaseCall, RolloutQuestion, str, CaseLookup, Heartbeat], Awaitable[Asked]]
+Ask = Callable[[CaseCall, CaseQuestion, str, CaseLookup, Heartbeat], Awaitable[Asked]]
 """Answers a question by the cache or a paid call, and stores the conversation."""
 
 

@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities.attempts import OUTAGE, TENANT_BUDGET
 from activities.capabilities import WorkerServices
 from activities.case_comparisons import Asked, CaseComparisons, waiting
+from activities.case_escalation import CaseEscalations
 from activities.case_questions import CaseQuestion, RolloutQuestion, VoteQuestion, apart
 from activities.drafts import NOBODY, draft_request, draft_text
 from activities.fallback import ModelChoice
@@ -58,7 +59,7 @@ from gradeloop.batches.judged import records_of, result_of_judged
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, WaitNote
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.contract.thread import RunResult
+from gradeloop.contract.thread import Grader, RunResult
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.cache_key import key_of_tenant
 from gradeloop.grading.scoring import CallGroup
@@ -136,7 +137,8 @@ class BatchActivities:
         """Replies that are not in the store yet, by the call: its next attempt pays nothing."""
         self._findings: dict[str, CheckedOutput] = {}
         """What was found of the cases in flight."""
-        self._comparisons = CaseComparisons(services, store, self._ask_to_compare)
+        self._comparisons = CaseComparisons(services, store, self._ask_more)
+        self._escalations = CaseEscalations(services, store, self._found, self._ask_more)
 
     @activity.defn(name="store_cases")
     async def store_cases(self, upload: Upload) -> int:
@@ -149,11 +151,14 @@ class BatchActivities:
             checked: set[str] = set()
             for case in upload.cases:
                 settings = _settings(case)
-                if (sha256 := settings.sha256()) in checked:
+                models = f"{settings.sha256()} {case.escalate and case.escalate.model_dump_json()}"
+                if models in checked:
                     continue
-                checked.add(sha256)
+                checked.add(models)
                 try:
                     self._services.refuse_unservable(settings)
+                    if case.escalate is not None:
+                        self._services.refuse_unservable(settings.model_copy(update={"grader": Grader(model=case.escalate)}))
                     await refuse_undecidable(case, self._services.tools.code)
                 except ApplicationError as error:
                     raise invalid(f"the case {case.id!r}: {error.message}") from None
@@ -239,6 +244,8 @@ class BatchActivities:
                 return await self.end_case(call, stored, result, Bill())
             if not count_units(stored.case):
                 return await self.end_case(call, stored, await self._result(stored, []), Bill())
+            if (escalated := await self._escalations.answer(call, stored, heartbeat, _own_key_parts(call, stored))) is not None:
+                return escalated
             question = await self._question(stored, found, call, heartbeat)
             key = apart(question.key(self._services.tools.sha256(())), _own_key_parts(call, stored))
             key = key_of_tenant(key, current_tenant())
@@ -289,6 +296,8 @@ class BatchActivities:
                 result = build_result(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
                 return await self.end_case(call, stored, result, bill)
             conversation = (await self._store.look_up(call.batch_id, _place(call))).conversation
+            if conversation.ended and (unit := await self._escalations.failing(call, stored)) is not None:
+                call, conversation = call.model_copy(update={"unit": unit}), self._escalations.failed(stored, unit)
             if not conversation.ended:  # by an earlier attempt of this
                 conversation.error, conversation.scratch, conversation.usage = failed.error, [], conversation.usage + failed.usage
             return await self._keep(call, stored, conversation, bill)
@@ -487,6 +496,8 @@ class BatchActivities:
             return CaseAnswer(again=True)
         if len(conversations) < count or not all(other.ended for other in conversations):
             return CaseAnswer()
+        if await self._escalations.is_due(stored, conversations):
+            return CaseAnswer(again=True)
         result = await self._result(stored, conversations)
         return await self.end_case(call, stored, result, Bill(on_wait=bill.on_wait))
 
@@ -588,8 +599,8 @@ class BatchActivities:
             self._cases.drop(call.batch_id, position)
         return case_answer(results[call.position].status)
 
-    async def _ask_to_compare(self, call: CaseCall, question: RolloutQuestion, key: str, lookup: CaseLookup, heartbeat: Heartbeat) -> Asked:
-        """Answer a question that compares cases by the cache or a paid call, and store the conversation."""
+    async def _ask_more(self, call: CaseCall, question: CaseQuestion, key: str, lookup: CaseLookup, heartbeat: Heartbeat) -> Asked:
+        """Answer a question beyond those about a case alone by the cache or a paid call, and store the conversation."""
         conversation, bill, paid_already = lookup.conversation, Bill(), activity_call() in self._replies
         if lookup.verdict is not None and not paid_already:
             question.reuse(lookup.verdict, conversation)

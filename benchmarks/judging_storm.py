@@ -46,6 +46,8 @@ class Plan:
     """Seconds that each model call takes."""
     longest: float = 900.0
     """Seconds after which it is given up, with whatever still runs."""
+    calm: bool = True
+    """Whether the same is judged once more without kills."""
 
 
 @dataclass
@@ -65,6 +67,8 @@ class Report:
     calls: int = 0
     again: int = 0
     """Calls that were made more than once."""
+    in_flight: int = 0
+    """Calls that were under way, or answered and perhaps not recorded yet, when the worker was killed."""
     kills: int = 0
     seconds: float = 0.0
     undisturbed: float = 0.0
@@ -143,16 +147,17 @@ async def storm(plan: Plan, folder: Path) -> Report:
         report.seconds = time.monotonic() - began
         report.kills, report.calls = len(kills), len(judges.calls)
         _look_at_calls(plan, judges.calls, kills, report)
-        began = time.monotonic()
-        calm: list[Judged] = []
-        await judge_many(judge, runs_of(plan.runs, "Calmly."), calm.append, **limits)
-        report.undisturbed = time.monotonic() - began
         first = [row.result for row in sorted(disturbed)]
-        _look_at_results(first, [row.result for row in sorted(calm)], report)
+        _look_at_labels(judges, plan, first, report)
+        if plan.calm:
+            began, calm = time.monotonic(), list[Judged]()
+            await judge_many(judge, runs_of(plan.runs, "Calmly."), calm.append, **limits)
+            report.undisturbed = time.monotonic() - began
+            _look_at_results(first, [row.result for row in sorted(calm)], report)
         again: list[Judged] = []
         await judge_many(judge, runs_of(plan.runs), again.append, **limits)
         _look_at_results(first, [row.result for row in sorted(again)], report)
-        if len(judges.calls) != report.calls + plan.runs * plan.rollouts:
+        if len(judges.calls) != report.calls + plan.runs * plan.rollouts * plan.calm:
             report.faults.append(f"{len(judges.calls) - report.calls} calls to judge anew, and to read what was judged")
         history = await client.get_workflow_handle(str(first[0].batch_id)).fetch_history()
         replayer = Replayer(
@@ -188,13 +193,32 @@ def _look_at_calls(plan: Plan, calls: list[Paid], kills: list[float], report: Re
     wanted = {f"{at}/{100 + sample}" for at in range(plan.runs) for sample in range(plan.rollouts)}
     counted = Counter(call.name for call in calls)
     report.again = sum(count - 1 for count in counted.values())
+    report.in_flight = sum(_in_flight(call, kills) for call in calls)
+    if report.again > report.in_flight:
+        report.faults.append(f"{report.again} calls were made again, and {report.in_flight} were in flight at a kill")
     report.faults += [f"the call {name} is not one of the plan's" for name in counted if name not in wanted]
     report.faults += [f"nobody asked for {name}" for name in wanted - set(counted)]
     for call in calls:
         later = [other for other in calls if other.name == call.name and other.began > call.began] if counted[call.name] > 1 else []
-        if later and not any(call.began <= kill <= (call.answered or kill) + RECORDED_SECONDS for kill in kills):
+        if later and not _in_flight(call, kills):
             times = [f"{kill - call.began:+.1f} s" for kill in (call.answered or call.began, later[0].began, *kills)]
             report.faults.append(f"{call.name} was answered at {times[0]}, paid for again at {times[1]}; the kills: {', '.join(times[2:])}")
+
+
+def _in_flight(call: Paid, kills: list[float]) -> bool:
+    """Return whether a kill may have cost the answer of a call: it was under way, or had only just been answered."""
+    return any(call.began <= kill <= (call.answered or kill) + RECORDED_SECONDS for kill in kills)
+
+
+def _look_at_labels(judges: Judges, plan: Plan, results: list[JudgeResult], report: Report) -> None:
+    """Note every run whose verdict is not the one that the most of its answers gave."""
+    if len(results) != plan.runs:
+        report.faults.append(f"{len(results)} results of {plan.runs} runs")
+    for at, result in enumerate(results):
+        said = Counter(judges.said(f"{at}/{100 + sample}")["label"] for sample in range(plan.rollouts)).most_common()
+        best = [label for label, count in said if count == said[0][1]]
+        if result.failed or result.output.get("label") not in best:
+            report.faults.append(f"{result.agent_run_id} came to {result.output.get('label')!r}, and not to {' or '.join(best)}")
 
 
 def _look_at_results(disturbed: list[JudgeResult], calm: list[JudgeResult], report: Report) -> None:
@@ -208,10 +232,15 @@ def main() -> None:
     """Run the whole storm and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=Plan.runs)
+    parser.add_argument("--rollouts", type=int, default=Plan.rollouts)
     parser.add_argument("--kills", type=int, default=Plan.kills)
-    arguments = parser.parse_args()
+    parser.add_argument("--at-once", type=int, default=Plan.at_once)
+    parser.add_argument("--longest", type=float, default=Plan.longest, metavar="SECONDS")
+    parser.add_argument("--no-calm", action="store_true", help="Judge them once only: what each must come to is known.")
+    flags = parser.parse_args()
+    plan = Plan(flags.runs, flags.rollouts, flags.kills, flags.at_once, longest=flags.longest, calm=not flags.no_calm)
     with tempfile.TemporaryDirectory() as folder:
-        print(asyncio.run(storm(Plan(runs=arguments.runs, kills=arguments.kills), Path(folder))))
+        print(asyncio.run(storm(plan, Path(folder))))
     leave(0)
 
 

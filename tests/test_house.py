@@ -145,6 +145,22 @@ def test_the_help_of_the_command_line_loads_no_provider_and_nothing_of_the_appli
     assert not of_packages((*VENDORS, *APPLICATION), loaded)
 
 
+@pytest.mark.parametrize(
+    ("command", "unused"),
+    [
+        ("run", ("jinja2", "jsonschema", "sqlalchemy", "temporalio.worker", "gradeloop.batches", "gradeloop.judges", "gradeloop.suites")),
+        ("demo", ("jinja2", "jsonschema", "sqlalchemy", "temporalio.worker", "gradeloop.batches", "gradeloop.judges", "gradeloop.suites")),
+        ("eval", ("jinja2", "jsonschema", "sqlalchemy", "temporalio.worker")),
+        ("judge", ("jinja2", "jsonschema", "temporalio.worker")),
+    ],
+)
+def test_a_command_imports_nothing_that_it_does_not_use(command: str, unused: tuple[str, ...]) -> None:
+    loaded = loaded_by(str(BIN / "gradeloop"), command, "--help")
+
+    assert "temporalio.client" in loaded
+    assert not of_packages((*VENDORS, *APPLICATION, *unused), loaded)
+
+
 def test_importing_every_workflow_loads_no_vendor_sdk_and_no_database() -> None:
     names = [f"workflows.{path.stem}" for path in (ROOT / "workflows").glob("[!_]*.py")]
     loaded = loaded_by("-c", "import " + ", ".join(["workflows", *names]))

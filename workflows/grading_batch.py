@@ -172,7 +172,7 @@ class GradingBatchWorkflow(GradingBatch):
             return
         self._ended.append(ended)
         self._pause_reason = self._pause_reason or ended.held
-        if ended.left and not (self._pause_reason or ended.passed or ended.failed or ended.errors or ended.ungraded):
+        if ended.left and not (self._pause_reason or ended.passed or ended.failed or ended.errors or ended.ungraded or ended.unsure):
             self._reopen(stretch, f"of the cases {stretch[0]} to {stretch[1] - 1} none comes to an end")
         elif ended.left:
             self._due.append(stretch)
@@ -259,6 +259,7 @@ class ShardEnded(Recorded):
     failed: int
     errors: int
     ungraded: int = 0
+    unsure: int = 0
     left: int
     """The number of cases that have not ended."""
     held: str | None = None
@@ -297,6 +298,7 @@ class BatchShard:
             failed=statuses.count("failed"),
             errors=statuses.count("error"),
             ungraded=statuses.count("ungraded"),
+            unsure=statuses.count("unsure"),
             left=len(opened.due) - len(statuses) - self._parked,
             held=self._pause_reason,
         )
@@ -308,7 +310,7 @@ class BatchShard:
             answer = await run_case(case, self._call(case), self._calls)
             if answer.held:
                 self.hold(answer.held)
-            if answer.status in {"passed", "failed", "error", "ungraded"}:
+            if answer.status in {"passed", "failed", "unsure", "error", "ungraded"}:
                 self._ended[case.position] = answer.status
             self._parked += answer.parked
 
@@ -447,7 +449,7 @@ async def _ask_question(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseA
         try:
             answer = await calls.paid("grade_case", call, f"grade {due.id}{several}")
         except CaseFailed as error:
-            return await _record_failure(call, "unit", error, due.id, calls)
+            answer = await _record_failure(call, "unit", error, due.id, calls)
         if not answer.again:
             return answer
 

@@ -116,7 +116,7 @@ def _notice(kind: NoticeKind, monitor: str, title: str, alert: Alert) -> Notice:
         type=kind,
         time=workflow.now().isoformat(timespec="seconds"),
         title=title,
-        answer=f"ALL CLEAR {alert.kind}, since {alert.time}" if over else f"ALERT {alert.text}",
+        answer=f"ALL CLEAR {alert.kind}, since {alert.time}" if over else f"ALERT {alert.said}",
         monitor=monitor,
         runs=alert.runs,
     )

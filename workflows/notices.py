@@ -152,7 +152,7 @@ async def announce_batch(summary: BatchSummary, webhooks: Webhooks) -> None:
         title=shortened(one_line(summary.name or summary.batch_id), TITLE_CHARACTERS),
         answer=answer_of(summary).text,
         batch_id=summary.batch_id,
-        counts={name: getattr(summary, name) for name in ("total", "passed", "failed", "errors", "ungraded", "waiting", "open")},
+        counts={name: getattr(summary, name) for name in ("total", "passed", "failed", "unsure", "errors", "ungraded", "waiting", "open")},
     )
     await workflow.start_child_workflow(
         NoticesWorkflow.run,

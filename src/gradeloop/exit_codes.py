@@ -29,7 +29,7 @@ CODES: dict[str, dict[int, str]] = {
     | {
         SATISFIED: "at least the pass rate of the judged cases passed; also with --detach",
         CAPPED: "fewer passed",
-        NO_VERDICT: "inconclusive: errors, a paused batch, waiting cases, nothing judged, or the store went away",
+        NO_VERDICT: "inconclusive: errors, a paused batch, waiting or unsure cases, nothing judged, or the store went away",
         STOPPED: "Ctrl-C; the batch continues",
     },
     "judge": _ALL

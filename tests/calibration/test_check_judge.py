@@ -106,6 +106,49 @@ def test_a_public_set_is_read_and_named(tmp_path: Path, name: str) -> None:
     assert read_labelled_set(listed).items == found.items
 
 
+def published(name: str) -> list[dict[str, Any]]:
+    """Return rows of our own with all columns that a set is published with, in its shapes."""
+    skills = {"readability": 5, "logical correctness": "4", "conciseness": "N/A"}
+    flask = {"question_id": 1, "text": "Q?", "task": "Self-instruct", "answer": "the reference", "domain_labeled": ["Humanities"]}
+    flask |= {"metrics": ["Readability", "Logical Correctness", "Conciseness"], "difficulty_labeled": "simple lifestyle knowledge"}
+    counts = {"num_correct": 2, "num_incorrect": 2, "total_completions": 4}
+    best: dict[str, Any] = {"id": "7", "prompt": "Q?", "chosen": ["red", "blue"], "rejected": ["salt", "oak"], "subset": "Ties"}
+    humans = HUMANS | {"winner": "model_a", "judge": "e1"}
+    other_way = {"model_a": HUMANS["model_b"], "model_b": HUMANS["model_a"], "winner": "model_a", "judge": "e2"}
+    other_way |= {"conversation_a": HUMANS["conversation_b"], "conversation_b": HUMANS["conversation_a"]}
+    health = {"prompt_id": "q", "prompt": [said("user", "Q?")], "completion_id": "c", "completion": "Rest.", "rubric": "Advises rest"}
+    health |= {"category": "cluster:hedging", "binary_labels": [True], "anonymized_physician_ids": ["x"], "canary": "healthbench:1"}
+    pair = {"pair_id": "p", "original_id": "o", "source": "mmlu-pro-law", "question": "Q?", "response_model": "gpt-4o-2024-05-13"}
+    return {
+        "JudgeBench": [pair | {"response_A": "a", "response_B": "b", "label": "A>B"}],
+        "RewardBench 2": [best | counts | {"models": ["m", "m", "m"], "additional_metadata": {"category": None, "index": None}}],
+        "HealthBench meta-evaluation": [health],
+        "MT-Bench human judgements": [humans, HUMANS | other_way],
+        "FLASK": [flask | {"target_txt": "the response", "review": "...", "score": skills, "total_tokens_step4": 9}],
+    }[name]
+
+
+PUBLISHED = {
+    "JudgeBench": ["p: label=A [mmlu-pro-law] Q? | a | b"],
+    "RewardBench 2": ["7/0: label=A [Ties] Q? | red | salt", "7/1: label=B [Ties] Q? | oak | red"],
+    "HealthBench meta-evaluation": ["c/9057ba70269f8aa6: x=True [cluster:hedging] Q? | Rest."],
+    "MT-Bench human judgements": ["81/gpt-4/llama-13b/turn 1: e1=A,e2=B [turn 1]  | Hi? A says. | Hi? B says."],
+    "FLASK": [
+        "1/readability: label=5.0 [readability] Q? | the response",
+        "1/logical correctness: label=4.0 [logical correctness] Q? | the response",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_set_with_all_columns_it_is_published_with_is_read(tmp_path: Path, name: str) -> None:
+    """Of FLASK's `text` and `answer` neither is the response; two people of MT-Bench may see two models in two orders."""
+    found = read_labelled_set(write(tmp_path, published(name)))
+
+    assert found.name == name
+    assert shown(found) == PUBLISHED[name]
+
+
 OWN: dict[str, tuple[str, str, list[str]]] = {
     "verdicts.csv": (
         "prompt,output,label,category\nQ?,Paris,yes,x\nQ?,Lyon,no,y\n",

@@ -15,6 +15,7 @@ from gradeloop import exit_codes as departure
 from gradeloop.cli.commands import COMMANDS, FORMER_COMMANDS, FORMER_FLAGS, GROUPS
 from gradeloop.cli.main import app
 from gradeloop.cli.reference import build_reference
+from gradeloop.contract.documented import describe_fields
 from gradeloop.settings.worker import WorkerSettings
 from tests.test_house import BIN, loaded_by, of_packages
 
@@ -47,6 +48,7 @@ def sentences() -> Iterator[tuple[str, str]]:
     for path, command in commands():
         yield path, command.help
         yield from ((f"{path} {param.name}", param.help) for param in command.params if "completion" not in param.name)
+    describe_fields(WorkerSettings)
     for path, model in (
         ("worker", WorkerSettings),
         *((f"worker {name}", field.annotation) for name, field in WorkerSettings.model_fields.items()),

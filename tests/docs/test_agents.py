@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,33 +12,45 @@ from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ScriptedModels, worker
 from tests.conftest import ROOT
+from tests.rig.messages_stream import messages_stream
 
-FRAMEWORKS = {"langgraph": "langchain_openai", "pydantic_ai": "pydantic_ai", "openai_agents": "agents"}
+FRAMEWORKS = {"langgraph": "langchain_openai", "pydantic_ai": "pydantic_ai", "openai_agents": "agents", "claude": "claude_agent_sdk"}
+
+FIRST, SECOND = "Never on Fridays.", "Deploy on Tuesday: who would mend it on Saturday?"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_an_agent_drafts_again_on_feedback(temporal_server: ServerInfo, framework: str) -> None:
+async def test_an_agent_drafts_again_on_feedback(temporal_server: ServerInfo, framework: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
         pytest.skip(f"{FRAMEWORKS[framework]} is not installed")
-    models = ScriptedModels(["Never on Fridays.", "Deploy on Tuesday: who would mend it on Saturday?"], [{"c1": "say what to do"}, {}])
+    models = ScriptedModels([FIRST, SECOND], [{"c1": "say what to do"}, {}])
     server = Connection(temporal_server.address, "default", embedded=False, ui=None)
-    async with worker(models, server=server) as served:
-        environment = {"TEMPORAL_ADDRESS": server.address, "OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "none"}
-        agent = await asyncio.create_subprocess_exec(
-            sys.executable, str(ROOT / f"examples/agents/{framework}_agent.py"), env={**os.environ, **environment}
-        )
-        try:
-            result = await served.client.run(
-                {
-                    "messages": [{"role": "user", "content": "Explain why we never deploy on a Friday."}],
-                    "rubric": "- it says what to do instead",
-                    "generator": {"activity": "generate", "task_queue": "agents"},
-                    "grader": {"model": MODEL},
-                }
+    with messages_stream(lambda request: SECOND if "say what to do" in request else FIRST) as anthropic:
+        async with worker(models, server=server) as served:
+            environment = {
+                "TEMPORAL_ADDRESS": server.address,
+                "OPENAI_BASE_URL": models.url,
+                "OPENAI_API_KEY": "none",
+                "ANTHROPIC_BASE_URL": anthropic,
+                "ANTHROPIC_API_KEY": "none",
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                "HOME": str(tmp_path),
+            }
+            agent = await asyncio.create_subprocess_exec(
+                sys.executable, str(ROOT / f"examples/agents/{framework}_agent.py"), env={**os.environ, **environment}
             )
-        finally:
-            agent.terminate()
-            await agent.wait()
+            try:
+                result = await served.client.run(
+                    {
+                        "messages": [{"role": "user", "content": "Explain why we never deploy on a Friday."}],
+                        "rubric": "- it says what to do instead",
+                        "generator": {"activity": "generate", "task_queue": "agents"},
+                        "grader": {"model": MODEL},
+                    }
+                )
+            finally:
+                agent.terminate()
+                await agent.wait()
 
-    assert (result.status, result.output) == ("satisfied", "Deploy on Tuesday: who would mend it on Saturday?"), result.error
+    assert (result.status, result.output) == ("satisfied", SECOND), result.error

@@ -28,7 +28,7 @@ def watch(definition: MonitorDefinition, counts: Sequence[tuple[int, int]]) -> l
     state, said = MonitorState(), []
     for number, (passed, judged) in enumerate(counts, 1):
         report = TickReport(number=number, tick=str(number), time=f"t{number}", rate=Rate(passed=passed, judged=judged))
-        state, raised, cleared = settle(definition, state, report, ["a", "b"])
+        state, raised, cleared, _ = settle(definition, state, report, ["a", "b"])
         said += [f"{number} {alert.kind}" for alert in raised] + [f"{number} over: {kind}" for kind in cleared]
     return said
 

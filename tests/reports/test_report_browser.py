@@ -338,3 +338,30 @@ async def test_a_page_without_cases_says_so_and_works(browser: Browser, tmp_path
     assert "Nothing was run." in await page.inner_text("main")
     assert seen == Seen()
     await page.close()
+
+
+async def test_rows_beyond_the_first_are_unpacked_filtered_and_opened_by_their_address(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradeloop.reports.collection_page.PLAIN_ROWS", 20)
+    html = batch_page(report_of(60))
+    page, seen = await opened(browser, tmp_path, html)
+    await page.wait_for_function("document.querySelectorAll('#table tbody tr').length === 60")
+    last = await page.locator("#table tbody tr >> nth=59").locator(".name").text_content()
+
+    assert html.count('<tr id="case-') == html.count("<tr data-cases=") == 20
+    assert await page.evaluate("new Set([...document.querySelectorAll('#table tbody tr')].map((row) => row.id)).size") == 60
+    await page.click("#as-matrix")
+    assert (
+        await page.locator("#matrix tbody tr").count()
+        == html.count("<tr data-cases=") + await page.locator("#matrix tbody tr").count() - 20
+    )
+    await page.close()
+
+    again, _ = await opened(browser, tmp_path, html)
+    await again.goto("about:blank")
+    await again.goto(f"{(tmp_path / 'report.html').as_uri()}#case-{last}")
+    await again.wait_for_selector("dialog[open] h1")
+    assert await again.inner_text("dialog h1") == last
+    assert seen.complaints == []
+    await again.close()

@@ -33,14 +33,15 @@ def summary_of(results: Iterable[CaseResult], **facts: Any) -> BatchSummary:
     """Return where the batch of these cases stands."""
     statuses = [result.status for result in results]
     fields: dict[str, Any] = {"batch_id": "batch-1", "name": "suite", "created": "2026-01-02T03:04:05Z", "status": "finished"}
-    fields |= {"total": len(statuses), "passed": statuses.count("passed"), "failed": statuses.count("failed")}
-    return BatchSummary.model_validate(fields | {"errors": statuses.count("error"), "waiting": statuses.count("waiting")} | facts)
+    fields |= {"total": len(statuses), "errors": statuses.count("error")}
+    counts = {status: statuses.count(status) for status in ("passed", "failed", "unsure", "waiting")}
+    return BatchSummary.model_validate(fields | counts | facts)
 
 
 TEXTS = st.text(st.characters(categories=("L", "N", "P", "S", "Z", "C")), max_size=40) | st.sampled_from(
     ["", "=1+1", "'=1+1", "''+x", "-1", "\t=x", "\r", "＝1", " @x", "\ufeff=1", '"', "a,b;c", "]]>", "\x00", "\ud800", HOSTILE]
 )
-STATUSES = st.sampled_from(["passed", "failed", "error", "waiting", "queued"])
+STATUSES = st.sampled_from(["passed", "failed", "unsure", "error", "waiting", "queued"])
 VALUES = TEXTS | st.none() | st.booleans() | st.integers(-9, 9) | st.lists(TEXTS, max_size=2)
 
 

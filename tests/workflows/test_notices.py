@@ -103,7 +103,7 @@ async def test_a_batch_says_that_it_has_ended_and_does_not_wait_for_the_webhook(
         "title": "greetings",
         "answer": "PASSED",
         "batch_id": "announced",
-        "counts": {"total": 2, "passed": 2, "failed": 0, "errors": 0, "ungraded": 0, "waiting": 0, "open": 0},
+        "counts": {"total": 2, "passed": 2, "failed": 0, "unsure": 0, "errors": 0, "ungraded": 0, "waiting": 0, "open": 0},
     }
 
 

@@ -219,8 +219,11 @@ BROUGHT: dict[str, int] = {
     "monitors": 9,
     "monitor_runs.waiting": 10,
     "monitor_runs.shadow_verdict": 10,
+    "batches.unsure": 12,
     "received_traces": 11,
     "received_runs": 11,
+    "monitor_anchors": 13,
+    "monitor_labels": 13,
 }
 """Tables and columns that hold something, by the version that brought them; what pace a model allows is learnt again."""
 

@@ -14,6 +14,7 @@ from gradeloop.text import counted, one_line
 STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
     "passed": ("passed", "green"),
     "failed": ("failed", "red"),
+    "unsure": ("unsure", "yellow"),
     "error": ("error", "bold yellow"),
     "ungraded": ("ungraded", "dim yellow"),
     "waiting": ("waiting", "yellow"),
@@ -42,6 +43,8 @@ def below_threshold(result: CaseResult) -> str:
 
 def failure_reason(result: CaseResult) -> str:
     """Return in one line why a case did not pass: its error, the criteria that decided, or the grader's explanation."""
+    if result.status == "unsure":
+        return one_line(unsure_reason(result))
     if result.error is not None:
         return one_line(result.error)
     if result.status == "failed" and result.left_out:
@@ -56,6 +59,14 @@ def failure_reason(result: CaseResult) -> str:
     return "" if result.status == "passed" else one_line(f"{below}{result.explanation}")
 
 
+def unsure_reason(result: CaseResult) -> str:
+    """Return on which criteria the votes disagree, how many there are of each, and why no dearer judge decided."""
+    rows = {row.id: row for row in result.criteria}
+    counts = [(name, [vote.passed for vote in rows[name].votes if vote.passed is not None]) for name in result.unsure if name in rows]
+    said = "; ".join(f"{name}: {sum(votes)} of {len(votes)} votes pass it" for name, votes in counts)
+    return f"unsure of {said or ', '.join(result.unsure)}{f' ({result.error})' if result.error else ''}"
+
+
 def score_text(result: CaseResult) -> str:
     """Return the score with two decimals; an empty text without a score."""
     return "" if result.score is None else f"{result.score:.2f}"
@@ -68,7 +79,8 @@ _MOST_DECIMALS = 6
 def gate_exit_code(summary: BatchSummary, *, allow_errors: float | None = None, pass_rate: float | None = None) -> int:
     """Return the exit code of a batch's gate: 3 where cases have no verdict, else 1 where too few cases pass, else 0.
 
-    Where the rate corrected by labels decides, its decision counts, and 3 is inconclusive, too. A batch that asks for no verdict at all
+    It is 3, too, where it hangs on unsure cases whether enough pass. Where the rate corrected by labels decides, its decision counts, and
+    3 is inconclusive. A batch that asks for no verdict at all
     ends with 0, unless a pass rate is named.
 
     Args:
@@ -78,14 +90,28 @@ def gate_exit_code(summary: BatchSummary, *, allow_errors: float | None = None, 
         pass_rate: The share of judged cases, 0 to 1, that must pass, where a flag names it; the batch's own where it is None.
     """
     rate, allowed = rate_of(summary), summary.allow_errors if allow_errors is None else allow_errors
-    complete = summary.status in {"running", "finished"} and not summary.open and not summary.waiting
+    complete = _is_complete(summary)
     if complete and rate is None and not summary.asks and not summary.errors and pass_rate is None:
         return SATISFIED
     if not complete or rate is None or summary.errors > allowed * summary.total + TOLERANCE:
         return NO_VERDICT
     if (corrected := _deciding(summary)) is not None:
         return {"passed": SATISFIED, "failed": CAPPED}.get(corrected.decision or "", NO_VERDICT)
-    return SATISFIED if _reaches(rate, summary.pass_rate if pass_rate is None else pass_rate) else CAPPED
+    wanted = summary.pass_rate if pass_rate is None else pass_rate
+    if _hangs_on_unsure(summary, wanted):
+        return NO_VERDICT
+    return SATISFIED if _reaches(rate, wanted) else CAPPED
+
+
+def _is_complete(summary: BatchSummary) -> bool:
+    return summary.status in {"running", "finished"} and not summary.open and not summary.waiting
+
+
+def _hangs_on_unsure(summary: BatchSummary, wanted: float) -> bool:
+    """Return whether enough cases pass if all unsure ones do, and too few if none does."""
+    total = summary.passed + summary.failed + summary.unsure
+    reached = [_reaches(passed / total, wanted) for passed in (summary.passed, summary.passed + summary.unsure)] if total else [True]
+    return bool(summary.unsure) and len(set(reached)) > 1
 
 
 def _deciding(summary: BatchSummary) -> GatedRate | None:
@@ -105,6 +131,7 @@ def summary_counts(summary: BatchSummary) -> list[str]:
     numbers: dict[CaseStatus, int] = {
         "passed": summary.passed,
         "failed": summary.failed,
+        "unsure": summary.unsure,
         "error": summary.errors,
         "ungraded": summary.ungraded,
         "waiting": summary.waiting,
@@ -187,7 +214,9 @@ def _why_inconclusive(summary: BatchSummary, allow_errors: float | None) -> str:
     corrected = _deciding(summary)
     if corrected is not None and rate_of(summary) is not None and summary.errors <= allowed * summary.total + TOLERANCE:
         return _corrected_text(corrected)
-    return counted(summary.errors, "error") if summary.errors else "nothing was judged"
+    if summary.errors > allowed * summary.total + TOLERANCE or not summary.unsure:
+        return counted(summary.errors, "error") if summary.errors else "nothing was judged"
+    return f"{summary.unsure:,} unsure"
 
 
 def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:
@@ -196,6 +225,8 @@ def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:
         return f"gradeloop eval --resume {summary.batch_id}"
     if summary.waiting:
         return "gradeloop inbox"
+    if summary.unsure and answer.word == "INCONCLUSIVE" and not summary.errors:
+        return f"gradeloop report batch {summary.batch_id}"
     return f"gradeloop retry {summary.batch_id}" if summary.errors and not summary.open else ""
 
 

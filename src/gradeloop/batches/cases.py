@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
+from gradeloop.batches.abstaining import decide_by, groups_to_escalate, unsure_criteria, why_not_escalated
 from gradeloop.batches.case_checks import OWN_CHECKS, CheckedOutput, context_of
 from gradeloop.batches.contract import Case, CaseKind, CasePlan, CaseResult, CaseStatus, build_result
 from gradeloop.contract.base import Recorded
-from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Malformed, Verdict
+from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Judgement, Malformed, Verdict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import RemoteGrader
 from gradeloop.contract.rubric import Rubric
@@ -217,33 +218,59 @@ def result_of_answers(case: Case, found: CheckedOutput | None, conversations: Se
     Args:
         case: The case.
         found: What was judged, and what its checks say; None where the case does not run.
-        conversations: One for each question, in the order of `units_of`.
+        conversations: One for each question, in the order of `units_of`, and behind them those with the model of `escalate`.
     """
     if found is None or not case.rubric.criteria:
         return build_result(case, "ungraded", output=found and found.output, explanation=ASKED_NOTHING, error=not_judged(case))
-    answers = {
-        (group.index, sample): conversation.answer() for (group, sample), conversation in zip(units_of(case), conversations, strict=True)
-    }
-    judgement = aggregate(case.rubric, PassFindings(answers=answers, checks=found.checks))
+    own, dearer = conversations[: len(units_of(case))], conversations[len(units_of(case)) :]
+    judgement = judgement_of(case, found, own)
+    doubts, better = unsure_criteria(case, judgement), {conversation.group: conversation.answer() for conversation in dearer}
+    judgement = decide_by(case.rubric, judgement, doubts, better)
+    unsure = unsure_criteria(case, judgement)
     met = result_of(case.rubric, judgement) == "satisfied"
-    status = ended_as(case, "error" if judgement.error else "passed" if met else "failed")
+    status = ended_as(case, "error" if judgement.error else "unsure" if unsure else "passed" if met else "failed")
     verdicts = [conversation for conversation in conversations if conversation.verdict is not None]
     return build_result(
         case,
         status,
         output=found.output,
-        score=score_of(case.rubric, judgement),
+        score=None if status == "unsure" else score_of(case.rubric, judgement),
         explanation=shortened(judgement.explanation),
         **_decided(case, status, judgement.rows, impossible=judgement.impossible),
-        error=not_judged(case) if status == "ungraded" else judgement.error,
+        unsure=unsure if status == "unsure" else (),
+        escalated_from=first_judge(own) if doubts and not unsure else None,
+        error=not_judged(case) if status == "ungraded" else why_not_escalated(better) if status == "unsure" else judgement.error,
         cached=bool(verdicts) and all(conversation.cached for conversation in verdicts),
-        grader=first_judge(conversations),
+        grader=first_judge(dearer if doubts and not unsure else own),
     )
+
+
+def judgement_of(case: Case, found: CheckedOutput, conversations: Sequence[CaseConversation]) -> Judgement:
+    """Return what a case's graders and checks come to, all of whose questions are answered, or have failed for good."""
+    answers = {
+        (group.index, sample): conversation.answer() for (group, sample), conversation in zip(units_of(case), conversations, strict=True)
+    }
+    return aggregate(case.rubric, PassFindings(answers=answers, checks=found.checks))
+
+
+def groups_to_ask_anew(case: Case, found: CheckedOutput, conversations: Sequence[CaseConversation]) -> list[CallGroup]:
+    """Return the call groups that the model of `escalate` is still to be asked about; none before all other questions are answered.
+
+    Args:
+        case: The case.
+        found: What was judged, and what its checks say.
+        conversations: Those of `units_of`, in order, and behind them those with the dearer model.
+    """
+    own, dearer = conversations[: len(units_of(case))], conversations[len(units_of(case)) :]
+    if case.escalate is None or len(own) < len(units_of(case)) or not all(conversation.ended for conversation in own):
+        return []
+    asked = [conversation.group for conversation in dearer if conversation.ended]
+    return groups_to_escalate(case, judgement_of(case, found, own), asked)
 
 
 def ended_as(case: Case, status: CaseStatus) -> CaseStatus:
     """Return the status of a case of which something may have been left out: it never passes, nor fails where a mean of all decides."""
-    undecided = status == "passed" or (status == "failed" and case.rubric.gate == "none")
+    undecided = status in {"passed", "unsure"} or (status == "failed" and case.rubric.gate == "none")
     return "ungraded" if case.left_out and undecided else status
 
 
@@ -254,6 +281,14 @@ ASKED_NOTHING = "nothing is asked of it"
 def not_judged(case: Case) -> str | None:
     """Return what of a case is not judged, in words; None where it asks for nothing more."""
     return shortened(f"not judged: {'; '.join(case.left_out)}") if case.left_out else None
+
+
+NO_SECOND_JUDGE = "not escalated: the case has a workflow of its own, since it is judged with tools or shown in part"
+"""Why a case is unsure though its suite names a dearer model."""
+
+
+def _remark(case: Case, status: CaseStatus) -> str | None:
+    return not_judged(case) if status == "ungraded" else None
 
 
 def _decided(case: Case, status: CaseStatus, rows: tuple[CriterionRow, ...], *, impossible: bool) -> dict[str, Any]:
@@ -297,16 +332,20 @@ _ROWS = TypeAdapter(tuple[CriterionRow, ...])
 def result_of_judging(case: Case, output: str, result: JudgeResult) -> CaseResult:
     """Return the result of a case from the result of its judgement."""
     judged: dict[str, Any] = result.output
-    status = ended_as(case, "error" if result.failed else "passed" if judged.get("result") == "satisfied" else "failed")
+    rows, impossible = _ROWS.validate_python(judged.get("criteria") or ()), judged.get("result") == "failed"
+    unsure = () if result.failed else unsure_criteria(case, Judgement(rows=rows, explanation="", impossible=impossible))
+    met = judged.get("result") == "satisfied"
+    status = ended_as(case, "error" if result.failed else "unsure" if unsure else "passed" if met else "failed")
     reason = str(result.result_metadata.get("reason") or "the judge gave no verdict")
     return build_result(
         case,
         status,
         output=output,
-        score=judged.get("score"),
+        score=None if status == "unsure" else judged.get("score"),
         explanation=str(judged.get("explanation") or ""),
-        **_decided(case, status, _ROWS.validate_python(judged.get("criteria") or ()), impossible=judged.get("result") == "failed"),
-        error=reason if result.failed else not_judged(case) if status == "ungraded" else None,
+        **_decided(case, status, rows, impossible=impossible),
+        unsure=unsure if status == "unsure" else (),
+        error=reason if result.failed else NO_SECOND_JUDGE if status == "unsure" and case.escalate else _remark(case, status),
         usage=result.usage,
         grader=result.model,
         thread_id=result.id,

@@ -14,7 +14,7 @@ from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.images import IMAGES, Image
 from gradeloop.contract.messages import Messages, Usage
-from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.named_metrics import MOST_SHARES, DerivedMetrics, MetricShare
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.result_rows import Row, criterion_rows, html_table
@@ -25,6 +25,7 @@ from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.grading.comparisons import comparisons_of
 from gradeloop.judges.contract import JudgeResult, JudgingRequest
 from gradeloop.stats.gated_rate import GatedRate
+from gradeloop.text import clip, did_you_mean
 
 CASE_BYTES = 1024 * 1024
 """The largest case as JSON: it is uploaded in one payload."""
@@ -34,8 +35,16 @@ COMPARED_CASES = 100
 
 CaseId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?$")]
 
-CaseStatus = Literal["queued", "waiting", "passed", "failed", "error", "ungraded"]
-"""`queued`: no verdict yet, or not run; `waiting`: the case waits for a person; `ungraded`: it ended, and nothing judged it whole."""
+Abstention = Sparse[
+    Annotated[float, Field(gt=0, le=1)] | Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)] | None
+]
+"""The least share of a criterion's votes, 0 to 1, with which its verdict decides; of all criteria with votes, or by a criterion's id."""
+
+CaseStatus = Literal["queued", "waiting", "passed", "failed", "unsure", "error", "ungraded"]
+"""`queued`: no verdict yet, or not run; `waiting`: the case waits for a person; `ungraded`: it ended, and nothing judged it whole.
+
+`unsure`: so many votes disagree that its judge does not decide it, by `abstain`; neither a pass nor a fail.
+"""
 
 
 RETRIES = 7
@@ -63,6 +72,9 @@ class Case(Strict):
     generator: Sparse[Generator | None] = None
     rubric: Rubric
     grader: Sparse[Grader | None] = None
+    abstain: Abstention = None
+    escalate: Sparse[ModelSpec | None] = None
+    """The model that is asked anew what the graders are unsure of; by default nobody is, and a person decides."""
     transforms: Sparse[tuple[CodeText, ...]] = ()
     """Functions that make of the output what is judged, one after the other."""
     repeat: Sparse[Annotated[int, Field(ge=0)]] = 0
@@ -138,6 +150,27 @@ class Case(Strict):
         model = self.generator.model if self.generator else None
         if self.images and self.generator and (self.loop or model is None or model.provider == HTTP_REQUEST):
             raise ValueError("images: they are for a draft that is one call of a model; leave them, or loop and other generators, out")
+        return self
+
+    @model_validator(mode="after")
+    def _abstains_on_votes(self) -> "Case":
+        if self.escalate is not None and self.abstain is None:
+            raise ValueError("escalate names a model for unsure verdicts, and abstain says of none that it is; add abstain: SHARE")
+        if self.abstain is None or not self.runs:
+            return self
+        if self.loop or self.judging is not None or self.compared_with:
+            raise ValueError("abstain: it is for an output that is judged once; leave abstain, or loop and comparisons, out")
+        voted = [criterion.id for criterion in self.rubric.judged if len(criterion.judges) > 1]
+        cure = "give the criterion votes or a panel"
+        if isinstance(self.abstain, dict):
+            if odd := next((name for name in self.abstain if name not in voted), None):
+                hint = did_you_mean(odd, voted) if voted else ""
+                raise ValueError(f"abstain: {clip(odd)} is no criterion with several votes; {cure}.{hint}")
+        elif self.rubric.judged and not voted:
+            raise ValueError(f"abstain: no criterion has several votes; {cure}")
+        grader = self.grader or Grader()
+        if self.escalate is not None and (grader.tools or grader.remote or (self.generator and self.generator.model is None)):
+            raise ValueError("escalate: a grader with tools, or that is somebody else's, is not asked anew; leave escalate out")
         return self
 
     def size(self) -> int:
@@ -273,6 +306,10 @@ class CaseResult(Strict):
     """The rubric's threshold, where the gate passed and the score alone did not reach it."""
     worst_criterion: Sparse[str | None] = None
     """The id of the criterion that did not pass with the lowest score; one of weight 0 never is it."""
+    unsure: Sparse[tuple[str, ...]] = ()
+    """Ids of the criteria whose votes disagree too much, where it hangs on them whether the case passes."""
+    escalated_from: Sparse[str | None] = None
+    """The model that was unsure, where the model of `escalate` decided."""
     error: str | None = None
     """Why there is no verdict, or why a `queued` case was not run."""
     metrics: Sparse[tuple[MetricShare, ...]] = ()
@@ -341,6 +378,8 @@ class BatchSummary(Strict):
     total: int
     passed: int = 0
     failed: int = 0
+    unsure: int = Field(default=0, exclude_if=lambda value: not value)
+    """Cases that their judge does not decide, by the suite's `abstain`."""
     errors: int = 0
     ungraded: int = 0
     """Cases that ended without being judged whole: nothing was asked of them, or something of it was left out."""
@@ -367,8 +406,8 @@ class BatchSummary(Strict):
 
     @property
     def done(self) -> int:
-        """The number of cases that ended: with a verdict, an error, or ungraded."""
-        return self.passed + self.failed + self.errors + self.ungraded
+        """The number of cases that ended: with a verdict, unsure, an error, or ungraded."""
+        return self.passed + self.failed + self.unsure + self.errors + self.ungraded
 
     @property
     def open(self) -> int:

@@ -25,7 +25,7 @@ OUTPUT_CHARACTERS = 500
 CRITERIA = 10
 """The criteria that are listed as failing most often."""
 
-ORDER: tuple[CaseStatus, ...] = ("failed", "error", "waiting", "queued", "ungraded", "passed")
+ORDER: tuple[CaseStatus, ...] = ("failed", "error", "unsure", "waiting", "queued", "ungraded", "passed")
 """The statuses in the order in which cases are listed."""
 
 SIGNS = {"PASSED": "✅", "FAILED": "❌", "INCONCLUSIVE": "⚠️", "UNGRADED": "⚪", "RUNNING": "⏳", "PAUSED": "⏸️", "STOPPED": "⏹️"}

@@ -256,6 +256,7 @@ def summary_of(row: "RowMapping") -> BatchSummary:
         total=row["total"],
         passed=row["passed"],
         failed=row["failed"],
+        unsure=row["unsure"],
         errors=row["errors"],
         ungraded=row["ungraded"],
         cached=row["reused"],

@@ -43,6 +43,9 @@ T = TypeVar("T")
 COMPARISON_UNIT = 1_000_000
 """The number under which a case that waits to be compared is kept; the questions that compare it have the numbers after it."""
 
+ESCALATION_UNIT = 900_000
+"""The number of the first question to a dearer model about what a case's graders are unsure of; it is below `COMPARISON_UNIT`."""
+
 Question = tuple[int, int, int]
 """Position of a case, its attempt, and the number of the question to a grader."""
 
@@ -417,7 +420,7 @@ def pause_reason(row: RowMapping) -> str | None:
         return str(row["reason"])
     if request.budget is not None and (why := request.budget.refusal(usage_of(row))):
         return why
-    errors, done = row["errors"], row["passed"] + row["failed"] + row["errors"] + row["ungraded"]
+    errors, done = row["errors"], row["passed"] + row["failed"] + row["errors"] + row["ungraded"] + row["unsure"]
     if request.max_errors is not None and errors >= request.max_errors:
         return f"{errors} cases ended in an error; max_errors is {request.max_errors}"
     if done >= ERROR_RATE_FROM and errors > request.max_error_rate * done:
@@ -427,7 +430,7 @@ def pause_reason(row: RowMapping) -> str | None:
 
 _BATCHES, _CASES, _CONVERSATIONS, _VERDICTS = table("batches"), table("cases"), table("case_units"), table("verdicts")
 
-_ENDS = ("passed", "failed", "errors", "ungraded", "reused", "settled")
+_ENDS = ("passed", "failed", "errors", "ungraded", "unsure", "reused", "settled")
 """Counters of a batch that the end of a case adds to."""
 
 _SPENDING = (*USAGE_COUNTS, "unpriced", "unreported", "seconds", "cost_usd")
@@ -484,7 +487,7 @@ def _end(connection: Connection, batch_id: str, position: int, result: CaseResul
     Raises:
         _AlreadyEndedError: It has ended, or another attempt is under way; the transaction is to be taken back.
     """
-    counter = {"passed": "passed", "failed": "failed", "error": "errors", "ungraded": "ungraded"}[result.status]
+    counter = {"error": "errors"}.get(result.status, result.status)
     settled = _count(connection, batch_id, owed, settled=1, reused=int(result.cached), **{counter: 1})
     stored = result.model_copy(update={"index": position}).model_dump_json()
     values = {"to_status": result.status, "to_result": stored, "to_settled": settled, "to_reused": int(result.cached)}
@@ -560,18 +563,18 @@ def _queue_again(connection: Connection, request: BatchRequest) -> None:
     """Queue the errors again, or the failures too; what they cost stays counted."""
     mine = _CASES.c.batch_id == request.batch_id
     queued = {"status": "queued", "attempt": _CASES.c.attempt + 1, "settled": None, "result": None, "reused": 0}
-    statuses = ("error", "failed") if request.again == "failures" else ("error",)
+    statuses = ("error", "failed", "unsure") if request.again == "failures" else ("error",)
     rivals = _compared_with(connection, request.batch_id, statuses)
     connection.execute(_CASES.update().where(mine, _CASES.c.status == "error").values(**queued))
     if request.again == "failures":
         anew = queued | {"fresh": _CASES.c.fresh + 1, "draft": None, "spent": None}
-        connection.execute(_CASES.update().where(mine, _CASES.c.status == "failed").values(**anew))
+        connection.execute(_CASES.update().where(mine, _CASES.c.status.in_(("failed", "unsure"))).values(**anew))
     for case_id in sorted(rivals):  # an attempt of their own, too: what was said of them said who the others were
         connection.execute(_CASES.update().where(mine, _CASES.c.case_id == case_id, _CASES.c.status != "queued").values(**queued))
     statement = select(_CASES.c.status, func.count()).where(mine).group_by(_CASES.c.status)
     counts: dict[str, int] = dict(connection.execute(statement).all())
     reused = connection.execute(select(func.coalesce(func.sum(_CASES.c.reused), 0)).where(mine)).scalar_one()
-    names = {"passed": "passed", "failed": "failed", "errors": "error", "ungraded": "ungraded"}
+    names = {"passed": "passed", "failed": "failed", "errors": "error", "ungraded": "ungraded", "unsure": "unsure"}
     values = {name: counts.get(status, 0) for name, status in names.items()} | {"reused": reused}
     connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
 

@@ -66,7 +66,7 @@ async def _batches_of_suite(reader: BatchReader, summary: BatchSummary) -> list[
 
 def _question(case: Case) -> str:
     """Return what is asked of a case's output, as JSON."""
-    return case.model_dump_json(include={"rubric", "grader", "messages", "images", "transforms"})
+    return case.model_dump_json(include={"rubric", "grader", "messages", "images", "transforms", "abstain", "escalate"})
 
 
 def _is_judged(result: CaseResult) -> bool:

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,7 +198,8 @@ def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
     for at, worse in enumerate(row["rejected"]):
         first = int(_digest(name, str(at)), 16) % 2 == 0
         pair = (best, worse) if first else (worse, best)
-        authors = (str(models[0]), str(models[len(row["chosen"]) + at])) if isinstance(models, list) and len(models) > at + 1 else ()
+        other = len(row["chosen"]) + at
+        authors = (str(models[0]), str(models[other])) if isinstance(models, list) and len(models) > other else ()
         yield Item(
             id=f"{name}/{at}",
             messages=_conversation(row["prompt"]),
@@ -225,6 +227,7 @@ def _health_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
 
 
 def _mt_bench(row: Row, _number: str, _: Path) -> Iterator[Item]:
+    """Yield what one person preferred; another person's row may have the same two models the other way round."""
     winner = str(row["winner"])
     winners: dict[str, Preference] = {"model_a": "A", "model_b": "B"}
     value = "tie" if winner.startswith("tie") else winners.get(winner)
@@ -233,6 +236,9 @@ def _mt_bench(row: Row, _number: str, _: Path) -> Iterator[Item]:
     turn = int(row.get("turn") or 1)
     conversations = [_conversation(row[name])[: 2 * turn] for name in ("conversation_a", "conversation_b")]
     names = (str(row["model_a"]), str(row["model_b"]))
+    if names[0] > names[1]:
+        swapped: dict[Preference, Preference] = {"A": "B", "B": "A", "tie": "tie"}
+        names, conversations, value = names[::-1], conversations[::-1], swapped[value]
     yield Item(
         id=f"{row['question_id']}/{names[0]}/{names[1]}/turn {turn}",
         messages=(),
@@ -260,20 +266,31 @@ def _llm_bar(row: Row, number: str, path: Path) -> Iterator[Item]:
 
 
 def _flask(row: Row, number: str, _: Path) -> Iterator[Item]:
-    answer = next((row[name] for name in ("response", "answer", "target_txt", "text", "output") if isinstance(row.get(name), str)), None)
+    """Yield a score a skill; in FLASK's own rows the question is `text`, the response `target_txt`, and `answer` a reference."""
+    names = ("target_txt",) if "target_txt" in row else ("response", "output", "text", "answer")
+    answer = next((row[name] for name in names if isinstance(row.get(name), str)), None)
     if answer is None:
-        raise KeyError("response")
+        raise KeyError(names[0])
     name = str(row.get("question_id") or row.get("idx") or number)
     for skill, score in row["score"].items():
-        if isinstance(score, int | float) and not isinstance(score, bool):
+        if (number_given := _number(score)) is not None:
             yield Item(
                 id=f"{name}/{skill}",
-                messages=_conversation(row["instruction"]),
+                messages=_conversation(row["instruction"] if "instruction" in row else row["text"]),
                 answers=(_answer(answer),),
-                opinions=(Opinion(by=_person(row.get("annotator")), value=float(score)),),
+                opinions=(Opinion(by=_person(row.get("annotator")), value=number_given),),
                 category=skill,
                 criterion=f"{skill}, on a scale from 1 (worst) to 5 (best)",
             )
+
+
+def _number(score: JsonValue) -> float | None:
+    """Return a score that is a number, or one as text; None for `N/A`."""
+    try:
+        number = math.nan if isinstance(score, bool) else float(str(score))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 _FORMATS = (
@@ -284,6 +301,7 @@ _FORMATS = (
         "MT-Bench human judgements", "pair", ("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b"), _mt_bench
     ),
     _Format("LLMBar", "pair", ("input", "output_1", "output_2", "label"), _llm_bar),
+    _Format("FLASK", "score", ("text", "target_txt", "score"), _flask),
     _Format("FLASK", "score", ("instruction", "score"), _flask),
 )
 

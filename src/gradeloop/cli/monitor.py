@@ -7,22 +7,45 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from pydantic import ValidationError
 
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
 from gradeloop.cli.folder import own_config_file, own_outside_roots
+from gradeloop.cli.monitor_anchors import read_anchors
+from gradeloop.cli.monitor_labels import label
 from gradeloop.cli.monitor_suite import write_suite
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.output import refuse_foreign
 from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.sources import load_judge, names_file, with_model
+from gradeloop.monitors.anchor_runs import Anchor, plan_of_anchors
+from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
-from gradeloop.monitors.contract import BACKFILL_RUNS, AlertRule, AlwaysRule, BackfillCall, BackfillReport, MonitorDefinition, TickReport
-from gradeloop.monitors.overview import MonitorReader, MonitorSummary, backfill_text, rate_text, shadow_text, tick_notes, waiting_text
+from gradeloop.monitors.contract import (
+    BACKFILL_RUNS,
+    AlertRule,
+    AlwaysRule,
+    BackfillCall,
+    BackfillReport,
+    MonitorDefinition,
+    Rate,
+    TickReport,
+)
+from gradeloop.monitors.overview import (
+    MonitorReader,
+    MonitorSummary,
+    anchor_text,
+    backfill_text,
+    corrected_text,
+    rate_text,
+    shadow_text,
+    tick_notes,
+    waiting_text,
+)
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import OURS, WorkerSpec, ensure_worker, ensure_worker_of
@@ -36,6 +59,7 @@ monitor_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(monitor_app, name="monitor")
+monitor_app.command("label")(label)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The monitor's name.")]
 
@@ -65,6 +89,11 @@ def create(  # noqa: PLR0913 - one parameter a flag
     alert: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = None,
     tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="The monitor belongs to this tenant.")] = None,
     drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first 100 runs.")] = True,
+    anchors: Annotated[Path | None, typer.Option(metavar="FILE", help="Watch the judge itself by these labelled runs.")] = None,
+    anchor_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="The anchors' labels; their metadata by default.")] = None,
+    anchors_per_tick: Annotated[
+        int, typer.Option(min=1, max=MOST_ANCHORS, metavar="N", help="How many anchors a tick judges, in turn.")
+    ] = ANCHORS_PER_TICK,
     notify: Annotated[list[str] | None, typer.Option(metavar="WEBHOOK", help="Tell this webhook of the worker's settings.")] = None,
     grader: Grader = None,
     scripted: Scripted = None,
@@ -92,13 +121,32 @@ def create(  # noqa: PLR0913 - one parameter a flag
         **_shares(sample or []),
     }
     spec = WorkerSpec(tools=tuple(tools or ()), scripted=scripted, config=own_config_file(trust=trust))
-    is_new = asyncio.run(_create(chosen, judge, shadow, own_outside_roots(allow_outside), grader, spec))
+    if anchor_labels is not None and anchors is None:
+        raise InvalidRequest("--anchor-labels says what holds of anchors; name their file with --anchors")
+    watch = AnchorFlags(anchors, anchor_labels, anchors_per_tick)
+    is_new = asyncio.run(_create(chosen, JudgeFlags(judge, shadow, grader), watch, own_outside_roots(allow_outside), spec))
     said = f"monitor {name} {'reads every' if is_new else 'was there already, and reads every'} {every}"
     show_lines({"name": name, "created": is_new}, [f"{said}; look at it with: gradeloop monitor show {name}"], as_json=as_json)
 
 
+class AnchorFlags(NamedTuple):
+    """The files of a monitor's anchors."""
+
+    runs: Path | None
+    labels: Path | None
+    per_tick: int
+
+
+class JudgeFlags(NamedTuple):
+    """Who judges."""
+
+    judge: str
+    shadow: str | None
+    grader: str | None
+
+
 async def _create(  # the monitor, and who judges
-    chosen: dict[str, Any], named: str, shadow: str | None, outside: Sequence[Path], grader: str | None, spec: WorkerSpec
+    chosen: dict[str, Any], named: JudgeFlags, watch: AnchorFlags, outside: Sequence[Path], spec: WorkerSpec
 ) -> bool:
     from gradeloop.judges.registry import Registry
 
@@ -106,16 +154,20 @@ async def _create(  # the monitor, and who judges
 
     async def load(name: str) -> JudgeConfig:
         loaded = await load_judge(name, None if names_file(name) else Registry(store), outside)
-        judge, _ = with_model(loaded, grader, scripted=spec.scripted is not None)
+        judge, _ = with_model(loaded, named.grader, scripted=spec.scripted is not None)
         if judge.escalate is not None:
             raise InvalidRequest("the judge escalates, and a monitor asks one judge; take `escalate` out of it")
         return judge
 
-    definition = _definition(chosen | {"judge": await load(named), "shadow": None if shadow is None else await load(shadow)})
+    shadow = None if named.shadow is None else await load(named.shadow)
+    definition, anchors = _definition(chosen | {"judge": await load(named.judge), "shadow": shadow}), tuple[Anchor, ...]()
+    if watch.runs is not None:
+        anchors = read_anchors(watch.runs, watch.labels, definition.judge, definition.passes)
+        definition = definition.model_copy(update={"anchors": plan_of_anchors(anchors, watch.per_tick)})
     connection = await find()
     client = await connect(connection)
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
-    is_new = await MonitorReader(store).create(definition)
+    is_new = await MonitorReader(store).create(definition, anchors)
     priority = definition.priority if definition.tenant else None
     await MonitorSchedules(client).create(definition.name, definition.every, task_queue, priority=priority)
     return is_new
@@ -210,30 +262,37 @@ def show(name: Name, *, as_json: Json = False) -> None:
 def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> Iterator[object]:
     when = "no schedule on this server" if schedule is None else "paused" if schedule.paused else f"next tick {schedule.next_tick}"
     yield f"monitor {found.name}: every {duration(found.definition.every)}, {when}"
-    yield f"pass rate {rate_text(found.rate)} in the newest {counted(len(found.ticks), 'tick')}"
-    yield from (one_line(f"  {stratum}: {rate_text(rate)}") for stratum, rate in found.strata.items())
+    yield f"pass rate {_rates(found.rate, found)} in the newest {counted(len(found.ticks), 'tick')}"
+    yield from (one_line(f"  {stratum}: {_rates(rate, found)}") for stratum, rate in found.strata.items())
     if found.waiting:
         yield waiting_text(found)
+    if found.anchors:
+        yield anchor_text(found.anchors)
     if found.shadow:
         yield shadow_text(found.shadow)
     if said := backfill_text(found):
         yield said
     for alert in found.alerts[:SHOWN]:
         over = f", over since {alert.cleared}" if alert.cleared else ""
-        yield one_line(f"{'alert' if alert.cleared is None else 'past alert'} {alert.time}: {alert.text}{over}")
+        yield one_line(f"{'alert' if alert.cleared is None else 'past alert'} {alert.time}: {alert.said}{over}")
         if alert.runs and alert.cleared is None:
             yield one_line(f"  newest failed runs: {', '.join(alert.runs)}")
     if found.ticks:
-        yield _tick_table(found.ticks[:SHOWN])
+        yield _tick_table(found, found.ticks[:SHOWN])
     yield from (one_line(f"failed: {run.run_id} (tick {run.tick})") for run in found.failed[:SHOWN])
 
 
-def _tick_table(ticks: Sequence[TickReport]) -> object:
+def _rates(rate: Rate, found: MonitorSummary) -> str:
+    """Return a rate beside the one corrected for the judge's error, where that is known."""
+    return ", ".join(text for text in (rate_text(rate), corrected_text(rate, found)) if text)
+
+
+def _tick_table(found: MonitorSummary, ticks: Sequence[TickReport]) -> object:
     return table(
         [
             Column("tick", [str(tick.number) for tick in ticks]),
             Column("read", [str(tick.read) for tick in ticks]),
-            Column("pass rate", [rate_text(tick.rate) if tick.settled else "being judged" for tick in ticks], wraps=True),
+            Column("pass rate", [_rates(tick.rate, found) if tick.settled else "being judged" for tick in ticks], wraps=True),
             Column("errors", [str(tick.errors) for tick in ticks]),
             Column("unjudged", [str(tick.unjudged + tick.over_budget) for tick in ticks]),
             Column("cost", ["" if tick.cost_usd is None else money(tick.cost_usd) for tick in ticks]),
@@ -264,6 +323,16 @@ def run_now(name: Name) -> None:
     """Begin a tick now, or after the one that runs."""
     asyncio.run(_change(name, "run_now"))
     typer.echo(f"a tick of {name} begins; look at it with: gradeloop monitor show {name}")
+
+
+@monitor_app.command()
+def accept(name: Name) -> None:
+    """Take the judge and its rate as they are now, after a change that was meant.
+
+    Ends alerts on the judge, drift and decline; ticks to come are compared with the next ones.
+    """
+    over = asyncio.run(MonitorReader(own_store()).accept(name))
+    typer.echo(f"{name} begins anew: {', '.join(over) + ' over' if over else 'no alert was open'}; the next ticks are its beginning")
 
 
 @monitor_app.command()

@@ -10,6 +10,7 @@ from pydantic_core import PydanticUndefined
 
 from gradeloop.cli.commands import FORMER_COMMANDS, FORMER_FLAGS, GROUPS
 from gradeloop.cli.main import app
+from gradeloop.contract.documented import describe_fields
 from gradeloop.exit_codes import CODES
 from gradeloop.settings.worker import WorkerSettings
 
@@ -66,6 +67,7 @@ def _pages(command: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - as above
 
 
 def _worker() -> str:
+    describe_fields(WorkerSettings)
     rows = [
         (f"`--{name.replace('_', '-')}`", f"`GRADELOOP_{name.replace('.', '__').upper()}`", default, text)
         for name, default, text in _settings(WorkerSettings)

@@ -81,10 +81,10 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_keys(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - raw input of any shape
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):  # nearly all are, and asking the abstract class takes longer
             return value
         known = _json_keys(cls)
-        if unknown := [key for key in value if key not in known]:
+        if not value.keys() <= known.keys() and (unknown := [key for key in value if key not in known]):
             if info.context is not RECORDED:
                 name = str(unknown[0])
                 raise PydanticCustomError(
@@ -106,7 +106,7 @@ class OrText(Strict):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return the schema of the object; for input, also of a string and of the other forms."""
-        whole = handler(schema)
+        whole = super().__get_pydantic_json_schema__(schema, handler)
         if handler.mode == "serialization":
             return whole
         cls.widen(handler.resolve_ref_schema(whole))

@@ -137,9 +137,10 @@ class ModelSpec(FallbackModel):
 
 def _split(value: str) -> tuple[str, str, str]:
     """Split a model's id at the first `:`, or at the first `/` where it comes earlier (`openrouter/mistralai/m:free`)."""
-    separator = re.search(r"[:/]", value)
-    end = separator.start() if separator else len(value)
-    return value[:end].strip(), value[end : end + 1], value[end + 1 :].strip()
+    provider, separator, model = value.partition(":")
+    if "/" in provider:
+        provider, separator, model = value.partition("/")
+    return provider.strip(), separator, model.strip()
 
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]

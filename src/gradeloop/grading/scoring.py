@@ -94,6 +94,8 @@ def _group_key(rubric: Rubric, criterion: Criterion) -> str:
     prompt = criterion.prompt or rubric.prompt
     if rubric.mode == "per_criterion" or criterion.form != "row" or (prompt and prompt.reaches):
         return criterion.id
+    if criterion.prompt is None and not any(criterion.judges):
+        return f"[{len(criterion.judges)}]"  # most criteria, of which no more need be written out
     judges = [judge and judge.model_dump(mode="json") for judge in criterion.judges]
     own = criterion.prompt.model_dump(mode="json") if criterion.prompt else None
     return json.dumps([judges, own], sort_keys=True)
@@ -257,6 +259,14 @@ def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer]
         grader=samples[0].judge if voters == 1 and (criterion.grader or samples[0].instead_of) else None,
         instead_of=samples[0].instead_of if voters == 1 else None,
     )
+
+
+def row_of_answer(rubric: Rubric, criterion: Criterion, answer: GraderAnswer) -> CriterionRow | None:
+    """Return the row of a criterion by one grader's answer alone; None where the answer has none, though the grader did not fail."""
+    row, limit = _voted(rubric, criterion, [answer], 1), row_characters(len(rubric.criteria))
+    if row is None:
+        return None
+    return row.model_copy(update={"reason": shortened(row.reason, limit), "gap": shortened(row.gap, limit) if row.gap else None})
 
 
 @dataclass(frozen=True)

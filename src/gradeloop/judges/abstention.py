@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.thread import Grader
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
+from gradeloop.stats.selective import is_below
 
 CRITERIA = "criteria."
 """The prefix of a criterion's id among the keys of an output, as `gradeloop agreement` prints it."""
@@ -16,7 +17,7 @@ def with_unsure(judge: JudgeConfig, result: JudgeResult) -> JudgeResult:
     if not judge.abstain or result.failed:
         return result
     shares = {key: share_of_votes(judge, result, key) for key in judge.abstain}
-    unsure = tuple(key for key, share in shares.items() if share is not None and share < judge.abstain[key] - 1e-9)
+    unsure = tuple(key for key, share in shares.items() if share is not None and is_below(share, judge.abstain[key]))
     return result.model_copy(update={"unsure": unsure})
 
 

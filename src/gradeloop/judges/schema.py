@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from jsonschema import Draft202012Validator, validators  # type: ignore[import-untyped]  # it has no types
-from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped]
 from pydantic import JsonValue
 
 from gradeloop.errors import MISTAKES
@@ -255,7 +253,8 @@ PROBLEMS = 20
 
 def problems_of(schema: Schema, output: object) -> Iterator[str]:
     """Yield what does not fit the schema, in the validator's own words, each with its place."""
-    errors = _validator()(dict(schema), format_checker=Draft202012Validator.FORMAT_CHECKER).iter_errors(output)
+    validator = _validator()
+    errors = validator(dict(schema), format_checker=validator.FORMAT_CHECKER).iter_errors(output)
     for count, error in enumerate(sorted(errors, key=lambda error: [str(part) for part in error.absolute_path])):
         if count == PROBLEMS:
             yield "and more"
@@ -265,10 +264,14 @@ def problems_of(schema: Schema, output: object) -> Iterator[str]:
 
 @cache
 def _validator() -> Any:  # noqa: ANN401 - a class that the library makes
+    from jsonschema import Draft202012Validator, validators  # type: ignore[import-untyped]  # it has no types; 80 ms, which most commands do without
+
     return validators.extend(Draft202012Validator, {"pattern": _check_pattern, "multipleOf": multiple_of})
 
 
 def _check_pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
+    from jsonschema.exceptions import ValidationError  # type: ignore[import-untyped]
+
     if validator.is_type(instance, "string") and not compile_pattern(pattern).search(instance):
         yield ValidationError(f"{instance[:100]!r} does not match {pattern[:100]!r}")
 

@@ -14,6 +14,7 @@ from gradeloop.contract.thread import Priority, TenantName
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, judging_id, parse_judge
 from gradeloop.judges.pass_rule import PassRule
+from gradeloop.monitors.anchors import AnchorCounts, AnchorPlan, AnchorState, Moved
 from gradeloop.stats.drift import CusumState, DriftState
 from gradeloop.stats.intervals import Interval
 
@@ -168,6 +169,8 @@ class MonitorDefinition(Strict):
     alerts: tuple[AlertRule, ...] = ()
     drift: bool = True
     """Whether the rate is also watched against the monitor's own first runs."""
+    anchors: AnchorPlan | None = None
+    """The labelled runs by which the judge itself is watched; None where there are none."""
     notify: tuple[str, ...] = ()
     """The worker's webhooks that hear of alerts; all that want them where none is named."""
 
@@ -256,6 +259,8 @@ class TickReport(Strict):
     strata: dict[str, Rate] = Field(default_factory=dict)
     always_rate: Rate = Rate()
     """The rate of the runs that rules always take."""
+    anchors: AnchorCounts = AnchorCounts()
+    """What the judge said of the anchors, which are outside of every rate."""
     cost_usd: float | None = None
     settled: bool = False
 
@@ -264,15 +269,31 @@ class Alert(Strict):
     """Something that a monitor warns of, once, until it is over."""
 
     kind: str
-    """The rule as it is written, `drift`, `decline` or `silence`."""
+    """The rule as it is written, `drift`, `decline`, `judge` or `silence`."""
     number: int
     """The tick that raised it."""
     time: str
     text: str
     runs: tuple[str, ...] = ()
     """The ids of the newest failed runs."""
+    moved: Moved | None = None
+    """Whether the world or the judge has moved, as the anchors say since; None where there are none, or they say nothing of it."""
+    anchors: AnchorCounts = AnchorCounts()
+    """The anchors that were judged in the alert's ticks, until they said which."""
     cleared: str | None = None
     """When it was over."""
+
+    @property
+    def said(self) -> str:
+        """What a person reads: the text, and what the anchors say of it."""
+        if self.moved is None or self.kind == "judge":
+            return self.text
+        reasons = {
+            "world": f"the world has moved, not the judge: {self.anchors.text}",
+            "judge": f"the judge has moved: {self.anchors.text}",
+            "unclear": f"whether the world or the judge has moved is not clear yet: {self.anchors.text}",
+        }
+        return f"{self.text}; {reasons[self.moved]}"
 
 
 class OpenAlert(Strict):
@@ -281,6 +302,12 @@ class OpenAlert(Strict):
     number: int
     recent: tuple[tuple[int, int], ...] = ()
     """Hits and runs of the newest ticks."""
+    fall: float = 0.0
+    """How much the rate had changed when the alert was raised; 0 where the anchors say nothing of it."""
+    usual: float | None = None
+    """The pass rate from which it fell; None for any other rate."""
+    moved: Moved | None = None
+    anchors: AnchorCounts = AnchorCounts()
 
 
 class MonitorState(Strict):
@@ -295,6 +322,7 @@ class MonitorState(Strict):
     baseline_judged: int = 0
     tests: dict[str, DriftState] = Field(default_factory=dict)
     cusum: CusumState = CusumState()
+    anchors: AnchorState = AnchorState()
     open: dict[str, OpenAlert] = Field(default_factory=dict)
 
 

@@ -3,15 +3,21 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from pydantic import Field
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
 from gradeloop.batches.contract import Case
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
+from gradeloop.monitors.anchor_runs import Anchor, anchor_error, forget_first_verdicts, insert_anchors
+from gradeloop.monitors.anchors import AnchorCounts, AnchorState
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport
 from gradeloop.monitors.removal import remove_monitor
-from gradeloop.monitors.ticks import Monitor, definition_json, read_monitor
+from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, read_monitor
+from gradeloop.monitors.windows import DECLINE, DRIFT, JUDGE
+from gradeloop.stats.correction import CorrectedRate, JudgeError, corrected_rate
+from gradeloop.stats.drift import CusumState
 from gradeloop.stats.intervals import Interval, paired_difference, wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
@@ -50,6 +56,18 @@ class ShadowComparison(Strict):
     """Runs of which both say the same."""
 
 
+class AnchorSummary(Strict):
+    """What a monitor's anchors say of its judge."""
+
+    total: int
+    newest: AnchorCounts
+    """The anchors of the newest tick that judged some."""
+    beginning: AnchorState
+    """How steady the judge was at first."""
+    error: JudgeError
+    """How often the newest verdicts are right, where they pass or fail."""
+
+
 class MonitorSummary(Strict):
     """A monitor with what it has found."""
 
@@ -59,6 +77,10 @@ class MonitorSummary(Strict):
     rate: Rate
     """The rate of the newest ticks together."""
     strata: dict[str, Rate]
+    corrected: CorrectedRate | None = None
+    """The rate corrected for the judge's error, as its anchors have measured it; None where they do not suffice."""
+    corrected_strata: dict[str, CorrectedRate] = Field(default_factory=dict)
+    """The strata's rates, corrected likewise."""
     ticks: tuple[TickReport, ...]
     """The newest ticks, the newest first."""
     alerts: tuple[Alert, ...]
@@ -67,6 +89,8 @@ class MonitorSummary(Strict):
     """The newest failed runs, the newest first."""
     shadow: ShadowComparison | None = None
     """The second judge beside the first, of the runs that both have passed or failed; None without such a run."""
+    anchors: AnchorSummary | None = None
+    """What the labelled runs say of the judge; None where there are none."""
     backfill: Rate = Rate()
     """The rate of the runs that backfills have asked for; they are in no other."""
     backfill_waiting: int = 0
@@ -96,6 +120,18 @@ def rate_text(rate: Rate) -> str:
         return "none judged"
     interval = f"{percent(rate.interval.low)} to {percent(rate.interval.high)}"
     return f"{percent(rate.passed / rate.judged)} ({interval}, {rate.passed} of {rate.judged})"
+
+
+def corrected_of(rate: Rate, found: "MonitorSummary") -> CorrectedRate | None:
+    """Return a rate corrected for the error that the anchors have measured of the judge; None where they do not suffice."""
+    return None if found.anchors is None else corrected_rate(rate.passed, rate.judged, found.anchors.error)
+
+
+def corrected_text(rate: Rate, found: "MonitorSummary") -> str:
+    """Return a corrected rate with its interval; empty where there is none."""
+    if (corrected := corrected_of(rate, found)) is None:
+        return ""
+    return f"{percent(corrected.value)} corrected ({percent(corrected.low)} to {percent(corrected.high)})"
 
 
 def sum_of_rates(rates: Sequence[Rate]) -> Rate:
@@ -129,11 +165,27 @@ def shadow_text(found: ShadowComparison) -> str:
     return f"shadow: {rates}; difference {points}; they agree on {found.agreed} of {found.judge.judged} runs"
 
 
+def anchor_text(found: AnchorSummary) -> str:
+    """Return what the anchors say of the judge."""
+    error, labels = found.error, found.error.passed + found.error.failed
+    if not labels:
+        return f"anchors: {found.total}, none judged yet"
+    right = error.passed_found + error.failed_found
+    parts = [
+        f"anchors: the judge is right on {right} of {labels}",
+        f"it passes {error.passed_found} of {error.passed} that pass and fails {error.failed_found} of {error.failed} that fail",
+        f"{found.newest.text} ({found.beginning.text})",
+    ]
+    return "; ".join(parts)
+
+
 def tick_notes(tick: TickReport) -> str:
     """Return what is special about a tick; empty where nothing is."""
     parts = [tick.problem or "", f"{tick.unreadable} unreadable" if tick.unreadable else "", "more to read" if tick.more else ""]
     parts += [f"{tick.backfilled} of a backfill"] if tick.backfilled else []
     parts += [f"{tick.late} of earlier ticks" if tick.late else "", f"{tick.given_up} waited too long" if tick.given_up else ""]
+    parts += [f"{tick.anchors.right} of {counted(tick.anchors.judged, 'anchor')} right"] if tick.anchors.judged else []
+    parts += [f"{tick.anchors.errors} anchors not judged"] if tick.anchors.errors else []
     return "; ".join(part for part in parts if part)
 
 
@@ -143,16 +195,21 @@ class MonitorReader:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def create(self, definition: MonitorDefinition) -> bool:
-        """Store a monitor, and return whether it is new; the same definition again changes nothing.
+    async def create(self, definition: MonitorDefinition, anchors: Sequence[Anchor] = ()) -> bool:
+        """Store a monitor with its anchors, and return whether it is new; the same definition again changes nothing.
 
         Raises:
             InvalidRequest: There is another monitor of this name.
         """
         monitors, text = table("monitors"), definition_json(definition)
         row = {"name": definition.name, "definition": text, "state": MonitorState().model_dump_json()}
+
+        def write(connection: Connection) -> None:
+            connection.execute(monitors.insert().values(**row))
+            insert_anchors(connection, definition.name, anchors)
+
         try:
-            await self._store.write(lambda connection: connection.execute(monitors.insert().values(**row)).rowcount)
+            await self._store.write(write)
         except IntegrityError:
             known = select(monitors.c.definition).where(monitors.c.name == definition.name)
             if await self._store.read(lambda connection: connection.execute(known).scalar()) == text:
@@ -168,6 +225,34 @@ class MonitorReader:
             remove_monitor(connection, name)
 
         await self._store.write(write)
+
+    async def accept(self, name: str) -> tuple[str, ...]:
+        """Take rates and judge as they are now, and return the alerts that this ends: what comes is compared with the ticks to come.
+
+        Raises:
+            InvalidRequest: There is none of this name.
+        """
+
+        def write(connection: Connection) -> tuple[str, ...]:
+            lock_monitor(connection, name)
+            state, monitors = _require(connection, name).state, table("monitors")
+            over = tuple(kind for kind in state.open if kind in {DRIFT, DECLINE, JUDGE})
+            for kind in over:
+                clear_alert(connection, name, kind, state.ticks, datetime.now(UTC).isoformat(timespec="seconds"))
+            changed: dict[str, object] = {
+                "baseline_passed": 0,
+                "baseline_judged": 0,
+                "tests": {kind: test for kind, test in state.tests.items() if kind != DRIFT},
+                "cusum": CusumState(),
+                "anchors": AnchorState(),
+                "open": {kind: alert for kind, alert in state.open.items() if kind not in over},
+            }
+            values = {"state": state.model_copy(update=changed).model_dump_json()}
+            connection.execute(monitors.update().where(monitors.c.name == name).values(**values))
+            forget_first_verdicts(connection, name)
+            return over
+
+        return await self._store.write(write)
 
     async def require(self, name: str) -> Monitor:
         """Return a monitor.
@@ -271,22 +356,36 @@ def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> Mon
     asked_for = select(runs.c.verdict, func.count()).where(runs.c.monitor == name, runs.c.why == "backfill").group_by(runs.c.verdict)
     found: dict[str, int] = dict(connection.execute(asked_for).all())
     passed, failed = found.get("passed", 0), found.get("failed", 0)
-    strata = sorted({stratum for report in reports for stratum in report.strata})
-    return MonitorSummary(
+    names = sorted({stratum for report in reports for stratum in report.strata})
+    strata = {stratum: sum_of_rates([report.strata.get(stratum, Rate()) for report in reports]) for stratum in names}
+    summary = MonitorSummary(
         name=name,
         definition=monitor.definition,
         state=monitor.state,
         rate=sum_of_rates([report.rate for report in reports]),
-        strata={stratum: sum_of_rates([report.strata.get(stratum, Rate()) for report in reports]) for stratum in strata},
+        strata=strata,
         ticks=reports,
         alerts=tuple(map(Alert.model_validate_json, connection.execute(raised).scalars())),
         failed=tuple(_runs(connection, name, failed=True)),
         shadow=_shadow(connection, name),
+        anchors=_anchors(connection, monitor, reports),
         backfill=sum_of_rates([Rate(passed=passed, judged=passed + failed)]),
         backfill_waiting=connection.execute(waits.where(runs.c.why == "backfill")).one()[0],
         waiting=waiting,
         waiting_since=None if since is None else _as_utc(since).isoformat(timespec="seconds"),
     )
+    by_stratum = {stratum: corrected_of(rate, summary) for stratum, rate in strata.items()}
+    known = {stratum: rate for stratum, rate in by_stratum.items() if rate is not None}
+    return summary.model_copy(update={"corrected": corrected_of(summary.rate, summary), "corrected_strata": known})
+
+
+def _anchors(connection: Connection, monitor: Monitor, reports: Sequence[TickReport]) -> AnchorSummary | None:
+    plan = monitor.definition.anchors
+    if plan is None:
+        return None
+    newest = next((report.anchors for report in reports if report.anchors.judged), AnchorCounts())
+    error = anchor_error(connection, monitor.definition.name)
+    return AnchorSummary(total=plan.total, newest=newest, beginning=monitor.state.anchors, error=error)
 
 
 def _shadow(connection: Connection, name: str) -> ShadowComparison | None:

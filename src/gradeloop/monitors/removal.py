@@ -24,16 +24,20 @@ def monitors_of(connection: Connection, tenant: str) -> list[str]:
     return [name for name, definition in rows if MonitorDefinition.model_validate_json(definition).tenant == tenant]
 
 
+KEPT_PARTS = ("monitor_anchors", "monitor_labels")
+"""The tables of what stays for as long as a monitor does: its anchors, and what people say."""
+
+
 def remove_monitor(connection: Connection, name: str) -> dict[str, int]:
     """Delete a monitor with all that it remembers, and return how many rows of each table."""
-    rows = {part: _deleted(connection, part, table(part).c.monitor == name) for part in PARTS}
+    rows = {part: _deleted(connection, part, table(part).c.monitor == name) for part in (*PARTS, *KEPT_PARTS)}
     return rows | {"monitors": _deleted(connection, "monitors", table("monitors").c.name == name)}
 
 
 def remove_of_tenant(connection: Connection, tenant: str) -> dict[str, int]:
     """Delete a tenant's monitors with all that they remember."""
     removed = [remove_monitor(connection, name) for name in monitors_of(connection, tenant)]
-    return {name: sum(rows[name] for rows in removed) for name in (*PARTS, "monitors")}
+    return {name: sum(rows[name] for rows in removed) for name in (*PARTS, *KEPT_PARTS, "monitors")}
 
 
 def remove_of_batches(connection: Connection, batches: Sequence[str]) -> dict[str, int]:

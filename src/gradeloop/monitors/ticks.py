@@ -3,23 +3,22 @@
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, select
 
-from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, CaseResult, Upload
+from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, Upload
 from gradeloop.batches.judged import judging_case
 from gradeloop.batches.reader import usage_of
 from gradeloop.batches.store import insert_cases
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.abstention import with_unsure
 from gradeloop.judges.contract import CriteriaJudge, JudgingRequest, SchemaJudge
-from gradeloop.judges.pass_rule import PassRule
+from gradeloop.monitors.anchor_runs import ask_afresh, settle_anchors, take_anchors
 from gradeloop.monitors.contract import (
     BACKFILL_RUNS,
     SHOWN_RUNS,
@@ -29,11 +28,12 @@ from gradeloop.monitors.contract import (
     DueTick,
     MonitorDefinition,
     MonitorState,
-    MonitorVerdict,
+    OpenAlert,
     SettledTick,
     TickReport,
     Why,
 )
+from gradeloop.monitors.run_verdicts import verdict_of
 from gradeloop.monitors.sample_rule import choose, stratum_of, why_of
 from gradeloop.monitors.windows import JudgedRun, settle, settled_report
 from gradeloop.store.engine import Store, stored_moment
@@ -119,7 +119,7 @@ class MonitorStore:
         Raises:
             InvalidRequest: There is none of this name.
         """
-        return await self._store.read(lambda connection: _monitor(connection, name))
+        return await self._store.read(lambda connection: monitor_of(connection, name))
 
     async def begun(self, name: str, tick: str) -> tuple[DueTick, ...] | None:
         """Return what is to be settled where this tick has read its source already; None where it has not."""
@@ -144,7 +144,7 @@ class MonitorStore:
 
         def write(connection: Connection) -> tuple[DueTick, ...]:
             lock_monitor(connection, before.definition.name)
-            monitor = _monitor(connection, before.definition.name)
+            monitor = monitor_of(connection, before.definition.name)
             ticks, name = table("monitor_ticks"), monitor.definition.name
             if connection.execute(select(ticks.c.number).where(ticks.c.monitor == name, ticks.c.tick == tick)).first() is None:
                 if monitor.cursor != before.cursor:
@@ -165,7 +165,12 @@ def lock_monitor(connection: Connection, name: str) -> None:
     connection.execute(monitors.update().where(monitors.c.name == name).values(name=name))
 
 
-def _monitor(connection: Connection, name: str) -> Monitor:
+def monitor_of(connection: Connection, name: str) -> Monitor:
+    """Return a monitor.
+
+    Raises:
+        InvalidRequest: There is none of this name.
+    """
     monitors = table("monitors")
     row = connection.execute(select(monitors).where(monitors.c.name == name)).mappings().first()
     if row is None:
@@ -202,7 +207,8 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
     if rows:
         connection.execute(table("monitor_runs").insert(), rows)
     if affordable:
-        batch.add([run.case for run in new if run.case is not None])
+        cases = [run.case for run in new if run.case is not None]
+        batch.add_with_anchors(cases, take_anchors(connection, definition, number) if late or cases else [])
         batch.add([run.shadow for run in new if run.shadow is not None])
     backfilled = batch.add_waiting(number, BACKFILL_RUNS, backfill=True) if affordable else 0
     request = batch.request(left)
@@ -266,6 +272,12 @@ class _TickBatch:
             part = tuple(cases[first : first + UPLOAD_CASES])
             insert_cases(self._connection, Upload(batch_id=self._batch_id, first=self._total, cases=part))
             self._total += len(part)
+
+    def add_with_anchors(self, cases: Sequence[Case], anchors: Sequence[Case]) -> None:
+        """Insert cases with anchors among them, which are judged past the cache of verdicts."""
+        mixed = [*cases, *anchors]
+        self.add(sorted(mixed, key=lambda case: hashlib.sha256(case.id.encode()).digest()) if anchors else mixed)
+        ask_afresh(self._connection, self._batch_id, anchors)
 
     def add_waiting(self, number: int, most: int, *, backfill: bool = False) -> int:
         """Have a tick judge runs that wait, the oldest first, and return how many; what no longer can be read stays unjudged."""
@@ -334,7 +346,7 @@ def _due(connection: Connection, name: str) -> tuple[DueTick, ...]:
 
 def _settle(connection: Connection, name: str, number: int, problem: str | None) -> SettledTick:
     lock_monitor(connection, name)
-    monitor, ticks = _monitor(connection, name), table("monitor_ticks")
+    monitor, ticks = monitor_of(connection, name), table("monitor_ticks")
     row = connection.execute(select(ticks).where(ticks.c.monitor == name, ticks.c.number == number)).mappings().first()
     if row is None:  # it was forgotten meanwhile
         return SettledTick()
@@ -345,10 +357,12 @@ def _settle(connection: Connection, name: str, number: int, problem: str | None)
 
 def _settle_tick(connection: Connection, monitor: Monitor, row: RowMapping, problem: str | None) -> None:
     definition, number, name = monitor.definition, row["number"], monitor.definition.name
-    judged = _judged_runs(connection, definition, number, row["batch_id"])
+    found = _found_cases(connection, row["batch_id"])
+    judged = _judged_runs(connection, definition, number, found)
+    anchors = settle_anchors(connection, definition, number, found)
     cost = _cost_of(connection, row["batch_id"]) if row["batch_id"] else 0.0
     _leave_waiting(connection, name, number, row["batch_id"])
-    report = settled_report(TickReport.model_validate_json(row["report"]), judged, cost, problem)
+    report = settled_report(TickReport.model_validate_json(row["report"]), judged, cost, problem, anchors)
     outcome = settle(definition, monitor.state, report, _newest_failed(connection, name))
     state = outcome.state.model_copy(update={"spent_usd": monitor.state.spent_usd + (cost or 0.0)})
     ticks, alerts, monitors = table("monitor_ticks"), table("monitor_alerts"), table("monitors")
@@ -356,12 +370,28 @@ def _settle_tick(connection: Connection, monitor: Monitor, row: RowMapping, prob
     connection.execute(ticks.update().where(*mine).values(report=report.model_dump_json(), settled=1))
     for alert in outcome.raised:
         connection.execute(alerts.insert().values(monitor=name, number=number, kind=alert.kind, alert=alert.model_dump_json()))
+    for kind in outcome.explained:
+        _explain_alert(connection, name, kind, state.open[kind])
     for kind in outcome.cleared:
-        opened = (alerts.c.monitor == name, alerts.c.kind == kind, alerts.c.cleared.is_(None))
-        text = connection.execute(select(alerts.c.alert).where(*opened)).scalar_one()
-        ended = Alert.model_validate_json(text).model_copy(update={"cleared": report.time})
-        connection.execute(alerts.update().where(*opened).values(alert=ended.model_dump_json(), cleared=number))
+        clear_alert(connection, name, kind, number, report.time)
     connection.execute(monitors.update().where(monitors.c.name == name).values(state=state.model_dump_json()))
+
+
+def clear_alert(connection: Connection, name: str, kind: str, number: int, time: str) -> None:
+    """Write that an open alert is over, since a tick."""
+    _change_alert(connection, name, kind, {"cleared": time}, cleared=number)
+
+
+def _explain_alert(connection: Connection, name: str, kind: str, opened: OpenAlert) -> None:
+    _change_alert(connection, name, kind, {"moved": opened.moved, "anchors": opened.anchors})
+
+
+def _change_alert(connection: Connection, name: str, kind: str, changes: Mapping[str, object], **values: object) -> None:
+    alerts = table("monitor_alerts")
+    opened = (alerts.c.monitor == name, alerts.c.kind == kind, alerts.c.cleared.is_(None))
+    for text in connection.execute(select(alerts.c.alert).where(*opened)).scalars().all():
+        changed = Alert.model_validate_json(text).model_copy(update=dict(changes))
+        connection.execute(alerts.update().where(*opened).values(alert=changed.model_dump_json(), **values))
 
 
 def _settled(connection: Connection, definition: MonitorDefinition, number: int) -> SettledTick:
@@ -377,34 +407,31 @@ def _settled(connection: Connection, definition: MonitorDefinition, number: int)
     )
 
 
-def _judged_runs(connection: Connection, definition: MonitorDefinition, number: int, batch_id: str | None) -> list[JudgedRun]:
+_Found = Mapping[str, tuple[str, str | None]]
+"""Status and result of the cases of a batch, by their ids."""
+
+
+def _found_cases(connection: Connection, batch_id: str | None) -> _Found:
+    cases = table("cases")
+    statement = select(cases.c.case_id, cases.c.status, cases.c.result).where(cases.c.batch_id == batch_id)
+    return {case_id: (status, result) for case_id, status, result in connection.execute(statement)} if batch_id else {}
+
+
+def _judged_runs(connection: Connection, definition: MonitorDefinition, number: int, found: _Found) -> list[JudgedRun]:
     """Write what became of a tick's chosen runs, and return them."""
-    runs, cases = table("monitor_runs"), table("cases")
+    runs = table("monitor_runs")
     mine = (runs.c.monitor == definition.name, runs.c.judged == number)
     chosen = connection.execute(select(runs).where(*mine, runs.c.verdict.is_not(None))).mappings().all()
-    statement = select(cases.c.case_id, cases.c.status, cases.c.result).where(cases.c.batch_id == batch_id)
-    found = {case_id: (status, result) for case_id, status, result in connection.execute(statement)} if batch_id else {}
     judged = list[JudgedRun]()
     for row in chosen:
-        verdict = _verdict(definition.judge, definition.passes, *found.get(row["case_id"], ("queued", None)))
+        verdict = verdict_of(definition.judge, definition.passes, *found.get(row["case_id"], ("queued", None)))
         values: dict[str, str] = {"verdict": verdict} if verdict != row["verdict"] else {}
         if definition.shadow is not None and row["shadow_case"] in found:
-            values["shadow_verdict"] = _verdict(definition.shadow, definition.passes, *found[row["shadow_case"]])
+            values["shadow_verdict"] = verdict_of(definition.shadow, definition.passes, *found[row["shadow_case"]])
         if values:
             connection.execute(runs.update().where(*mine, runs.c.run_sha256 == row["run_sha256"]).values(**values))
         judged.append(JudgedRun(row["run_id"], row["why"], row["stratum"], verdict))
     return judged
-
-
-def _verdict(judge: CriteriaJudge | SchemaJudge, passes: Sequence[str], status: str, result: str | None) -> MonitorVerdict:
-    if result is None:
-        return "error" if status == "error" else "unjudged"
-    judgement = CaseResult.model_validate_json(result).judgement
-    if judgement is None or judgement.failed:
-        return "error"
-    judgement = with_unsure(judge, judgement)
-    passed = PassRule(judge, passes).passed(judgement)
-    return "unsure" if passed is None else "passed" if passed else "failed"
 
 
 def _newest_failed(connection: Connection, name: str) -> list[str]:

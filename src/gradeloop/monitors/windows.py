@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gradeloop.monitors.anchors import AnchorCounts, AnchorState, Moved, moved_of
 from gradeloop.monitors.contract import (
     BASELINE_RUNS,
     CLEAR_RUNS,
@@ -22,7 +23,7 @@ from gradeloop.stats.drift import Cusum, CusumState, DriftState, DriftTest, lowe
 from gradeloop.stats.intervals import wilson
 from gradeloop.text import percent
 
-DRIFT, DECLINE, SILENCE = "drift", "decline", "silence"
+DRIFT, DECLINE, JUDGE, SILENCE = "drift", "decline", "judge", "silence"
 
 DECLINE_BY = 0.05
 """How far below the baseline a rate is that the sum for slow decline is to notice."""
@@ -44,8 +45,10 @@ def rate_of(verdicts: Iterable[MonitorVerdict]) -> Rate:
     return Rate(passed=passed, judged=len(decided), interval=wilson(passed, len(decided)) if decided else None)
 
 
-def settled_report(report: TickReport, runs: Sequence[JudgedRun], cost_usd: float | None, problem: str | None) -> TickReport:
-    """Return a tick's report with what its runs came to; only sampled runs count in rates."""
+def settled_report(
+    report: TickReport, runs: Sequence[JudgedRun], cost_usd: float | None, problem: str | None, anchors: AnchorCounts | None = None
+) -> TickReport:
+    """Return a tick's report with what its runs and anchors came to; only sampled runs count in rates."""
     sampled = [run for run in runs if run.why == "sampled"]
     verdicts: list[MonitorVerdict] = [run.verdict for run in sampled]
     names = sorted({run.stratum for run in sampled if run.stratum is not None})
@@ -57,6 +60,7 @@ def settled_report(report: TickReport, runs: Sequence[JudgedRun], cost_usd: floa
             "unjudged": sum(run.verdict == "unjudged" and run.why != "backfill" for run in runs),
             "strata": {name: rate_of(run.verdict for run in sampled if run.stratum == name) for name in names},
             "always_rate": rate_of(run.verdict for run in runs if run.why == "always"),
+            "anchors": anchors or AnchorCounts(),
             "cost_usd": cost_usd,
             "problem": report.problem or problem,
             "settled": True,
@@ -70,6 +74,8 @@ class Settlement(NamedTuple):
     state: MonitorState
     raised: tuple[Alert, ...]
     cleared: tuple[str, ...]
+    explained: tuple[str, ...] = ()
+    """The kinds of the open alerts of which the anchors say more than they did; what they say is in the state."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,14 @@ class _Watched:
     hits: int
     runs: int
     text: str
+    usual: float
+    """The rate that was to be expected: that of the beginning, or the limit."""
+
+    @property
+    def fall(self) -> float:
+        """How much worse the rate of this tick is than that."""
+        rate = self.hits / self.runs if self.runs else self.usual
+        return max(self.usual - rate if self.test.direction == "down" else rate - self.usual, 0.0)
 
 
 def settle(definition: MonitorDefinition, state: MonitorState, report: TickReport, failed: Sequence[str]) -> Settlement:
@@ -92,48 +106,114 @@ def settle(definition: MonitorDefinition, state: MonitorState, report: TickRepor
         report: The tick's report.
         failed: The ids of the newest failed runs, the newest first.
     """
-    tests, opened = dict(state.tests), dict(state.open)
-    raised, cleared = list[Alert](), list[str]()
-
-    def alert(kind: str, text: str, runs: Sequence[str] = ()) -> None:
-        opened[kind] = OpenAlert(number=report.number)
-        raised.append(Alert(kind=kind, number=report.number, time=report.time, text=text, runs=tuple(runs)))
-
-    cusum = state.cusum
+    settling = _Settling(definition, state, report, failed)
+    settling.watch_judge()
+    explained = settling.explain()
     for watched in _watched(definition, state, report):
-        kind = watched.kind
-        if kind in opened:
-            opened[kind] = open_one = _with_recent(opened[kind], watched)
-            if _is_over(watched.test, open_one):
-                cleared.append(kind)
-                del opened[kind]
-                tests.pop(kind, None)
-                cusum = CusumState() if kind == DECLINE else cusum
-        elif kind == DECLINE:
-            sums = Cusum(watched.test.baseline, max(watched.test.baseline - DECLINE_BY, 0.01), alpha=watched.test.alpha)
-            cusum = sums.after(cusum, watched.hits, watched.runs)
-            if sums.alarms(cusum):
-                alert(kind, watched.text, failed)
-        else:
-            tests[kind] = watched.test.after(tests.get(kind, DriftState()), watched.hits, watched.runs)
-            if watched.test.alarms(tests[kind]):
-                alert(kind, watched.text, failed)
-    empty = 0 if report.rate.judged or report.always_rate.judged else state.empty + 1
-    if SILENCE in opened and not empty:
-        cleared.append(SILENCE)
-        del opened[SILENCE]
-    elif SILENCE not in opened and empty >= EMPTY_TICKS:
-        alert(SILENCE, _silence(report, empty))
+        settling.watch(watched)
+    empty = settling.watch_silence()
     in_baseline = state.baseline_judged < BASELINE_RUNS
     changed = {
         "empty": empty,
-        "tests": tests,
-        "cusum": cusum,
-        "open": opened,
+        "tests": settling.tests,
+        "cusum": settling.cusum,
+        "anchors": settling.anchors,
+        "open": settling.opened,
         "baseline_passed": state.baseline_passed + (report.rate.passed if in_baseline else 0),
         "baseline_judged": state.baseline_judged + (report.rate.judged if in_baseline else 0),
     }
-    return Settlement(state.model_copy(update=changed), tuple(raised), tuple(cleared))
+    still = tuple(kind for kind in explained if kind in settling.opened)
+    return Settlement(state.model_copy(update=changed), tuple(settling.raised), tuple(settling.cleared), still)
+
+
+class _Settling:
+    """One tick being settled: what it raises and clears, and the parts of the state that this changes."""
+
+    def __init__(self, definition: MonitorDefinition, state: MonitorState, report: TickReport, failed: Sequence[str]) -> None:
+        self._definition = definition
+        self._report = report
+        self._failed = failed
+        self._empty = state.empty
+        self.tests, self.opened, self.cusum = dict(state.tests), dict(state.open), state.cusum
+        self.anchors = state.anchors.after(report.anchors)
+        self.raised, self.cleared = list[Alert](), list[str]()
+
+    def watch_judge(self) -> None:
+        """Raise or clear the alert on the judge itself."""
+        counts = self._report.anchors
+        if JUDGE in self.opened:
+            self.opened[JUDGE] = _with_recent(self.opened[JUDGE], counts.same, counts.repeated)
+            if _is_over(self.anchors.judge_test, self.opened[JUDGE]):
+                self._clear(JUDGE)
+                self.anchors = self.anchors.restarted()
+        elif self.anchors.alarms():
+            self._raise(JUDGE, _judge_text(self.anchors, counts), opened=OpenAlert(number=self._report.number, moved="judge"))
+
+    def explain(self) -> list[str]:
+        """Add the tick's anchors to the open alerts that are not explained, and return the kinds of these."""
+        counts = self._report.anchors
+        unclear = [kind for kind, alert in self.opened.items() if alert.moved == "unclear"]
+        if not counts.judged and JUDGE not in self.opened:
+            return []
+        for kind in unclear:
+            alert = self.opened[kind].model_copy(update={"anchors": self.opened[kind].anchors.plus(counts)})
+            self.opened[kind] = alert.model_copy(update={"moved": self._moved(alert.anchors, alert)})
+        return unclear
+
+    def watch(self, watched: _Watched) -> None:
+        """Raise or clear the alert on a rate."""
+        kind, test = watched.kind, watched.test
+        if kind in self.opened:
+            self.opened[kind] = _with_recent(self.opened[kind], watched.hits, watched.runs)
+            if _is_over(test, self.opened[kind]):
+                self._clear(kind)
+                self.tests.pop(kind, None)
+                self.cusum = CusumState() if kind == DECLINE else self.cusum
+            return
+        if kind == DECLINE:
+            sums = Cusum(test.baseline, max(test.baseline - DECLINE_BY, 0.01), alpha=test.alpha)
+            self.cusum = sums.after(self.cusum, watched.hits, watched.runs)
+            alarms = sums.alarms(self.cusum)
+        else:
+            self.tests[kind] = test.after(self.tests.get(kind, DriftState()), watched.hits, watched.runs)
+            alarms = test.alarms(self.tests[kind])
+        if alarms:
+            self._raise(kind, watched.text, self._failed, self._opened(watched))
+
+    def watch_silence(self) -> int:
+        """Raise or clear the alert on silence, and return for how many ticks nothing was judged."""
+        report = self._report
+        empty = 0 if report.rate.judged or report.always_rate.judged else self._empty + 1
+        if SILENCE in self.opened and not empty:
+            self._clear(SILENCE)
+        elif SILENCE not in self.opened and empty >= EMPTY_TICKS:
+            self._raise(SILENCE, _silence(report, empty))
+        return empty
+
+    def _opened(self, watched: _Watched) -> OpenAlert:
+        """Return an alert that begins, with what has moved as the tick's anchors say."""
+        begun, counts = OpenAlert(number=self._report.number), self._report.anchors
+        if self._definition.anchors is None or watched.kind.startswith("error_rate"):
+            return begun
+        usual = None if watched.test.direction == "up" else watched.usual
+        opened = begun.model_copy(update={"fall": watched.fall, "usual": usual, "anchors": counts})
+        return opened.model_copy(update={"moved": self._moved(counts, opened)})
+
+    def _moved(self, counts: AnchorCounts, alert: OpenAlert) -> Moved:
+        return "judge" if JUDGE in self.opened else moved_of(self.anchors, counts, alert.fall, alert.usual)
+
+    def _raise(self, kind: str, text: str, runs: Sequence[str] = (), opened: OpenAlert | None = None) -> None:
+        self.opened[kind] = opened = opened or OpenAlert(number=self._report.number)
+        begun = {"kind": kind, "number": self._report.number, "time": self._report.time, "text": text, "runs": tuple(runs)}
+        self.raised.append(Alert.model_validate(begun | {"moved": opened.moved, "anchors": opened.anchors}))
+
+    def _clear(self, kind: str) -> None:
+        self.cleared.append(kind)
+        del self.opened[kind]
+
+
+def _judge_text(anchors: AnchorState, counts: AnchorCounts) -> str:
+    return f"the judge has changed: {counts.text}, {anchors.text}; it agrees with {counts.right} of {counts.judged} labels in this tick"
 
 
 def _silence(report: TickReport, empty: int) -> str:
@@ -150,7 +230,8 @@ def _watched(definition: MonitorDefinition, state: MonitorState, report: TickRep
         hits, runs = _counts(rule, report)
         test = DriftTest(rule.limit, "down" if rule.below else "up")
         side = "below" if rule.below else "above"
-        yield _Watched(rule.text, test, hits, runs, f"{rule.rate} is {side} {percent(rule.limit)}: {_share(hits, runs)} in this tick")
+        text = f"{rule.rate} is {side} {percent(rule.limit)}: {_share(hits, runs)} in this tick"
+        yield _Watched(rule.text, test, hits, runs, text, _usual(rule, state))
     if not definition.drift or state.baseline_judged < BASELINE_RUNS:
         return
     baseline = lowest_likely_rate(state.baseline_passed, state.baseline_judged)
@@ -158,8 +239,21 @@ def _watched(definition: MonitorDefinition, state: MonitorState, report: TickRep
     first = f"{_share(state.baseline_passed, state.baseline_judged)} of the monitor's first runs"
     for kind, verb in ((DRIFT, "has left"), (DECLINE, "declines from")):
         yield _Watched(
-            kind, DriftTest(baseline, alpha=0.025), passed, judged, f"pass_rate {verb} {first}: {_share(passed, judged)} in this tick"
+            kind,
+            DriftTest(baseline, alpha=0.025),
+            passed,
+            judged,
+            f"pass_rate {verb} {first}: {_share(passed, judged)} in this tick",
+            state.baseline_passed / state.baseline_judged,
         )
+
+
+def _usual(rule: AlertRule, state: MonitorState) -> float:
+    """Return the rate from which a rule's change is counted: that of the beginning, where that is better than the limit."""
+    if rule.rate != "pass_rate" or state.baseline_judged < BASELINE_RUNS:
+        return rule.limit
+    beginning = state.baseline_passed / state.baseline_judged
+    return max(beginning, rule.limit) if rule.below else min(beginning, rule.limit)
 
 
 def _counts(rule: AlertRule, report: TickReport) -> tuple[int, int]:
@@ -176,9 +270,9 @@ def _share(hits: int, runs: int) -> str:
     return f"{percent(hits / runs)} ({hits} of {runs})" if runs else "no run"
 
 
-def _with_recent(alert: OpenAlert, watched: _Watched) -> OpenAlert:
+def _with_recent(alert: OpenAlert, hits: int, runs: int) -> OpenAlert:
     """Return an alert with one more tick, and without those that are not needed to see whether it is over."""
-    recent = [*alert.recent, (watched.hits, watched.runs)] if watched.runs else list(alert.recent)
+    recent = [*alert.recent, (hits, runs)] if runs else list(alert.recent)
     while recent and sum(runs for _, runs in recent[1:]) >= CLEAR_RUNS:
         recent.pop(0)
     return alert.model_copy(update={"recent": tuple(recent)})

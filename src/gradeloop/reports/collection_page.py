@@ -1,8 +1,5 @@
 """The page of a batch or of judgements: a table of runs, each of which opens."""
 
-import base64
-import json
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +10,7 @@ from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.scoring import counting_ids, shortfall_of, worst_of
-from gradeloop.reports.html import Live, as_json, document
+from gradeloop.reports.html import Live, as_json, document, packed
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, criterion_mark, run_part
 from gradeloop.text import headline
@@ -100,6 +97,7 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
         "filters": filters(rows),
         "columns": columns(everyone),
         "matrix": matrix(rows),
+        "plain": len(rows) if live else PLAIN_ROWS,
         "bars": histogram([row.score for row in everyone if row.score is not None]),
         "worst": worst,
         "errors": Counter(row.why for row in rows if row.verdict == "error" and row.why).most_common(ERRORS),
@@ -248,6 +246,8 @@ def _decided(report: RunReport, rows: Sequence[CriterionRow]) -> tuple[tuple[str
 
 def _finding(report: RunReport, worst: CriterionRow | None) -> str:
     """Return the error, the gap of the criterion that is shown, a judge's output in short, or why a run did not pass."""
+    if report.kind == "case" and report.verdict == "unsure":
+        return next(iter(report.notes), "")
     if report.error:
         return report.error
     if worst is not None:
@@ -390,11 +390,18 @@ class Criteria:
 PACKED_BYTES = 11_500_000
 """The most bytes of all packed runs: with the table of 5,000 cases, below the 20 MB that mail takes."""
 
-TABLE_BYTES = 7_500_000
-"""The most bytes of all rows of the table, with their cells in the matrix: some 5,000 cases that passed, and 4,000 that did not."""
+TABLE_BYTES, LIVE_BYTES = 5_500_000, 7_500_000
+"""The most bytes of all rows of the table, with their cells in the matrix: some 12,000 cases that passed and as many that did not in a
+file, where rows are packed, and some 5,000 on a live page, which sends them as they are."""
 
-ROW_BYTES = 700
-"""Bytes of a row without its texts."""
+ROW_BYTES, LIVE_ROW_BYTES = 100, 700
+"""Bytes of a row without its texts, packed and as it is."""
+
+PACKED_TEXT = 0.6
+"""What packing leaves of a row's texts, as base64."""
+
+PLAIN_ROWS = 2_000
+"""The rows of a file that are not packed: what a reader without JavaScript sees, and everyone at once."""
 
 PASSING = 0.55
 """The part of the table that cases may take that passed; the rest is for the others."""
@@ -411,7 +418,7 @@ class Table:
         self._is_open = is_open
         self._packer = Packer(PACKED_BYTES)
         self.search = SearchTexts()
-        self._spent = 0
+        self._spent = 0.0
         self._left_out = Counter[str]()
         self._closed = 0
         self.everyone: list[CaseRow] = []
@@ -422,8 +429,9 @@ class Table:
     def take(self, row: CaseRow, report: RunReport) -> None:
         """List a row, and pack its run, where there is room."""
         urgent = row.flags != {"passed"}
-        size = ROW_BYTES + len(row.id) + len(row.why) + len(row.about) + len(row.output)
-        if self._spent + size > TABLE_BYTES * (1.0 if urgent else PASSING):
+        texts = len(row.id) + len(row.why) + len(row.about) + len(row.output)
+        size, room = (ROW_BYTES + PACKED_TEXT * texts, TABLE_BYTES) if self._is_open else (LIVE_ROW_BYTES + texts, LIVE_BYTES)
+        if self._spent + size > room * (1.0 if urgent else PASSING):
             self._left_out[row.word] += 1
             self.everyone.append(replace(row, why="", about="", output=""))
             return
@@ -445,7 +453,10 @@ class Table:
         """Sentences about what is not listed, or does not open."""
         notes = []
         if self._left_out:
-            notes.append(f"Counted but not listed here: {', '.join(f'{number:,} {word}' for word, number in self._left_out.items())}.")
+            cure = "gradeloop batches export BATCH -o results.csv has all" if self._is_open else "gradeloop report BATCH lists more"
+            notes.append(
+                f"Counted but not listed here: {', '.join(f'{number:,} {word}' for word, number in self._left_out.items())}; {cure}."
+            )
         if self._closed:
             cure = "so that the file stays below 20 MB; see: gradeloop batches show BATCH CASE"
             notes.append(f"{self._closed:,} cannot be opened here, {cure}")
@@ -475,8 +486,7 @@ class SearchTexts:
         """Return the texts by the numbers of their rows, packed as runs are; empty where there are none."""
         if not self._texts:
             return ""
-        text = json.dumps(self._texts, ensure_ascii=False, separators=(",", ":"))
-        return base64.b64encode(zlib.compress(text.encode(errors="replace"), 9)).decode()
+        return packed(self._texts)
 
 
 PARTS = 20
@@ -513,8 +523,6 @@ class Packer:
     def close(self) -> None:
         """Pack the parts that are not packed yet."""
         if self._parts:
-            text = json.dumps(self._parts, ensure_ascii=False, separators=(",", ":"))
-            packed = base64.b64encode(zlib.compress(text.encode(errors="replace"), 9)).decode()
-            self.packs.append(packed)
-            self._size += len(packed)
+            self.packs.append(packed(self._parts))
+            self._size += len(self.packs[-1])
             self._parts = []

@@ -8,7 +8,17 @@ from typing import NamedTuple
 from gradeloop.contract.base import Strict
 from gradeloop.monitors.client import MonitorSchedule
 from gradeloop.monitors.contract import Alert, MonitorDefinition, Rate, TickReport
-from gradeloop.monitors.overview import MonitorSummary, backfill_text, rate_text, shadow_text, sum_of_rates, tick_notes, waiting_text
+from gradeloop.monitors.overview import (
+    MonitorSummary,
+    anchor_text,
+    backfill_text,
+    corrected_text,
+    rate_text,
+    shadow_text,
+    sum_of_rates,
+    tick_notes,
+    waiting_text,
+)
 from gradeloop.reports.html import Live, document
 from gradeloop.text import counted, duration, money, percent
 
@@ -132,7 +142,7 @@ def _markers(alerts: Sequence[Alert], frame: _Frame) -> list[Marker]:
     found = list[Marker]()
     for alert in alerts:
         if frame.start <= _seconds(alert.time) <= frame.end:
-            found.append(Marker(x=frame.x(alert.time), kind="raised", title=f"{alert.time} {alert.text}"))
+            found.append(Marker(x=frame.x(alert.time), kind="raised", title=f"{alert.time} {alert.said}"))
         if alert.cleared and frame.start <= _seconds(alert.cleared) <= frame.end:
             found.append(Marker(x=frame.x(alert.cleared), kind="cleared", title=f"{alert.cleared} over: {alert.kind}"))
     return found
@@ -171,13 +181,13 @@ def monitor_page(
         answer=(says, "failed" if opened else "passed" if judged else "waiting"),
         facts=_facts(found, schedule),
         problem=problem,
-        waits=[text for text in (waiting_text(found) if found.waiting else "", backfill_text(found), _shadow_text(found)) if text],
+        waits=[text for text in _notes(found) if text],
         chart=rate_chart(found.ticks, found.alerts, found.definition),
         ticks=[(tick, rate_text(tick.rate) if tick.settled else "being judged", tick_notes(tick)) for tick in found.ticks[:LISTED]],
         alerts=found.alerts[:LISTED],
         times={tick.number: tick.time for tick in found.ticks},
         case_path=case_path,
-        rate_text=rate_text,
+        rates=lambda rate: ", ".join(text for text in (rate_text(rate), corrected_text(rate, found)) if text),
         dollars=money,
     )
 
@@ -193,7 +203,12 @@ def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str,
         "sample": f"{percent(definition.sample)} of the runs{strata}",
         "always judged": ", ".join(rule.key if rule.value is None else f"{rule.key}={rule.value}" for rule in definition.always),
         "alerts on": ", ".join(
-            [*(rule.text for rule in definition.alerts), *(["drift", "decline"] if definition.drift else []), "silence"]
+            [
+                *(rule.text for rule in definition.alerts),
+                *(["drift", "decline"] if definition.drift else []),
+                *(["judge"] if definition.anchors else []),
+                "silence",
+            ]
         ),
         "budget a day": ""
         if definition.budget_usd is None
@@ -203,8 +218,14 @@ def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str,
     return {name: value for name, value in facts.items() if value}
 
 
-def _shadow_text(found: MonitorSummary) -> str:
-    return "" if found.shadow is None else shadow_text(found.shadow)
+def _notes(found: MonitorSummary) -> tuple[str, ...]:
+    """Return what is to be said beside the rate; empty texts where there is nothing."""
+    return (
+        waiting_text(found) if found.waiting else "",
+        anchor_text(found.anchors) if found.anchors else "",
+        backfill_text(found),
+        shadow_text(found.shadow) if found.shadow else "",
+    )
 
 
 def _spent(found: MonitorSummary) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, next_step, rate_of
+from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, failure_reason, next_step, rate_of
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.batches.metric_table import MetricTable
@@ -144,6 +144,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
     tiles: list[tuple[str, str, Verdict | None, bool]] = [
         ("passed", f"{summary.passed:,}", "passed", True),
         ("failed", f"{summary.failed:,}", "failed", True),
+        ("unsure", f"{summary.unsure:,}", "unsure", bool(summary.unsure)),
         ("errors", f"{summary.errors:,}", "error" if summary.errors else None, True),
         ("ungraded", f"{summary.ungraded:,}", None, bool(summary.ungraded)),
         ("waiting", f"{summary.waiting:,}", None, bool(summary.waiting)),
@@ -236,7 +237,7 @@ def _counted(path: Path, results: Sequence[CaseResult]) -> BatchSummary:
     usage = sum((result.usage for result in results), Usage())
     facts = {"batch_id": path.stem, "created": started, "status": "finished", "total": len(results), "usage": usage}
     numbers = {"passed": counts["passed"], "failed": counts["failed"], "errors": counts["error"], "waiting": counts["waiting"]}
-    numbers |= {"ungraded": counts["ungraded"]}
+    numbers |= {"ungraded": counts["ungraded"], "unsure": counts["unsure"]}
     return BatchSummary.model_validate(facts | numbers | {"cached": sum(result.cached for result in results)})
 
 
@@ -265,6 +266,7 @@ async def write_pages(paths: Sequence[Path], reader: BatchReader, batch_id: str)
 COLOURS: dict[CaseStatus, Verdict] = {
     "passed": "passed",
     "failed": "failed",
+    "unsure": "unsure",
     "error": "error",
     "waiting": "waiting",
     "queued": "none",
@@ -378,8 +380,10 @@ def _overridden(result: CaseResult) -> bool | None:
 
 def _notes(result: CaseResult, case: Case | None) -> tuple[str, ...]:
     notes = {
+        f"U{failure_reason(result)[1:]}": result.status == "unsure",
         "The results file does not hold the prompt; the report of the batch itself shows it.": case is None and not result.thread_id,
         f"This is the last of {result.iterations} drafts; the thread {result.thread_id} has the others.": (result.iterations or 0) > 1,
+        f"{result.escalated_from} was unsure; {result.grader} decided.": result.escalated_from is not None,
         f"Ungraded: {result.explanation}": result.status == "ungraded" and result.error is None,
         f"Not judged: {'; '.join(result.left_out)}": result.status != "ungraded" and bool(result.left_out),
         f"Not run: {result.error}": result.status == "queued" and bool(result.error) and result.error != "not run",

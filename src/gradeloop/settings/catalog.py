@@ -283,6 +283,12 @@ def _retirement_notes(spec: ModelSpec, today: date) -> Iterator[str]:
 
 def retirement_of(spec: ModelSpec) -> Retirement | None:
     """Return when a model's provider stops serving it; None where no day is known."""
+    return _retirement(os.environ.get(MODELS, ""), spec.id)
+
+
+@lru_cache(maxsize=256)
+def _retirement(own: str, model: str) -> Retirement | None:  # noqa: ARG001 - the user's own file, by which a result is remembered
+    spec = ModelSpec(id=model)
     return next((row for row in load_catalogue().retired if row.names(spec)), None)
 
 

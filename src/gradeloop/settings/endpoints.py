@@ -10,9 +10,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
 from gradeloop.contract.base import Strict
+from gradeloop.contract.documented import Documented
 from gradeloop.contract.model_spec import ALIASES, PROVIDER_NAME, PROVIDERS
 from gradeloop.settings.limits import CallCeilings
 from gradeloop.text import clip, did_you_mean
@@ -100,10 +101,8 @@ def names_file(key: str) -> bool:
     return key.startswith(("/", "./", "../", "~/"))
 
 
-class EndpointSettings(Strict):
+class EndpointSettings(Strict, Documented):
     """An endpoint with a name of its own: `NAME:model` is called there."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     preset: str | None = None
     """The preset that says whatever is not said here; the one of the same name by default."""

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from gradeloop.contract.base import Strict
+from gradeloop.contract.documented import Documented
 
 CeilingName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*(:.+)?$", max_length=300)]
 """A provider (`openai`), all of whose calls are counted together, or one of its models (`openai:gpt-6-luna`)."""
@@ -14,10 +15,8 @@ ANY_TENANT = "*"
 """The name that stands for each tenant that has no budget of its own name."""
 
 
-class CallCeilings(Strict):
+class CallCeilings(Strict, Documented):
     """The most that is asked of a provider or of a model; each value is optional."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
     """Start at most this many calls a minute, evenly spread."""

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     CliImplicitFlag,
@@ -20,6 +20,7 @@ from pydantic_settings import (
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from gradeloop.contract.base import Strict
+from gradeloop.contract.documented import Documented, describe_fields
 from gradeloop.contract.model_spec import CALL_SECONDS, Budget, CallTimeout, ToolName
 from gradeloop.contract.notice import ALL_KINDS, NoticeKind
 from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout, TenantName
@@ -72,10 +73,8 @@ Seconds = Annotated[float, Field(gt=0, le=100)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
 
 
-class Section(Strict):
+class Section(Strict, Documented):
     """A table of the settings file."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 def _refuse_non_folders(folders: dict[str, Path]) -> None:
@@ -294,7 +293,7 @@ class ReceiverSettings(Section):
 Role = Literal["all", "loop", "models", "evidence", "receiver"]
 
 
-class WorkerSettings(BaseSettings):
+class WorkerSettings(Documented, BaseSettings):
     """Run a worker. Settings are flags, variables `GRADELOOP_*`, or keys of gradeloop.toml."""
 
     model_config = SettingsConfigDict(
@@ -304,7 +303,6 @@ class WorkerSettings(BaseSettings):
         cli_hide_none_type=True,
         cli_prog_name="gradeloop worker",
         extra="forbid",
-        use_attribute_docstrings=True,
     )
 
     config: Path | None = None
@@ -407,6 +405,9 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str] | Non
     uncounted, in_file = _read_file(file) if file else ([], {})
     if file and uncounted:
         logger.warning("%s", describe_uncounted(file.path, uncounted))
+
+    if {"--help", "-h"} & set(arguments):
+        describe_fields(WorkerSettings)
 
     class FromFile(WorkerSettings):
         model_config = SettingsConfigDict(cli_parse_args=list(arguments))

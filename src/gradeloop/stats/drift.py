@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from gradeloop.contract.base import Strict
@@ -109,6 +110,7 @@ class Cusum:
         return state.total >= math.log(self.horizon / self.alpha)
 
 
+@lru_cache(maxsize=1024)
 def lowest_likely_rate(passed: int, runs: int, error: float = 0.025) -> float:
     """Return the lowest rate at which so many of the runs would pass with a probability above `error`, exactly.
 

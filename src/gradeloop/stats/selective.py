@@ -23,6 +23,11 @@ class Band(Strict):
     labels: int
 
 
+def is_below(share: float, threshold: float) -> bool:
+    """Return whether a share of votes is too small to decide; what rounding takes from it does not count."""
+    return share < threshold - 1e-9
+
+
 LEVELS = 20
 """The most thresholds that are tried; more of them would widen every bound."""
 

@@ -22,6 +22,7 @@ def metadata() -> "MetaData":
     _case_tables(tables)
     _call_tables(tables)
     _monitor_tables(tables)
+    _label_tables(tables)
     _received_tables(tables)
     return tables
 
@@ -77,7 +78,8 @@ def _batches_table(tables: "MetaData") -> None:
         Column("request", Text, nullable=False),
         Column("status", String(20), nullable=False),
         Column("reason", Text),
-        *map(_counter, ("total", "settled", "passed", "failed", "errors", "ungraded", "reused", "throttled", "unpriced", "unreported")),
+        *map(_counter, ("total", "settled", "passed", "failed", "errors", "ungraded", "unsure", "reused")),
+        *map(_counter, ("throttled", "unpriced", "unreported")),
         *map(_counter, USAGE_COUNTS),
         Column("seconds", Float, nullable=False, server_default="0"),
         Column("cost_usd", Float, nullable=False, server_default="0"),
@@ -206,6 +208,35 @@ def _monitor_tables(tables: "MetaData") -> None:
         Column("kind", String(100), primary_key=True),
         Column("alert", Text, nullable=False),
         Column("cleared", Integer),
+        _created(),
+    )
+
+
+def _label_tables(tables: "MetaData") -> None:
+    from sqlalchemy import Column, Integer, String, Table, Text
+
+    Table(
+        "monitor_anchors",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("run_sha256", String(64), primary_key=True),
+        Column("run_id", String(200), nullable=False),
+        Column("label", String(20), nullable=False),
+        Column("spec", Text, nullable=False),
+        Column("first", String(20)),
+        Column("verdict", String(20)),
+        Column("judged", Integer),
+        _counter("tick"),
+        _created(),
+    )
+    Table(
+        "monitor_labels",
+        tables,
+        Column("monitor", String(64), primary_key=True),
+        Column("run_sha256", String(64), primary_key=True),
+        Column("created_by", String(200), primary_key=True),
+        Column("passed", Integer, nullable=False),
+        Column("reason", Text, nullable=False),
         _created(),
     )
 

@@ -196,6 +196,8 @@ def _models(case: Case) -> Iterator[tuple[str, ModelSpec]]:
         yield "generator.model", case.generator.model
     if case.grader and case.grader.model:
         yield "grader.model", case.grader.model
+    if case.escalate:
+        yield "escalate", case.escalate
     for at, criterion in enumerate(case.rubric.criteria):
         yield from ((f"rubric.criteria[{at}].grader", judge) for judge in criterion.judges if isinstance(judge, ModelSpec))
         if criterion in comparisons_of(case.rubric) and criterion.check and (named := criterion.check.arguments.get("grader")):
@@ -351,7 +353,9 @@ class Plan:
         except InvalidRequest as error:
             reason = self.findings.leave_out(error, "not run")
             return self._build_case(located_test, raw | {"left_out": (*left_out, reason)})
-        given = {"rubric": built.rubric, "metrics": built.metrics, "left_out": left_out}
+        abstain = located_test.test.abstain or self.defaults.abstain
+        judged = {"abstain": abstain, "escalate": (located_test.test.escalate or self.defaults.escalate) if abstain else None}
+        given = judged | {"rubric": built.rubric, "metrics": built.metrics, "left_out": left_out}
         nothing = {} if built.rubric.criteria else {"asks_nothing": True, "loop": False}
         return self._build_case(located_test, raw | given | asked | nothing)
 

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, JsonValue, Tag, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, WithJsonSchema, model_validator
 
-from gradeloop.batches.contract import RETRIES, CaseId
+from gradeloop.batches.contract import RETRIES, Abstention, CaseId
 from gradeloop.contract.base import OrText, Strict
 from gradeloop.contract.criterion import Threshold
+from gradeloop.contract.documented import Documented
 from gradeloop.contract.messages import MESSAGE_BYTES, ToolCall
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.named_metrics import DerivedMetrics
@@ -81,10 +82,8 @@ Assertions = Annotated[
 """Assertions in promptfoo's format; their fields are checked where they become criteria."""
 
 
-class SuiteMessage(Strict):
+class SuiteMessage(Strict, Documented):
     """A message of a prompt, or of the conversation that a test brings along."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     role: Literal["system", "user", "assistant", "tool"]
     """Who speaks; `system` may only come first and becomes the generator's system prompt."""
@@ -94,10 +93,8 @@ class SuiteMessage(Strict):
     tool_call_id: str | None = None
 
 
-class Options(Strict):
+class Options(Strict, Documented):
     """How the assertions of type `llm-rubric` are judged, and what of the output."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     provider: JsonValue = None
     """The model that judges them."""
@@ -107,10 +104,8 @@ class Options(Strict):
     """Code that makes of the output what is judged: JavaScript over `output` and `context`, or `file://` a file of code."""
 
 
-class Defaults(Strict):
+class Defaults(Strict, Documented):
     """Settings of all tests that do not override them."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     vars: dict[str, JsonValue] = Field(default_factory=dict)
     """Values that replace `{{ name }}` in prompts, messages, rubric and assertions."""
@@ -128,6 +123,10 @@ class Defaults(Strict):
     """How many drafts a case with `loop` may take at most."""
     grader: GraderSetting | None = None
     """The grader that replaces the suite's."""
+    abstain: Abstention = None
+    """The least share of a criterion's votes with which it decides, or shares by criterion; a case with fewer is `unsure`."""
+    escalate: ModelSpec | None = None
+    """The model that decides what the graders are unsure of; by default a person does."""
     options: Options = Options()
     """How the assertions of type `llm-rubric` are judged."""
 
@@ -162,10 +161,8 @@ def _wrap_in_list(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
     return [value] if isinstance(value, str | dict) else value
 
 
-class Prompt(OrText):
+class Prompt(OrText, Documented):
     """A prompt as text or messages; `{{ name }}` in it is filled from the test's `vars`."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     label: Label | None = None
     """The prompt's name in case ids; the file's name or the prompt's position (`p1`) by default."""
@@ -186,10 +183,8 @@ class Prompt(OrText):
         return self
 
 
-class NamedGenerator(OrText, Generator):
+class NamedGenerator(OrText, Generator, Documented):
     """A generator as in a thread's request, with a label."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     label: Label | None = None
     """The generator's name in case ids; the model, activity or workflow by default."""
@@ -216,10 +211,8 @@ def _file_or_test(value: Any) -> str:  # noqa: ANN401 - raw input of any shape
 TestOrFile = Annotated[Annotated[str, Tag("<file>")] | Annotated[SuiteTest, Tag("<test>")], Discriminator(_file_or_test)]
 
 
-class SuiteSettings(Strict):
+class SuiteSettings(Strict, Documented):
     """How a batch of the suite's cases runs, and when it fails."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     concurrency: Annotated[int, Field(ge=1, le=1000)] | None = None
     """How many model and tool calls run at the same time at most; 50 by default."""

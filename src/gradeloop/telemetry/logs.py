@@ -7,12 +7,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from temporalio import activity, workflow
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from gradeloop.text import json_without_commands, printable, without_commands
 
@@ -43,48 +41,26 @@ def logged_ids(ids: Ids) -> Iterator[None]:
         _ids.reset(token)
 
 
+def set_ids(ids: Ids) -> None:
+    """Give every later record of this asyncio task these ids."""
+    _ids.set(ids)
+
+
 def current_ids() -> Ids:
     """Return the ids of what is being done now: of a thread, judgement or batch, its run and iteration, a case, a call and its attempt."""
     if workflow.in_workflow():
         info = workflow.info()
-        return {**_workflow_ids(info.workflow_type, info.workflow_id, info.run_id), **_ids.get()}
+        return {**workflow_ids(info.workflow_type, info.workflow_id, info.run_id), **_ids.get()}
     return _ids.get()
-
-
-def call_ids(info: activity.Info, argument: object) -> Ids:
-    """Return the ids of an activity, by what Temporal knows of it and by its argument."""
-    ids: dict[str, str | int] = {}
-    if info.workflow_id and info.workflow_run_id:
-        ids |= _workflow_ids(info.workflow_type or "", info.workflow_id, info.workflow_run_id)
-    step, places = getattr(argument, "step", None), {"batch": "batch_id", "case": "position"}
-    known = {name: getattr(argument, field, None) for name, field in places.items()}
-    known |= {name: getattr(step, name, None) for name in ("run", "iteration")}
-    ids |= {name: value for name, value in known.items() if isinstance(value, str | int)}
-    return {**ids, "call": info.activity_id, "activity": info.activity_type, "attempt": info.attempt}
 
 
 _KINDS = {"GradingThread": "thread", "Judging": "judgement", "GradingBatch": "batch"}
 """The names of the ids of our workflows."""
 
 
-def _workflow_ids(kind: str, workflow_id: str, run_id: str) -> dict[str, str | int]:
+def workflow_ids(kind: str, workflow_id: str, run_id: str) -> dict[str, str | int]:
+    """Return the ids of a workflow, the first by the name that its kind has."""
     return {_KINDS.get(kind, "workflow"): workflow_id, "workflow_run": run_id}
-
-
-@dataclass(frozen=True)
-class LogsIds(Interceptor):
-    """Gives the records of every activity its ids."""
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
-        """Return the next interceptor with ids around it."""
-        return _ActivityWithIds(next)
-
-
-class _ActivityWithIds(ActivityInboundInterceptor):
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002, ANN401 - the SDK's
-        """Run an activity, in a task of its own, whose ids stay: the SDK logs afterwards how it ended."""
-        _ids.set(call_ids(activity.info(), input.args[0] if input.args else None))
-        return await super().execute_activity(input)
 
 
 class TextFormatter(logging.Formatter):

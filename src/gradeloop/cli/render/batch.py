@@ -14,10 +14,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from gradeloop.batches.answer import ANSWER_STYLES, STATUS_LABELS, answer_of, next_step, summary_counts
+from gradeloop.batches.answer import ANSWER_STYLES, STATUS_LABELS, answer_of, failure_reason, next_step, summary_counts
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM
-from gradeloop.cli.render.table import WIDE, Column, case_line, mark, table, usage_line
+from gradeloop.cli.render.table import WHY_CHARACTERS, WIDE, Column, mark, table, usage_line
 from gradeloop.contract.evaluation import CriterionRow, Quote
 from gradeloop.grading.changes import changes
 from gradeloop.grading.quotes import fold
@@ -223,6 +223,13 @@ def _packed(parts: Sequence[str], room: int) -> list[Text]:
 
 OUTPUT_CHARACTERS = 4_000
 VALUE_CHARACTERS = 300
+
+
+def case_line(result: CaseResult) -> Text:
+    """Return a case's status, id and the reason why it did not pass as a line."""
+    word, style = STATUS_LABELS[result.status]
+    reason = failure_reason(result)[:WHY_CHARACTERS]
+    return Text().append(word, style).append(f"  {one_line(result.id)}", "bold").append(f"  {reason}" if reason else "")
 
 
 def case_lines(result: CaseResult) -> Iterator[Text | Rule]:

@@ -9,8 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gradeloop.batches.answer import STATUS_LABELS, failure_reason
-from gradeloop.batches.contract import CaseResult
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
 from gradeloop.exit_codes import BROKEN_PIPE, leave
@@ -112,13 +110,6 @@ def criterion_line(row: CriterionRow, width: int = 0) -> Line:
     beside += [f"overridden by {one_line(row.override.by)}"] if row.override is not None else []
     body = Text(one_line(row.name)).append("".join(f"  ({fact})" for fact in beside), "dim")
     return Line(Text(f"{sign} {row.id:{width}}  ", style), body.append(f": {one_line(row.gap)}", style) if row.gap else body)
-
-
-def case_line(result: CaseResult) -> Text:
-    """Return a case's status, id and the reason why it did not pass as a line."""
-    word, style = STATUS_LABELS[result.status]
-    reason = failure_reason(result)[:WHY_CHARACTERS]
-    return Text().append(word, style).append(f"  {one_line(result.id)}", "bold").append(f"  {reason}" if reason else "")
 
 
 def usage_line(usage: Usage, grader: str | None = None) -> str:

@@ -186,6 +186,19 @@
   read();
   wire();
 
+  // The rows of a long table beyond the first are packed: they are put in at once, and can be filtered and opened from then on.
+  const fill = async () => {
+    const places = { rows: "#table", "matrix-rows": "#matrix tbody" };
+    const packed = Object.keys(places).map((id) => document.getElementById(id)).filter(Boolean);
+    if (!packed.length) return;
+    for (const script of packed) {
+      document.querySelector(places[script.id]).insertAdjacentHTML("beforeend", await inflated(script.textContent)); // our own templates
+      script.remove();
+    }
+    wire();
+    if (dialog && !current) route();
+  };
+
   // A case is unpacked when its row is opened.
   const dialog = document.getElementById("case");
   const unpacked = new Map();
@@ -232,6 +245,7 @@
     addEventListener("hashchange", route);
     route();
   }
+  fill();
   // `j` and `k` go through the rows, and Enter opens the one that has the focus.
   const move = (by) => {
     const all = rows.filter((row) => !row.hidden);

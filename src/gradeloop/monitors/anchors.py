@@ -1,0 +1,145 @@
+"""Anchors: labelled runs that are judged again and again, so that a change of the judge is told from a change of the world."""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gradeloop.contract.base import Strict
+from gradeloop.stats.drift import DriftState, DriftTest, lowest_likely_rate
+from gradeloop.text import percent
+
+MOST_ANCHORS = 500
+"""The most anchors of a monitor: all of them are judged in its first tick."""
+
+ANCHORS_PER_TICK = 20
+"""The anchors that a tick judges where nothing else is said."""
+
+ANCHOR_BASELINE = 300
+"""The repeated judgements of anchors from which a monitor takes how steady its judge is."""
+
+CLEAR_FACTOR = 20
+"""How many times as likely one explanation must make what anchors say as the other one, before it is said."""
+
+_LEAST, _MOST = 0.005, 0.995
+"""No judge is held to be steadier or less steady than this: one odd verdict is no proof."""
+
+Moved = Literal["world", "judge", "unclear"]
+"""What has changed where a rate has: what is judged, or who judges; `unclear` while the anchors do not say."""
+
+
+class AnchorPlan(Strict):
+    """The anchors of a monitor, which are in the store."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """What they are: of the runs and their labels."""
+    total: Annotated[int, Field(ge=2, le=MOST_ANCHORS)]
+    per_tick: Annotated[int, Field(ge=1, le=MOST_ANCHORS)] = ANCHORS_PER_TICK
+    """How many a tick judges, in turn."""
+
+
+class AnchorCounts(Strict):
+    """What a judge said of some anchors."""
+
+    judged: int = 0
+    """Anchors with a verdict."""
+    right: int = 0
+    """Those of which it says what their label says."""
+    repeated: int = 0
+    """Those that had a verdict before."""
+    same: int = 0
+    """Those of which it says what it first said."""
+    passed_before: int = 0
+    """Those that it passed at first."""
+    passed_again: int = 0
+    """Those that it passed at first, and now."""
+    errors: int = 0
+    """Anchors that ended in an error, or were not judged."""
+
+    def plus(self, other: "AnchorCounts") -> "AnchorCounts":
+        """Return the counts of both together."""
+        return AnchorCounts.model_validate({name: getattr(self, name) + getattr(other, name) for name in AnchorCounts.model_fields})
+
+    @property
+    def text(self) -> str:
+        """What a person reads of them."""
+        if self.repeated:
+            return f"of {self.same} of {self.repeated} anchors it says what it first said"
+        return "no anchor was judged a second time yet"
+
+
+class AnchorState(Strict):
+    """How steady the judge was at first, and the tests of whether it still is."""
+
+    same: int = 0
+    repeated: int = 0
+    passed_before: int = 0
+    passed_again: int = 0
+    test: DriftState = DriftState()
+    """The test of all anchors."""
+    strict_test: DriftState = DriftState()
+    """The test of those that it passed at first, in which a stricter judge shows sooner."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the judge's own steadiness is known."""
+        return self.repeated >= ANCHOR_BASELINE
+
+    def after(self, counts: AnchorCounts) -> "AnchorState":
+        """Return the state after a tick: its anchors are a part of the beginning, or evidence."""
+        if not self.is_known:
+            names = ("same", "repeated", "passed_before", "passed_again")
+            return AnchorState.model_validate({name: getattr(self, name) + getattr(counts, name) for name in names})
+        changed = {
+            "test": self.judge_test.after(self.test, counts.same, counts.repeated),
+            "strict_test": self._strict_test.after(self.strict_test, counts.passed_again, counts.passed_before),
+        }
+        return self.model_copy(update=changed)
+
+    def alarms(self) -> bool:
+        """Return whether the judge says something else of more anchors than it did."""
+        return self.is_known and (self.judge_test.alarms(self.test) or self._strict_test.alarms(self.strict_test))
+
+    def restarted(self) -> "AnchorState":
+        """Return the state with tests that begin."""
+        return self.model_copy(update={"test": DriftState(), "strict_test": DriftState()})
+
+    @property
+    def judge_test(self) -> DriftTest:
+        """The sequential test of the share of anchors of which the judge says what it first said."""
+        return DriftTest(lowest_likely_rate(self.same, self.repeated, 0.0125), alpha=0.0125)
+
+    @property
+    def _strict_test(self) -> DriftTest:
+        return DriftTest(lowest_likely_rate(self.passed_again, self.passed_before, 0.0125), alpha=0.0125)
+
+    @property
+    def text(self) -> str:
+        """What a person reads of the beginning."""
+        return f"{percent(self.same / self.repeated)} at the beginning" if self.repeated else "nothing is known of its beginning"
+
+
+def moved_of(state: AnchorState, counts: AnchorCounts, fall: float, usual: float | None = None) -> Moved:
+    """Return what explains that a rate has changed, by the likelihoods of what the anchors say.
+
+    Had the judge moved, it would say something else of as large a share of the anchors as of the runs; had the world, of no more than ever.
+
+    Args:
+        state: How steady the judge was at first.
+        counts: The anchors since the change.
+        fall: By how much the rate has changed.
+        usual: The pass rate from which it fell: the anchors are then those that the judge passed at first, of which a stricter judge fails
+            the same share as of the runs that it passed. None for any other rate, of which all anchors speak.
+    """
+    known = (state.same, state.repeated, counts.same, counts.repeated)
+    if usual:
+        known, fall = (state.passed_again, state.passed_before, counts.passed_again, counts.passed_before), fall / usual
+    first_same, first, same, total = known
+    if not state.is_known or not first or not total or fall <= 0:
+        return "unclear"
+    steady = min(max((first_same + 0.5) / (first + 1), _LEAST), _MOST)
+    moved = max(steady * (1 - fall), _LEAST)
+    ratio = same * math.log(moved / steady) + (total - same) * math.log((1 - moved) / (1 - steady))
+    if abs(ratio) < math.log(CLEAR_FACTOR):
+        return "unclear"
+    return "judge" if ratio > 0 else "world"

@@ -1,0 +1,184 @@
+"""What people say of judged runs: a queue that does not show what the judge says, and the labels that come of it."""
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+from sqlalchemy import Connection, RowMapping, select
+
+from gradeloop.batches.contract import Case, CaseResult
+from gradeloop.contract.base import Strict
+from gradeloop.contract.messages import Message
+from gradeloop.contract.transcript import run_as_messages
+from gradeloop.errors import InvalidRequest
+from gradeloop.judges.contract import JudgeConfig, JudgeResult
+from gradeloop.judges.pass_rule import PassRule
+from gradeloop.monitors.ticks import monitor_of
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import table
+from gradeloop.text import clip
+
+NEWEST_FAILED = 500
+"""The newest failed runs of which people are asked."""
+
+
+class LabelTask(Strict):
+    """A judged run of which a person is asked; what the judge says is not in it."""
+
+    run_id: str
+    run_sha256: str
+    waiting: int
+    """How many runs wait for this person's label, this one included."""
+    messages: tuple[Message, ...]
+
+
+class LabelledRun(Strict):
+    """What a person says of a run, and what the judge has said of it."""
+
+    run_id: str
+    created_by: str
+    passed: bool
+    reason: str = ""
+    judgement: JudgeResult | None = None
+    """What the judge says; None where the store has it no longer."""
+
+
+class MonitorLabels:
+    """The labels that people give to the runs of a store's monitors."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def next_task(self, name: str, person: str) -> LabelTask | None:
+        """Return the next run of which a person is asked; None where none waits.
+
+        Every newest failed run waits, and as many that passed, in the order of their content: that one is asked is no hint.
+
+        Raises:
+            InvalidRequest: There is no such monitor.
+        """
+
+        def read(connection: Connection) -> LabelTask | None:
+            monitor_of(connection, name)
+            waiting = [(row, case) for row in _queue(connection, name, person) if (case := _case(connection, row)) is not None]
+            for row, case in waiting[:1]:
+                messages = tuple(run_as_messages(case.judging.run)) if case.judging else ()
+                return LabelTask(run_id=row["run_id"], run_sha256=row["run_sha256"], waiting=len(waiting), messages=messages)
+            return None
+
+        return await self._store.read(read)
+
+    async def give(self, name: str, run: str, person: str, *, passed: bool, reason: str = "") -> str:
+        """Write what a person says of a run, in place of what the same person has said before, and return the run's id.
+
+        Args:
+            name: The monitor.
+            run: The run's id or its sha256.
+            person: Who says so.
+            passed: Whether the run passes.
+            reason: Why.
+
+        Raises:
+            InvalidRequest: There is no such monitor, or no such run that was judged.
+        """
+
+        def write(connection: Connection) -> str:
+            monitor_of(connection, name)
+            runs, labels = table("monitor_runs"), table("monitor_labels")
+            known = (runs.c.monitor == name, (runs.c.run_id == run) | (runs.c.run_sha256 == run), runs.c.verdict.is_not(None))
+            newest = select(runs.c.run_sha256, runs.c.run_id).where(*known).order_by(runs.c.number.desc(), runs.c.run_sha256)
+            if (row := connection.execute(newest).first()) is None:
+                cure = f"`gradeloop monitor label {name}` shows one that waits"
+                raise InvalidRequest(f"the monitor {name!r} has judged no run {clip(run)}; {cure}")
+            mine = {"monitor": name, "run_sha256": row[0], "created_by": person}
+            connection.execute(labels.delete().where(*(labels.c[key] == value for key, value in mine.items())))
+            connection.execute(labels.insert().values(**mine, passed=int(passed), reason=reason))
+            return str(row[1])
+
+        return await self._store.write(write)
+
+    async def given(self, name: str) -> tuple[LabelledRun, ...]:
+        """Return what people have said, the oldest first, with what the judge says.
+
+        Raises:
+            InvalidRequest: There is no such monitor.
+        """
+
+        def read(connection: Connection) -> tuple[LabelledRun, ...]:
+            monitor_of(connection, name)
+            labels, runs = table("monitor_labels"), table("monitor_runs")
+            both = labels.join(runs, (labels.c.monitor == runs.c.monitor) & (labels.c.run_sha256 == runs.c.run_sha256))
+            wanted = select(labels, runs.c.run_id, runs.c.case_id, runs.c.judged).select_from(both).where(labels.c.monitor == name)
+            rows = connection.execute(wanted.order_by(labels.c.created, labels.c.run_sha256, labels.c.created_by)).mappings().all()
+            return tuple(
+                LabelledRun(
+                    run_id=row["run_id"],
+                    created_by=row["created_by"],
+                    passed=bool(row["passed"]),
+                    reason=row["reason"],
+                    judgement=_judgement(connection, row),
+                )
+                for row in rows
+            )
+
+        return await self._store.read(read)
+
+
+def label_value(judge: JudgeConfig, passes: Sequence[str], *, passed: bool) -> dict[str, JsonValue] | None:
+    """Return a label as values of the judge's output, as `gradeloop agreement` takes them; None where a fail names no value.
+
+    A fail is the other value of a key that has two, and `needs_revision` of a rubric.
+    """
+    wanted = PassRule(judge, passes).wanted
+    value: dict[str, JsonValue] = {}
+    for path, right in wanted:
+        said = right if passed else _other(judge, path, right) if len(wanted) == 1 else None
+        if said is None:
+            return None
+        inner = value
+        for name in path[:-1]:
+            found = inner.setdefault(name, {})
+            inner = found if isinstance(found, dict) else {}
+        inner[path[-1]] = said
+    return value
+
+
+def _other(judge: JudgeConfig, path: Sequence[str], right: JsonValue) -> JsonValue:
+    """Return the value of a key that fails; None where several do."""
+    if isinstance(right, bool):
+        return not right
+    schema = judge.output_schema
+    for name in path:
+        schema = schema["properties"][name]
+    values = [value for value in schema.get("enum", ()) if value != right]
+    return "needs_revision" if "needs_revision" in values else values[0] if len(values) == 1 else None
+
+
+def _queue(connection: Connection, name: str, person: str) -> list[RowMapping]:
+    """Return the runs that wait for a person's label, in the order of their content."""
+    runs, labels = table("monitor_runs"), table("monitor_labels")
+    mine = select(labels.c.run_sha256).where(labels.c.monitor == name, labels.c.created_by == person)
+    judged = select(runs).where(runs.c.monitor == name, runs.c.case_id.is_not(None), runs.c.why != "backfill")
+    newest = judged.order_by(runs.c.number.desc(), runs.c.run_sha256)
+    failed = connection.execute(newest.where(runs.c.verdict == "failed").limit(NEWEST_FAILED)).mappings().all()
+    passed = connection.execute(newest.where(runs.c.verdict == "passed").limit(len(failed))).mappings().all()
+    done = set(connection.execute(mine).scalars())
+    return sorted((row for row in (*failed, *passed) if row["run_sha256"] not in done), key=lambda row: str(row["run_sha256"]))
+
+
+def _stored(connection: Connection, row: RowMapping, column: str) -> str | None:
+    """Return a column of the case that judged a run; None where the store has it no longer."""
+    ticks, cases = table("monitor_ticks"), table("cases")
+    batch = select(ticks.c.batch_id).where(ticks.c.monitor == row["monitor"], ticks.c.number == row["judged"]).scalar_subquery()
+    mine = select(cases.c[column]).where(cases.c.batch_id == batch, cases.c.case_id == row["case_id"])
+    found: str | None = connection.execute(mine).scalar()
+    return found
+
+
+def _case(connection: Connection, row: RowMapping) -> Case | None:
+    text = _stored(connection, row, "spec")
+    return None if text is None else Case.model_validate_json(text)
+
+
+def _judgement(connection: Connection, row: RowMapping) -> JudgeResult | None:
+    text = _stored(connection, row, "result")
+    return None if text is None else CaseResult.model_validate_json(text).judgement

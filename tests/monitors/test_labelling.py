@@ -1,0 +1,92 @@
+"""People label the runs of a monitor without seeing the verdicts, and what they say measures its judge."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from gradeloop.calibration.labels import read_labels
+from gradeloop.cli.monitor_labels import agreement_of, as_labels
+from gradeloop.errors import InvalidRequest
+from gradeloop.judges.contract import parse_judge
+from gradeloop.monitors.labelling import MonitorLabels, label_value
+from tests.monitors.test_monitoring import watched
+from tests.rig.batches import fails, passes
+
+
+async def test_failed_runs_and_as_many_that_passed_wait_for_a_label_and_the_task_has_no_verdict(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, fails("bad"), passes()) as monitor:
+        labels = MonitorLabels(monitor.batches.store)
+        monitor.write("a.jsonl", *(f"good {number}" for number in range(6)))
+        monitor.write("b.jsonl", "x", "y", said="bad")
+        await monitor.tick()
+        seen, waiting = list[str](), list[int]()
+        while (task := await labels.next_task(monitor.name, "ada")) is not None:
+            seen.append(task.run_id)
+            waiting.append(task.waiting)
+            assert not {"verdict", "judgement", "passed"} & task.model_dump().keys()
+            assert [message.role for message in task.messages] == ["user", "assistant"]
+            await labels.give(monitor.name, task.run_sha256, "ada", passed=task.run_id != "y", reason="read it")
+        other = await labels.next_task(monitor.name, "bob")
+        given = await labels.given(monitor.name)
+        definition = (await monitor.reader.require(monitor.name)).definition
+        found = agreement_of(definition, given)
+
+    assert waiting == [4, 3, 2, 1]
+    assert {"x", "y"} < set(seen)
+    assert other is not None
+    assert other.waiting == 4
+    assert len(given) == 4
+    assert (found.judged, found.labels) == (4, 4)
+    assert [row.agent_run_id for row in found.disagreements] == ["x"]
+
+
+async def test_a_person_who_says_otherwise_replaces_the_label_and_what_was_not_judged_has_none(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, fails("bad"), passes()) as monitor:
+        labels = MonitorLabels(monitor.batches.store)
+        monitor.write("a.jsonl", "a", said="bad")
+        await monitor.tick()
+        first = await labels.give(monitor.name, "a", "ada", passed=True)
+        await labels.give(monitor.name, "a", "ada", passed=False, reason="on second thought")
+        with pytest.raises(InvalidRequest, match="has judged no run 'nobody'"):
+            await labels.give(monitor.name, "nobody", "ada", passed=True)
+        with pytest.raises(InvalidRequest, match="there is no monitor 'other'"):
+            await labels.give("other", "a", "ada", passed=True)
+        given = await labels.given(monitor.name)
+        definition = (await monitor.reader.require(monitor.name)).definition
+        path = tmp_path / "labels.jsonl"
+        path.write_text(
+            "".join(json.dumps(one.model_dump(mode="json", exclude_none=True)) + "\n" for one in as_labels(definition, given).labels)
+        )
+        read = read_labels(path, definition.judge)
+
+    assert first == "a"
+    assert [(one.passed, one.reason) for one in given] == [(False, "on second thought")]
+    assert [label.label_value for label in read.labels] == [{"result": "needs_revision"}]
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"tone": {"type": "string", "enum": ["warm", "cold", "rude"]}, "safe": {"type": "boolean"}},
+    "required": ["tone", "safe"],
+}
+
+
+@pytest.mark.parametrize(
+    ("passes_by", "passed", "value"),
+    [
+        (("tone=warm",), True, {"tone": "warm"}),
+        (("tone=warm",), False, None),
+        (("safe=true",), False, {"safe": False}),
+        (("tone=warm", "safe=true"), True, {"tone": "warm", "safe": True}),
+        (("tone=warm", "safe=true"), False, None),
+    ],
+)
+def test_a_label_is_written_as_the_values_of_the_judges_keys_where_they_say_it(
+    passes_by: tuple[str, ...], passed: bool, value: dict[str, Any] | None
+) -> None:
+    judge = parse_judge({"rubric_text": "How is it?", "output_schema": SCHEMA, "judge_model": "scripted:judge"})
+
+    assert label_value(judge, passes_by, passed=passed) == value
