@@ -15,7 +15,7 @@ import numpy as np
 
 from gradeloop.exit_codes import leave
 from gradeloop.monitors import windows
-from gradeloop.monitors.contract import MonitorDefinition, MonitorState, TickReport
+from gradeloop.monitors.contract import BASELINE_RUNS, MonitorDefinition, MonitorState, MonitorVerdict, TickReport
 from gradeloop.monitors.windows import rate_of, settle
 
 DEFINITION = {
@@ -40,7 +40,7 @@ class Plan:
     """Ticks at 0.90."""
     after: int = 50
     """Ticks at 0.95 again."""
-    baseline: int = windows.BASELINE_RUNS
+    baseline: int = BASELINE_RUNS
     """Judged runs from which a monitor takes its baseline."""
     passes_good: float = 0.98
     """How often the judge passes a run that is good."""
@@ -86,7 +86,8 @@ def spans_of_alarms(plan: Plan, passed: Sequence[int]) -> list[tuple[str, int, i
     definition, state = MonitorDefinition.model_validate(DEFINITION), MonitorState()
     found, begun = list[tuple[str, int, int | None]](), dict[str, int]()
     for number, count in enumerate(passed, 1):
-        rate = rate_of(["passed"] * count + ["failed"] * (plan.runs - count))
+        verdicts: list[MonitorVerdict] = [*(["passed"] * count), *(["failed"] * (plan.runs - count))]  # type: ignore[list-item]  # literals
+        rate = rate_of(verdicts)
         report = TickReport(number=number, tick="t", time="2026-01-01T00:00:00+00:00", read=plan.runs, sampled=plan.runs, rate=rate)
         outcome = settle(definition, state.model_copy(update={"ticks": number}), report, [])
         state = outcome.state
@@ -125,7 +126,7 @@ def add(plan: Plan, found: Found, alarms: Sequence[tuple[str, int, int | None]])
 
 def _series(arguments: tuple[Plan, int]) -> list[list[tuple[str, int, int | None]]]:
     plan, seed = arguments
-    windows.BASELINE_RUNS = plan.baseline  # type: ignore[misc]  # in this process of ours
+    setattr(windows, "BASELINE_RUNS", plan.baseline)  # noqa: B010 - in this process of ours
     passed = judged(plan, seed, [0.95] * plan.quiet + [0.90] * plan.low + [0.95] * plan.after)
     alarms = spans_of_alarms(plan, passed)
     return [
@@ -147,6 +148,8 @@ def simulate(plan: Plan, processes: int = 1) -> dict[str, Found]:
         for alarms in pool.imap_unordered(_series, work, chunksize=10):
             for name, one in zip(NAMES, alarms, strict=True):
                 add(plan, found[name], one)
+        pool.close()
+        pool.join()
     return found
 
 

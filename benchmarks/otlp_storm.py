@@ -22,7 +22,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import httpx2
-import psutil
+import psutil  # type: ignore[import-untyped]  # it has no types
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from sqlalchemy import Connection, Select, func, select
@@ -209,15 +209,16 @@ class Storm:
     async def _watch(self) -> None:
         """Note the highest memory of each process."""
         while True:
-            for kind, process in (("receiver", self._receiver), ("worker", self._worker and self._worker.process)):
-                if process is not None:
-                    with contextlib.suppress(psutil.Error):
-                        size = psutil.Process(process.pid).memory_info().rss // MIB
-                        if size > self._peaks.get(process.pid, 0):
-                            peaks = self.report.receiver_mib if kind == "receiver" else self.report.worker_mib
-                            if process.pid not in self._peaks:
-                                peaks.append(size)
-                            self._peaks[process.pid] = peaks[-1] = size
+            worker = None if self._worker is None else self._worker.process
+            for process, peaks in ((self._receiver, self.report.receiver_mib), (worker, self.report.worker_mib)):
+                if process is None:
+                    continue
+                with contextlib.suppress(psutil.Error):
+                    size = psutil.Process(process.pid).memory_info().rss // MIB
+                    if process.pid not in self._peaks:
+                        peaks.append(size)
+                    if size >= self._peaks.get(process.pid, 0):
+                        self._peaks[process.pid] = peaks[-1] = size
             await asyncio.sleep(0.25)
 
     async def _until_all_is_judged(self) -> None:

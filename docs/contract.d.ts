@@ -8,6 +8,7 @@ export interface AgentRun {
   id: string;
   transcripts: RunTranscript[];
   metadata?: { [key: string]: JsonValue };
+  excerpt?: RunExcerpt | null;
 }
 
 /** The argument of the update `approve`: a person allows a tool call. */
@@ -443,7 +444,7 @@ export interface Message {
   tool_call_id?: string | null;
   vendor?: { [key: string]: JsonValue } | null;
   model?: string | null;
-  kind?: "text" | "reasoning" | "tool_call" | "tool_result" | "file" | "error" | "other" | null;
+  kind?: "text" | "reasoning" | "tool_call" | "tool_result" | "file" | "error" | "other" | "finding" | null;
   about?: { [key: string]: JsonValue } | null;
 }
 
@@ -541,6 +542,14 @@ export interface OwnPrompt {
 
 export type OwnPromptInput = string | ({ role?: "system" | "user" | "assistant"; content: string; })[] | { messages: PromptMessage[]; };
 
+/** What a judge says of one part of a longer run. */
+export interface PartFinding {
+  part: number;
+  first: string;
+  last: string;
+  text: string;
+}
+
 /** A tool call that waits for a person. */
 export interface PendingCall {
   call: string;
@@ -626,6 +635,15 @@ export interface Rubric {
 }
 
 export type RubricInput = string | { name?: string | null; instructions?: string | null; scoring?: "mean" | "binary"; threshold?: number | null; gate?: "required" | "any" | "none"; mode?: "holistic" | "per_criterion"; language?: string | null; feedback?: Feedback | null; prompt?: OwnPromptInput | null; show_checks?: boolean; groups?: Group[]; criteria: (CriterionInput | { group: string; required?: boolean; weight?: number; threshold?: number; criteria: CriterionInput[]; })[]; context?: Context[]; };
+
+/** Which messages of a longer run an excerpt holds, by their numbers there, and what was found in the parts of the run. */
+export interface RunExcerpt {
+  parts: number;
+  part?: number | null;
+  transcripts: number[];
+  messages: number[][];
+  findings?: PartFinding[];
+}
 
 /** A message of a run, plain or as parts; absent fields stay out of its JSON. */
 export interface RunMessage {

@@ -141,7 +141,7 @@ async def test_a_preview_counts_the_calls_that_are_made(client: Client, tmp_path
 
     async def preview(batches: Batches, config: Any) -> JudgingPreview:
         wanted = [JudgingRequest(judge=config, run=run) for run in runs("a", "b")]
-        named = [(judging_id(request.judge, request.run.sha256()), request) for request in wanted]
+        named = [(judging_id(request.judge, request.run.sha256()), [request]) for request in wanted]
         return await preview_judgements(named, set(), None, batches.reader)
 
     async with batching(client, tmp_path, *replies) as batches:
@@ -161,7 +161,7 @@ async def test_a_preview_counts_the_calls_that_are_made(client: Client, tmp_path
 def test_a_preview_costs_what_the_prompts_would_and_says_where_no_price_is_known() -> None:
     def preview(model: str) -> JudgingPreview:
         request = JudgingRequest.model_validate({"judge": FRANCE | {"judge_model": model}, "run": runs("a")[0]})
-        return asyncio.run(preview_judgements([("a", request)], set(), None, None))
+        return asyncio.run(preview_judgements([("a", [request])], set(), None, None))
 
     cost = preview("openai:gpt-5-mini").cost_usd
 

@@ -108,16 +108,26 @@ def test_a_public_set_is_read_and_named(tmp_path: Path, name: str) -> None:
 
 def published(name: str) -> list[dict[str, Any]]:
     """Return rows of our own with all columns that a set is published with, in its shapes."""
-    skills = {"readability": 5, "logical correctness": "4", "conciseness": "N/A"}
-    flask = {"question_id": 1, "text": "Q?", "task": "Self-instruct", "answer": "the reference", "domain_labeled": ["Humanities"]}
-    flask |= {"metrics": ["Readability", "Logical Correctness", "Conciseness"], "difficulty_labeled": "simple lifestyle knowledge"}
+    skills: dict[str, Any] = {"readability": 5, "logical correctness": "4", "conciseness": "N/A"}
+    flask: dict[str, Any] = {"question_id": 1, "text": "Q?", "task": "Self-instruct", "answer": "the reference"}
+    flask |= {
+        "domain_labeled": ["Humanities"],
+        "metrics": ["Readability", "Logical Correctness"],
+        "difficulty_labeled": "simple lifestyle knowledge",
+    }
     counts = {"num_correct": 2, "num_incorrect": 2, "total_completions": 4}
     best: dict[str, Any] = {"id": "7", "prompt": "Q?", "chosen": ["red", "blue"], "rejected": ["salt", "oak"], "subset": "Ties"}
     humans = HUMANS | {"winner": "model_a", "judge": "e1"}
-    other_way = {"model_a": HUMANS["model_b"], "model_b": HUMANS["model_a"], "winner": "model_a", "judge": "e2"}
+    other_way: dict[str, Any] = {"model_a": HUMANS["model_b"], "model_b": HUMANS["model_a"], "winner": "model_a", "judge": "e2"}
     other_way |= {"conversation_a": HUMANS["conversation_b"], "conversation_b": HUMANS["conversation_a"]}
-    health = {"prompt_id": "q", "prompt": [said("user", "Q?")], "completion_id": "c", "completion": "Rest.", "rubric": "Advises rest"}
-    health |= {"category": "cluster:hedging", "binary_labels": [True], "anonymized_physician_ids": ["x"], "canary": "healthbench:1"}
+    health: dict[str, Any] = {"prompt_id": "q", "prompt": [said("user", "Q?")], "completion_id": "c", "completion": "Rest."}
+    health |= {
+        "rubric": "Advises rest",
+        "category": "cluster:hedging",
+        "binary_labels": [True],
+        "anonymized_physician_ids": ["x"],
+        "canary": "healthbench:1",
+    }
     pair = {"pair_id": "p", "original_id": "o", "source": "mmlu-pro-law", "question": "Q?", "response_model": "gpt-4o-2024-05-13"}
     return {
         "JudgeBench": [pair | {"response_A": "a", "response_B": "b", "label": "A>B"}],

@@ -195,6 +195,26 @@ def test_a_run_that_no_payload_takes_is_judged_where_payloads_are_kept_outside(g
     assert done.result["result_metadata"]["elided"] is True
 
 
+def test_a_run_that_is_too_long_is_judged_in_parts_and_its_page_shows_them(gradeloop: CommandLine) -> None:
+    messages = [{"role": "user", "content": f"{at} " + "The capital of France is Paris. " * 3000} for at in range(18)]
+    write(gradeloop, "chunked.json", {"id": "chunked", "messages": messages})
+    command = ("judge", "judge.yaml", "chunked.json", *SCRIPTED, "--chunk")
+
+    preview = gradeloop(*command, "--preview", "--json")
+    done = gradeloop(*command)
+    again = gradeloop(*command, "--json", "--output", "chunked.jsonl")
+    page = gradeloop("report", "chunked.jsonl", "--output", "chunked.html")
+
+    parts = again.result["result_metadata"]["parts"]
+    assert done.code == again.code == 0, done.err
+    assert len(parts) > 2
+    assert f"judged in {len(parts)} parts" in " ".join(done.out.split())
+    assert json.loads(preview.out)["calls"] == 2 * (len(parts) + 1)  # two rollouts of each
+    assert "elided" not in again.result["result_metadata"]
+    assert page.code == 0, page.err
+    assert "part 2, T0B" in (gradeloop.folder / "chunked.html").read_text()
+
+
 def test_rubrics_are_registered_listed_shown_and_judged_by(gradeloop: CommandLine) -> None:
     write(gradeloop, "second.yaml", FRANCE | {"rubric_text": "Another."})
     write(gradeloop, "france.yaml", FRANCE | {"id": "france", "n_rollouts_per_input": 2})
@@ -278,6 +298,10 @@ def test_the_corrected_rate_decides_and_says_how_many_labels_it_wants(gradeloop:
 
 
 MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
+    "whole and in parts": (
+        ("judge", "judge.yaml", "long.jsonl", *SCRIPTED, "--whole", "--chunk"),
+        "--whole refuses the runs that --chunk judges",
+    ),
     "a run that is too long": (("judge", "judge.yaml", "long.jsonl", *SCRIPTED, "--whole"), "--whole: the run 'long-1' is longer than"),
     "no judge": (("judge", "nope.yaml", "runs.jsonl"), "the judge 'nope.yaml' does not exist; name a file, or COLLECTION/RUBRIC"),
     "no rubric of that name": (("judge", "demo/nope", "runs.jsonl"), "there is no rubric 'nope' in the collection 'demo'"),

@@ -222,8 +222,8 @@ BROUGHT: dict[str, int] = {
     "batches.unsure": 12,
     "received_traces": 11,
     "received_runs": 11,
-    "monitor_anchors": 12,
-    "monitor_labels": 12,
+    "monitor_anchors": 13,
+    "monitor_labels": 13,
 }
 """Tables and columns that hold something, by the version that brought them; what pace a model allows is learnt again."""
 

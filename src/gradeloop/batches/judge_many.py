@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BATCH_PRIORITY, JUDGING_PREFIX, MAX_CASES, NO_STORE, BatchRequest, BatchSummary, Case
@@ -17,8 +17,19 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import BatchLost, InvalidRequest
 from gradeloop.judges.abstention import dearer_judge, decided_by, not_escalated
+from gradeloop.judges.chunks import (
+    RunPart,
+    chunked_id,
+    failure_of_parts,
+    findings_run,
+    is_too_long,
+    judge_of_findings,
+    judge_of_parts,
+    judgement_of_whole,
+    parts_of,
+)
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import JudgeResult, JudgingRequest, judging_id
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest, judging_id
 from gradeloop.store.engine import Store
 
 CONCURRENCY = 50
@@ -57,6 +68,13 @@ class WantedJudgement(NamedTuple):
     """Which judgement of the run by this judge, from 0."""
 
 
+class _MakeOptions(TypedDict):
+    """Arguments of `make_judgements` that stay the same for all calls of one judgement."""
+
+    concurrency: int
+    store: Store | None
+
+
 @dataclass
 class _Wanted:
     """A judgement that is wanted, once or, where runs are given twice, in several places."""
@@ -66,7 +84,7 @@ class _Wanted:
     places: list[int] = field(default_factory=list)
 
 
-async def judge_many(
+async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, for how much, and how long runs are
     judge: Judge,
     runs: Sequence[AgentRun],
     on_result: Callable[[Judged], object],
@@ -75,6 +93,7 @@ async def judge_many(
     concurrency: int = CONCURRENCY,
     store: Store | None = None,
     budget: Budget | None = None,
+    chunk: bool = False,
 ) -> None:
     """Judge every run, several at the same time; when this is cancelled, judgements in flight go on at the server.
 
@@ -91,6 +110,7 @@ async def judge_many(
         concurrency: How many judgements are open at the same time.
         store: The store that the worker writes to; None judges by a workflow each.
         budget: What all judgements together may cost; those that it does not allow are failures that can be run again.
+        chunk: Whether a run that is too long to be shown whole is judged in parts, rather than cut to fit.
 
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.
@@ -110,7 +130,7 @@ async def judge_many(
         else:
             on_result(Judged(*rows[at], result))
 
-    await make_judgements(wanted, report, concurrency=concurrency, store=store, budget=budget)
+    await make_judgements(wanted, report, concurrency=concurrency, store=store, budget=budget, chunk=chunk)
     used, places = sum(spent.values(), Usage()), list(unsure)
     refusal = budget.refusal(used) if budget else None
     if dearer is None or refusal is not None:
@@ -124,7 +144,7 @@ async def judge_many(
         on_result(Judged(*rows[at], decided_by(unsure[at], result), unsure[at]))
 
     rest = _rest_of(budget, used)
-    await make_judgements(asked, report_dearer, concurrency=concurrency, store=store, budget=rest)
+    await make_judgements(asked, report_dearer, concurrency=concurrency, store=store, budget=rest, chunk=chunk)
 
 
 async def make_judgements(
@@ -134,6 +154,7 @@ async def make_judgements(
     concurrency: int = CONCURRENCY,
     store: Store | None = None,
     budget: Budget | None = None,
+    chunk: bool = False,
 ) -> None:
     """Make judgements of one or several judges, as `judge_many` does; the judges share client and task queue.
 
@@ -143,11 +164,16 @@ async def make_judgements(
         concurrency: How many judgements are open at the same time.
         store: The store that the worker writes to; None judges by a workflow each.
         budget: What all judgements together may cost; those that it does not allow are failures that can be run again.
+        chunk: Whether a run that is too long to be shown whole is judged in overlapping parts, with a last call that is shown what was
+            found in them; all of its calls are counted.
 
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.
     """
     if not judgements:
+        return
+    if chunk and (chunked := _in_parts(judgements)):
+        await _make_in_parts(judgements, chunked, on_result, budget, _MakeOptions(concurrency=concurrency, store=store))
         return
     judge, wanted = judgements[0].judge, await _wanted(judgements)
     found = _Results(wanted, on_result)
@@ -159,6 +185,104 @@ async def make_judgements(
         except _NoStoreAtWorkerError:
             alone = list(wanted)
     await _judge_alone({name: wanted[name] for name in alone}, found, concurrency, budget)
+
+
+class _InParts:
+    """A judgement of a run in parts."""
+
+    def __init__(self, wanted: WantedJudgement, parts: list[RunPart]) -> None:
+        self.wanted = wanted
+        self.parts = parts
+        self.results: dict[int, JudgeResult] = {}
+        """The judgements of its parts, by their indexes."""
+        self.name = chunked_id(wanted.judge.config, wanted.run.sha256(), wanted.repeat)
+
+    def asked(self) -> list[WantedJudgement]:
+        """Return the judgements of its parts."""
+        judge = _with_config(self.wanted.judge, judge_of_parts(self.wanted.judge.config))
+        return [WantedJudgement(judge, part.run, self.wanted.repeat) for part in self.parts]
+
+    def last(self) -> WantedJudgement:
+        """Return the last judgement, which is shown what was found in the parts."""
+        judge, run, repeat = self.wanted
+        shown = findings_run(judge.config, run, self.parts, self._ordered())
+        return WantedJudgement(_with_config(judge, judge_of_findings(judge.config)), shown, repeat)
+
+    def failure(self, refusal: str | None = None) -> JudgeResult | None:
+        """Return the failure of a run of which a part was not judged, or whose last call is refused; None for no failure."""
+        found = failure_of_parts(self._ordered())
+        if found is None and refusal is None:
+            return None
+        spent = sum((result.usage for result in self.results.values()), Usage())
+        reason, usage, again = found or (f"not judged: {refusal}", spent, True)
+        failed = self.wanted.judge.failed(self.name, self.wanted.run, reason, usage)
+        return failed.model_copy(update={"result_metadata": failed.result_metadata | {"again": again}})
+
+    def whole(self, shown: AgentRun, found: JudgeResult) -> JudgeResult:
+        """Return the judgement of the whole run, by what the last call says."""
+        result = judgement_of_whole(self.name, self.wanted.run, self.parts, self._ordered(), (shown, found))
+        return self.wanted.judge.named(result, self.wanted.run)
+
+    def _ordered(self) -> list[JudgeResult]:
+        return [self.results[at] for at in range(len(self.parts))]
+
+
+def _with_config(judge: Judge, config: JudgeConfig) -> Judge:
+    return Judge(config, judge.client, task_queue=judge.task_queue, priority=judge.priority)
+
+
+def _in_parts(judgements: Sequence[WantedJudgement]) -> dict[int, _InParts]:
+    """Return the judgements of runs that are too long to be shown whole, by their positions."""
+    parts: dict[tuple[int, int], list[RunPart]] = {}
+    found: dict[int, _InParts] = {}
+    for at, one in enumerate(judgements):
+        key = (id(one.run), id(one.judge))
+        if key not in parts:
+            parts[key] = parts_of(one.judge.config, one.run) if is_too_long(one.run) else []
+        if parts[key]:
+            found[at] = _InParts(one, parts[key])
+    return found
+
+
+async def _make_in_parts(
+    judgements: Sequence[WantedJudgement],
+    chunked: Mapping[int, _InParts],
+    on_result: Callable[[int, JudgeResult], object],
+    budget: Budget | None,
+    options: _MakeOptions,
+) -> None:
+    """Make judgements of which some are made in parts: first all parts and all other judgements, then the last calls."""
+    asked: list[WantedJudgement] = []
+    targets: list[tuple[int, int]] = []
+    for at, one in enumerate(judgements):
+        made = chunked[at].asked() if at in chunked else [one]
+        asked += made
+        targets += [(at, number) for number in range(len(made))]
+    spent: dict[str, Usage] = {}
+
+    def report(position: int, result: JudgeResult) -> None:
+        at, number = targets[position]
+        spent[result.id] = result.usage
+        if at in chunked:
+            chunked[at].results[number] = result
+        else:
+            on_result(at, result)
+
+    await make_judgements(asked, report, **options, budget=budget)
+    used = sum(spent.values(), Usage())
+    refusal = budget.refusal(used) if budget else None
+    due: list[int] = []
+    for at, planned in chunked.items():
+        if (failed := planned.failure(refusal)) is not None:
+            on_result(at, failed)
+        else:
+            due.append(at)
+    last = [chunked[at].last() for at in due]
+
+    def report_last(position: int, result: JudgeResult) -> None:
+        on_result(due[position], chunked[due[position]].whole(last[position].run, result))
+
+    await make_judgements(last, report_last, **options, budget=_rest_of(budget, used))
 
 
 def _rest_of(budget: Budget | None, spent: Usage) -> Budget | None:

@@ -57,18 +57,18 @@ class _Call:
 
 
 async def preview_judgements(
-    requests: Sequence[tuple[str, JudgingRequest]], judged: set[str], default: ModelSpec | None, reader: BatchReader | None
+    requests: Sequence[tuple[str, Sequence[JudgingRequest]]], judged: set[str], default: ModelSpec | None, reader: BatchReader | None
 ) -> JudgingPreview:
     """Return what judgements would cost.
 
     Args:
-        requests: The judgements, by their ids.
+        requests: The judgements, by their ids: each one request, or one for each part of its run and the last.
         judged: The ids of those that have a result.
         default: The model that judges where a judge names none.
         reader: The store with the cache of verdicts; None for none.
     """
-    wanted = {name: request for name, request in requests if name not in judged}
-    calls = [call for request in wanted.values() for call in _calls(request, default)]
+    wanted = {name: made for name, made in requests if name not in judged}
+    calls = [call for made in wanted.values() for request in made for call in _calls(request, default)]
     known = await reader.cached_verdicts([call.key for call in calls if call.key]) if reader is not None else frozenset()
     due = [call for call in calls if call.key not in known]
     return JudgingPreview(

@@ -47,6 +47,7 @@ from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.files.output import refuse_foreign
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.abstention import dearer_judge
+from gradeloop.judges.chunks import is_too_long, parts_of
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.pass_rule import PassRule
@@ -78,6 +79,8 @@ BUDGET_HELP = "Begin no further judgement once all of them have cost this much; 
 AGAIN_HELP = "Judge runs again that an older judge has judged, named by --only-judge; without RUN, all that the store knows."
 ONLY_JUDGE_HELP = "With --again: only runs that this judge has judged: a file, COLLECTION/RUBRIC@VERSION, or RUBRIC@VERSION."
 RULE_HELP = "Count a result as passed when its KEY is VALUE; repeatable."
+WHOLE_HELP = "Refuse a run that is too long for the judge to be shown all of it."
+CHUNK_HELP = "Judge a run that is too long in overlapping parts, with a last call that sees the findings."
 MAX_BAD_HELP = "With --skip-bad: exit 3, and judge nothing, when a larger share cannot be read."
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
 ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of judgements fail."
@@ -112,7 +115,8 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     ] = None,
     overwrite: Overwrite = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out runs that cannot be read, and list them.")] = False,
-    whole: Annotated[bool, typer.Option("--whole", help="Refuse a run that is too long for the judge to be shown all of it.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help=WHOLE_HELP)] = False,
+    chunk: Annotated[bool, typer.Option("--chunk", help=CHUNK_HELP)] = False,
     max_bad: Annotated[float, typer.Option(min=0, max=1, metavar="SHARE", help=MAX_BAD_HELP)] = 1.0,
     allow_outside: AllowOutside = None,
     trust: Trust = False,
@@ -127,7 +131,7 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     outside = tuple(allow_outside or ())
     options = JudgeOptions(
         *(judge, tuple(runs or ()), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json),
-        *(outside, trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole, labels, only_judge, preview),
+        *(outside, trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole, labels, only_judge, preview, chunk),
     )
     options.refuse_mixed(again=again)
     if gate == "corrected" and (labels is None or pass_rate is None):
@@ -243,6 +247,8 @@ class JudgeOptions:
     """The older judge whose runs alone are judged."""
     preview: bool = False
     """Whether only to say what it would cost."""
+    chunk: bool = False
+    """Whether a run that is too long is judged in parts."""
 
     def refuse_mixed(self, *, again: bool) -> None:
         """Raise InvalidRequest where flags do not go together, or no run is named."""
@@ -252,6 +258,8 @@ class JudgeOptions:
             raise InvalidRequest("no run is named; give files of runs or thread:ID, or --again --only-judge RUBRIC@VERSION")
         if again and not self.store:
             raise InvalidRequest("--again reads earlier judgements from the store; leave --no-store out")
+        if self.whole and self.chunk:
+            raise InvalidRequest("--whole refuses the runs that --chunk judges in parts; leave one of them out")
 
 
 @dataclass(frozen=True)
@@ -294,15 +302,14 @@ async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOut
     if options.only_judge is not None and registry is not None:
         runs = await _runs_to_replace(options, options.only_judge, runs, registry, client)
     if options.preview:
-        found = await preview_of(config, runs, options.repeat, dict(os.environ), registry if options.store else None)
+        found = await preview_of(config, runs, options.repeat, dict(os.environ), registry if options.store else None, chunk=options.chunk)
         show_lines(found.model_dump(mode="json"), preview_lines(found), as_json=options.as_json)
         return JudgeOutcome(0, 0, 0, 0)
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
         WorkerSpec(tools=options.tools, scripted=options.scripted, config=settings), connection
     )
     judge = Judge(config, client, task_queue=task_queue)
-    for run in runs:  # before the first of them is paid for
-        await judge.request(run)
+    await _refuse_unfit(judge, runs, chunk=options.chunk)
     finished = await _judge_all(judge, runs, task_queue, connection, options, console)
     results = [(row.result, row.repeat) for row in finished]
     if not options.as_json and results:
@@ -312,6 +319,13 @@ async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOut
     if registry is not None and options.store:
         await _save(config, finished, registry)
     return _outcome([result for result, _ in results], len(runs) * options.repeat, rule, decision)
+
+
+async def _refuse_unfit(judge: Judge, runs: Sequence[AgentRun], *, chunk: bool) -> None:
+    """Raise InvalidRequest for a run that cannot be judged, or of which a part cannot, before the first of them is paid for."""
+    for run in runs:
+        for asked in [part.run for part in parts_of(judge.config, run)] if chunk and is_too_long(run) else [run]:
+            await judge.request(asked)
 
 
 def _outcome(results: Sequence[JudgeResult], total: int, rule: PassRule, decision: str | None) -> JudgeOutcome:
@@ -421,8 +435,9 @@ async def _judge_all(
                     lines.write(line)
                     lines.flush()
 
+            store = own_store() if options.store else None
             limits = {"repeats": options.repeat, "concurrency": options.concurrency}
-            judging = judge_many(judge, runs, report, **limits, store=own_store() if options.store else None, budget=options.budget)
+            judging = judge_many(judge, runs, report, **limits, store=store, budget=options.budget, chunk=options.chunk)
             await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
     finally:
         if lines:
@@ -486,6 +501,8 @@ def _notes(result: JudgeResult) -> Text:
     rollouts = metadata.get("rollouts")
     lost = sum(isinstance(rollout, dict) and rollout.get("output") is None for rollout in rollouts) if isinstance(rollouts, list) else 0
     parts += [f"{lost} of {len(rollouts)} rollouts failed"] if lost and isinstance(rollouts, list) else []
+    in_parts = metadata.get("parts")
+    parts += [f"judged in {len(in_parts)} parts"] if isinstance(in_parts, list) else []
     parts += ["transcript cut to fit"] if metadata.get("elided") else []
     parts += [f"unsure of {', '.join(result.unsure)}"] if result.unsure else []
     parts += [f"decided by {result.model}"] if result.escalated_from else []

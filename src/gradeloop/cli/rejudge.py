@@ -9,6 +9,7 @@ from gradeloop.batches.preview import JudgingPreview, preview_judgements
 from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
+from gradeloop.judges.chunks import chunked_id, is_too_long, requests_in_parts
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest, judging_id
 from gradeloop.judges.sources import load_judge, names_file, parse_reference
 from gradeloop.reports.read_judgement import read_judgement_record
@@ -51,10 +52,16 @@ async def judged_runs(older: Sequence[JudgeConfig], named: Sequence[AgentRun], r
         raise InvalidRequest(f"--only-judge: the store has no judgements by {what}; name a judge and version that has judged")
     if not named:
         return await _stored_runs(list(results.values()), what, temporal)
-    found = [run for run in named if any(judging_id(judge, run.sha256()) in results for judge in older)]
+    found = [run for run in named if any(name in results for judge in older for name in _ids(judge, run))]
     if not found:
         raise InvalidRequest(f"--only-judge: {what} has judged none of these {counted(len(named), 'run')}; name the runs that it judged")
     return found
+
+
+def _ids(judge: JudgeConfig, run: AgentRun) -> tuple[str, str]:
+    """Return the ids of a judge's judgements of a run: of the run as it is shown, and in parts."""
+    sha256 = run.sha256()
+    return judging_id(judge, sha256), chunked_id(judge, sha256)
 
 
 async def _stored_runs(results: Sequence[JudgeResult], what: str, temporal: Client) -> list[AgentRun]:
@@ -77,20 +84,35 @@ async def _stored_runs(results: Sequence[JudgeResult], what: str, temporal: Clie
 
 
 async def preview_of(
-    config: JudgeConfig, runs: Sequence[AgentRun], repeats: int, environ: dict[str, str], registry: "Registry | None"
+    config: JudgeConfig,
+    runs: Sequence[AgentRun],
+    repeats: int,
+    environ: dict[str, str],
+    registry: "Registry | None",
+    *,
+    chunk: bool = False,
 ) -> JudgingPreview:
-    """Return what judging runs would cost, with what is stored and cached left out."""
-    requests = [JudgingRequest(judge=config, run=run, repeat=repeat) for run in runs for repeat in range(repeats)]
+    """Return what judging runs would cost, with what is stored and cached left out; with `chunk`, long runs in parts."""
     stored = await registry.judgements(config) if registry is not None else []
     judged = {result.id for result in stored if not result.result_metadata.get("again")}
-    return await preview_requests(requests, judged, environ, own_store() if registry is not None else None)
+    rows = [(run, repeat) for run in runs for repeat in range(repeats)]
+    chunked = {id(run): requests_in_parts(config, run) for run in runs if chunk and is_too_long(run)}
+    named = [
+        (chunked_id(config, run.sha256(), repeat), [one.model_copy(update={"repeat": repeat}) for one in chunked[id(run)]])
+        if id(run) in chunked
+        else (judging_id(config, run.sha256(), repeat), [JudgingRequest(judge=config, run=run, repeat=repeat)])
+        for run, repeat in rows
+    ]
+    chosen = default_model(environ)
+    reader = BatchReader(own_store()) if registry is not None else None
+    return await preview_judgements(named, judged, chosen.spec if chosen else None, reader)
 
 
 async def preview_requests(
     requests: Sequence[JudgingRequest], judged: set[str], environ: dict[str, str], store: Store | None
 ) -> JudgingPreview:
     """Return what judgements would cost, with those of these ids and what is cached left out."""
-    named = [(judging_id(request.judge, request.run.sha256(), request.repeat), request) for request in requests]
+    named = [(judging_id(request.judge, request.run.sha256(), request.repeat), [request]) for request in requests]
     chosen = default_model(environ)
     return await preview_judgements(named, judged, chosen.spec if chosen else None, BatchReader(store) if store is not None else None)
 

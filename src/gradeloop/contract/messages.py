@@ -41,8 +41,8 @@ _COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "
 _FENCE = re.compile(r"(?P<indent> {0,3})(?P<mark>`{3,}|~{3,})(?P<rest>.*)")
 
 
-RecordKind = Literal["text", "reasoning", "tool_call", "tool_result", "file", "error", "other"]
-"""The types of records in which a finished run is shown to judges."""
+RecordKind = Literal["text", "reasoning", "tool_call", "tool_result", "file", "error", "other", "finding"]
+"""The types of records in which a finished run is shown to judges; `finding` is what was said of a part of a longer run."""
 
 
 class ToolCall(Strict):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
@@ -25,6 +25,18 @@ TRANSCRIPTS = 100
 
 RUN_MESSAGES = 100_000
 """The most messages of one transcript."""
+
+
+class MessagePlace(NamedTuple):
+    """Where a message stands in its run, and for a message of an excerpt, in the longer run."""
+
+    transcript: int
+    message: int
+
+    @property
+    def label(self) -> str:
+        """The name by which it is cited: `T0B3`."""
+        return f"T{self.transcript}B{self.message}"
 
 
 RunRole = Literal["system", "user", "assistant", "tool"]
@@ -205,6 +217,32 @@ class RunTranscript(Strict):
     metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
 
 
+class PartFinding(Strict):
+    """What a judge says of one part of a longer run."""
+
+    part: int
+    """The number of the part, from 1."""
+    first: str
+    """The first message of the part, `T0B0`; one at the run's beginning or end may stand in all parts."""
+    last: str
+    text: str
+    """The judge's output, as JSON."""
+
+
+class RunExcerpt(Strict):
+    """Which messages of a longer run an excerpt holds, by their numbers there, and what was found in the parts of the run."""
+
+    parts: Annotated[int, Field(ge=2)]
+    """How many parts the longer run has."""
+    part: Sparse[int | None] = None
+    """Which of them this is, from 1; None for the messages that the findings on all parts cite."""
+    transcripts: Items[int]
+    """The number of each transcript in the longer run."""
+    messages: Items[Items[int]]
+    """The numbers of each transcript's messages, ascending."""
+    findings: Sparse[Items[PartFinding]] = ()
+
+
 class AgentRun(Strict):
     """A finished run of an agent, in one conversation or several."""
 
@@ -212,6 +250,8 @@ class AgentRun(Strict):
     transcripts: Annotated[tuple[RunTranscript, ...], FirstMistakes(TRANSCRIPTS)] = Field(min_length=1, max_length=TRANSCRIPTS)
     metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """Data about the run, shown to a judge only where the judge's configuration asks for it: it may hold the answer."""
+    excerpt: Sparse[RunExcerpt | None] = None
+    """What this holds of a longer run, where it is a part of one; then messages are cited by their numbers there."""
 
     @model_validator(mode="after")
     def _names_its_transcripts(self) -> "AgentRun":
@@ -221,6 +261,25 @@ class AgentRun(Strict):
         named = tuple(transcript.model_copy(update={"id": name}) for transcript, name in zip(self.transcripts, ids, strict=True))
         object.__setattr__(self, "transcripts", named)
         return self
+
+    @model_validator(mode="after")
+    def _numbers_its_messages(self) -> "AgentRun":
+        if (excerpt := self.excerpt) is None:
+            return self
+        if [len(numbers) for numbers in excerpt.messages] != [len(transcript.messages) for transcript in self.transcripts]:
+            raise ValueError("excerpt.messages has not a number for each message; give each transcript a list of its messages' numbers")
+        lists = (excerpt.transcripts, *excerpt.messages)
+        if len(excerpt.transcripts) != len(self.transcripts) or any(list(numbers) != sorted(set(numbers)) for numbers in lists):
+            raise ValueError("excerpt: the numbers of transcripts and messages are not one each, ascending; write them in their order")
+        return self
+
+    def placed(self) -> Iterator[tuple[MessagePlace, RunTranscript, RunMessage]]:
+        """Yield every message with its transcript and its place, in order."""
+        for at, transcript in enumerate(self.transcripts):
+            number = self.excerpt.transcripts[at] if self.excerpt else at
+            numbers = self.excerpt.messages[at] if self.excerpt else range(len(transcript.messages))
+            for index, message in zip(numbers, transcript.messages, strict=True):
+                yield MessagePlace(number, index), transcript, message
 
     def json_bytes(self) -> bytes:
         """Return the run as JSON."""
@@ -234,17 +293,23 @@ class AgentRun(Strict):
 def run_as_messages(run: AgentRun) -> list[Message]:
     """Return the run as the messages of one thread for judging by criteria, in the same records that judges with a schema are shown.
 
-    With several transcripts, every message names its own. A run in which nothing is said has no messages.
+    With several transcripts, every message names its own; in an excerpt also its block, and findings follow at the end. A run in which
+    nothing is said has no messages.
     """
-    if not any(message.says_something for transcript in run.transcripts for message in transcript.messages):
+    if not any(message.says_something for _, _, message in run.placed()):
         return []
     several = len(run.transcripts) > 1
-    return [
-        made
-        for number, transcript in enumerate(run.transcripts)
-        for message in transcript.messages
-        for made in _messages(message, {"transcript": f"{number} {transcript.name or transcript.id}"} if several else {})
-    ]
+    found: list[Message] = []
+    for place, transcript, message in run.placed():
+        about: dict[str, JsonValue] = {"block": place.label} if run.excerpt else {}
+        about |= {"transcript": f"{place.transcript} {transcript.name or transcript.id}"} if several else {}
+        found += messages_of(message, about)
+    return found + [_finding_message(finding) for finding in (run.excerpt.findings if run.excerpt else ())]
+
+
+def _finding_message(finding: PartFinding) -> Message:
+    """Return a finding as a message, of a type that no part of a run has."""
+    return Message(role="user", content=finding.text, kind="finding", about=finding.model_dump(mode="json", exclude={"text"}))
 
 
 def draft_index(log: list[Message]) -> int:
@@ -264,7 +329,7 @@ def _speaks(message: Message) -> bool:
     return message.kind in {None, "text"} and bool(message.content.strip())
 
 
-def _messages(message: RunMessage, about: dict[str, JsonValue]) -> Iterator[Message]:
+def messages_of(message: RunMessage, about: dict[str, JsonValue]) -> Iterator[Message]:
     """Yield a message for each record; a text with the tool calls behind it stays one, as models write it."""
     role = "user" if message.role == "system" else message.role
     common: dict[str, Any] = {"name": message.name, "source": "system" if message.role == "system" else None}

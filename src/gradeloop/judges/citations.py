@@ -268,7 +268,7 @@ def _resolve(written: _WrittenCitation, run: AgentRun, cited_blocks: Mapping[str
     }
     is_metadata = label.key is not None or label.run is not None
     fields["kind"] = "metadata" if is_metadata else "block"
-    problem = written.problem or (_metadata_problem(written, run) if is_metadata else None)
+    problem = written.problem or (_metadata_problem(written, run, cited_blocks) if is_metadata else None)
     if problem is not None or is_metadata:
         return Citation.model_validate(fields | {"verified": problem is None, "problem": problem})
     blocks = _blocks_between(label, written.last, cited_blocks)
@@ -278,14 +278,10 @@ def _resolve(written: _WrittenCitation, run: AgentRun, cited_blocks: Mapping[str
     for block in blocks:
         if span := (0, len(block.block.text)) if written.quote is None else block.find(written.quote):
             place = {"block_start": span[0], "block_end": span[1], "target": block.block.label}
-            return Citation.model_validate(fields | place | {"verified": True, "transcript_id": _transcript_id(run, block)})
+            return Citation.model_validate(fields | place | {"verified": True, "transcript_id": block.block.transcript_id})
     where = label.name if written.last is None else f"{label.name} to {written.last.name}"
-    fields["transcript_id"] = _transcript_id(run, blocks[0])
+    fields["transcript_id"] = blocks[0].block.transcript_id
     return Citation.model_validate(fields | {"verified": False, "problem": f"the quote does not stand in {where}"})
-
-
-def _transcript_id(run: AgentRun, cited: "CitedBlock") -> str | None:
-    return run.transcripts[cited.block.transcript].id
 
 
 def _blocks_between(first: _Label, last: _Label | None, cited: Mapping[str, "CitedBlock"]) -> list["CitedBlock"] | None:
@@ -296,15 +292,15 @@ def _blocks_between(first: _Label, last: _Label | None, cited: Mapping[str, "Cit
         return [cited[first.name]]
     if last.name not in cited or last.transcript != first.transcript or first.block is None or last.block is None:
         return None
-    blocks = [cited[f"T{first.transcript}B{at}"] for at in range(first.block, last.block + 1)]
-    return blocks or None
+    between = (f"T{first.transcript}B{at}" for at in range(first.block, last.block + 1))
+    return [cited[name] for name in between if name in cited] or None  # an excerpt need not have all of them
 
 
-def _metadata_problem(written: _WrittenCitation, run: AgentRun) -> str | None:
+def _metadata_problem(written: _WrittenCitation, run: AgentRun, cited: Mapping[str, "CitedBlock"]) -> str | None:
     """Return why a citation of metadata is not verified; None for one that is."""
     if written.quote is not None:
         return "a citation of metadata has no quote"
-    metadata = _cited_metadata(written.label, run)
+    metadata = _cited_metadata(written.label, run, cited)
     if metadata is None:
         return f"there is no {written.label.name.partition('M.')[0]}"
     key = str(written.label.key)
@@ -316,15 +312,15 @@ def _metadata_problem(written: _WrittenCitation, run: AgentRun) -> str | None:
     return None
 
 
-def _cited_metadata(label: _Label, run: AgentRun) -> Mapping[str, JsonValue] | None:
+def _cited_metadata(label: _Label, run: AgentRun, cited: Mapping[str, "CitedBlock"]) -> Mapping[str, JsonValue] | None:
     if label.transcript is None:
         return run.metadata if label.run == 0 else None
-    if label.transcript >= len(run.transcripts):
-        return None
-    if label.block is None:
-        return run.transcripts[label.transcript].metadata
-    messages = run.transcripts[label.transcript].messages
-    return messages[label.block].metadata if label.block < len(messages) else None
+    if label.block is not None:
+        block = cited.get(f"T{label.transcript}B{label.block}")
+        return None if block is None else block.block.metadata
+    numbers = run.excerpt.transcripts if run.excerpt else range(len(run.transcripts))
+    found = (transcript for number, transcript in zip(numbers, run.transcripts, strict=True) if number == label.transcript)
+    return next((transcript.metadata for transcript in found), None)
 
 
 class CitedBlock:

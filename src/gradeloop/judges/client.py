@@ -182,6 +182,11 @@ class Judge:
         usage = usage_of_failure(cause.details) if isinstance(cause, ApplicationError) and kind == UNAVAILABLE else Usage()
         return self.failed(name, run, reason, usage)
 
+    @property
+    def client(self) -> Client | None:
+        """The client; None where none was given, and nothing was asked yet."""
+        return self._client
+
     async def connected(self) -> Client:
         """Return the client, which is connected where none was given."""
         if self._client is None:

@@ -1,13 +1,13 @@
 """Prompts of judges with a schema of their own, and the blocks of a run that they cite."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
 from gradeloop.contract.messages import Message
-from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart
+from gradeloop.contract.transcript import AgentRun, MessagePlace, RunMessage, RunTranscript, ToolCallPart
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, cut_to, elide, exceeds, read_prompt_text, record_line
 from gradeloop.judges.contract import SchemaJudge, fill_template
@@ -38,6 +38,8 @@ class Block:
     text: str
     """What can be quoted of all its records, a line break between two; the offsets of citations count its characters."""
     records: tuple[BlockRecord, ...] = ()
+    transcript_id: str = ""
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -46,13 +48,11 @@ class Block:
 
 
 def blocks_of(run: AgentRun) -> list[Block]:
-    """Return a block for each message of the run, in order."""
-    return [
-        _block(at, index, message) for at, transcript in enumerate(run.transcripts) for index, message in enumerate(transcript.messages)
-    ]
+    """Return a block for each message of the run, in order, with its number in the longer run where this is an excerpt."""
+    return [_block(place, transcript.id, message) for place, transcript, message in run.placed()]
 
 
-def _block(transcript: int, index: int, message: RunMessage) -> Block:
+def _block(place: MessagePlace, transcript_id: str, message: RunMessage) -> Block:
     texts, records, at = [], [], 0
     for part in message.records():
         fields = part.record()
@@ -61,11 +61,14 @@ def _block(transcript: int, index: int, message: RunMessage) -> Block:
         texts.append(named + text)
         records.append(BlockRecord(fields, at, at + len(named) + len(text), at + len(named)))
         at = records[-1].end + 1
-    return Block(transcript, index, message.role, message.name, "\n".join(texts), tuple(records))
+    text = "\n".join(texts)
+    return Block(place.transcript, place.message, message.role, message.name, text, tuple(records), transcript_id, message.metadata)
 
 
 def render_run(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int = TRANSCRIPT_BUDGET) -> str:
     """Render a run as JSON lines between two that carry the random code: a line for each record, with its type.
+
+    Behind the messages that the findings on a longer run cite stand the findings, between lines of their own.
 
     Over `budget` characters, the longest records lose their middle; of very many short ones, those in the middle are left out.
 
@@ -76,7 +79,11 @@ def render_run(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int
         budget: Characters of text shown in all.
     """
     records = (record_line(record, nonce) for record in _records(run, budget, metadata=metadata))
-    return "\n".join([f"=== agent run {nonce} ===", *records, f"=== end of agent run {nonce} ==="])
+    lines = [f"=== agent run {nonce} ===", *records, f"=== end of agent run {nonce} ==="]
+    if run.excerpt and run.excerpt.findings:
+        found = (record_line({"type": "finding", **finding.model_dump(mode="json")}, nonce) for finding in run.excerpt.findings)
+        lines += [f"=== findings {nonce} ===", *found, f"=== end of findings {nonce} ==="]
+    return "\n".join(lines)
 
 
 def is_cut(run: AgentRun, budget: int = TRANSCRIPT_BUDGET) -> bool:
@@ -99,11 +106,14 @@ def _records(run: AgentRun, budget: int, *, metadata: bool) -> Iterator[dict[str
     first_left_out = dict(cut.left_out)
     if metadata and run.metadata:
         yield {"metadata": "R0M", "value": run.metadata}
+    if run.excerpt and run.excerpt.part:
+        yield {"part": run.excerpt.part, "of": run.excerpt.parts}
     number, resume, transcript = 0, 0, -1
+    headings = iter(run.transcripts)
     for block in shown:
         if block.transcript != transcript:
             transcript = block.transcript
-            yield from _heading(run, transcript, metadata=metadata)
+            yield from _heading(transcript, next(headings), metadata=metadata)
         was_shown = False
         for record in block.records:
             if number in first_left_out:
@@ -113,13 +123,11 @@ def _records(run: AgentRun, budget: int, *, metadata: bool) -> Iterator[dict[str
                 was_shown = True
                 yield _shown(block, record, cut.cap)
             number += 1
-        message_metadata = run.transcripts[transcript].messages[block.index].metadata
-        if metadata and message_metadata and was_shown:
-            yield {"metadata": f"{block.label}M", "value": message_metadata}
+        if metadata and block.metadata and was_shown:
+            yield {"metadata": f"{block.label}M", "value": block.metadata}
 
 
-def _heading(run: AgentRun, at: int, *, metadata: bool) -> Iterator[dict[str, object]]:
-    transcript = run.transcripts[at]
+def _heading(at: int, transcript: RunTranscript, *, metadata: bool) -> Iterator[dict[str, object]]:
     yield {"transcript": f"T{at}", "name": transcript.name or transcript.id, "messages": len(transcript.messages)}
     if metadata and transcript.metadata:
         yield {"metadata": f"T{at}M", "value": transcript.metadata}

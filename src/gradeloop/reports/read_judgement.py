@@ -1,6 +1,7 @@
 """Judgements read for their pages: from the store, from files of results, and from workflow histories."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from gradeloop.contract.transcript import AgentRun, draft_index, run_as_messages
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.grading.quotes import fold, written_forms
 from gradeloop.grading.scoring import status_of
+from gradeloop.judges.chunks import whole_run, without_part_text
 from gradeloop.judges.citations import Citation
 from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, SchemaJudge, parse_judge
 from gradeloop.judges.prompt import Block, blocks_of
@@ -29,7 +31,7 @@ from gradeloop.reports.model import Passage, PassageRecord, RunReport, SchemaVer
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, read_start_request, read_tool_calls
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
-from gradeloop.text import counted, money, token_count
+from gradeloop.text import counted, money, shortened, token_count
 
 
 def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str], notes: Sequence[str] = ()) -> str:
@@ -105,8 +107,13 @@ async def read_judgement_record(temporal: Client, result: JudgeResult) -> Judgem
     Raises:
         ServerUnreachable: The server does not answer.
     """
-    if result.batch_id is not None:
-        return await _stored_record(result.batch_id, result.id)
+    if isinstance(parts := result.result_metadata.get("parts"), list) and "findings" in result.result_metadata:
+        return await _record_of_parts(temporal, result, parts)
+    return await (_stored_record(result.batch_id, result.id) if result.batch_id is not None else _recorded(temporal, result))
+
+
+async def _recorded(temporal: Client, result: JudgeResult) -> JudgementRecord:
+    """Read a judgement's record from its workflow's history."""
     first = await _first_event(temporal, result.id)
     if first is None:
         return JudgementRecord()
@@ -122,6 +129,21 @@ async def read_judgement_record(temporal: Client, result: JudgeResult) -> Judgem
     tools, notes = await read_tool_calls(temporal, result.id)
     mine = tuple(tool.model_copy(update={"grading_run_id": result.id}) for tool in tools)  # the id of its evaluation
     return JudgementRecord(run, judge, mine, tuple(notes))
+
+
+async def _record_of_parts(temporal: Client, result: JudgeResult, parts: Sequence[JsonValue]) -> JudgementRecord:
+    """Read a run that was judged in parts from the judgements of its parts; an empty record where one of them is gone."""
+    named = [result.model_copy(update={"result_metadata": {}, **_identity(part)}) for part in parts if isinstance(part, dict)]
+    records = [await read_judgement_record(temporal, one) for one in named]
+    runs = [record.run for record in records if record.run is not None]
+    run = whole_run(runs) if len(runs) == len(parts) else None
+    judges = [record.judge for record in records]
+    judge = judges[0] if run is not None else None
+    return JudgementRecord(run, judge and without_part_text(judge), tuple(tool for record in records for tool in record.tools))
+
+
+def _identity(part: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {"id": str(part.get("id")), "batch_id": part.get("batch_id")}
 
 
 async def _stored_record(batch_id: str, name: str) -> JudgementRecord:
@@ -229,6 +251,9 @@ NO_RUN = "the transcript is missing; name the file of the runs with --runs FILE"
 ANOTHER_RUN = "the run in the given file differs from the judged run of the same id; the judged one is shown"
 
 MISPLACED = "some citations point outside the given run; it may differ from the run that was judged"
+
+FINDING_CHARACTERS = 600
+"""The most characters of a finding on a part of a run that a page shows in a line; the metadata has more."""
 
 CITATIONS = "citations"
 """The key of the citations in a result's metadata."""
@@ -425,11 +450,13 @@ def _list(value: object) -> list[object]:
 def _common_report(judgement: _Judgement) -> RunReport:
     """Return the report of a judgement with the fields that all kinds have."""
     result, judge = judgement.result, judgement.record.judge
+    parts = _mappings(result.result_metadata.get("parts"))
     about = {
         "rubric": f"{result.rubric_id}, version {result.rubric_version}",
         "rubric text": judge.rubric_text if isinstance(judge, SchemaJudge) else "",
         "judge": result.model or "",
         "repeat": f"{judgement.repeat + 1} of {judgement.repeats}" if judgement.repeats > 1 else "",
+        "parts": f"{len(parts)}, which overlap; the last call was shown what was found in them" if parts else "",
         "judgement": result.id,
     }
     return RunReport(
@@ -441,5 +468,16 @@ def _common_report(judgement: _Judgement) -> RunReport:
         rubric=judge.rubric if isinstance(judge, CriteriaJudge) else None,
         tools=judgement.record.tools,
         usage=result.usage,
-        notes=judgement.notes,
+        notes=(*judgement.notes, *(_part_note(number, part) for number, part in enumerate(parts, 1))),
     )
+
+
+def _mappings(value: JsonValue) -> list[Mapping[str, JsonValue]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _part_note(number: int, part: Mapping[str, JsonValue]) -> str:
+    """Return what was found in a part of a run, in one line."""
+    said = part.get("output")
+    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+    return f"part {number}, {part.get('first')} to {part.get('last')}: {shortened(text, FINDING_CHARACTERS)}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy; a store of today's version needs no alembic
     from sqlalchemy import Connection, Engine
 
-VERSION = 12
+VERSION = 13
 """The version of the tables: the number of the newest migration. A store of a higher one is refused, one of a lower one is upgraded."""
 
 LOCK_SECONDS = 120.0

@@ -66,6 +66,25 @@ def rows_of(value: Json) -> list[dict[str, Json]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
+def require_rows(value: Json, *path: int | str) -> list[dict[str, Json]]:
+    """Return the objects of a list; none where there is nothing.
+
+    Args:
+        value: The list.
+        path: The way to it, for the error.
+
+    Raises:
+        UnreadableMessage: It is no list, or one of its items is no object.
+    """
+    if value in (None, "", {}):
+        return []
+    if not isinstance(value, list):
+        raise UnreadableMessage(f"{clip(str(value))} is no list of objects; write one", *path)
+    if (at := next((at for at, item in enumerate(value) if not isinstance(item, dict)), None)) is not None:
+        raise UnreadableMessage(f"{clip(str(value[at]))} is no object; leave it out, or write what it stands for as one", *path, at)
+    return value
+
+
 def first_of(value: dict[str, Json], *keys: str) -> Json:
     """Return the value of the first key that is there with something; None where none is."""
     return next((value[key] for key in keys if value.get(key) not in (None, "")), None)

@@ -8,7 +8,7 @@ from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, R
 from gradeloop.transcripts.message_forms import build_message, messages_at, parse_messages
 from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of
 from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, transcript_of
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, list_at, rows_of, without
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, rows_of, without
 
 _OPENHANDS_KINDS = {
     *("SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent", "PauseEvent", "Condensation"),
@@ -50,7 +50,7 @@ def parse_openhands(value: Json, name: str) -> Iterator[AgentRun]:
     messages: list[RunMessage] = []
     if instruction := text_of(whole.get("instruction")):
         messages.append(RunMessage(role="user", content=instruction))
-    for at, event in enumerate(rows_of(_flat(whole["history"]))):
+    for at, event in enumerate(require_rows(_flat(whole["history"]))):
         with inside(*(["history"] if isinstance(value, dict) else []), at):
             made = list(_sdk_event(event) if "kind" in event else _openhands_event(event))
         first = made[0] if made else None
@@ -179,7 +179,7 @@ def parse_atif(value: Json, name: str) -> Iterator[AgentRun]:
         UnreadableMessage: A step cannot be read.
     """
     transcripts = [transcript_of(_atif_steps(value), id="main")]
-    for at, below in enumerate(rows_of(value.get("subagent_trajectories"))):
+    for at, below in enumerate(require_rows(value.get("subagent_trajectories"), "subagent_trajectories")):
         with inside("subagent_trajectories", at):
             transcripts.append(
                 transcript_of(_atif_steps(below), id=str(first_of(below, "trajectory_id", "session_id") or f"subagent-{at + 1}"))
@@ -199,13 +199,13 @@ def _atif_steps(value: dict[str, Json]) -> list[RunMessage]:
                 raise UnreadableMessage("the source of a step is system, user or agent", *(["source"] if isinstance(step, dict) else []))
             calls = [
                 {"id": call.get("tool_call_id"), "name": call.get("function_name"), "arguments": call.get("arguments")}
-                for call in rows_of(step.get("tool_calls"))
+                for call in require_rows(step.get("tool_calls"), "tool_calls")
             ]
             message: dict[str, Json] = {"role": _ATIF_ROLES[step["source"]], "content": step.get("message")}
             message |= {"reasoning_content": step.get("reasoning_content"), **({"tool_calls": calls} if calls else {})}
             more: dict[str, JsonValue] = without(step, *_ATIF_READ)
             messages += parse_messages([message | ({"metadata": more} if more else {})])
-            for result in rows_of(dict_of(step.get("observation")).get("results")):
+            for result in require_rows(dict_of(step.get("observation")).get("results"), "observation", "results"):
                 messages.append(_atif_result(result, calls))
     return messages
 

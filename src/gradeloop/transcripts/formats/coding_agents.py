@@ -8,7 +8,7 @@ from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, R
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
 from gradeloop.transcripts.parts import read_call, read_result, text_of
 from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, transcript_of
-from gradeloop.transcripts.unreadable import Json, all_of, dict_of, first_of, inside, rows_of, without
+from gradeloop.transcripts.unreadable import Json, all_of, dict_of, first_of, inside, require_rows, rows_of, without
 
 _SESSION_LINES = {
     *("user", "assistant", "system", "summary", "result", "attachment", "progress", "file-history-snapshot", "queue-operation"),
@@ -41,7 +41,7 @@ def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun]:
     threads: dict[str, list[RunMessage]] = {"main": []}
     left: dict[str, int] = {}
     metadata: dict[str, JsonValue] = {}
-    for at, row in enumerate(rows_of(value)):
+    for at, row in enumerate(require_rows(value)):
         kind = str(row.get("type"))
         branch = str(first_of(row, "agentId", "parent_tool_use_id") or "subagent") if _is_side(row) else "main"
         if kind in _UNSAID:
@@ -126,7 +126,7 @@ def parse_codex(value: Json, name: str) -> Iterator[AgentRun]:
     messages: list[RunMessage] = []
     metadata: dict[str, JsonValue] = {}
     events: dict[str, int] = {}
-    for at, row in enumerate(rows_of(value)):
+    for at, row in enumerate(require_rows(value)):
         kind, payload = str(row.get("type")), dict_of(row.get("payload"))
         with inside(at):
             if kind == "session_meta" or (at == 0 and "instructions" in row):
@@ -234,7 +234,7 @@ def parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
         UnreadableMessage: A message of the history cannot be read.
     """
     messages: list[RunMessage] = []
-    for at, row in enumerate(rows_of(value.get("history"))):
+    for at, row in enumerate(require_rows(value.get("history"), "history")):
         if row.get("role") == "assistant" and not row.get("is_demo") and row.get("message_type") != "demonstration":
             break
         with inside("history", at):
@@ -242,7 +242,7 @@ def parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
     if not value.get("history") and (query := value["trajectory"][0].get("query")):
         with inside("trajectory", 0, "query"):
             messages += parse_messages(query)
-    for at, step in enumerate(rows_of(value.get("trajectory"))):
+    for at, step in enumerate(require_rows(value.get("trajectory"), "trajectory")):
         messages += _swe_agent_step(step, f"step_{at + 1}")
     info = dict_of(value.get("info"))
     if info.get("exit_status") or info.get("submission"):

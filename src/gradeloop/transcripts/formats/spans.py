@@ -25,7 +25,7 @@ from gradeloop.transcripts.runs import (
     run_or_error,
     transcript_of,
 )
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, rows_of
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, require_rows, rows_of
 
 _RESOURCES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs")
 _SCOPES = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
@@ -373,12 +373,12 @@ def _spans_of(row: Json) -> Iterator[Span]:
     """Yield the spans and log records of an OTLP object, or the one span that the row is."""
     if not isinstance(row, dict):
         raise UnreadableMessage("a span is no object")
-    resources = [resource for key in _RESOURCES for resource in rows_of(row.get(key))]
+    resources = [resource for key in _RESOURCES for resource in require_rows(row.get(key), key)]
     if not resources and not any(key in row for key in _RESOURCES):
         yield _span_of(row)
     for resource in resources:
-        for scope in (scope for key in _SCOPES for scope in rows_of(resource.get(key))):
-            for record in (record for key in _RECORDS for record in rows_of(scope.get(key))):
+        for scope in (scope for key in _SCOPES for scope in require_rows(resource.get(key), key)):
+            for record in (record for key in _RECORDS for record in require_rows(scope.get(key), key)):
                 yield _span_of(record)
 
 
@@ -390,7 +390,7 @@ def _span_of(row: dict[str, Json]) -> Span:
     if isinstance(row.get("span_kind"), str):
         attributes.setdefault("openinference.span.kind", row["span_kind"])
     start = first_of(row, "startTimeUnixNano", "start_time_unix_nano", "start_time", "timeUnixNano", "observedTimeUnixNano")
-    events = [(str(event.get("name")), _event_fields(event)) for event in rows_of(row.get("events"))]
+    events = [(str(event.get("name")), _event_fields(event)) for event in require_rows(row.get("events"), "events")]
     if name := first_of(row, "eventName", "event_name") or attributes.get("event.name"):
         events.append((str(name), {**attributes, **_event_fields(row)}))
     return Span(

@@ -21,7 +21,7 @@ from gradeloop.transcripts.runs import (
     run_or_error,
     transcript_of,
 )
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, rows_of, without
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, require_rows, rows_of, without
 
 _KINDS = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
 """Langfuse's types of observations."""
@@ -162,7 +162,7 @@ def _is_langsmith(row: dict[str, Json]) -> bool:
 
 def parse_langsmith(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
     """Yield a run for each trace, a root with its children, nested in it or beside it by their parents' ids; or why it cannot be read."""
-    rows = rows_of(value) if isinstance(value, list) else [value]
+    rows = require_rows(value) if isinstance(value, list) else [value]
     ids = {str(row.get("id")) for row in rows}
     roots = [row for row in rows if str(row.get("parent_run_id")) not in ids]
     children: dict[str, list[dict[str, Json]]] = {}
@@ -181,7 +181,7 @@ def _langsmith_trace(root: dict[str, Json], children: dict[str, list[dict[str, J
 
 def _descendants(root: dict[str, Json], children: dict[str, list[dict[str, Json]]], seen: set[str]) -> Iterator[dict[str, Json]]:
     """Yield the runs below one, in the order in which they were started."""
-    nested = [*rows_of(root.get("child_runs")), *children.get(str(root.get("id")), ())]
+    nested = [*require_rows(root.get("child_runs"), "child_runs"), *children.get(str(root.get("id")), ())]
     for child in sorted(nested, key=lambda row: (str(row.get("dotted_order") or ""), str(row.get("start_time") or ""))):
         if child.get("id") is not None and str(child["id"]) in seen:
             continue

@@ -8,7 +8,7 @@ from gradeloop.text import clip
 from gradeloop.transcripts.message_forms import build_message, parse_messages
 from gradeloop.transcripts.parts import read_call, text_of
 from gradeloop.transcripts.runs import exchange, id_of, read_side, run_of
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, list_at, rows_of, without
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, rows_of, without
 
 _SPEAKERS = {
     "human": "user",
@@ -120,7 +120,7 @@ def _body(body: dict[str, Json]) -> list[RunMessage]:
 def read_choices(choices: Json) -> list[RunMessage]:
     """Return the answers among which a reply of Chat Completions gives a choice; several are messages one after the other."""
     messages: list[RunMessage] = []
-    for at, choice in enumerate(rows_of(choices)):
+    for at, choice in enumerate(require_rows(choices, "choices")):
         with inside("choices", at):
             said = choice.get("message")
             ended = {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") not in (None, "stop", "tool_calls") else {}

@@ -1,0 +1,355 @@
+"""Runs that are too long for a judge to be shown at once: overlapping parts, the findings on them, and the judgement of the whole."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+
+from gradeloop.contract.messages import Usage
+from gradeloop.contract.transcript import (
+    AgentRun,
+    MessagePlace,
+    PartFinding,
+    RunExcerpt,
+    RunMessage,
+    RunTranscript,
+    draft_index,
+    messages_of,
+    request_index,
+    run_as_messages,
+)
+from gradeloop.grading.prompts import RECORD_CHARACTERS, elide, read_prompt_text, record_starts
+from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, judging_id
+from gradeloop.judges.prompt import is_cut
+
+CHUNKS_VERSION = "1"
+"""The version of how runs are taken apart, raised when the same run comes to other parts or to another last question."""
+
+PART_CHARACTERS = 500_000
+"""The most characters of a part's records: with what stands around them, less than a judge is shown."""
+
+PART_BYTES = 768 * 1024
+"""The most bytes of a part's messages as JSON: with the judge, less than a case of a batch has."""
+
+OVERLAP = 0.1
+"""The share of a part, from its beginning, that the part before it ends with."""
+
+KEPT_SHARE = 0.125
+"""The most that the first request, and the last answer, may each take of a part in order to stand in every part."""
+
+CITED_SHARE = 0.6
+"""The most that the cited messages take of the last question."""
+
+FINDINGS_CHARACTERS = 150_000
+"""The most characters of all findings together; longer ones are cut in their middle."""
+
+EXPECTED_FINDING = 2_000
+"""The characters of a finding that nobody has made yet, with which its cost is estimated."""
+
+SHOWN_OUTPUT = 4_000
+"""The most characters of a part's output that the result keeps."""
+
+_PART, _FINDINGS = read_prompt_text("judge_part"), read_prompt_text("judge_findings")
+
+_Placed = tuple[MessagePlace, RunTranscript, RunMessage]
+
+
+class RunPart(NamedTuple):
+    """A part of a run."""
+
+    run: AgentRun
+    """The messages of the part, as a run."""
+    first: MessagePlace
+    """The first message of the stretch that it is about; a request or an answer that stands in every part may lie outside."""
+    last: MessagePlace
+
+
+def is_too_long(run: AgentRun) -> bool:
+    """Return whether a judge would not be shown all of a run, and there are several messages to take apart."""
+    return run.excerpt is None and sum(len(transcript.messages) for transcript in run.transcripts) > 1 and is_cut(run)
+
+
+def parts_of(judge: JudgeConfig, run: AgentRun) -> list[RunPart]:
+    """Return the overlapping parts of a run, in order; every message is in one of them at least.
+
+    The first request and the last answer stand in every part, unless they are very long. A single message that is too long for a part is
+    a part of its own, of which a judge is shown the beginning and the end.
+    """
+    placed = list(run.placed())
+    costs = [_cost(message) for _, _, message in placed]
+    kept = [at for at in _kept(placed) if costs[at] <= KEPT_SHARE]
+    stretches = _stretches(costs, 1 - sum(costs[at] for at in kept))
+    return [
+        RunPart(
+            _excerpt(judge, run, placed, {*kept, *range(first, end)}, part=number, parts=len(stretches)),
+            placed[first][0],
+            placed[end - 1][0],
+        )
+        for number, (first, end) in enumerate(stretches, 1)
+    ]
+
+
+def _cost(message: RunMessage) -> float:
+    """Return the share of a part that a message takes."""
+    texts = [len(str(part.record()["text"])) for part in message.records()]
+    return max((sum(texts) + RECORD_CHARACTERS * len(texts)) / PART_CHARACTERS, len(to_json(message)) / PART_BYTES)
+
+
+def _kept(placed: Sequence[_Placed]) -> list[int]:
+    """Return the indexes of the request and of the answer that a judge of criteria judges."""
+    log, owners = [], []
+    for at, (_, _, message) in enumerate(placed):
+        made = list(messages_of(message, {}))
+        log += made
+        owners += [at] * len(made)
+    draft = draft_index(log)
+    return sorted({owners[request_index(log, draft)], owners[draft]})
+
+
+def _stretches(costs: Sequence[float], room: float) -> list[tuple[int, int]]:
+    """Return the first index of each stretch of messages, and the one behind its last; each holds a message that none before it has."""
+    found: list[tuple[int, int]] = []
+    first = covered = 0
+    while True:
+        end, size = first, 0.0
+        while end < len(costs) and (end <= covered or size + costs[end] <= room):
+            size += costs[end]
+            end += 1
+        found.append((first, end))
+        if end == len(costs):
+            return found
+        covered, overlap, back = end, 0.0, end
+        most = min(OVERLAP * room, room - costs[end])
+        while back - 1 > first and (overlap + costs[back - 1] <= most or (back == end and costs[back - 1] <= room / 2 - costs[end])):
+            back -= 1
+            overlap += costs[back]
+        first = back
+
+
+def _excerpt(
+    judge: JudgeConfig,
+    run: AgentRun,
+    placed: Sequence[_Placed],
+    chosen: Iterable[int],
+    **about: Any,  # noqa: ANN401 - fields of RunExcerpt
+) -> AgentRun:
+    """Return some messages of a run as an excerpt, with the metadata that the judge may be shown."""
+    shows_metadata = not isinstance(judge, CriteriaJudge) and judge.show_metadata
+    transcripts, numbers, messages = [], [], []
+    for number, group in groupby((placed[at] for at in sorted(set(chosen))), key=lambda item: item[0].transcript):
+        items = list(group)
+        transcript = items[0][1]
+        metadata = transcript.metadata if shows_metadata else {}
+        transcripts.append(transcript.model_copy(update={"messages": tuple(item[2] for item in items), "metadata": metadata}))
+        numbers.append(number)
+        messages.append(tuple(item[0].message for item in items))
+    excerpt = RunExcerpt(transcripts=tuple(numbers), messages=tuple(messages), **about)
+    metadata = run.metadata if shows_metadata else {}
+    return AgentRun(id=run.id, transcripts=tuple(transcripts), metadata=metadata, excerpt=excerpt)
+
+
+def judge_of_parts(judge: JudgeConfig) -> JudgeConfig:
+    """Return the judge of a single part: the same question, asked of what the part shows."""
+    return _told(judge, _PART)
+
+
+def judge_of_findings(judge: JudgeConfig) -> JudgeConfig:
+    """Return the judge of the findings: the same question, asked of the whole run."""
+    return _told(judge, _FINDINGS)
+
+
+def _told(judge: JudgeConfig, text: str) -> JudgeConfig:
+    same = {"id": judge.rubric_id, "abstain": None, "escalate": None}
+    if isinstance(judge, CriteriaJudge):
+        instructions = "\n\n".join(filter(None, (judge.rubric.instructions, text)))
+        return judge.model_copy(update=same | {"rubric": judge.rubric.model_copy(update={"instructions": instructions})})
+    return judge.model_copy(update=same | {"rubric_text": f"{judge.rubric_text}\n\n{text}"})
+
+
+def without_part_text(judge: JudgeConfig) -> JudgeConfig:
+    """Return the judge that `judge_of_parts` was given, as far as pages show it: with its own text alone."""
+    if isinstance(judge, CriteriaJudge):
+        own = (judge.rubric.instructions or "").removesuffix(_PART).rstrip()
+        return judge.model_copy(update={"rubric": judge.rubric.model_copy(update={"instructions": own})})
+    return judge.model_copy(update={"rubric_text": judge.rubric_text.removesuffix(_PART).rstrip()})
+
+
+def chunked_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0) -> str:
+    """Return the id of a judgement in parts, which is another one than that of the run cut to fit."""
+    identity = f"{judging_id(judge, run_sha256, repeat)} in parts {CHUNKS_VERSION}"
+    return f"judging-{hashlib.sha256(identity.encode()).hexdigest()}"
+
+
+def findings_run(judge: JudgeConfig, run: AgentRun, parts: Sequence[RunPart], results: Sequence[JudgeResult]) -> AgentRun:
+    """Return what the last call is shown: the findings on all parts, and the messages of the run that they cite.
+
+    Args:
+        judge: The judge of the whole run.
+        run: The whole run.
+        parts: Its parts, as `parts_of` returns them.
+        results: The judgement of each part.
+    """
+    outputs = [_shown_output(part.run, result) for part, result in zip(parts, results, strict=True)]
+    texts = [json.dumps(output, ensure_ascii=False) for output in outputs]
+    cap = FINDINGS_CHARACTERS // len(parts)
+    findings = tuple(
+        PartFinding(part=number, first=part.first.label, last=part.last.label, text=elide(text, cap))
+        for number, (part, text) in enumerate(zip(parts, texts, strict=True), 1)
+    )
+    placed = list(run.placed())
+    at_label = {place.label: at for at, (place, _, _) in enumerate(placed)}
+    chosen = [at for at in _kept(placed) if _cost(placed[at][2]) <= KEPT_SHARE]
+    left = CITED_SHARE
+    for label in _by_turns([_cited(part.run, result) for part, result in zip(parts, results, strict=True)]):
+        at = at_label[label]
+        if at not in chosen and (cost := _cost(placed[at][2])) <= left:
+            chosen.append(at)
+            left -= cost
+    return _excerpt(judge, run, placed, chosen or [len(placed) - 1], parts=len(parts), findings=findings)
+
+
+def requests_in_parts(judge: JudgeConfig, run: AgentRun) -> list[JudgingRequest]:
+    """Return the requests of a judgement in parts, to count its calls; findings that nobody has made yet have a usual length."""
+    parts, whole = parts_of(judge, run), judge_of_findings(judge)
+    asked = [JudgingRequest.model_construct(judge=judge_of_parts(judge), run=part.run) for part in parts]
+    blank = {"agent_run_id": run.id, "rubric_id": judge.rubric_id, "rubric_version": judge.version, "result_type": "DIRECT_RESULT"}
+    findings = [JudgeResult.model_validate(blank | {"id": "unknown", "output": {"answer": " " * EXPECTED_FINDING}}) for _ in parts]
+    return [*asked, JudgingRequest.model_construct(judge=whole, run=findings_run(judge, run, parts, findings))]
+
+
+def _cited(part: AgentRun, result: JudgeResult) -> list[str]:
+    """Return the blocks that the judgement of a part cites, or quotes, and that are there."""
+    written = result.result_metadata.get("citations")
+    cited = [row for row in written if isinstance(row, dict)] if isinstance(written, list) else []
+    labels = [str(row["target"]) for row in cited if row.get("verified") and row.get("kind") == "block"]
+    records = _record_places(part)
+    quotes = (quote for row in _rows(result) for quote in _quotes(row) if quote.get("quote_verified"))
+    labels += [records[at][0].label for quote in quotes if isinstance(at := quote.get("record"), int) and 0 <= at < len(records)]
+    return list(dict.fromkeys(labels))
+
+
+def _by_turns(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Return the items of lists by turns, so that none has all before another has one."""
+    longest = max(map(len, lists), default=0)
+    return list(dict.fromkeys(items[at] for at in range(longest) for items in lists if at < len(items)))
+
+
+def _shown_output(part: AgentRun, result: JudgeResult) -> dict[str, JsonValue]:
+    """Return the output of a part's judgement, in which quotes name blocks of the run rather than records of the part."""
+    if not any(_quotes(row) for row in _rows(result)):
+        return result.output
+    records = _record_places(part)
+    rows: list[JsonValue] = []
+    for row in _rows(result):
+        quotes: list[JsonValue] = [
+            {"block": records[at][0].label, "quote": quote.get("quote")}
+            for quote in _quotes(row)
+            if isinstance(at := quote.get("record"), int) and 0 <= at < len(records)
+        ]
+        rows.append({**row, "quotes": quotes})
+    return result.output | {"criteria": rows}
+
+
+def _rows(result: JudgeResult) -> list[dict[str, JsonValue]]:
+    rows = result.output.get("criteria")
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _quotes(row: Mapping[str, JsonValue]) -> list[dict[str, JsonValue]]:
+    quotes = row.get("quotes")
+    return [quote for quote in quotes if isinstance(quote, dict)] if isinstance(quotes, list) else []
+
+
+def _record_places(run: AgentRun) -> list[tuple[MessagePlace, int]]:
+    """Return, for each record that graders of criteria are shown of a run, its message and its number there."""
+    counted = ((place, record_starts(list(messages_of(message, {})))[-1]) for place, _, message in run.placed())
+    return [(place, at) for place, count in counted for at in range(count)]
+
+
+def judgement_of_whole(
+    name: str, run: AgentRun, parts: Sequence[RunPart], results: Sequence[JudgeResult], last: tuple[AgentRun, JudgeResult]
+) -> JudgeResult:
+    """Return the judgement of a run that was judged in parts: what the last call says, with what all calls cost.
+
+    Args:
+        name: The judgement's id.
+        run: The whole run.
+        parts: Its parts.
+        results: The judgement of each part.
+        last: What the last call was shown, and what it says.
+    """
+    shown, found = last
+    usage = sum((result.usage for result in results), found.usage)
+    metadata = dict(found.result_metadata)
+    if metadata.pop("elided", False) or any(result.result_metadata.get("elided") for result in results):
+        metadata["elided"] = True
+    metadata |= {"parts": [_about(part, result) for part, result in zip(parts, results, strict=True)], "findings": found.id}
+    about = {"id": name, "usage": usage, "attempts": usage.attempts, "prompt_sha256": None, "batch_id": None}
+    if isinstance(metadata.get("draft"), int):
+        metadata["draft"] = max(draft_index(run_as_messages(run)), 0)
+        about["output"] = _in_whole_run(found, shown, run)
+    return found.model_copy(update=about | {"result_metadata": metadata})
+
+
+def _about(part: RunPart, result: JudgeResult) -> dict[str, JsonValue]:
+    """Return what the result keeps of a part's judgement."""
+    output = _shown_output(part.run, result)
+    shown: JsonValue = output if len(text := json.dumps(output)) <= SHOWN_OUTPUT else elide(text, SHOWN_OUTPUT)
+    batch: dict[str, JsonValue] = {"batch_id": result.batch_id} if result.batch_id else {}
+    return {"id": result.id, **batch, "first": part.first.label, "last": part.last.label, "output": shown}
+
+
+def _in_whole_run(result: JudgeResult, shown: AgentRun, run: AgentRun) -> dict[str, JsonValue]:
+    """Return an output by criteria in which quotes name the records of the whole run."""
+    places = _record_places(shown)
+    numbers = {place: at for at, place in enumerate(_record_places(run))}
+    rows: list[JsonValue] = []
+    for row in _rows(result):
+        quotes: list[JsonValue] = [
+            quote | {"record": numbers[places[at]]}
+            for quote in _quotes(row)
+            if isinstance(at := quote.get("record"), int) and 0 <= at < len(places)
+        ]
+        rows.append({**row, "quotes": quotes} if "quotes" in row else row)
+    return result.output | {"criteria": rows}
+
+
+def failure_of_parts(results: Sequence[JudgeResult]) -> tuple[str, Usage, bool] | None:
+    """Return why a run cannot be judged of which parts were not, what they cost, and whether it can be run again; None where all were."""
+    lost = [(number, result) for number, result in enumerate(results, 1) if result.failed]
+    if not lost:
+        return None
+    number, first = lost[0]
+    more = f", and {len(lost) - 1} more of them" if len(lost) > 1 else ""
+    reason = f"part {number} of {len(results)}{more}: {first.result_metadata.get('reason') or 'not judged'}"
+    again = any(bool(result.result_metadata.get("again")) for _, result in lost)
+    return reason, sum((result.usage for result in results), Usage()), again
+
+
+def whole_run(parts: Sequence[AgentRun]) -> AgentRun | None:
+    """Return the run whose parts these are, put together again; None where parts are missing, or belong to different runs."""
+    excerpts = [part.excerpt for part in parts]
+    if not parts or any(excerpt is None or excerpt.parts != len(parts) for excerpt in excerpts):
+        return None
+    messages: dict[MessagePlace, RunMessage] = {}
+    transcripts: dict[int, RunTranscript] = {}
+    for part in parts:
+        for place, transcript, message in part.placed():
+            if messages.setdefault(place, message) != message:
+                return None
+            transcripts.setdefault(place.transcript, transcript)
+    counts = Counter(place.transcript for place in messages)
+    if sorted(transcripts) != list(range(len(transcripts))) or any(
+        max(place.message for place in messages if place.transcript == number) >= count for number, count in counts.items()
+    ):
+        return None
+    made = [
+        transcripts[number].model_copy(update={"messages": tuple(messages[MessagePlace(number, at)] for at in range(counts[number]))})
+        for number in range(len(transcripts))
+    ]
+    return AgentRun(id=parts[0].id, transcripts=tuple(made), metadata=parts[0].metadata)
