@@ -18,9 +18,9 @@ class GenerateCall(Strict):
 
     thread: ThreadRef
     step: Step
-    admit: bool = False
+    admit: Sparse[bool] = False
     """True on a thread's first call: what only the worker can know is checked before anybody is called."""
-    last: bool = False
+    last: Sparse[bool] = False
     """True where no further tool calls are possible."""
     raised: Sparse[bool] = False
     """True where a reply was cut before: it gets a larger completion."""

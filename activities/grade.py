@@ -35,7 +35,7 @@ class GradeCall(Strict):
     scratch: LogRef
     """The grader's own conversation of this pass: its tool calls, their results, and the requests to repair an answer."""
     step: Step
-    admit: bool = False
+    admit: Sparse[bool] = False
     """True on a thread's first call: what only the worker can know is checked before anybody is called."""
     nonce: str
     """The run's random code, which marks the fence around what is judged."""
@@ -45,10 +45,10 @@ class GradeCall(Strict):
     """Index of the message to be judged."""
     asked: tuple[str, ...]
     """Ids of the criteria to judge."""
-    pending: tuple[str, ...] = ()
+    pending: Sparse[tuple[str, ...]] = ()
     """The criteria that this turn must answer, where it repairs a verdict that left them out; all by default."""
-    checks: dict[str, CheckOutcome] = Field(default_factory=dict)
-    last: bool = False
+    checks: Sparse[dict[str, CheckOutcome]] = Field(default_factory=dict)
+    last: Sparse[bool] = False
     """True where no further tool calls are possible."""
     forced: Sparse[bool] = False
     """True where the answer that came without a schema was none: this one is asked for by the schema alone, without tools."""
@@ -70,12 +70,12 @@ class GraderTurn(Recorded):
     """What came back: tool calls in `message`, or an answer and how it reads."""
 
     message: Message
-    verdict: Verdict | None = None
-    malformed: Malformed | None = None
+    verdict: Sparse[Verdict | None] = None
+    malformed: Sparse[Malformed | None] = None
     usage: Usage
     fallback: Sparse[ModelSpec | None] = None
     """The model that answered, where it is a fallback of the one that was asked first."""
-    tools: tuple[str, ...] = ()
+    tools: Sparse[tuple[str, ...]] = ()
     """The tools that the grader was offered."""
     loose: Sparse[bool] = False
     """True where the model was given tools and no schema, since its API takes one of them at a time."""

@@ -59,7 +59,7 @@ class GradingSettingsRef(Strict):
     """A thread's settings by their sha256, and in full the first time."""
 
     sha256: str
-    brief: GradingSettings | None = None
+    brief: Sparse[GradingSettings | None] = None
 
 
 class LogRef(Strict):
