@@ -282,7 +282,7 @@ def parse_request(text: str) -> BatchRequest:
     return BatchRequest.model_validate_json(text)
 
 
-def pause_reason(row: RowMapping) -> str | None:
+def pause_reason(row: "RowMapping") -> str | None:
     """Return which limit a batch has reached, from its row; None where it may go on."""
     request = parse_request(row["request"])
     if row["status"] == "paused":
