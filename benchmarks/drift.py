@@ -14,7 +14,6 @@ from multiprocessing import Pool
 import numpy as np
 
 from gradeloop.exit_codes import leave
-from gradeloop.monitors import windows
 from gradeloop.monitors.contract import BASELINE_RUNS, MonitorDefinition, MonitorState, MonitorVerdict, TickReport
 from gradeloop.monitors.windows import rate_of, settle
 
@@ -83,7 +82,7 @@ def judged(plan: Plan, seed: int, rates: Sequence[float]) -> list[int]:
 
 def spans_of_alarms(plan: Plan, passed: Sequence[int]) -> list[tuple[str, int, int | None]]:
     """Return the alarms of a monitor's own rules: their kind, the tick that raised each, and the one after which it was over."""
-    definition, state = MonitorDefinition.model_validate(DEFINITION), MonitorState()
+    definition, state = MonitorDefinition.model_validate(DEFINITION | {"baseline_runs": plan.baseline}), MonitorState()
     found, begun = list[tuple[str, int, int | None]](), dict[str, int]()
     for number, count in enumerate(passed, 1):
         verdicts: list[MonitorVerdict] = [*(["passed"] * count), *(["failed"] * (plan.runs - count))]  # type: ignore[list-item]  # literals
@@ -126,7 +125,6 @@ def add(plan: Plan, found: Found, alarms: Sequence[tuple[str, int, int | None]])
 
 def _series(arguments: tuple[Plan, int]) -> list[list[tuple[str, int, int | None]]]:
     plan, seed = arguments
-    setattr(windows, "BASELINE_RUNS", plan.baseline)  # noqa: B010 - in this process of ours
     passed = judged(plan, seed, [0.95] * plan.quiet + [0.90] * plan.low + [0.95] * plan.after)
     alarms = spans_of_alarms(plan, passed)
     return [

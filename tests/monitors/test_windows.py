@@ -46,9 +46,16 @@ def test_a_rate_at_its_limit_raises_nothing() -> None:
 
 
 def test_drift_is_measured_from_the_first_runs_of_the_monitor() -> None:
-    found = watch(monitor(), [(19, 20)] * 10 + [(8, 20)] * 10)
+    found = watch(monitor(baseline_runs=100), [(19, 20)] * 10 + [(8, 20)] * 10)
 
     assert {text.partition(" ")[2] for text in found} == {"drift", "decline"}
+
+
+def test_the_more_first_runs_the_smaller_a_fall_that_is_seen() -> None:
+    counts = [(47, 50)] * 20 + [(43, 50)] * 60
+
+    assert {text.partition(" ")[2] for text in watch(monitor(), counts)} == {"drift", "decline"}
+    assert watch(monitor(baseline_runs=100), counts) == []
 
 
 def test_three_ticks_without_a_judged_run_are_an_alarm_and_the_next_run_ends_it() -> None:

@@ -27,6 +27,8 @@ from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.contract import (
     BACKFILL_RUNS,
+    BASELINE_RUNS,
+    LEAST_BASELINE,
     AlertRule,
     AlwaysRule,
     BackfillCall,
@@ -88,7 +90,10 @@ def create(  # noqa: PLR0913 - one parameter a flag
     budget: Annotated[float | None, typer.Option(metavar="USD", help="What the judge may cost a day, in US dollars.")] = None,
     alert: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = None,
     tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="The monitor belongs to this tenant.")] = None,
-    drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first 100 runs.")] = True,
+    drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first runs.")] = True,
+    baseline: Annotated[
+        int, typer.Option(min=LEAST_BASELINE, metavar="RUNS", help="How many judged runs the first ones are.")
+    ] = BASELINE_RUNS,
     anchors: Annotated[Path | None, typer.Option(metavar="FILE", help="Watch the judge itself by these labelled runs.")] = None,
     anchor_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="The anchors' labels; their metadata by default.")] = None,
     anchors_per_tick: Annotated[
@@ -115,6 +120,7 @@ def create(  # noqa: PLR0913 - one parameter a flag
         "budget_usd": budget,
         "tenant": tenant,
         "drift": drift,
+        "baseline_runs": baseline,
         "notify": tuple(notify or ()),
         "always": tuple(map(AlwaysRule.parse, always or ())),
         "alerts": tuple(map(AlertRule.parse, alert or ())),

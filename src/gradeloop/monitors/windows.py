@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from gradeloop.monitors.anchors import AnchorCounts, AnchorState, Moved, moved_of
 from gradeloop.monitors.contract import (
-    BASELINE_RUNS,
     CLEAR_RUNS,
     EMPTY_TICKS,
+    LEAST_BASELINE,
     Alert,
     AlertRule,
     MonitorDefinition,
@@ -112,7 +112,7 @@ def settle(definition: MonitorDefinition, state: MonitorState, report: TickRepor
     for watched in _watched(definition, state, report):
         settling.watch(watched)
     empty = settling.watch_silence()
-    in_baseline = state.baseline_judged < BASELINE_RUNS
+    in_baseline = state.baseline_judged < definition.baseline_runs
     changed = {
         "empty": empty,
         "tests": settling.tests,
@@ -232,7 +232,7 @@ def _watched(definition: MonitorDefinition, state: MonitorState, report: TickRep
         side = "below" if rule.below else "above"
         text = f"{rule.rate} is {side} {percent(rule.limit)}: {_share(hits, runs)} in this tick"
         yield _Watched(rule.text, test, hits, runs, text, _usual(rule, state))
-    if not definition.drift or state.baseline_judged < BASELINE_RUNS:
+    if not definition.drift or state.baseline_judged < definition.baseline_runs:
         return
     baseline = lowest_likely_rate(state.baseline_passed, state.baseline_judged)
     passed, judged = report.rate.passed, report.rate.judged
@@ -250,7 +250,7 @@ def _watched(definition: MonitorDefinition, state: MonitorState, report: TickRep
 
 def _usual(rule: AlertRule, state: MonitorState) -> float:
     """Return the rate from which a rule's change is counted: that of the beginning, where that is better than the limit."""
-    if rule.rate != "pass_rate" or state.baseline_judged < BASELINE_RUNS:
+    if rule.rate != "pass_rate" or state.baseline_judged < LEAST_BASELINE:
         return rule.limit
     beginning = state.baseline_passed / state.baseline_judged
     return max(beginning, rule.limit) if rule.below else min(beginning, rule.limit)
