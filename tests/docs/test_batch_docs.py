@@ -12,8 +12,8 @@ from temporalio.client import Client
 
 from gradeloop import exit_codes as departure
 from gradeloop.batches import contract as batch_request
+from gradeloop.batches import reader as limits
 from gradeloop.batches import store as ledger_work
-from gradeloop.batches import store as limits
 from gradeloop.batches.contract import CASE_BYTES, BatchRequest, CaseStatus, Upload
 from gradeloop.batches.outputs import SUFFIXES
 from gradeloop.cli.main import app

@@ -41,7 +41,8 @@ def _mutated(name: str, path: tuple[int | str, ...], how: str, odd: object) -> o
     if how == "drop":
         del holder[path[-1]]
     elif how == "double" and isinstance(holder, list):
-        holder.insert(path[-1], copy.deepcopy(holder[path[-1]]))
+        at = int(path[-1])
+        holder.insert(at, copy.deepcopy(holder[at]))
     else:
         holder[path[-1]] = odd
     return value

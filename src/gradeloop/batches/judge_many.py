@@ -117,7 +117,6 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
     """
     rows = [(position, repeat) for position in range(len(runs)) for repeat in range(repeats)]
     wanted = [WantedJudgement(judge, runs[position], repeat) for position, repeat in rows]
-
     config = dearer_judge(judge.config)
     dearer = None if config is None else Judge(config, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
     unsure: dict[int, JudgeResult] = {}

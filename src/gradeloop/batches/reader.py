@@ -24,6 +24,9 @@ PAGE = 500
 LATEST = "latest"
 """The name under which commands accept the newest batch."""
 
+ERROR_RATE_FROM = 20
+"""Cases that must have ended before their error rate counts."""
+
 
 class BatchReader:
     """Reads the batches of a store."""
@@ -277,6 +280,21 @@ def summary_of(row: "RowMapping") -> BatchSummary:
 def parse_request(text: str) -> BatchRequest:
     """Return a batch's request from its JSON in the store."""
     return BatchRequest.model_validate_json(text)
+
+
+def pause_reason(row: "RowMapping") -> str | None:
+    """Return which limit a batch has reached, from its row; None where it may go on."""
+    request = parse_request(row["request"])
+    if row["status"] == "paused":
+        return str(row["reason"])
+    if request.budget is not None and (why := request.budget.refusal(usage_of(row))):
+        return why
+    errors, done = row["errors"], row["passed"] + row["failed"] + row["errors"] + row["ungraded"] + row["unsure"]
+    if request.max_errors is not None and errors >= request.max_errors:
+        return f"{errors} cases ended in an error; max_errors is {request.max_errors}"
+    if done >= ERROR_RATE_FROM and errors > request.max_error_rate * done:
+        return f"{errors} of {done} cases ended in an error; max_error_rate is {request.max_error_rate:g}"
+    return None
 
 
 def usage_of(row: "RowMapping") -> Usage:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from gradeloop.batches.cases import CaseConversation, Charge, ParkedCase, plan_of
 from gradeloop.batches.charges import clear, reserve, settle
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
-from gradeloop.batches.reader import parse_request, read_draft, summary_of, usage_of, write_draft
+from gradeloop.batches.reader import parse_request, pause_reason, read_draft, summary_of, write_draft
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.evaluation_trace import trace_grading
@@ -25,9 +25,6 @@ from gradeloop.text import clip, one_line
 
 SHARD_CASES = 250
 """Cases of one shard at most."""
-
-ERROR_RATE_FROM = 20
-"""Cases that must have ended before their error rate counts."""
 
 RETRY_PAUSES = (0.2, 0.5, 1.0)
 """Seconds between tries while the store is away, before the call fails and its activity is retried."""
@@ -411,21 +408,6 @@ class BatchStore:
 
 class _AlreadyEndedError(Exception):
     """The case has ended, or another attempt is under way; nothing was written."""
-
-
-def pause_reason(row: RowMapping) -> str | None:
-    """Return which limit a batch has reached, from its row; None where it may go on."""
-    request = parse_request(row["request"])
-    if row["status"] == "paused":
-        return str(row["reason"])
-    if request.budget is not None and (why := request.budget.refusal(usage_of(row))):
-        return why
-    errors, done = row["errors"], row["passed"] + row["failed"] + row["errors"] + row["ungraded"] + row["unsure"]
-    if request.max_errors is not None and errors >= request.max_errors:
-        return f"{errors} cases ended in an error; max_errors is {request.max_errors}"
-    if done >= ERROR_RATE_FROM and errors > request.max_error_rate * done:
-        return f"{errors} of {done} cases ended in an error; max_error_rate is {request.max_error_rate:g}"
-    return None
 
 
 _BATCHES, _CASES, _CONVERSATIONS, _VERDICTS = table("batches"), table("cases"), table("case_units"), table("verdicts")

@@ -155,15 +155,15 @@ def _excerpt(
 
 def judge_of_parts(judge: JudgeConfig) -> JudgeConfig:
     """Return the judge of a single part: the same question, asked of what the part shows."""
-    return _told(judge, _PART)
+    return _with_guidance(judge, _PART)
 
 
 def judge_of_findings(judge: JudgeConfig) -> JudgeConfig:
     """Return the judge of the findings: the same question, asked of the whole run."""
-    return _told(judge, _FINDINGS)
+    return _with_guidance(judge, _FINDINGS)
 
 
-def _told(judge: JudgeConfig, text: str) -> JudgeConfig:
+def _with_guidance(judge: JudgeConfig, text: str) -> JudgeConfig:
     same = {"id": judge.rubric_id, "abstain": None, "escalate": None}
     if isinstance(judge, CriteriaJudge):
         instructions = "\n\n".join(filter(None, (judge.rubric.instructions, text)))
