@@ -432,4 +432,4 @@ def test_results_as_text_and_markdown_say_what_each_case_came_to() -> None:
 
     assert text.startswith("gradeloop results of suite\nResults: 1 passed, 1 failed, 1 error, 1 waiting, 1 not run of 5")
     assert "failed 0.50  case-1\n  why: c2: it says nothing\n  | the draft 1\n" in text
-    assert "| case-1 |  | failed | 0.50 | the draft 1 | c2: it says nothing |\n" in table
+    assert "| case-1 |  | failed | 0.50 | c2: it says nothing | the draft 1 |\n" in table

@@ -84,7 +84,7 @@ def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--source", "otlp"), "write folder:/PATH or sql:VARIABLE"),
+        (("--source", "kafka:runs"), "write folder:/PATH, sql:VARIABLE, otlp or otlp:SERVICE"),
         (("--source", "sql:DB"), "needs --query and --watermark"),
         (("--source", "folder:runs", "--alert", "rate < 1"), "such as 'pass_rate < 0.9'"),
         (("--source", "folder:runs", "--sample", "7"), "write 5% or 0.05"),

@@ -167,6 +167,7 @@ def test_a_change_of_the_world_is_called_that_and_leaves_the_anchors_quiet() -> 
     assert moved.count("world") >= 0.8 * len(moved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [0.0, 0.01, 0.2])
 def test_a_steady_judge_raises_hardly_any_alarm_in_1000_ticks(error: float) -> None:
     """At most 5 % of monitors are promised; of 25 more than 4 raise one with a probability below 1 %."""

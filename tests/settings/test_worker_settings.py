@@ -104,7 +104,7 @@ def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: 
         ("[mcp.x]\nurl = 'http://x'\ntools = ['a']\nwrites = ['b']", "mcp.x: writes: 'b' is not among tools"),
         ("[mcp.'a b']\nurl = 'http://x'\ntools = ['a']", "mcp.a b"),
         ("needs_approval = ['a b']", "needs_approval[0]: String should match pattern"),
-        ("role = 'judge'", "role: Input should be 'all', 'loop', 'models' or 'evidence', got 'judge'"),
+        ("role = 'judge'", "role: Input should be 'all', 'loop', 'models', 'evidence' or 'receiver', got 'judge'"),
         ("x = [", "Invalid value"),
     ],
 )

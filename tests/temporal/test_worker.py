@@ -123,7 +123,13 @@ def end(temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch, capsys: py
     ("flags", "variables", "code", "kind", "words"),
     [
         (("--tools", "absent.py"), {}, 2, "InvalidRequest", "'absent.py' does not exist"),
-        (("--role", "judge"), {}, 2, "InvalidRequest", "role: Input should be 'all', 'loop', 'models' or 'evidence', got 'judge'"),
+        (
+            ("--role", "judge"),
+            {},
+            2,
+            "InvalidRequest",
+            "'models', 'evidence' or 'receiver', got 'judge'",
+        ),
         (("--config", "absent.toml"), {}, 2, "InvalidRequest", "the settings file 'absent.toml' does not exist"),
         ((), {"GRADELOOP_SANDBOX": "{"}, 2, "InvalidRequest", 'error parsing value for field "sandbox"'),
         (("--scripted", "absent.yaml"), {}, 2, "InvalidRequest", "'absent.yaml' does not exist"),

@@ -281,7 +281,8 @@ async def _make_in_parts(
     def report_last(position: int, result: JudgeResult) -> None:
         on_result(due[position], chunked[due[position]].whole(last[position].run, result))
 
-    await make_judgements(last, report_last, **options, budget=_rest_of(budget, used))
+    if last:
+        await make_judgements(last, report_last, **options, budget=_rest_of(budget, used))
 
 
 def _rest_of(budget: Budget | None, spent: Usage) -> Budget | None:

@@ -333,7 +333,7 @@ def run_now(name: Name) -> None:
 
 @monitor_app.command()
 def accept(name: Name) -> None:
-    """Take the judge and its rate as they are now, after a change that was meant.
+    """Take a change that was meant as the new normal.
 
     Ends alerts on the judge, drift and decline; ticks to come are compared with the next ones.
     """

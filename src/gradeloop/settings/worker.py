@@ -285,9 +285,9 @@ class ReceiverSettings(Section):
     max_spans: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     """The most spans of models and tools that are kept of a trace."""
     max_open_traces: Annotated[int, Field(ge=1)] = 100_000
-    """Traces that have not settled, from which exporters are told to wait."""
+    """Traces that have not settled, above which exporters get 429."""
     max_runs: Annotated[int, Field(ge=1)] = 5_000_000
-    """Runs in the store, from which exporters are told to wait."""
+    """Runs in the store, above which exporters get 429."""
 
 
 Role = Literal["all", "loop", "models", "evidence", "receiver"]
