@@ -91,9 +91,7 @@ def create(  # noqa: PLR0913 - one parameter a flag
     alert: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = None,
     tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="The monitor belongs to this tenant.")] = None,
     drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first runs.")] = True,
-    baseline: Annotated[
-        int, typer.Option(min=LEAST_BASELINE, metavar="RUNS", help="How many judged runs the first ones are.")
-    ] = BASELINE_RUNS,
+    baseline: Annotated[int, typer.Option(min=LEAST_BASELINE, metavar="RUNS", help="How many the first runs are.")] = BASELINE_RUNS,
     anchors: Annotated[Path | None, typer.Option(metavar="FILE", help="Watch the judge itself by these labelled runs.")] = None,
     anchor_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="The anchors' labels; their metadata by default.")] = None,
     anchors_per_tick: Annotated[
