@@ -394,8 +394,8 @@ def test_dev_serves_the_queue_gradeloop_until_ctrl_c_and_dev_stop_ends_what_is_l
     gradeloop = CommandLine(tmp_path / "state", tmp_path)
     task = gradeloop.task("served", [draft("a"), verdict()])
     dev = gradeloop.start("dev", "--scripted", "served.replies.yaml")
-    first = "".join(line_of(dev) for _ in range(3))
-    address = first.splitlines()[2].split()[1]
+    first = "".join(line_of(dev) for _ in range(4))
+    address = first.splitlines()[3].split()[1]
     try:
         done = gradeloop("run", task, "--json", TEMPORAL_ADDRESS=address, GRADELOOP_TASK_QUEUE="gradeloop")
     finally:

@@ -620,7 +620,7 @@ def leftovers_ended(command: CommandLine) -> None:
 def begun(gradeloop: CommandLine, *flags: str, **variables: str) -> tuple[subprocess.Popen[str], str, str]:
     """Start `gradeloop dev`, and return it with what it printed and where its page is."""
     dev = gradeloop.start("dev", *flags, **variables)
-    lines = [line_of(dev) for _ in range(4)]
+    lines = [line_of(dev) for _ in range(5)]
     return dev, "".join(lines), lines[0].removeprefix("Page").strip()
 
 
