@@ -272,8 +272,11 @@ def _serve() -> None:
         signal.setitimer(signal.ITIMER_REAL, request["seconds"] + 1)  # it ends the process where nobody is left to kill it
         answer, healthy = _answer(request)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        sink.write(_HEADER.pack(len(answer), 0) + answer)
-        sink.flush()
+        try:
+            sink.write(_HEADER.pack(len(answer), 0) + answer)
+            sink.flush()
+        except BrokenPipeError:  # who asked has ended meanwhile
+            os._exit(0)
         if not healthy:
             return
 
