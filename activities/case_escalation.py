@@ -47,7 +47,7 @@ class CaseEscalations:
             model = stored.case.escalate
             records = records_of(stored.case, shown)
             question = VoteQuestion(stored.case, group, 0, model, heartbeat.choose(model), records, found.checks)
-            key = apart(question.key(self._services.tools.sha256(())), list(own_key))
+            key = apart(question.key(self._services.tools.sha256(())), own_key)
             lookup = await self._store.look_up(call.batch_id, _place(call, group), key)
             at_unit = call.model_copy(update={"unit": ESCALATION_UNIT + group.index})
             asked = await self._ask(at_unit, question, key, lookup, heartbeat)

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -11,6 +12,7 @@ from activities.capabilities import model_notes
 from activities.fallback import ModelChoice
 from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
 from activities.judge import LARGE_BYTES, judge_request, refuse_unconstrained
+from activities.model_call import current_tenant
 from activities.providers.base import ModelReply, ModelRequest, Step
 from gradeloop.batches.cases import CaseConversation, units_of
 from gradeloop.batches.contract import Case, CaseCall
@@ -20,6 +22,7 @@ from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun
+from gradeloop.grading.cache_key import key_of_tenant
 from gradeloop.grading.prompts import JudgedDraft, sent_sha256
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup
@@ -197,6 +200,7 @@ def _repeat_of(case: Case) -> int:
     return case.judging.repeat if case.judging is not None else 0
 
 
-def apart(key: str, own: list[str]) -> str:
-    """Return the key of a question that is kept apart from the same one in other cases."""
-    return hashlib.sha256("/".join([*own, key]).encode()).hexdigest() if own else key
+def apart(key: str, own: Sequence[str]) -> str:
+    """Return the key of a question that is kept apart from the same one in other cases where `own` says so, and of other tenants always."""
+    apart_from_cases = hashlib.sha256("/".join([*own, key]).encode()).hexdigest() if own else key
+    return key_of_tenant(apart_from_cases, current_tenant())

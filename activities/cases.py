@@ -19,7 +19,7 @@ from activities.case_questions import CaseQuestion, RolloutQuestion, VoteQuestio
 from activities.drafts import NOBODY, draft_request, draft_text
 from activities.fallback import ModelChoice
 from activities.generate import drafting_model
-from activities.model_call import CANCELLED, Heartbeat, current_tenant, heartbeats, paid_attempt, paid_call
+from activities.model_call import CANCELLED, Heartbeat, heartbeats, paid_attempt, paid_call
 from activities.providers.base import ModelReply, ModelRequest
 from activities.state_cache import CaseLoader, GradingSettings
 from activities.store_attempts import activity_call, invalid, store_attempt, store_away
@@ -61,7 +61,6 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Grader, RunResult
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
-from gradeloop.grading.cache_key import key_of_tenant
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.judges.contract import JudgeResult, SchemaJudge
 from gradeloop.store.engine import STORE_CURE, Store
@@ -248,7 +247,6 @@ class BatchActivities:
                 return escalated
             question = await self._question(stored, found, call, heartbeat)
             key = apart(question.key(self._services.tools.sha256(())), _own_key_parts(call, stored))
-            key = key_of_tenant(key, current_tenant())
             lookup = await self._store.look_up(call.batch_id, _place(call), key)
             conversation, bill = lookup.conversation, Bill()
             paid_already = activity_call() in self._replies

@@ -54,6 +54,15 @@ async def test_the_output_that_the_judge_chooses_in_both_orders_passes(client: C
     assert (again.passed, again.usage.calls) == (1, 0)
 
 
+async def test_no_tenant_profits_from_the_comparison_of_another(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, *chooses("2", "2")) as batches:
+        found = [
+            (await batches.run(three(), priority={"level": 4, "tenant": tenant}))[0].usage.calls for tenant in ("acme", "beta", "acme")
+        ]
+
+    assert found == [2, 2, 0]
+
+
 async def test_a_judge_that_chooses_by_the_place_makes_errors_of_all_and_their_retry_asks_anew(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *chooses("1", "1")) as batches:
         summary, results = await batches.run(three(), batch_id="by-place", cache=False)

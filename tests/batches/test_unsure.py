@@ -127,6 +127,17 @@ async def test_a_dearer_model_decides_what_the_votes_do_not(client: Client, tmp_
     assert (again.failed, again.usage.calls) == (1, 0)
 
 
+async def test_no_tenant_profits_from_what_a_dearer_model_told_another(client: Client, tmp_path: Path) -> None:
+    dear: Reply = {"role": "grader", "model": "dear", "verdict": verdict(row("c1", "it is dull"))}
+    async with batching(client, tmp_path, dear, *votes(True, True, False)) as batches:
+        found = [
+            (await batches.run([unsure("a", escalate="scripted:dear")], priority={"level": 4, "tenant": tenant}))[0].usage.calls
+            for tenant in ("acme", "beta", "acme")
+        ]
+
+    assert found == [4, 4, 0]
+
+
 async def test_a_case_stays_unsure_where_the_dearer_model_fails_and_says_why(client: Client, tmp_path: Path) -> None:
     said = [breaks(model="dear"), *votes(True, False, True)]
     async with batching(client, tmp_path, *said) as batches:
