@@ -30,6 +30,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 
 from gradeloop.contract.transcript import AgentRun
+from gradeloop.errors import ServerUnreachable
 from gradeloop.exit_codes import leave
 from gradeloop.monitors.contract import MonitorDefinition, Monitoring, MonitorTick
 from gradeloop.monitors.overview import MonitorReader
@@ -43,6 +44,9 @@ from tests.rig.otlp import PROTOBUF, chat, request_of, trace_id
 QUEUE, MONITOR = "otlp-storm", "storm"
 RECORDED_SECONDS = 5.0
 """An answer that came so shortly before a kill may not have been recorded yet."""
+
+STARTED_SECONDS = 300.0
+"""In which a worker must have started, on a machine that is busy with the storm."""
 
 MEMORY_SECONDS = 5.0
 """Between two values of a process's memory as it is printed."""
@@ -130,7 +134,7 @@ class Storm:
         """Send everything through the kills, and look at what is there."""
         plan, began = self._plan, time.monotonic()
         self._start_receiver()
-        self._worker = await WorkerProcess(self._engine, QUEUE, self._models).start()
+        self._worker = await WorkerProcess(self._engine, QUEUE, self._models).start(STARTED_SECONDS)
         config = {"base_url": f"{self._models}/v1", "structured_output": True}
         judge = {"rubric": "- it is good", "grader": {"model": {"id": "openai_compatible:judge", "config": config}}}
         definition = {"name": MONITOR, "source": {"kind": "otlp"}, "judge": judge, "sample": plan.share, "drift": False}
@@ -197,7 +201,7 @@ class Storm:
                 self._worker.kill()
                 self._receiver.wait()
                 self._start_receiver()
-                self._worker = await WorkerProcess(self._engine, QUEUE, self._models).start()
+                self._worker = await WorkerProcess(self._engine, QUEUE, self._models).start(STARTED_SECONDS)
                 self.report.kills += 1
 
     async def _tick(self) -> None:
@@ -208,7 +212,7 @@ class Storm:
                 client = client or await self._engine.client()
                 tick, name = MonitorTick(monitor=MONITOR), f"monitor/{MONITOR}-{uuid4()}"
                 await client.execute_workflow(Monitoring.run, tick, id=name, task_queue=QUEUE)
-            except (RPCError, RuntimeError, WorkflowFailureError, OSError) as error:
+            except (RPCError, RuntimeError, WorkflowFailureError, OSError, ServerUnreachable) as error:
                 client = None
                 if isinstance(error, WorkflowFailureError):
                     self.report.faults.append(f"a tick failed: {error.cause}")
@@ -230,6 +234,11 @@ class Storm:
             report.worker_cpu_seconds = sum(spent for (kind, _), spent in self._cpu.items() if kind == "worker")
             if due:
                 report.behind.append(self._acknowledged - (await self.store.read(_progress))[0])
+                print(
+                    f"{self._acknowledged} acknowledged, {report.behind[-1]} not read yet, kills {report.kills}",
+                    file=sys.stderr,
+                    flush=True,
+                )
             await asyncio.sleep(0.25)
 
     def _note(self, kind: str, pid: int | None, peaks: list[int], memory: list[list[int]], *, due: bool) -> None:
