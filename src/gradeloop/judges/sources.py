@@ -110,6 +110,9 @@ async def load_runs(sources: Sequence[str], reader: GradingClient | None, readin
             files.append((Path(source), list(_read_runs(Path(source), reading))))
     runs = distinct_ids(files)
     refuse_duplicate_ids(runs)
+    if reading is not None:
+        paths = (path for path, found in files for _ in found)
+        reading.files.update({run.id: path for run, path in zip(runs, paths, strict=True)})
     if not runs and not (reading and reading.left_out):
         raise InvalidRequest("there are no runs in what was named; nothing can be judged")
     return runs
