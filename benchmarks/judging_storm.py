@@ -9,9 +9,11 @@ import asyncio
 import hashlib
 import json
 import re
+import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,9 @@ from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow
 
 QUEUE = "judging-storm"
+TELL_SECONDS = 10.0
+"""How often a storm says how far it is."""
+
 RECORDED_SECONDS = 2.0
 """An answer that came so shortly before a kill may not have been recorded yet."""
 
@@ -90,6 +95,10 @@ class Judges:
         await self._server.start_server()
         return str(self._server.make_url("")).rstrip("/")
 
+    def under_way(self) -> int:
+        """Return how many calls are not answered yet."""
+        return sum(call.answered is None for call in self.calls)
+
     async def close(self) -> None:
         """Answer nobody any more."""
         await self._server.close()
@@ -130,8 +139,12 @@ def judge_of(url: str, rollouts: int) -> dict[str, Any]:
     return bound | {"rubric_text": "Say whether the run is good.", "n_rollouts_per_input": rollouts}
 
 
-async def storm(plan: Plan, folder: Path) -> Report:
-    """Judge all runs through the kills, then once more without."""
+async def storm(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _: None) -> Report:
+    """Judge all runs through the kills, then once more without; `tell` is told now and then how far it is.
+
+    Raises:
+        TimeoutError: It took longer than the plan allows.
+    """
     judges, report = Judges(plan.delay), Report()
     url = await judges.start()
     async with engine_in(folder) as engine, asyncio.timeout(plan.longest):
@@ -143,12 +156,16 @@ async def storm(plan: Plan, folder: Path) -> Report:
         async with asyncio.TaskGroup() as group:
             limits: dict[str, Any] = {"concurrency": plan.at_once, "store": store}
             judging = group.create_task(judge_many(judge, runs_of(plan.runs), disturbed.append, **limits))
-            kills, worker = await _killed(plan, engine, url, worker, disturbed, judging)
+            telling = group.create_task(_tell(tell, plan, judges, disturbed, began))
+            kills, worker = await _killed(plan, engine, url, worker, disturbed, judging, tell)
+            await judging
+            telling.cancel()
         report.seconds = time.monotonic() - began
         report.kills, report.calls = len(kills), len(judges.calls)
         _look_at_calls(plan, judges.calls, kills, report)
         first = [row.result for row in sorted(disturbed)]
         _look_at_labels(judges, plan, first, report)
+        tell(f"judged after {report.seconds:.0f} s, with {report.calls} calls; faults so far: {report.faults or 'none'}")
         if plan.calm:
             began, calm = time.monotonic(), list[Judged]()
             await judge_many(judge, runs_of(plan.runs, "Calmly."), calm.append, **limits)
@@ -169,8 +186,22 @@ async def storm(plan: Plan, folder: Path) -> Report:
     return report
 
 
+async def _tell(tell: Callable[[str], None], plan: Plan, judges: Judges, judged: list[Judged], began: float) -> None:
+    """Say how far it is until this is cancelled."""
+    while True:
+        await asyncio.sleep(TELL_SECONDS)
+        seconds, calls = time.monotonic() - began, len(judges.calls)
+        tell(f"{seconds:.0f} s: {len(judged)} of {plan.runs} runs judged, {calls} calls paid, {judges.under_way()} under way")
+
+
 async def _killed(
-    plan: Plan, engine: Engine, url: str, worker: WorkerProcess, judged: list[Judged], judging: "asyncio.Task[None]"
+    plan: Plan,
+    engine: Engine,
+    url: str,
+    worker: WorkerProcess,
+    judged: list[Judged],
+    judging: "asyncio.Task[None]",
+    tell: Callable[[str], None],
 ) -> tuple[list[float], WorkerProcess]:
     """Kill the worker whenever another part of the runs is judged, and start the next one; return when, and the last one."""
     kills: list[float] = []
@@ -179,6 +210,7 @@ async def _killed(
         await _judged_so_many(judged, due, judging)
         kills.append(time.monotonic())
         worker.kill()
+        tell(f"kill {at + 1} of {plan.kills}, with {len(judged)} runs judged")
         worker = await WorkerProcess(engine, QUEUE, url).start()
     return kills, worker
 
@@ -237,11 +269,16 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=Plan.at_once)
     parser.add_argument("--longest", type=float, default=Plan.longest, metavar="SECONDS")
     parser.add_argument("--no-calm", action="store_true", help="Judge them once only: what each must come to is known.")
+    parser.add_argument("--folder", type=Path, help="Where server and worker keep their files and logs; a temporary folder by default.")
+    parser.add_argument("--delay", type=float, default=Plan.delay, metavar="SECONDS", help="How long the provider takes for each answer.")
     flags = parser.parse_args()
-    plan = Plan(flags.runs, flags.rollouts, flags.kills, flags.at_once, longest=flags.longest, calm=not flags.no_calm)
-    with tempfile.TemporaryDirectory() as folder:
-        print(asyncio.run(storm(plan, Path(folder))))
-    leave(0)
+    plan = Plan(flags.runs, flags.rollouts, flags.kills, flags.at_once, flags.delay, flags.longest, calm=not flags.no_calm)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = flags.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        report = asyncio.run(storm(plan, folder, lambda said: print(said, file=sys.stderr, flush=True)))
+    print(report)
+    leave(1 if report.faults else 0)
 
 
 if __name__ == "__main__":

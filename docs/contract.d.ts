@@ -40,7 +40,7 @@ export interface BatchRequest {
   retries?: number;
   cache?: boolean;
   delay?: number;
-  again?: "errors" | "failures" | null;
+  again?: "errors" | "invalid" | "failures" | null;
   priority?: Priority;
 }
 

@@ -69,9 +69,9 @@ SDKS = {"anthropic", "google.genai", "httpx", "httpx2", "openai", "pydantic", "s
 SCRIPT = """
 import json, sys, time
 before = set(sys.modules)
-start = time.perf_counter()
+start = time.process_time()
 import gradeloop
-seconds = time.perf_counter() - start
+seconds = time.process_time() - start
 print(json.dumps([seconds, sorted(set(sys.modules) - before)]))
 """
 

@@ -1,9 +1,11 @@
 """Many runs judged as a batch: the same results as by a workflow each, paid for once by content, within a budget."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from activities.tools.registry import ToolRegistry
@@ -12,6 +14,7 @@ from gradeloop.batches.judged import NO_TOOLS
 from gradeloop.batches.preview import JudgingPreview, preview_judgements
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
+from gradeloop.errors import InvalidRequest
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgingRequest, judging_id
 from tests.rig.batches import Batches, batching
@@ -270,3 +273,47 @@ async def test_repeats_are_asked_anew_each_with_a_seed_of_its_own(client: Client
                 seeds.append(sorted(request.spec.config.seed or 0 for request in batches.served.models.requests))
 
     assert seeds == [[7, 8, 9, 10]] * 4
+
+
+async def test_judgements_whose_answers_stayed_invalid_are_made_again_when_that_is_asked_for(client: Client, tmp_path: Path) -> None:
+    first, other, good = runs("a"), runs("b"), runs("c")
+    criteria = {"rubric": {"criteria": [{"description": "names Paris"}]}, "grader": {"model": "scripted:judge"}}
+
+    async with batching(client, tmp_path) as batches:
+        said = batches.served.models.answers
+        said["grader"] = lambda *_: answers(MATCH)["text"]
+        await judged(batches, FRANCE, good)
+        said["grader"] = lambda *_: "nothing"
+        failed = await judged(batches, FRANCE, [*good, *first])
+        failed += await judged(batches, FRANCE, other, store=None)
+        failed += await judged(batches, criteria, first)
+        paid = calls(batches)
+        stored = [await judged(batches, FRANCE, [*good, *first]), await judged(batches, criteria, first)]
+        stored += [await judged(batches, FRANCE, other, store=None)]
+        asked_nobody = calls(batches) == paid
+        said["grader"] = lambda *_: answers(MATCH)["text"]
+        again = await judged(batches, FRANCE, [*good, *first], retry=True)
+        alone = await judged(batches, FRANCE, other, store=None, retry=True)
+        said["grader"] = lambda *_: json.dumps(verdict(row("c1")))
+        by_criteria = await judged(batches, criteria, first, retry=True)
+        paid_again = calls(batches) - paid
+        once_more = await judged(batches, FRANCE, [*good, *first], retry=True) + await judged(
+            batches, FRANCE, other, store=None, retry=True
+        )
+        asked_once = calls(batches) - paid == paid_again
+
+    assert [found.result.failed for found in failed] == [False, True, True, True]
+    assert ([found.result.failed for rows in stored for found in rows], asked_nobody) == ([False, True, True, True], True)
+    assert [found.result.output for found in (*again, *alone)] == [MATCH] * 3
+    assert [found.result.failed for found in by_criteria] == [False]
+    assert ([found.result.output for found in once_more], paid_again, asked_once) == ([MATCH] * 3, 3, True)
+
+
+async def test_a_judge_that_the_worker_cannot_serve_is_refused_with_the_run_s_id(client: Client, tmp_path: Path) -> None:
+    unknown = {"rubric": {"criteria": [{"description": "names Paris"}]}, "grader": {"model": "acme:judge"}}
+
+    async with batching(client, tmp_path) as batches:
+        with pytest.raises(InvalidRequest, match=r"^the run 'a': .*unknown provider 'acme'") as refused:
+            await judged(batches, unknown, runs("a"))
+
+    assert "judging-" not in str(refused.value)

@@ -117,6 +117,42 @@ def test_the_exit_code_says_what_came_of_it(gradeloop: CommandLine, name: str) -
     assert done.code == code, done.out + done.err
 
 
+def test_failures_are_read_until_a_retry_is_asked_for(gradeloop: CommandLine) -> None:
+    judge = write(gradeloop, "retried.yaml", FRANCE | {"rubric_text": "Of what is asked again."})
+
+    command = ("judge", judge, "runs.jsonl", "--scripted", write(gradeloop, "invalid.replies.yaml", {"replies": SAID["nothing valid"]}))
+
+    def attempts() -> list[int]:
+        with sqlite3.connect(gradeloop.state / STORE_FILE) as store:
+            rows = store.execute("SELECT attempt FROM cases WHERE spec LIKE '%Of what is asked again.%'").fetchall()
+        return [attempt for (attempt,) in rows]
+
+    failed = gradeloop(*command)
+    read, first = gradeloop(*command, "--json"), attempts()
+    seen = [gradeloop(*command, *flags, "--preview", "--json").result for flags in ((), ("--retry", "errors"))]
+    retried = gradeloop(*command, "--retry", "errors")
+
+    hint = "3 failures: the judge's answers stayed invalid; the same command with --retry errors asks again"
+    assert (failed.code, hint in failed.out) == (3, True), failed.err
+    assert (read.code, hint in read.err, [row["result_type"] for row in read.lines]) == (3, True, ["FAILURE"] * 3)
+    assert [preview["calls"] for preview in seen] == [0, 3]
+    assert (retried.code, hint in retried.out, first, attempts()) == (3, True, [0] * 3, [1] * 3), retried.err
+
+
+def test_a_refused_run_is_named_by_its_file_and_id(gradeloop: CommandLine) -> None:
+    elsewhere = {"id": "openai_compatible:judge", "config": {"base_url": "http://127.0.0.1:9/v1"}}
+    criteria = {"rubric": {"criteria": [{"description": "names Paris"}]}, "grader": {"model": elsewhere}}
+    silent = write(gradeloop, "silent.jsonl", json.dumps({"id": "mute", "messages": [{"role": "assistant", "content": " "}]}))
+
+    unknown = gradeloop("judge", write(gradeloop, "elsewhere.yaml", criteria), "runs.jsonl", *SCRIPTED)
+    empty = gradeloop("judge", "judge.yaml", silent, *SCRIPTED)
+
+    assert (unknown.code, empty.code) == (2, 2), unknown.err + empty.err
+    assert "runs.jsonl: the run 'a': " in unknown.err
+    assert "judging-" not in unknown.err
+    assert "silent.jsonl" in empty.err
+
+
 def test_a_rubric_of_criteria_passes_where_it_is_satisfied(gradeloop: CommandLine) -> None:
     write(gradeloop, "rubric.md", "- names the capital\n- is brief")
     fields = {"role": "grader", "verdict": verdict(row("c1"), row("c2", "it rambles"))}

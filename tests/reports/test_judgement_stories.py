@@ -20,6 +20,7 @@ from gradeloop.judges.registry import Registry
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.read_judgement import (
     ANOTHER_RUN,
+    INVALID,
     MISPLACED,
     NO_RUN,
     answer_of_judgements,
@@ -150,6 +151,7 @@ async def test_a_judgement_that_failed_says_why(client: Client) -> None:
     assert story.judged.reason == result.result_metadata["reason"] == story.error
     assert story.judged.output == {}
     assert len(story.passages) == 2
+    assert INVALID in story.notes
 
 
 async def test_judgements_of_one_run_are_numbered(client: Client) -> None:

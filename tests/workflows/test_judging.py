@@ -278,7 +278,7 @@ RAW = {
     "a person": ({"judge": {"criteria": [{"description": "x", "human": True}]}, "run": PARIS}, "a person decides c1"),
     "a run that says nothing": (
         {"judge": CRITERIA, "run": {"id": "a", "transcripts": [{"messages": [{"role": "user", "content": " "}]}]}},
-        "no message of 'a' says anything; there is nothing to judge",
+        "run 'a': no message says anything; there is nothing to judge",
     ),
     "a negative repeat": ({"judge": FRANCE, "run": PARIS, "repeat": -1}, "repeat: Input should be greater than or equal to 0"),
 }
@@ -287,7 +287,7 @@ RAW = {
 async def test_a_run_in_which_nothing_is_said_is_refused_before_it_is_paid_for(client: Client) -> None:
     run = AgentRun.model_validate({"id": "a", "transcripts": [{"messages": [{"role": "user", "content": " "}]}]})
 
-    with pytest.raises(InvalidRequest, match="no message of 'a' says anything; there is nothing to judge"):
+    with pytest.raises(InvalidRequest, match="the run 'a': no message says anything; there is nothing to judge"):
         await Judge(FRANCE, client).request(run)
 
 

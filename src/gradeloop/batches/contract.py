@@ -232,8 +232,9 @@ class BatchRequest(Strict):
     """Whether verdicts of earlier batches are reused from the cache."""
     delay: Annotated[int, Field(ge=0, le=60_000)] = Field(default=0, exclude_if=lambda value: not value)
     """Milliseconds to wait before every call; it is a pause between calls where `at_once` is 1."""
-    again: Literal["errors", "failures"] | None = None
-    """Which ended cases of a resumed batch run again: the errors, or the failures too, which are then graded without the cache."""
+    again: Literal["errors", "invalid", "failures"] | None = None
+    """Which ended cases of a resumed batch run again: the errors; or with them the judgements whose judge's answers stayed invalid; or with
+    both the failures, which are then graded without the cache."""
     priority: Priority = BATCH_PRIORITY
 
 

@@ -73,6 +73,7 @@ class _MakeOptions(TypedDict):
 
     concurrency: int
     store: Store | None
+    retry: bool
 
 
 @dataclass
@@ -94,6 +95,7 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
     store: Store | None = None,
     budget: Budget | None = None,
     chunk: bool = False,
+    retry: bool = False,
 ) -> None:
     """Judge every run, several at the same time; when this is cancelled, judgements in flight go on at the server.
 
@@ -111,6 +113,8 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
         store: The store that the worker writes to; None judges by a workflow each.
         budget: What all judgements together may cost; those that it does not allow are failures that can be run again.
         chunk: Whether a run that is too long to be shown whole is judged in parts, rather than cut to fit.
+        retry: Whether judgements that had ended as a `FAILURE`, since the judge's answers stayed invalid, are made again. Those that got no
+            judge's answer always are.
 
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.
@@ -129,7 +133,8 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
         else:
             on_result(Judged(*rows[at], result))
 
-    await make_judgements(wanted, report, concurrency=concurrency, store=store, budget=budget, chunk=chunk)
+    options = _MakeOptions(concurrency=concurrency, store=store, retry=retry)
+    await make_judgements(wanted, report, **options, budget=budget, chunk=chunk)
     used, places = sum(spent.values(), Usage()), list(unsure)
     refusal = budget.refusal(used) if budget else None
     if dearer is None or refusal is not None:
@@ -143,7 +148,7 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
         on_result(Judged(*rows[at], decided_by(unsure[at], result), unsure[at]))
 
     rest = _rest_of(budget, used)
-    await make_judgements(asked, report_dearer, concurrency=concurrency, store=store, budget=rest, chunk=chunk)
+    await make_judgements(asked, report_dearer, **options, budget=rest, chunk=chunk)
 
 
 async def make_judgements(
@@ -154,6 +159,7 @@ async def make_judgements(
     store: Store | None = None,
     budget: Budget | None = None,
     chunk: bool = False,
+    retry: bool = False,
 ) -> None:
     """Make judgements of one or several judges, as `judge_many` does; the judges share client and task queue.
 
@@ -165,6 +171,7 @@ async def make_judgements(
         budget: What all judgements together may cost; those that it does not allow are failures that can be run again.
         chunk: Whether a run that is too long to be shown whole is judged in overlapping parts, with a last call that is shown what was
             found in them; all of its calls are counted.
+        retry: Whether judgements that had ended as a `FAILURE`, since the judge's answers stayed invalid, are made again.
 
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.
@@ -172,7 +179,7 @@ async def make_judgements(
     if not judgements:
         return
     if chunk and (chunked := _in_parts(judgements)):
-        await _make_in_parts(judgements, chunked, on_result, budget, _MakeOptions(concurrency=concurrency, store=store))
+        await _make_in_parts(judgements, chunked, on_result, budget, _MakeOptions(concurrency=concurrency, store=store, retry=retry))
         return
     judge, wanted = judgements[0].judge, await _wanted(judgements)
     found = _Results(wanted, on_result)
@@ -180,10 +187,10 @@ async def make_judgements(
     alone = [name for name in wanted if name not in cases]
     if store is not None and 0 < len(cases) <= MAX_CASES:
         try:
-            await _JudgingBatch(judge, BatchReader(store), cases, found).run(concurrency, budget)
+            await _JudgingBatch(judge, BatchReader(store), cases, found, retry=retry).run(concurrency, budget)
         except _NoStoreAtWorkerError:
             alone = list(wanted)
-    await _judge_alone({name: wanted[name] for name in alone}, found, concurrency, budget)
+    await _judge_alone({name: wanted[name] for name in alone}, found, concurrency, budget, retry=retry)
 
 
 class _InParts:
@@ -339,8 +346,9 @@ class _NoStoreAtWorkerError(Exception):
 class _JudgingBatch:
     """Judgements as a batch, whose id is made of them: the same judgements are the same batch."""
 
-    def __init__(self, judge: Judge, reader: BatchReader, cases: Mapping[str, Case], found: _Results) -> None:
+    def __init__(self, judge: Judge, reader: BatchReader, cases: Mapping[str, Case], found: _Results, *, retry: bool) -> None:
         self._judge = judge
+        self._retry = retry
         self._reader = reader
         self._cases = cases
         self._found = found
@@ -366,7 +374,7 @@ class _JudgingBatch:
             budget=budget,
             max_error_rate=1,
             asks=any(case.asks for case in self._cases.values()),
-            again="errors",
+            again="invalid" if self._retry else "errors",
             priority=self._judge.priority or BATCH_PRIORITY,
         )
         try:
@@ -374,6 +382,8 @@ class _JudgingBatch:
         except asyncio.CancelledError:
             await asyncio.shield(self._leave(batches))
             raise
+        except InvalidRequest as error:
+            raise self._named(error) from None
         await self._report_rest(summary)
 
     async def _upload(self, batches: BatchClient) -> None:
@@ -385,13 +395,23 @@ class _JudgingBatch:
         except InvalidRequest as error:
             if str(error).startswith(NO_STORE):
                 raise _NoStoreAtWorkerError from None
-            raise
+            raise self._named(error) from None
         if await self._reader.count_cases(self._batch_id) != len(self._cases):
             raise _NoStoreAtWorkerError
+
+    def _named(self, error: InvalidRequest) -> InvalidRequest:
+        """Return the refusal of a case with the id of its run, which is what a caller knows."""
+        for case in self._cases.values():
+            if case.judging is not None and (named := f"the case {case.id!r}: ") in str(error):
+                return InvalidRequest(str(error).replace(named, f"the run {case.judging.run.id!r}: "))
+        return error
 
     async def _follow(self, batches: BatchClient, request: BatchRequest) -> BatchSummary:
         """Run the batch, or go on with it, and report results as they come; return its summary once it has ended or is paused."""
         resumed = 0
+        if self._retry and (known := await batches.queue_of(self._batch_id)) is not None and known[1]:
+            with suppress(BatchLost):  # another command's: what it leaves invalid is made again after it
+                await batches.result(self._batch_id)
         while True:
             await batches.start(request)
             ending = asyncio.create_task(batches.result(self._batch_id))
@@ -405,19 +425,22 @@ class _JudgingBatch:
             finally:
                 ending.cancel()
                 await asyncio.gather(ending, return_exceptions=True)
-            resumed += 1
+            resumed, request = resumed + 1, request.model_copy(update={"again": "errors"})
             if summary.reason != BY_A_PERSON or resumed > RESUMES:
                 return summary
 
     async def _report_ended(self) -> None:
-        """Report the judgements that ended since the last read; errors come at the end, for they may be judged again."""
+        """Report the judgements that ended since the last read; those that may be judged again come at the end."""
         while True:
             results, self._after = await self._reader.ended_since(self._batch_id, self._after)
             for result in results:
-                if result.judgement is not None and not result.judgement.result_metadata.get("again"):
+                if result.judgement is not None and not self._may_be_made_again(result.judgement):
                     self._report(result.id, result.judgement)
             if len(results) < PAGE:
                 return
+
+    def _may_be_made_again(self, judgement: JudgeResult) -> bool:
+        return judgement.failed and (self._retry or bool(judgement.result_metadata.get("again")))
 
     async def _report_rest(self, summary: BatchSummary) -> None:
         """Report what was not reported while the batch ran."""
@@ -442,7 +465,7 @@ class _JudgingBatch:
                 await batches.pause(self._batch_id)
 
 
-async def _judge_alone(wanted: Mapping[str, _Wanted], found: _Results, concurrency: int, budget: Budget | None) -> None:
+async def _judge_alone(wanted: Mapping[str, _Wanted], found: _Results, concurrency: int, budget: Budget | None, *, retry: bool) -> None:
     """Judge by a workflow each; within a budget, none is begun once it is used up."""
     slots = asyncio.Semaphore(concurrency)
 
@@ -452,7 +475,7 @@ async def _judge_alone(wanted: Mapping[str, _Wanted], found: _Results, concurren
             if refusal is not None:
                 found.report_failure(name, f"not judged: {refusal}")
                 return
-            result = await one.judge(one.request.run, repeat=one.request.repeat)
+            result = await one.judge(one.request.run, repeat=one.request.repeat, retry=retry)
         found.report(name, result)
 
     tasks = [asyncio.create_task(judge_one(name, one)) for name, one in wanted.items()]

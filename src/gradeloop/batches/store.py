@@ -542,9 +542,12 @@ def _open_batch(connection: Connection, request: BatchRequest) -> list[tuple[int
 
 
 def _queue_again(connection: Connection, request: BatchRequest) -> None:
-    """Queue the errors again, or the failures too; what they cost stays counted."""
+    """Queue the errors again, or the invalid judgements and the failures too; what they cost stays counted."""
     mine = _CASES.c.batch_id == request.batch_id
     queued = {"status": "queued", "attempt": _CASES.c.attempt + 1, "settled": None, "result": None, "reused": 0}
+    if request.again != "errors":
+        for position in _invalid_judgements(connection, request.batch_id):
+            connection.execute(_CASES.update().where(mine, _CASES.c.position == position).values(**queued))
     statuses = ("error", "failed", "unsure") if request.again == "failures" else ("error",)
     rivals = _compared_with(connection, request.batch_id, statuses)
     connection.execute(_CASES.update().where(mine, _CASES.c.status == "error").values(**queued))
@@ -559,6 +562,14 @@ def _queue_again(connection: Connection, request: BatchRequest) -> None:
     names = {"passed": "passed", "failed": "failed", "errors": "error", "ungraded": "ungraded", "unsure": "unsure"}
     values = {name: counts.get(status, 0) for name, status in names.items()} | {"reused": reused}
     connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
+
+
+def _invalid_judgements(connection: Connection, batch_id: str) -> list[int]:
+    """Return the positions of judgements whose judge's answers stayed invalid, which have ended with nothing that passes or fails."""
+    ended = (_CASES.c.batch_id == batch_id, _CASES.c.status == "ungraded", _CASES.c.result.contains('"result_type":"FAILURE"'))
+    rows = connection.execute(select(_CASES.c.position, _CASES.c.result).where(*ended)).all()
+    judged = ((position, CaseResult.model_validate_json(text).judgement) for position, text in rows)  # the text may stand in an output
+    return [position for position, judgement in judged if judgement is not None and judgement.failed]
 
 
 def _compared_with(connection: Connection, batch_id: str, statuses: tuple[str, ...]) -> set[str]:

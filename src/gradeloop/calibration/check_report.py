@@ -90,6 +90,8 @@ class CheckReport(Strict):
     judgements: int
     not_made: int = 0
     """Judgements without a judge's answer, which the same command asks for again: a provider failed, or the budget is used up."""
+    invalid: int = 0
+    """Judgements for which the judge's answers stayed invalid, which `--retry errors` asks for again."""
     worst: tuple[WorstDisagreement, ...]
 
 

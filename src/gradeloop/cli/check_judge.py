@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -20,7 +20,7 @@ from gradeloop.calibration.probes import WHAT, ProbeName, probe_finding, probe_q
 from gradeloop.calibration.questions import Question, ask_about
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust, codes_help, ctrl_c
 from gradeloop.cli.folder import own_config_file
-from gradeloop.cli.judge import BUDGET_HELP, CONCURRENCY_HELP, JudgeName
+from gradeloop.cli.judge import BUDGET_HELP, CONCURRENCY_HELP, RETRY_HELP, JudgeName
 from gradeloop.cli.rejudge import preview_lines, preview_requests
 from gradeloop.cli.render.measures import figure_table
 from gradeloop.cli.render.table import Column, show_lines, table
@@ -65,6 +65,7 @@ def check_judge(  # noqa: PLR0913 - one parameter a flag
     fail_under: Annotated[list[str] | None, typer.Option(metavar="FIGURE=VALUE", help=FAIL_UNDER_HELP)] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)] = 50,
     budget_usd: Annotated[float | None, typer.Option(metavar="USD", help=BUDGET_HELP)] = None,
+    retry: Annotated[Literal["errors"] | None, typer.Option(help=RETRY_HELP)] = None,
     preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and ask nothing.")] = False,
     store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the verdicts in the store, or do not.")] = True,
     tools: Tools = None,
@@ -78,7 +79,7 @@ def check_judge(  # noqa: PLR0913 - one parameter a flag
     """Measure how far a judge can be trusted on a labelled set."""
     files = CheckFiles(dataset, tuple(tools or ()), scripted, tuple(allow_outside or ()))
     limits = (concurrency, budget_of(None, budget_usd), preview, store)
-    options = CheckOptions(judge, files, grader, limit, parse_probes(probe or ()), *limits, trust, as_json)
+    options = CheckOptions(judge, files, grader, limit, parse_probes(probe or ()), *limits, trust, as_json, bool(retry))
     bounds = parse_bounds(fail_under or ())
     checked_page(output, overwrite=overwrite)
     found = asyncio.run(run_check(options))
@@ -122,6 +123,8 @@ class CheckOptions:
     """Whether verdicts are kept in the store, and read from it."""
     trust: bool
     as_json: bool
+    retry: bool = False
+    """Whether questions are asked again to which the judge's answers stayed invalid."""
 
 
 BOUNDED = tuple(name for name in NAMES if name not in {"mean_error", "first_position"})
@@ -191,7 +194,8 @@ async def run_check(options: CheckOptions) -> CheckReport | None:
     report = report_check(config, labelled, answers[: len(questions)], _findings(options, labelled, probed, answers), len(asked))
     usage = sum((answer.result.usage for answer in answers), Usage())
     not_made = sum(bool(answer.result.result_metadata.get("again")) for answer in answers)
-    return report.model_copy(update={"usage": usage, "not_made": not_made})
+    invalid = sum(answer.result.failed for answer in answers) - not_made
+    return report.model_copy(update={"usage": usage, "not_made": not_made, "invalid": invalid})
 
 
 async def _named_judge(options: CheckOptions, console: Console) -> JudgeConfig:
@@ -242,7 +246,7 @@ async def _ask(options: CheckOptions, questions: Sequence[Question], store: Stor
             found[at] = result
             progress.advance(bar)
 
-        judging = make_judgements(wanted, report, concurrency=options.concurrency, store=store, budget=options.budget)
+        judging = make_judgements(wanted, report, concurrency=options.concurrency, store=store, budget=options.budget, retry=options.retry)
         await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
     return [Answered(question, found[at]) for at, question in enumerate(questions)] if len(found) == len(questions) else None
 
@@ -275,4 +279,6 @@ def report_lines(found: CheckReport) -> Iterator[str | Table]:
     cost = f", {money(found.usage.cost_usd)}" if found.usage.cost_usd else ""
     if found.not_made:
         yield f"{counted(found.not_made, 'judgement')} could not be made; run the same command again to ask for them alone"
+    if found.invalid:
+        yield f"{counted(found.invalid, 'judgement')} failed: the judge's answers stayed invalid; --retry errors asks again"
     yield f"{counted(found.judgements, 'judgement')}, {token_count(found.usage.tokens)} tokens{cost}"

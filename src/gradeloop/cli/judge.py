@@ -81,6 +81,7 @@ ONLY_JUDGE_HELP = "With --again: only runs that this judge has judged: a file, C
 RULE_HELP = "Count a result as passed when its KEY is VALUE; repeatable."
 WHOLE_HELP = "Refuse a run that is too long for the judge to be shown all of it."
 CHUNK_HELP = "Judge a run that is too long in overlapping parts, with a last call that sees the findings."
+RETRY_HELP = "Judge failures again, also those for which the judge's answers stayed invalid; the others are read."
 MAX_BAD_HELP = "With --skip-bad: exit 3, and judge nothing, when a larger share cannot be read."
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
 ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of judgements fail."
@@ -122,6 +123,7 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     trust: Trust = False,
     store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the results in the store, or do not.")] = True,
     budget_usd: Annotated[float | None, typer.Option(metavar="USD", help=BUDGET_HELP)] = None,
+    retry: Annotated[Literal["errors"] | None, typer.Option(help=RETRY_HELP)] = None,
     again: Annotated[bool, typer.Option("--again", help=AGAIN_HELP)] = False,
     only_judge: Annotated[str | None, typer.Option(metavar="JUDGE@VERSION", help=ONLY_JUDGE_HELP)] = None,
     preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and judge nothing.")] = False,
@@ -129,9 +131,11 @@ def judge(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Judge finished runs; stored verdicts are not paid for twice."""
     outside = tuple(allow_outside or ())
+    reading = (outside, trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole)
     options = JudgeOptions(
         *(judge, tuple(runs or ()), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json),
-        *(outside, trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole, labels, only_judge, preview, chunk),
+        *reading,
+        *(labels, only_judge, preview, chunk, bool(retry)),
     )
     options.refuse_mixed(again=again)
     if gate == "corrected" and (labels is None or pass_rate is None):
@@ -249,6 +253,8 @@ class JudgeOptions:
     """Whether only to say what it would cost."""
     chunk: bool = False
     """Whether a run that is too long is judged in parts."""
+    retry: bool = False
+    """Whether failures are judged again for which the judge's answers stayed invalid."""
 
     def refuse_mixed(self, *, again: bool) -> None:
         """Raise InvalidRequest where flags do not go together, or no run is named."""
@@ -293,32 +299,49 @@ async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOut
     rule, labels = PassRule(config, options.passes), read_labels(options.labels, config) if options.labels else None
     if (pass_rate is not None or options.labels is not None) and not rule.stated:
         raise InvalidRequest(f"--{'labels' if pass_rate is None else 'pass-rate'} needs a rule for what passes; add --pass KEY=VALUE")
-    early = None if any(source.startswith(THREAD) for source in options.runs) else await _named_runs(options, None, console)
+    reading = Reading(skip_bad=options.skip_bad)
+    early = None if any(source.startswith(THREAD) for source in options.runs) else await _named_runs(options, None, reading, console)
     if note and not options.as_json:
         console.print(note, style="dim", soft_wrap=True)
     connection = await find()
     client = await connect(connection)
-    runs = early if early is not None else await _named_runs(options, GradingClient(client), console)
+    runs = early if early is not None else await _named_runs(options, GradingClient(client), reading, console)
     if options.only_judge is not None and registry is not None:
         runs = await _runs_to_replace(options, options.only_judge, runs, registry, client)
     if options.preview:
-        found = await preview_of(config, runs, options.repeat, dict(os.environ), registry if options.store else None, chunk=options.chunk)
+        stored = registry if options.store else None
+        found = await preview_of(config, runs, options.repeat, dict(os.environ), stored, chunk=options.chunk, retry=options.retry)
         show_lines(found.model_dump(mode="json"), preview_lines(found), as_json=options.as_json)
         return JudgeOutcome(0, 0, 0, 0)
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
         WorkerSpec(tools=options.tools, scripted=options.scripted, config=settings), connection
     )
     judge = Judge(config, client, task_queue=task_queue)
-    await _refuse_unfit(judge, runs, chunk=options.chunk)
-    finished = await _judge_all(judge, runs, task_queue, connection, options, console)
+    finished = await _judge_all(judge, runs, task_queue, connection, options, reading, console)
     results = [(row.result, row.repeat) for row in finished]
-    if not options.as_json and results:
-        console.print(result_table(config, results, rule))
-    console.print(results_line([result for result, _ in results], rule), soft_wrap=True)
+    _print_results(config, results, rule, console, with_table=not options.as_json)
     decision = await _print_measures(config, labels, finished, rule, pass_rate, registry, console)
     if registry is not None and options.store:
         await _save(config, finished, registry)
     return _outcome([result for result, _ in results], len(runs) * options.repeat, rule, decision)
+
+
+def _print_results(
+    config: JudgeConfig, results: Sequence[tuple[JudgeResult, int]], rule: PassRule, console: Console, *, with_table: bool
+) -> None:
+    """Print all results in a table, in one line, and what is to be done about failures."""
+    if with_table and results:
+        console.print(result_table(config, results, rule))
+    console.print(results_line([result for result, _ in results], rule), soft_wrap=True)
+    for line in failure_lines([result for result, _ in results]):
+        console.print(line, soft_wrap=True)
+
+
+def _with_file(error: InvalidRequest, reading: Reading) -> InvalidRequest:
+    """Return the refusal of a run with the file that the run was read from."""
+    found = (path for name, path in reading.files.items() if str(error).startswith(f"the run {name!r}"))
+    path = next(found, None)
+    return error if path is None else type(error)(f"{path}: {error}")
 
 
 async def _refuse_unfit(judge: Judge, runs: Sequence[AgentRun], *, chunk: bool) -> None:
@@ -394,9 +417,8 @@ def _require_readable(reading: Reading, runs: Sequence[AgentRun], options: Judge
         raise typer.Exit(NO_VERDICT)
 
 
-async def _named_runs(options: JudgeOptions, reader: GradingClient | None, console: Console) -> list[AgentRun]:
+async def _named_runs(options: JudgeOptions, reader: GradingClient | None, reading: Reading, console: Console) -> list[AgentRun]:
     """Load the runs that the command names, and print what they were read as."""
-    reading = Reading(skip_bad=options.skip_bad)
     runs = await load_runs(options.runs, reader, reading) if options.runs else []
     _require_readable(reading, runs, options, console)
     return runs
@@ -412,6 +434,27 @@ async def _runs_to_replace(
 
 
 async def _judge_all(
+    judge: Judge,
+    runs: Sequence[AgentRun],
+    task_queue: str,
+    connection: Connection,
+    options: JudgeOptions,
+    reading: Reading,
+    console: Console,
+) -> list[Judged]:
+    """Judge all runs as `_judge_readable` does; a refusal names the file of the run.
+
+    Raises:
+        InvalidRequest: A run is refused.
+    """
+    try:
+        await _refuse_unfit(judge, runs, chunk=options.chunk)
+        return await _judge_readable(judge, runs, task_queue, connection, options, console)
+    except InvalidRequest as error:
+        raise _with_file(error, reading) from None
+
+
+async def _judge_readable(
     judge: Judge, runs: Sequence[AgentRun], task_queue: str, connection: Connection, options: JudgeOptions, console: Console
 ) -> list[Judged]:
     """Judge all runs behind a progress bar, with an eye on the worker, and return the results in order; Ctrl-C leaves some out."""
@@ -437,7 +480,9 @@ async def _judge_all(
 
             store = own_store() if options.store else None
             limits = {"repeats": options.repeat, "concurrency": options.concurrency}
-            judging = judge_many(judge, runs, report, **limits, store=store, budget=options.budget, chunk=options.chunk)
+            judging = judge_many(
+                judge, runs, report, **limits, store=store, budget=options.budget, chunk=options.chunk, retry=options.retry
+            )
             await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
     finally:
         if lines:
@@ -522,3 +567,16 @@ def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
     cost = f", {money(sum(cost for cost in costs if cost is not None))}" if any(costs) and None not in costs else ""
     tokens = token_count(sum((result.usage for result in results), Usage()).tokens)
     return f"Results: {judged} judged{rate}{apart}, {counted(failures, 'failure')}; {tokens} tokens{cost}"
+
+
+def failure_lines(results: Sequence[JudgeResult]) -> list[str]:
+    """Return what is to be done about failures: which of them the same command asks about again, and which only `--retry errors` does."""
+    failures = [result for result in results if result.failed]
+    unanswered = sum(bool(result.result_metadata.get("again")) for result in failures)
+    invalid = len(failures) - unanswered
+    lines = (
+        [f"{counted(invalid, 'failure')}: the judge's answers stayed invalid; the same command with --retry errors asks again"]
+        if invalid
+        else []
+    )
+    return lines + ([f"{counted(unanswered, 'failure')}: no judge answered; the same command asks again"] if unanswered else [])

@@ -91,10 +91,14 @@ async def preview_of(
     registry: "Registry | None",
     *,
     chunk: bool = False,
+    retry: bool = False,
 ) -> JudgingPreview:
-    """Return what judging runs would cost, with what is stored and cached left out; with `chunk`, long runs in parts."""
+    """Return what judging runs would cost, with what is stored and cached left out; with `chunk`, long runs in parts.
+
+    With `retry`, stored failures are judged again.
+    """
     stored = await registry.judgements(config) if registry is not None else []
-    judged = {result.id for result in stored if not result.result_metadata.get("again")}
+    judged = {result.id for result in stored if not (result.failed if retry else result.result_metadata.get("again"))}
     rows = [(run, repeat) for run in runs for repeat in range(repeats)]
     chunked = {id(run): requests_in_parts(config, run) for run in runs if chunk and is_too_long(run)}
     named = [

@@ -82,19 +82,21 @@ class Judge:
         found = await (registry or Registry(own_store())).get_rubric(collection, rubric_id, version)
         return cls(found, client, task_queue=task_queue)
 
-    async def __call__(self, agent_run: AgentRun | Mapping[str, Any], *, repeat: int = 0) -> JudgeResult:
+    async def __call__(self, agent_run: AgentRun | Mapping[str, Any], *, repeat: int = 0, retry: bool = False) -> JudgeResult:
         """Judge a run and return the result; one that is finished is read, and not paid for again.
 
         Args:
             agent_run: The run, or its JSON.
             repeat: Which judgement of this run by this judge, from 0; another number is another judgement.
+            retry: Whether a judgement that had ended as a `FAILURE`, since the judge's answers stayed invalid, is made again. One that got
+                no judge's answer always is.
 
         Raises:
             InvalidRequest: The run is refused; as `RunTooLarge` because of its size.
             ServerUnreachable: The server stays unreachable.
         """
         run = parse_run(agent_run)
-        return await self.result(await self.start(run, repeat=repeat), run)
+        return await self.result(await self.start(run, repeat=repeat, retry=retry), run)
 
     async def request(self, run: AgentRun, *, repeat: int = 0) -> JudgingRequest:
         """Build the request that starts the judgement of a run, without starting it.
@@ -103,7 +105,7 @@ class Judge:
             InvalidRequest: The run is refused; as `RunTooLarge` because of its size.
         """
         if not any(message.says_something for transcript in run.transcripts for message in transcript.messages):
-            raise InvalidRequest(f"run: no message of {run.id!r} says anything; there is nothing to judge")
+            raise InvalidRequest(f"the run {run.id!r}: no message says anything; there is nothing to judge")
         client = await self.connected()
         refuse_large(run, stored=client.data_converter.external_storage is not None)
         try:
@@ -111,8 +113,8 @@ class Judge:
         except ValidationError as error:
             raise InvalidRequest(explain(error)) from None
 
-    async def start(self, run: AgentRun, *, repeat: int = 0) -> str:
-        """Start the judgement of a run, or find it, and return its id.
+    async def start(self, run: AgentRun, *, repeat: int = 0, retry: bool = False) -> str:
+        """Start the judgement of a run, or find it, and return its id; with `retry`, start one again that ended as a `FAILURE`.
 
         Raises:
             InvalidRequest: The run is refused; as `RunTooLarge` because of its size.
@@ -121,18 +123,24 @@ class Judge:
         client, request = await self.connected(), await self.request(run, repeat=repeat)
         name = judging_id(self.config, run.sha256(), repeat)
 
-        async def start() -> None:
-            with suppress(WorkflowAlreadyStartedError):  # and it has ended with a result
+        async def start(reuse: WorkflowIDReusePolicy) -> bool:
+            """Start it, or find it running; False where it has ended with a result."""
+            with suppress(WorkflowAlreadyStartedError):
                 await client.start_workflow(
                     Judging.run,
                     request,
                     id=name,
                     task_queue=self.task_queue,
                     id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                    id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                    id_reuse_policy=reuse,
                 )
+                return True
+            return False
 
-        await ride_out(start, repr(name))
+        what = f"the judgement of the run {run.id!r}"
+        started = await ride_out(lambda: start(WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY), what)
+        if retry and not started and (await self.result(name, run)).failed:
+            await ride_out(lambda: start(WorkflowIDReusePolicy.ALLOW_DUPLICATE), what)
         return name
 
     async def result(self, name: str, run: AgentRun) -> JudgeResult:
@@ -144,7 +152,7 @@ class Judge:
         """
         handle: WorkflowHandle[Any, JudgeResult] = (await self.connected()).get_workflow_handle_for(Judging.run, name)
         try:
-            found = await ride_out(handle.result, repr(name))
+            found = await ride_out(handle.result, f"the judgement of the run {run.id!r}")
         except WorkflowFailureError as error:
             return self._failed(error, name, run)
         return self.named(found, run)
@@ -177,7 +185,7 @@ class Judge:
         cause = error.cause
         kind = cause.type if isinstance(cause, ApplicationError) else None
         if isinstance(cause, ApplicationError) and kind in _REFUSALS:
-            raise _REFUSALS[kind](f"{run.id}: {cause.message}") from None
+            raise _REFUSALS[kind](f"the run {run.id!r}: {cause.message}") from None
         reason = cause.message if isinstance(cause, ApplicationError) else f"the judgement ended without a result: {cause}"
         usage = usage_of_failure(cause.details) if isinstance(cause, ApplicationError) and kind == UNAVAILABLE else Usage()
         return self.failed(name, run, reason, usage)

@@ -493,7 +493,7 @@ class JudgingRequest(Strict):
     @model_validator(mode="after")
     def _has_messages(self) -> "JudgingRequest":
         if isinstance(self.judge, CriteriaJudge) and not run_as_messages(self.run):
-            raise ValueError(f"run: no message of {self.run.id!r} says anything; there is nothing to judge")
+            raise ValueError(f"run {self.run.id!r}: no message says anything; there is nothing to judge")
         return self
 
 

@@ -248,6 +248,10 @@ AT_ONCE = 20
 
 NO_RUN = "the transcript is missing; name the file of the runs with --runs FILE"
 
+INVALID = "the judge's answers stayed invalid; gradeloop judge asks again with --retry errors"
+
+UNANSWERED = "no judge answered; the same gradeloop judge asks again"
+
 ANOTHER_RUN = "the run in the given file differs from the judged run of the same id; the judged one is shown"
 
 MISPLACED = "some citations point outside the given run; it may differ from the run that was judged"
@@ -319,6 +323,8 @@ def _combine(result: JudgeResult, given: AgentRun | None, record: JudgementRecor
         notes.append(ANOTHER_RUN)
     if run is None:
         notes.append(NO_RUN)
+    if result.failed:
+        notes.append(UNANSWERED if result.result_metadata.get("again") else INVALID)
     return _Judgement(result, run, record, repeat, repeats, tuple(notes))
 
 

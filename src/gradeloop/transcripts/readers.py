@@ -60,6 +60,8 @@ class Reading:
     """What was left out, by file and line, and why."""
     runs: int = 0
     """The runs that were read."""
+    files: dict[str, Path] = field(default_factory=dict)
+    """The file of each run, by its id."""
 
     @property
     def share_left_out(self) -> float:
