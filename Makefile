@@ -105,7 +105,7 @@ beside-promptfoo: $(VENV)/.ready-dev
 # The newest versions for every platform and Python from 3.11 on, with the hashes of their files, and without the project itself or any index.
 # What the demo and the image install has the versions of the first list.
 COMPILE := $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
-IMAGE_EXTRAS := anthropic openai google evidence encryption postgres receiver telemetry
+IMAGE_EXTRAS := anthropic openai google evidence encryption postgres receiver s3 telemetry
 
 lock: $(VENV)/.ready-dev
 	$(COMPILE) --upgrade --extra dev --output-file $(LOCK) pyproject.toml

@@ -177,7 +177,7 @@ def _model_activities(
         judge.judge,
         judge.default_judge,
         *batch_activities(services, store, settings.max_concurrent_activities),
-        *monitor_activities(store, notices.offered),
+        *monitor_activities(store, notices.offered, client),
         TranscriptActivities(services.threads).read_transcript,
         notices.notify,
         find_worker,

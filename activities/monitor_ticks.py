@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from temporalio import activity
+from temporalio.client import Client
 
 from activities.model_call import heartbeats
 from activities.store_attempts import invalid, store_attempt
@@ -24,11 +25,12 @@ KEPT_BYTES = 64 * 1024 * 1024
 """The most JSON of chosen runs that one tick keeps in memory."""
 
 
-def monitor_activities(store: Store | None, webhooks: Webhooks) -> list[Callable[..., Any]]:
+def monitor_activities(store: Store | None, webhooks: Webhooks, client: Client) -> list[Callable[..., Any]]:
     """Return the activities of monitors; on a worker without a store, one that refuses every tick with the cure."""
     if store is None:
         return [_refusing, _refusing_backfill]
-    monitors = MonitorActivities(MonitorStore(store), MonitorBackfiller(store), SourceAccess(store), webhooks)
+    access = SourceAccess(store, client)
+    monitors = MonitorActivities(MonitorStore(store), MonitorBackfiller(store, access), access, webhooks)
     return [monitors.collect, monitors.settle, monitors.backfill]
 
 

@@ -30,6 +30,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError
 
 from gradeloop.contract.transcript import AgentRun
+from gradeloop.errors import ServerUnreachable
 from gradeloop.exit_codes import leave
 from gradeloop.monitors.contract import MonitorDefinition, Monitoring, MonitorTick
 from gradeloop.monitors.overview import MonitorReader
@@ -43,6 +44,12 @@ from tests.rig.otlp import PROTOBUF, chat, request_of, trace_id
 QUEUE, MONITOR = "otlp-storm", "storm"
 RECORDED_SECONDS = 5.0
 """An answer that came so shortly before a kill may not have been recorded yet."""
+
+STARTED_SECONDS = 300.0
+"""In which a worker must have started, on a machine that is busy with the storm."""
+
+MEMORY_SECONDS = 5.0
+"""Between two values of a process's memory as it is printed."""
 
 MIB = 1024 * 1024
 
@@ -87,6 +94,13 @@ class Report:
     receiver_mib: list[int] = field(default_factory=list)
     """The highest memory of each receiver."""
     worker_mib: list[int] = field(default_factory=list)
+    receiver_memory: list[list[int]] = field(default_factory=list)
+    """The memory of each receiver as its time went on, in MiB, one value in each `MEMORY_SECONDS`."""
+    worker_memory: list[list[int]] = field(default_factory=list)
+    behind: list[int] = field(default_factory=list)
+    """Runs that were acknowledged and not yet read by the monitor, at the same times."""
+    receiver_cpu_seconds: float = 0.0
+    worker_cpu_seconds: float = 0.0
 
 
 @dataclass
@@ -114,12 +128,13 @@ class Storm:
         self._kills: list[float] = []
         self._ended = asyncio.Event()
         self._peaks: dict[int, int] = {}
+        self._cpu: dict[tuple[str, int], float] = {}
 
     async def run(self) -> Report:
         """Send everything through the kills, and look at what is there."""
         plan, began = self._plan, time.monotonic()
         self._start_receiver()
-        self._worker = await WorkerProcess(self._engine, QUEUE, self._models).start()
+        self._worker = await WorkerProcess(self._engine, QUEUE, self._models).start(STARTED_SECONDS)
         config = {"base_url": f"{self._models}/v1", "structured_output": True}
         judge = {"rubric": "- it is good", "grader": {"model": {"id": "openai_compatible:judge", "config": config}}}
         definition = {"name": MONITOR, "source": {"kind": "otlp"}, "judge": judge, "sample": plan.share, "drift": False}
@@ -186,7 +201,7 @@ class Storm:
                 self._worker.kill()
                 self._receiver.wait()
                 self._start_receiver()
-                self._worker = await WorkerProcess(self._engine, QUEUE, self._models).start()
+                self._worker = await WorkerProcess(self._engine, QUEUE, self._models).start(STARTED_SECONDS)
                 self.report.kills += 1
 
     async def _tick(self) -> None:
@@ -197,7 +212,7 @@ class Storm:
                 client = client or await self._engine.client()
                 tick, name = MonitorTick(monitor=MONITOR), f"monitor/{MONITOR}-{uuid4()}"
                 await client.execute_workflow(Monitoring.run, tick, id=name, task_queue=QUEUE)
-            except (RPCError, RuntimeError, WorkflowFailureError, OSError) as error:
+            except (RPCError, RuntimeError, WorkflowFailureError, OSError, ServerUnreachable) as error:
                 client = None
                 if isinstance(error, WorkflowFailureError):
                     self.report.faults.append(f"a tick failed: {error.cause}")
@@ -207,19 +222,38 @@ class Storm:
                 await asyncio.sleep(0.2)
 
     async def _watch(self) -> None:
-        """Note the highest memory of each process."""
+        """Note memory and processor time of each process: its highest memory, and how that went."""
+        report, noted = self.report, -MEMORY_SECONDS
         while True:
-            worker = None if self._worker is None else self._worker.process
-            for process, peaks in ((self._receiver, self.report.receiver_mib), (worker, self.report.worker_mib)):
-                if process is None:
-                    continue
-                with contextlib.suppress(psutil.Error):
-                    size = psutil.Process(process.pid).memory_info().rss // MIB
-                    if process.pid not in self._peaks:
-                        peaks.append(size)
-                    if size >= self._peaks.get(process.pid, 0):
-                        self._peaks[process.pid] = peaks[-1] = size
+            due = time.monotonic() - noted >= MEMORY_SECONDS
+            noted = time.monotonic() if due else noted
+            worker = None if self._worker is None or self._worker.process is None else self._worker.process.pid
+            self._note("receiver", self._receiver and self._receiver.pid, report.receiver_mib, report.receiver_memory, due=due)
+            self._note("worker", worker, report.worker_mib, report.worker_memory, due=due)
+            report.receiver_cpu_seconds = sum(spent for (kind, _), spent in self._cpu.items() if kind == "receiver")
+            report.worker_cpu_seconds = sum(spent for (kind, _), spent in self._cpu.items() if kind == "worker")
+            if due:
+                report.behind.append(self._acknowledged - (await self.store.read(_progress))[0])
+                print(
+                    f"{self._acknowledged} acknowledged, {report.behind[-1]} not read yet, kills {report.kills}",
+                    file=sys.stderr,
+                    flush=True,
+                )
             await asyncio.sleep(0.25)
+
+    def _note(self, kind: str, pid: int | None, peaks: list[int], memory: list[list[int]], *, due: bool) -> None:
+        if pid is None:
+            return
+        with contextlib.suppress(psutil.Error):
+            seen = psutil.Process(pid)
+            size, spent = seen.memory_info().rss // MIB, seen.cpu_times()
+            if new := pid not in self._peaks:
+                peaks.append(size)
+                memory.append([])
+            if due or new:
+                memory[-1].append(size)
+            self._peaks[pid] = peaks[-1] = max(size, self._peaks.get(pid, 0))
+            self._cpu[kind, pid] = spent.user + spent.system
 
     async def _until_all_is_judged(self) -> None:
         while True:

@@ -84,7 +84,18 @@ def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--source", "kafka:runs"), "write folder:/PATH, sql:VARIABLE, otlp or otlp:SERVICE"),
+        (("--source", "kafka:runs"), "write folder:/PATH, s3://BUCKET/PREFIX, sql:VARIABLE, otlp, otlp:SERVICE or threads"),
+        (("--source", "s3:runs"), "is no source; write folder:/PATH, s3://BUCKET/PREFIX"),
+        (("--source", "s3://x"), "source.bucket"),
+        (("--source", "s3://runs", "--quiet", "0s"), "source.bucket.quiet"),
+        (("--source", "s3://runs", "--where", "a=b"), "--where is for the sources otlp and threads; leave it out"),
+        (("--source", "otlp", "--quiet", "5s"), "--quiet is for folders, buckets and threads; leave it out"),
+        (
+            ("--source", "otlp", "--where", "shop"),
+            "--where 'shop' is no pair; write KEY=VALUE, such as deployment.",
+        ),
+        (("--source", "threads", "--where", "status=running"), "status=running is no status of a finished thread; known: satisfied"),
+        (("--source", "threads", "--where", "tenant=a"), "source.threads.where.tenant"),
         (("--source", "sql:DB"), "needs --query and --watermark"),
         (("--source", "folder:runs", "--alert", "rate < 1"), "such as 'pass_rate < 0.9'"),
         (("--source", "folder:runs", "--sample", "7"), "write 5% or 0.05"),

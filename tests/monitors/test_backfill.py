@@ -15,7 +15,7 @@ from gradeloop.monitors.backfill import MonitorBackfiller
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import BackfillCall, BackfillReport, FolderSource, SqlSource
 from gradeloop.monitors.sample_rule import place_of
-from gradeloop.monitors.sources import place_since, read_source
+from gradeloop.monitors.sources import SourceAccess, place_since, read_source
 from tests.monitors.test_monitoring import Watched, watched
 from tests.rig.batches import breaks, fails, passes
 
@@ -91,7 +91,9 @@ async def test_what_is_ahead_of_the_monitor_is_left_to_its_ticks(client: Client,
         with pytest.raises(InvalidRequest, match="--since is 'lately'; write a date"):
             await backfill(monitor, since="lately")
         with pytest.raises(InvalidRequest, match="there is no monitor 'none'"):
-            await MonitorBackfiller(monitor.batches.store).run(BackfillCall(monitor="none", since=YESTERDAY))
+            await MonitorBackfiller(monitor.batches.store, SourceAccess(monitor.batches.store)).run(
+                BackfillCall(monitor="none", since=YESTERDAY)
+            )
 
     assert (found.read, found.done, found.chosen) == (1, 1, 0)
     assert judged.rate.judged == 2

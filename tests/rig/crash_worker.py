@@ -138,9 +138,9 @@ class WorkerProcess:
         """What the worker writes."""
         return self._engine.folder / f"{self._task_queue}.log"
 
-    async def start(self) -> "WorkerProcess":
+    async def start(self, seconds: float = SECONDS) -> "WorkerProcess":
         """Start the process and return once it serves its queue; one that cannot start is started again."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(seconds):
             while not await self._served():
                 await asyncio.sleep(0.2)
         return self

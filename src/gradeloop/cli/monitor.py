@@ -75,13 +75,13 @@ SHOWN = 10
 def create(  # noqa: PLR0913 - one parameter a flag
     name: Name,
     *,
-    source: Annotated[str, typer.Option(metavar="KIND:PLACE", help="Read folder:/PATH, sql:VARIABLE (whose value is a URL), or otlp.")],
+    source: Annotated[str, typer.Option(metavar="KIND:PLACE", help="Read folder:/PATH, s3://BUCKET, sql:VARIABLE, otlp or threads.")],
     judge: Annotated[str, typer.Option(metavar="JUDGE", help="Judge by this file, or COLLECTION/RUBRIC[@VERSION] of the registry.")],
     shadow: Annotated[str | None, typer.Option(metavar="JUDGE", help="Have this judge judge the same sample, to compare.")] = None,
     query: Annotated[str | None, typer.Option(metavar="SQL", help="The query of a sql: source.")] = None,
     watermark: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the query that only grows.")] = None,
-    where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Read only otlp runs with this attribute.")] = None,
-    quiet: Annotated[str, typer.Option(metavar="TIME", help="Leave files that changed within this time to a later tick.")] = "5s",
+    where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Read only otlp runs, or threads, with this.")] = None,
+    quiet: Annotated[str | None, typer.Option(metavar="TIME", help="Leave what changed within this time to a later tick.")] = None,
     passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help="What passes, for a judge with a schema.")] = None,
     sample: Annotated[list[str] | None, typer.Option(metavar="SHARE", help="Judge this share; STRATUM=SHARE for one stratum.")] = None,
     stratum: Annotated[str | None, typer.Option(metavar="KEY", help="Tell rates apart by this key of the metadata.")] = None,
@@ -184,24 +184,37 @@ def _definition(chosen: dict[str, Any]) -> MonitorDefinition:
         raise InvalidRequest(explain(error)) from None
 
 
-def _source(text: str, query: str | None, watermark: str | None, quiet: str, where: Sequence[str]) -> dict[str, Any]:
+def _source(text: str, query: str | None, watermark: str | None, quiet: str | None, where: Sequence[str]) -> dict[str, Any]:
     kind, _, place = text.partition(":")
     if kind != "sql" and (query or watermark):
         raise InvalidRequest("--query and --watermark are for a sql: source; leave them out")
-    if kind != "otlp" and where:
-        raise InvalidRequest("--where is for an otlp source; leave it out")
+    if kind not in {"otlp", "threads"} and where:
+        raise InvalidRequest("--where is for the sources otlp and threads; leave it out")
+    if kind in {"otlp", "sql"} and quiet:
+        raise InvalidRequest("--quiet is for folders, buckets and threads; leave it out")
+    waits = {} if quiet is None else {"quiet": _seconds(quiet, "--quiet")}
     if kind == "otlp":
-        if bad := next((pair for pair in where if not pair.partition("=")[0] or "=" not in pair), None):
-            raise InvalidRequest(f"--where {clip(bad)} is no attribute; write KEY=VALUE, such as deployment.environment.name=production")
         service = {"service.name": place} if place else {}
-        return {"kind": "otlp", "where": service | dict(pair.split("=", 1) for pair in where)}
+        return {"kind": "otlp", "where": service | _pairs(where, "deployment.environment.name=production")}
+    if text == "threads":
+        return {"kind": "threads", "where": _pairs(where, "status=satisfied"), **waits}
     if kind == "folder" and place:
-        return {"kind": "folder", "path": str(Path(place).expanduser().absolute()), "quiet": _seconds(quiet, "--quiet")}
+        return {"kind": "folder", "path": str(Path(place).expanduser().absolute()), **waits}
+    if kind == "s3" and place.startswith("//"):
+        bucket, _, prefix = place.removeprefix("//").partition("/")
+        return {"kind": "bucket", "bucket": bucket, "prefix": prefix, **waits}
     if kind == "sql" and place:
         if not query or not watermark:
             raise InvalidRequest("a sql: source needs --query and --watermark; the watermark is the column by which rows are read on")
         return {"kind": "sql", "variable": place, "query": query, "watermark": watermark}
-    raise InvalidRequest(f"--source {clip(text)} is no source; write folder:/PATH, sql:VARIABLE, otlp or otlp:SERVICE")
+    known = "folder:/PATH, s3://BUCKET/PREFIX, sql:VARIABLE, otlp, otlp:SERVICE or threads"
+    raise InvalidRequest(f"--source {clip(text)} is no source; write {known}")
+
+
+def _pairs(texts: Sequence[str], example: str) -> dict[str, str]:
+    if bad := next((pair for pair in texts if not pair.partition("=")[0] or "=" not in pair), None):
+        raise InvalidRequest(f"--where {clip(bad)} is no pair; write KEY=VALUE, such as {example}")
+    return dict(pair.split("=", 1) for pair in texts)
 
 
 def _seconds(text: str, flag: str) -> float:

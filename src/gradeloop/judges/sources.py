@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.client.client import GradingClient
+from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.contract.thread import Grader
-from gradeloop.contract.transcript import AgentRun, RunMessage
+from gradeloop.contract.thread import Grader, RunResult
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric
@@ -131,19 +132,30 @@ async def read_thread(reader: GradingClient, thread_id: str) -> AgentRun:
         ThreadNotFound: There is no such thread.
         InvalidRequest: The thread has no messages.
     """
-    messages: list[RunMessage] = []
+    messages: list[Message] = []
     after: int | None = 0
     while after is not None:
         page = await reader.messages(thread_id, after=after)
-        for item in page.items:
-            message = item.model_dump(exclude={"source", "vendor", "model"}, exclude_none=True)
-            messages.append(RunMessage.model_validate(message | ({"metadata": {"source": item.source}} if item.source else {})))
+        messages += page.items
         after = page.next
+    return thread_as_run(thread_id, messages, await reader.last_result(thread_id))
+
+
+def thread_as_run(thread_id: str, messages: Sequence[Message], result: RunResult | None) -> AgentRun:
+    """Return a thread as a run, with its drafts and feedback as they were sent.
+
+    Raises:
+        InvalidRequest: The thread has no messages.
+    """
     if not messages:
         raise InvalidRequest(f"{THREAD}{thread_id}: nothing was said in this thread; there is nothing to judge")
-    result = await reader.last_result(thread_id)
+    said = [
+        item.model_dump(exclude={"source", "vendor", "model"}, exclude_none=True)
+        | ({"metadata": {"source": item.source}} if item.source else {})
+        for item in messages
+    ]
     metadata = {"status": result.status, "score": result.score} if result else {}
-    return AgentRun.model_validate({"id": thread_id, "transcripts": [{"messages": tuple(messages)}], "metadata": metadata})
+    return AgentRun.model_validate({"id": thread_id, "transcripts": [{"messages": tuple(said)}], "metadata": metadata})
 
 
 def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool) -> tuple[JudgeConfig, str | None]:

@@ -31,8 +31,9 @@ class _Known(NamedTuple):
 class MonitorBackfiller:
     """Reads what monitors have passed, and has the runs wait that are to be judged."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, access: SourceAccess) -> None:
         self._store = store
+        self._access = access
 
     async def run(self, call: BackfillCall) -> BackfillReport:
         """Read a monitor's source since a time up to where it has read, and return what was found.
@@ -46,9 +47,9 @@ class MonitorBackfiller:
         definition = monitor.definition
         if call.share is not None:
             definition = definition.model_copy(update={"sample": call.share, "strata": {}})
-        place, access = place_since(definition.source, call.since, monitor.cursor), SourceAccess(self._store)
+        place = place_since(definition.source, call.since, monitor.cursor)
         report, seen = BackfillReport(), set[str]()
-        async for chunk in read_chunks(definition.source, place, access, until=monitor.cursor):
+        async for chunk in read_chunks(definition.source, place, self._access, until=monitor.cursor):
             runs = {sha256: item.run for item, sha256 in chunk if item.run is not None and sha256 not in seen}
             seen |= runs.keys()
             unreadable = report.unreadable + sum(item.unreadable is not None for item, _ in chunk)

@@ -98,7 +98,51 @@ class OtlpSource(Strict):
         return f"OTLP{''.join(f', {key}={value}' for key, value in self.where.items())}"
 
 
-MonitorSource = Annotated[FolderSource | SqlSource | OtlpSource, Field(discriminator="kind")]
+class BucketSource(Strict):
+    """The objects of an S3 bucket, files in any format that is read."""
+
+    kind: Literal["bucket"] = "bucket"
+    bucket: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")]
+    prefix: Annotated[str, Field(max_length=1024)] = ""
+    """What the objects' keys begin with; all objects where there is none."""
+    quiet: Annotated[float, Field(ge=2, le=86_400)] = 60.0
+    """Seconds for which an object must have been there: S3 tells times to the second, of an upload in parts that of its beginning."""
+
+    @property
+    def text(self) -> str:
+        """The source in words."""
+        return f"s3://{self.bucket}/{self.prefix}"
+
+
+FINISHED = ("satisfied", "max_iterations_reached", "failed", "grader_error", "superseded", "interrupted", "ungraded")
+"""The statuses that a thread may have once it is closed."""
+
+ThreadFilter = Literal["status", "rubric", "queue"]
+"""What threads may be chosen by: their status, the sha256 of their rubric, and their task queue."""
+
+
+class ThreadsSource(Strict):
+    """The finished threads of the worker's own namespace."""
+
+    kind: Literal["threads"] = "threads"
+    where: dict[ThreadFilter, Annotated[str, Field(min_length=1, max_length=200)]] = Field(default_factory=dict)
+    quiet: Annotated[float, Field(ge=0, le=3600)] = 10.0
+    """Seconds for which a thread must have been closed: the server's list shows it a little later."""
+
+    @field_validator("where")
+    @classmethod
+    def _names_a_status(cls, where: dict[ThreadFilter, str]) -> dict[ThreadFilter, str]:
+        if (status := where.get("status")) is not None and status not in FINISHED:
+            raise ValueError(f"status={status} is no status of a finished thread; known: {', '.join(FINISHED)}")
+        return where
+
+    @property
+    def text(self) -> str:
+        """The source in words."""
+        return f"finished threads{''.join(f', {key}={value}' for key, value in self.where.items())}"
+
+
+MonitorSource = Annotated[FolderSource | SqlSource | OtlpSource | BucketSource | ThreadsSource, Field(discriminator="kind")]
 
 RateName = Literal["pass_rate", "error_rate", "unsure_rate"]
 

@@ -1,4 +1,4 @@
-"""The sources of monitors: files of a folder, rows of a query and received runs, each read on from a cursor that the store keeps."""
+"""The sources of monitors, each read on from a cursor that the store keeps: files, rows of a query, received runs, finished threads."""
 
 import asyncio
 import json
@@ -10,16 +10,19 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
 from pydantic import ValidationError
+from temporalio.client import Client
 
-from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.monitors.contract import FolderSource, MonitorSource, OtlpSource, SqlSource
+from gradeloop.monitors.buckets import ObjectPlace, read_bucket
+from gradeloop.monitors.contract import BucketSource, FolderSource, MonitorSource, OtlpSource, SqlSource, ThreadsSource
+from gradeloop.monitors.finished_threads import ThreadPlace, read_threads
 from gradeloop.monitors.received import read_received
+from gradeloop.monitors.source_items import SourceItem
 from gradeloop.settings.secrets import remember_secret, scrubbed
 from gradeloop.store.engine import Store
 from gradeloop.transcripts.forms import parse_runs
@@ -36,21 +39,14 @@ FETCHED = 100
 """Rows of a query that are fetched at once."""
 
 
-class SourceItem(NamedTuple):
-    """One thing that a source has: a run, what cannot be read, or only a new place."""
-
-    cursor: str | None
-    """The place behind it, from which a later tick reads on; None for no other than before."""
-    run: AgentRun | None = None
-    unreadable: str | None = None
-
-
 @dataclass(frozen=True)
 class SourceAccess:
     """What sources are read with."""
 
     store: Store
     """The store, which has what receivers have kept."""
+    client: Client | None = None
+    """The client of the namespace whose finished threads are read."""
 
 
 async def read_chunks(
@@ -67,6 +63,10 @@ async def read_chunks(
     Raises:
         InvalidRequest: The source cannot be read; the message says what to do.
     """
+    if isinstance(source, ThreadsSource):
+        async for found in read_threads(source, cursor, access.client, until):
+            yield [(item, item.run.sha256() if item.run is not None else "") for item in found]
+        return
     if isinstance(source, OtlpSource):
         items = _read_received(source, cursor, access.store, until)
     else:
@@ -76,9 +76,13 @@ async def read_chunks(
 
 
 def read_source(
-    source: FolderSource | SqlSource, cursor: str | None, environment: Mapping[str, str] | None = None, *, until: str | None = None
+    source: FolderSource | SqlSource | BucketSource,
+    cursor: str | None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    until: str | None = None,
 ) -> Iterator[SourceItem]:
-    """Yield what a folder or a query has behind a cursor; what was read before may come again.
+    """Yield what a folder, a bucket or a query has behind a cursor; what was read before may come again.
 
     Args:
         source: The source.
@@ -91,6 +95,8 @@ def read_source(
     """
     if isinstance(source, FolderSource):
         return _read_folder(source, cursor, until)
+    if isinstance(source, BucketSource):
+        return read_bucket(source, cursor, until)
     return _read_query(source, cursor, os.environ if environment is None else environment, until)
 
 
@@ -112,6 +118,10 @@ def place_since(source: MonitorSource, since: str, cursor: str) -> str:
     """
     if isinstance(source, FolderSource):
         return json.dumps([int(_moment(since, "a date, for example 2026-01-31").timestamp() * 1e9), ""])
+    if isinstance(source, BucketSource):
+        return ObjectPlace(_moment(since, "a date, for example 2026-01-31"), "").cursor
+    if isinstance(source, ThreadsSource):
+        return ThreadPlace(_moment(since, "a date, for example 2026-01-31"), "", "").cursor
     if isinstance(source, OtlpSource):
         return json.dumps(["since", _moment(since, "a date, for example 2026-01-31").isoformat()])
     kind, known = json.loads(cursor)

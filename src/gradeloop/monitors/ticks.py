@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -43,6 +44,9 @@ LOG = logging.getLogger(__name__)
 
 LOOKED_UP = 500
 """Runs that one statement looks up."""
+
+WRITTEN_AT_ONCE = 1000
+"""Runs that one statement inserts: a tick reads up to 20,000, and one statement would hold all of them a second time."""
 
 LATE_PAGE = 100
 """Waiting runs that one statement reads."""
@@ -203,16 +207,17 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
     given_up = _give_up(connection, definition.name, now)
     batch = _TickBatch(connection, definition, tick)
     late = batch.add_waiting(number, TICK_RUNS) if affordable else 0
-    rows = [_row_of_run(definition.name, number, run, affordable=affordable) for run in new]
-    if rows:
+    counts = Counter[object]()
+    for start in range(0, len(new), WRITTEN_AT_ONCE):
+        rows = [_row_of_run(definition.name, number, run, affordable=affordable) for run in new[start : start + WRITTEN_AT_ONCE]]
         connection.execute(table("monitor_runs").insert(), rows)
+        counts.update(row["why"] for row in rows)
     if affordable:
         cases = [run.case for run in new if run.case is not None]
         batch.add_with_anchors(cases, take_anchors(connection, definition, number) if late or cases else [])
         batch.add([run.shadow for run in new if run.shadow is not None])
     backfilled = batch.add_waiting(number, BACKFILL_RUNS, backfill=True) if affordable else 0
     request = batch.request(left)
-    counts = [row["why"] for row in rows]
     report = TickReport(
         number=number,
         tick=tick,
@@ -221,9 +226,9 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
         known=found.known + len(known),
         unreadable=found.unreadable,
         problem=found.problem,
-        sampled=counts.count("sampled"),
-        always=counts.count("always"),
-        over_budget=counts.count("over budget"),
+        sampled=counts["sampled"],
+        always=counts["always"],
+        over_budget=counts["over budget"],
         late=late,
         backfilled=backfilled,
         given_up=given_up,

@@ -1,0 +1,165 @@
+"""Files of an S3 bucket as a monitor's source, in the order in which they came."""
+
+import heapq
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from gradeloop.errors import InvalidRequest
+from gradeloop.monitors.contract import BucketSource
+from gradeloop.monitors.source_items import SourceItem
+from gradeloop.settings.secrets import scrubbed
+from gradeloop.transcripts.readers import FILE_BYTES, Reading, read_run_file
+
+LISTED = 10_000
+"""Objects that are held in memory at once; a bucket is listed again for the ones behind them."""
+
+CREDENTIALS = "give the worker AWS credentials that may list the bucket and get its objects, such as AWS_PROFILE or a role"
+
+_REFUSALS = {
+    "NoSuchBucket": "it does not exist; name another one, or its AWS_REGION",
+    "PermanentRedirect": "it is in another region; set AWS_REGION",
+    "InvalidAccessKeyId": f"the key is not known; {CREDENTIALS}",
+    "SignatureDoesNotMatch": f"the key's secret is wrong; {CREDENTIALS}",
+    "AccessDenied": f"access is denied; {CREDENTIALS}",
+}
+
+_ARCHIVED = "InvalidObjectState"
+
+_PART = 1024 * 1024
+"""Bytes of an object that are in memory at once."""
+
+
+class ObjectPlace(NamedTuple):
+    """Where an object stands in the order in which they came."""
+
+    modified: datetime
+    key: str
+
+    @classmethod
+    def read(cls, cursor: str) -> "ObjectPlace":
+        """Return the place that a cursor means."""
+        modified, key = json.loads(cursor)
+        return cls(datetime.fromisoformat(modified), str(key))
+
+    @property
+    def cursor(self) -> str:
+        """The place as the store has it."""
+        return json.dumps([self.modified.isoformat(), self.key])
+
+
+class _Object(NamedTuple):
+    place: ObjectPlace
+    size: int
+
+
+def read_bucket(source: BucketSource, cursor: str | None, until: str | None) -> Iterator[SourceItem]:
+    """Yield the runs of the objects that came after the cursor, in that order.
+
+    Raises:
+        InvalidRequest: The bucket cannot be read; the message says what to do.
+    """
+    after, last = (None if place is None else ObjectPlace.read(place) for place in (cursor, until))
+    with _refusals(source), TemporaryDirectory(prefix="gradeloop-bucket-") as folder:
+        client = _client()
+        while found := _next_objects(client, source, after, last):
+            for one in found:
+                yield from _runs_of(client, source, one, Path(folder))
+                yield SourceItem(one.place.cursor)
+            after = found[-1].place
+
+
+@contextmanager
+def _refusals(source: BucketSource) -> Iterator[None]:
+    """Raise what the library says of a bucket as a refusal with its cure."""
+    try:
+        from botocore.exceptions import (  # type: ignore[import-untyped,import-not-found,unused-ignore]  # it has no types
+            BotoCoreError,
+            ClientError,
+            NoCredentialsError,
+            NoRegionError,
+        )
+    except ModuleNotFoundError:
+        raise InvalidRequest("a bucket needs a package; on the worker, run: pip install 'gradeloop[s3]'") from None
+    try:
+        yield
+    except ClientError as error:
+        code = _code(error)
+        why = _REFUSALS.get(code, f"{' '.join(str(error).split())}; correct the settings, or try again")
+    except NoCredentialsError:
+        why = CREDENTIALS
+    except NoRegionError:
+        why = "its region is not known; set AWS_REGION"
+    except BotoCoreError as error:
+        why = f"{' '.join(str(error).split())}; correct the worker's AWS settings, or try again"
+    else:
+        return
+    raise InvalidRequest(scrubbed(f"the bucket {source.bucket!r} cannot be read: {why}"))
+
+
+def _client() -> Any:  # noqa: ANN401 - the library has no types
+    import boto3  # type: ignore[import-untyped,import-not-found,unused-ignore]  # it has no types
+    from botocore.config import Config  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    retries = {"mode": "standard", "total_max_attempts": 4}
+    return boto3.session.Session().client("s3", config=Config(connect_timeout=10, read_timeout=60, retries=retries))
+
+
+def _code(error: Any) -> str:  # noqa: ANN401 - the library has no types
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _next_objects(client: Any, source: BucketSource, after: ObjectPlace | None, last: ObjectPlace | None) -> list[_Object]:  # noqa: ANN401
+    """Return the first objects behind a place by the time at which they came; S3 lists them by their names."""
+    return heapq.nsmallest(LISTED, (one for one in _objects(client, source, last) if after is None or one.place > after))
+
+
+def _objects(client: Any, source: BucketSource, last: ObjectPlace | None) -> Iterator[_Object]:  # noqa: ANN401
+    latest: datetime | None = None
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=source.bucket, Prefix=source.prefix):
+        if latest is None:  # by the clock that gives objects their times
+            date = page["ResponseMetadata"]["HTTPHeaders"]["date"]
+            latest = parsedate_to_datetime(date) - timedelta(seconds=source.quiet)
+        for entry in page.get("Contents", ()):
+            place = ObjectPlace(entry["LastModified"], entry["Key"])
+            if place.key.endswith("/") or place.modified > latest or (last is not None and place > last):
+                continue
+            yield _Object(place, entry["Size"])
+
+
+def _runs_of(client: Any, source: BucketSource, found: _Object, folder: Path) -> Iterator[SourceItem]:  # noqa: ANN401
+    """Yield the runs of an object, read from a copy of its own that then goes."""
+    from botocore.exceptions import ClientError
+
+    name = f"s3://{source.bucket}/{found.place.key}"
+    if found.size > FILE_BYTES:
+        yield SourceItem(None, unreadable=f"{name} has more than {FILE_BYTES // 1024**3} GiB; split it")
+        return
+    path = folder / (re.sub(r"[^\w.-]", "_", PurePosixPath(found.place.key).name)[-100:].lstrip(".") or "object")
+    try:
+        with path.open("wb") as copy:
+            for part in client.get_object(Bucket=source.bucket, Key=found.place.key)["Body"].iter_chunks(_PART):
+                copy.write(part)
+    except ClientError as error:
+        if _code(error) == "NoSuchKey":  # it was removed meanwhile
+            return
+        if _code(error) != _ARCHIVED:
+            raise
+        yield SourceItem(None, unreadable=f"{name} is archived; restore it, and put it there again")
+        return
+    reading = Reading(skip_bad=True)
+    try:
+        for run in read_run_file(path, reading):
+            yield SourceItem(None, run)
+    except InvalidRequest as error:
+        reading.left_out.append(str(error))
+    finally:
+        path.unlink(missing_ok=True)
+    for text in reading.left_out:
+        yield SourceItem(None, unreadable=text.replace(str(path), name))

@@ -1,0 +1,129 @@
+"""Files of a bucket are read on from their place, from a real S3 client to a server of this machine."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import boto3  # type: ignore[import-untyped,import-not-found,unused-ignore]  # it has no types
+import pytest
+from moto.server import ThreadedMotoServer
+
+from gradeloop.errors import InvalidRequest
+from gradeloop.monitors import buckets
+from gradeloop.monitors.contract import BucketSource
+from gradeloop.monitors.sources import SourceItem, place_since, read_source
+from tests.monitors.test_sources import ids, last_cursor
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of a server with a bucket, which this process's environment names."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    settings = {"ENDPOINT_URL_S3": f"http://{host}:{port}", "ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "DEFAULT_REGION": "us-east-1"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="runs")
+    yield client
+    for key in client.list_objects_v2(Bucket="runs").get("Contents", ()):
+        client.delete_object(Bucket="runs", Key=key["Key"])
+    client.delete_bucket(Bucket="runs")
+    server.stop()
+
+
+def put(s3: Any, key: str, *names: str) -> None:
+    lines = ({"id": name, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": name}]} for name in names)
+    s3.put_object(Bucket="runs", Key=key, Body="".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def read(cursor: str | None = None, until: str | None = None, **more: Any) -> list[SourceItem]:
+    source = BucketSource(bucket="runs", **more)
+    return list(read_source(source if "quiet" in more else source.model_copy(update={"quiet": 0}), cursor, until=until))
+
+
+def test_a_bucket_is_read_on_behind_its_cursor(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "LISTED", 2)  # so that one tick lists it several times
+    for number in range(5):
+        put(s3, f"a/{number}.jsonl", f"a{number}", f"b{number}")
+    put(s3, "other/z.jsonl", "z")
+
+    first = read(prefix="a/")
+    again = read(last_cursor(first), prefix="a/")
+    half = last_cursor(first[:6])
+    rest = read(half, prefix="a/")
+
+    assert sorted(ids(first)) == [f"{letter}{number}" for letter in "ab" for number in range(5)]
+    assert ids(again) == []
+    assert sorted(ids(first[:6]) + ids(rest)) == sorted(ids(first))
+    assert "z" in ids(read())
+
+
+def test_what_came_lately_is_left_to_a_later_tick(s3: Any) -> None:
+    put(s3, "a.jsonl", "a")
+
+    assert read(quiet=3600) == []
+
+
+def test_what_cannot_be_read_is_told_by_its_address_and_the_rest_goes_on(s3: Any) -> None:
+    s3.put_object(Bucket="runs", Key="x/../bad.json", Body=b"{")
+    s3.put_object(Bucket="runs", Key="x/archived.json", Body=b"{}", StorageClass="GLACIER")
+    s3.put_object(Bucket="runs", Key="x/folder/", Body=b"")
+    put(s3, "x/..", "hidden")
+    put(s3, "x/good.jsonl", "good")
+
+    found = read()
+    said = sorted(item.unreadable for item in found if item.unreadable)
+
+    assert sorted(ids(found)) == ["good", "hidden"]
+    assert [text.split(":")[0] for text in said] == ["s3", "s3"]
+    assert "s3://runs/x/../bad.json" in said[0]
+    assert said[1] == "s3://runs/x/archived.json is archived; restore it, and put it there again"
+
+
+def test_an_answer_as_text_is_named_by_its_object(s3: Any) -> None:
+    s3.put_object(Bucket="runs", Key="deep/answer 1.txt", Body=b"It is Paris.")
+
+    assert ids(read()) == ["answer_1"]
+
+
+def test_a_bucket_is_read_since_a_date_and_up_to_a_place(s3: Any) -> None:
+    put(s3, "a.jsonl", "a")
+    place = str(last_cursor(read()))
+    put(s3, "b.jsonl", "b")
+    source = BucketSource(bucket="runs")
+
+    assert ids(read(place_since(source, "2020-01-01", place), place)) == ["a"]
+    assert ids(read(place_since(source, "2999-01-01", place))) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"bucket": "none"}, "the bucket 'none' cannot be read: it does not exist; name another one"),
+        ({"ENDPOINT_URL_S3": "http://127.0.0.1:9"}, "Could not connect to the endpoint URL"),
+    ],
+)
+def test_a_bucket_that_cannot_be_read_says_what_to_do(
+    s3: Any, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], message: str
+) -> None:
+    assert s3 is not None
+    for name, value in changed.items():
+        if name != "bucket":
+            monkeypatch.setenv(f"AWS_{name}", value)
+
+    with pytest.raises(InvalidRequest, match=message):
+        list(read_source(BucketSource(bucket=changed.get("bucket", "runs")), None))
+
+
+def test_no_credentials_are_told_with_their_cure(s3: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    assert s3 is not None
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(f"AWS_{name}")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+
+    with pytest.raises(InvalidRequest, match="give the worker AWS credentials that may list the bucket"):
+        list(read_source(BucketSource(bucket="runs"), None))
