@@ -186,14 +186,19 @@ def show(found: dict[str, list[Measured]]) -> Table:
     return table
 
 
-async def contest(judge: str, folder: Path, rounds: int) -> dict[str, list[Measured]]:
-    """Measure everybody before one judge."""
+PEERS: tuple[type[Promptfoo] | type[Mastra], ...] = (Promptfoo, Mastra)
+
+
+async def contest(
+    judge: str, folder: Path, rounds: int, peers: Sequence[type[Promptfoo] | type[Mastra]] = PEERS
+) -> dict[str, list[Measured]]:
+    """Measure ourselves and peers before one judge."""
     os.environ["GRADELOOP_STORE"] = f"sqlite:///{folder / 'results.db'}"  # of the worker and the command
     async with engine_in(folder) as engine:
         ours = Gradeloop(judge, folder, engine)
         await ours.start()
         try:
-            return await measure([ours, Promptfoo(judge, folder), Mastra(judge, folder)], rounds)
+            return await measure([ours, *(peer(judge, folder) for peer in peers)], rounds)
         finally:
             ours.stop()
 

@@ -12,7 +12,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -140,6 +141,8 @@ class Ours(Served):
 class Floor(Served):
     """A bare workflow of one activity: what the engine itself takes."""
 
+    _worker: asyncio.subprocess.Process | None = None
+
     async def start(self) -> None:
         """Start the worker."""
         command = [sys.executable, "-m", "benchmarks.bare_judging", self.engine.address]
@@ -161,11 +164,12 @@ class Floor(Served):
             await asyncio.gather(*map(one, range(RUNS)))
             return 0
 
-        return await self.measured(self._worker.pid, work())
+        return await self.measured(self._worker.pid if self._worker else 0, work())
 
     def stop(self) -> None:
         """End the worker."""
-        self._worker.kill()
+        if self._worker is not None and self._worker.returncode is None:
+            self._worker.kill()
 
 
 def runs_of(name: str, count: int) -> list[AgentRun]:
@@ -183,22 +187,44 @@ def _cpu(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-async def measure(url: str, rounds: int, folder: Path) -> dict[str, list[Measured]]:
-    """Measure all sides, in turns."""
-    python, here = peer_python(DOCENT), Path(__file__).parent
+async def measure(url: str, rounds: int, folder: Path, docent: Path | None) -> dict[str, list[Measured]]:
+    """Measure all sides, in turns.
+
+    Args:
+        url: The provider's address.
+        rounds: Rounds of all sides.
+        folder: Where server and store keep their files.
+        docent: The Python that Docent is installed in; None leaves it out.
+    """
+    here = Path(__file__).parent
     found: dict[str, list[Measured]] = {"gradeloop": [], "a bare workflow": [], "Docent": [], "bare SDK": []}
     async with engine_in(folder) as engine:
         ours, floor = Ours(engine, url), Floor(engine)
         await ours.start()
-        await floor.start()
-        for _ in range(rounds):
-            found["bare SDK"].append(await scripted(sys.executable, str(here / "bare_judges.py"), url))
-            found["Docent"].append(await scripted(python, str(here / "peer" / "docent_judges.py"), url))
-            found["a bare workflow"].append(await floor.round())
-            found["gradeloop"].append(await ours.round())
-        ours.stop()
-        floor.stop()
+        try:
+            await floor.start()
+            for _ in range(rounds):
+                found["bare SDK"].append(await scripted(sys.executable, str(here / "bare_judges.py"), url))
+                if docent is not None:
+                    found["Docent"].append(await scripted(docent, str(here / "peer" / "docent_judges.py"), url))
+                found["a bare workflow"].append(await floor.round())
+                found["gradeloop"].append(await ours.round())
+        finally:
+            ours.stop()
+            floor.stop()
     return found
+
+
+@contextmanager
+def providing() -> Iterator[str]:
+    """Run the provider, and yield its address."""
+    ours, theirs = multiprocessing.Pipe()
+    provider = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
+    provider.start()
+    try:
+        yield ours.recv()
+    finally:
+        provider.terminate()
 
 
 def show(found: dict[str, list[Measured]]) -> None:
@@ -219,12 +245,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     rounds = parser.parse_args().rounds
-    ours, theirs = multiprocessing.Pipe()
-    provider = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
-    provider.start()
-    with tempfile.TemporaryDirectory() as folder:
-        show(asyncio.run(measure(ours.recv(), rounds, Path(folder))))
-    provider.terminate()
+    with providing() as url, tempfile.TemporaryDirectory() as folder:
+        show(asyncio.run(measure(url, rounds, Path(folder), peer_python(DOCENT))))
     leave(0)
 
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
@@ -74,26 +75,38 @@ async def longest(client: Client) -> float:
     return max(sizes) / 1e6
 
 
-async def measure(judge: str, folder: Path, count: int, at_once: int, *, stored: bool) -> None:
-    """Run the batch, or store it alone, and print what it took."""
+@dataclass(frozen=True)
+class Measured:
+    """What a batch took."""
+
+    code: int
+    seconds: float
+    peaks: dict[str, float]
+    """MiB by process: command, worker, server."""
+    cpu: dict[str, float]
+    """Seconds of CPU by process."""
+    history: float
+    """MB of the largest history."""
+
+
+async def measure(judge: str, folder: Path, count: int, at_once: int, *, stored: bool) -> Measured:
+    """Run the batch, or store it alone."""
     os.environ["GRADELOOP_STORE"] = f"sqlite:///{folder / 'results.db'}"  # of the worker and the command
     async with engine_in(folder) as engine:
         worker = await WorkerProcess(engine, QUEUE, judge).start()
-        suite = suite_of(folder, count, at_once)
-        own = {"TEMPORAL_ADDRESS": engine.address, "GRADELOOP_TASK_QUEUE": QUEUE, "OPENAI_API_KEY": "mock"}
-        environment = os.environ | own | {"GRADELOOP_STATE_DIR": str(folder)}
-        gradeloop, server = str(Path(sys.executable).parent / "gradeloop"), _server(engine)
-        watched = Watched(worker.process.pid if worker.process else 0, server)
-        left = ["--detach"] if stored else ["-o", str(folder / "out.json")]
-        code = await watched.run(gradeloop, "eval", str(suite), *left, environment=environment)
-        if stored:
-            await Watched(os.getpid(), server).run(gradeloop, "batches", "pause", "latest", environment=environment)
-        peaks = ", ".join(f"{name} {size:.0f}" for name, size in sorted(watched.peaks.items()))
-        cpu = ", ".join(f"{name} {seconds / count * 1000:.1f}" for name, seconds in sorted(watched.cpu.items()))
-        rate = f"{watched.seconds:.1f} s, {count / watched.seconds:.0f} a second"
-        print(f"{count:,} cases {'stored' if stored else 'judged'} in {rate}; exit {code}")
-        print(f"peaks, MiB: {peaks}; CPU a case, ms: {cpu}; the largest history {await longest(await engine.client()):.2f} MB")
-        worker.kill()
+        try:
+            suite = suite_of(folder, count, at_once)
+            own = {"TEMPORAL_ADDRESS": engine.address, "GRADELOOP_TASK_QUEUE": QUEUE, "OPENAI_API_KEY": "mock"}
+            environment = os.environ | own | {"GRADELOOP_STATE_DIR": str(folder)}
+            gradeloop, server = str(Path(sys.executable).parent / "gradeloop"), _server(engine)
+            watched = Watched(worker.process.pid if worker.process else 0, server)
+            left = ["--detach"] if stored else ["-o", str(folder / "out.json")]
+            code = await watched.run(gradeloop, "eval", str(suite), *left, environment=environment)
+            if stored:
+                await Watched(os.getpid(), server).run(gradeloop, "batches", "pause", "latest", environment=environment)
+            return Measured(code, watched.seconds, watched.peaks, watched.cpu, await longest(await engine.client()))
+        finally:
+            worker.kill()
 
 
 def _server(engine: Engine) -> int:
@@ -110,7 +123,12 @@ def main() -> None:
     parser.add_argument("--stored", action="store_true")
     told = parser.parse_args()
     with judging() as judge, tempfile.TemporaryDirectory() as folder:
-        asyncio.run(measure(judge, Path(folder), told.cases, told.at_once, stored=told.stored))
+        found = asyncio.run(measure(judge, Path(folder), told.cases, told.at_once, stored=told.stored))
+    peaks = ", ".join(f"{name} {size:.0f}" for name, size in sorted(found.peaks.items()))
+    cpu = ", ".join(f"{name} {seconds / told.cases * 1000:.1f}" for name, seconds in sorted(found.cpu.items()))
+    rate = f"{found.seconds:.1f} s, {told.cases / found.seconds:.0f} a second"
+    print(f"{told.cases:,} cases {'stored' if told.stored else 'judged'} in {rate}; exit {found.code}")
+    print(f"peaks, MiB: {peaks}; CPU a case, ms: {cpu}; the largest history {found.history:.2f} MB")
     leave(0)
 
 

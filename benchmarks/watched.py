@@ -9,12 +9,15 @@ import os
 import socket
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 
 import httpx2
 from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from rich.console import Console
 from rich.table import Table
 from temporalio.client import Client
@@ -31,15 +34,35 @@ SCRAPE_SECONDS = 5.0
 COLLECT = "--collect"
 
 
+@dataclass(frozen=True)
+class Collector:
+    """A collector in a process of its own."""
+
+    url: str
+
+    async def spans(self) -> Counter[str]:
+        """Return how many spans of each name have come."""
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            return Counter((await http.get(f"{self.url}/spans")).json())
+
+
 async def collect(port: int) -> None:
-    """Take whatever is sent by OTLP, and drop it."""
+    """Take whatever is sent by OTLP, and keep the names of spans alone."""
+    spans = Counter[str]()
 
     async def take(request: web.Request) -> web.Response:
-        await request.read()
+        body = await request.read()
+        if request.path.endswith("/traces"):
+            sent = ExportTraceServiceRequest.FromString(body)
+            spans.update(span.name for one in sent.resource_spans for scope in one.scope_spans for span in scope.spans)
         return web.Response(content_type="application/x-protobuf")
+
+    async def tell(_: web.Request) -> web.Response:
+        return web.json_response(spans)
 
     app = web.Application(client_max_size=2**28)
     app.router.add_post("/{tail:.*}", take)
+    app.router.add_get("/spans", tell)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
@@ -48,17 +71,18 @@ async def collect(port: int) -> None:
 
 
 @asynccontextmanager
-async def collecting() -> AsyncIterator[str]:
-    """Run a collector in a process of its own, and yield its address."""
+async def collecting() -> AsyncIterator[Collector]:
+    """Run a collector in a process of its own."""
     port = _free_port()
     command = [sys.executable, "-m", "benchmarks.watched", COLLECT, str(port)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         if process.stdout is None or (await process.stdout.readline()).decode().strip() != READY:
             raise RuntimeError("the collector does not start; its words are above")
-        yield f"http://127.0.0.1:{port}"
+        yield Collector(f"http://127.0.0.1:{port}")
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
 
 
@@ -86,29 +110,34 @@ async def traced_client(server: ServerInfo, share: float) -> Client:
     return await connect(Connection(server.address, "default", embedded=True, ui=None))
 
 
-async def watched(plan: Plan) -> list[Measured]:
-    """Measure the four on an embedded server of their own, whose files are thrown away."""
+@asynccontextmanager
+async def embedded() -> AsyncIterator[ServerInfo]:
+    """Run a server whose files are thrown away."""
     with tempfile.TemporaryDirectory(prefix="gradeloop-bench-") as folder:
         os.environ["GRADELOOP_STATE_DIR"] = folder
-        server = await ensure_server()
         try:
-            async with AsyncExitStack() as stack:
-                url = await stack.enter_async_context(collecting())
-                addresses = [f"127.0.0.1:{_free_port()}" for _ in range(3)]
-                scraped = [{"GRADELOOP_METRICS_ADDRESS": address} for address in addresses]
-                otlp = {"OTEL_EXPORTER_OTLP_ENDPOINT": url}
-                client = await connect(Connection(server.address, "default", embedded=True, ui=None))
-                clients = (client, client, await traced_client(server, 0.1), await traced_client(server, 1.0))
-                variables: tuple[dict[str, str], ...] = ({}, scraped[0], scraped[1] | otlp, scraped[2] | otlp)
-                rows = zip(WATCHED.values(), clients, variables, strict=True)
-                benches = [await stack.enter_async_context(bench_of(one, by, server, **more)) for one, by, more in rows]
-                scraping = asyncio.create_task(scrape(addresses))
-                try:
-                    return await measure(benches, plan)
-                finally:
-                    scraping.cancel()
+            yield await ensure_server()
         finally:
             await stop_server()
+
+
+async def watched(plan: Plan) -> list[Measured]:
+    """Measure the four on an embedded server of their own."""
+    async with embedded() as server, AsyncExitStack() as stack:
+        url = (await stack.enter_async_context(collecting())).url
+        addresses = [f"127.0.0.1:{_free_port()}" for _ in range(3)]
+        scraped = [{"GRADELOOP_METRICS_ADDRESS": address} for address in addresses]
+        otlp = {"OTEL_EXPORTER_OTLP_ENDPOINT": url}
+        client = await connect(Connection(server.address, "default", embedded=True, ui=None))
+        clients = (client, client, await traced_client(server, 0.1), await traced_client(server, 1.0))
+        variables: tuple[dict[str, str], ...] = ({}, scraped[0], scraped[1] | otlp, scraped[2] | otlp)
+        rows = zip(WATCHED.values(), clients, variables, strict=True)
+        benches = [await stack.enter_async_context(bench_of(one, by, server, **more)) for one, by, more in rows]
+        scraping = asyncio.create_task(scrape(addresses))
+        try:
+            return await measure(benches, plan)
+        finally:
+            scraping.cancel()
 
 
 def table(measured: Sequence[Measured], plan: Plan) -> Table:

@@ -4,8 +4,10 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,15 +19,19 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from temporalio.client import Client
-from temporalio.contrib.opentelemetry import TracingInterceptor
+from opentelemetry.trace import get_current_span
+from temporalio import activity, workflow
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+from temporalio.converter import PayloadConverter
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from gradeloop.client.client import GradingClient
 from gradeloop.telemetry.traces import end_tracing, trace_with, tracing
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo
+from gradeloop.temporal.trace_interceptor import CONTEXT
 from gradeloop.temporal.tracing import tracing_interceptors
 from tests.rig.batches import batching, case, fails, passes
 from tests.telemetry.test_metrics import named, recorded
@@ -147,7 +153,14 @@ async def test_one_trace_goes_from_the_client_to_the_provider_and_quotes_nothing
     assert {span.trace_id.hex() for span in collector.spans} == {trace}
     assert [context.split("-")[1] for context in seen] == [trace, trace]
     assert {context.split("-")[2] for context in seen} == {span.span_id.hex() for span in calls.values()}
-    assert collector.named("RunWorkflow:GradingThread")
+    assert Counter(span.name for span in collector.spans) == {
+        "RunWorkflow:GradingThread": 1,
+        "RunActivity:generate": 1,
+        "chat writer": 1,
+        "RunActivity:grade": 1,
+        "chat judge": 1,
+        "evaluate": 1,
+    }
     assert {span.span_id for span in collector.named("RunActivity:grade")} == {calls["chat judge"].parent_span_id}
     assert found["gen_ai.operation.name"] == "chat"
     assert found["gen_ai.provider.name"] == "openai_compatible"
@@ -193,22 +206,95 @@ async def test_a_case_of_a_batch_is_an_evaluation_of_its_activitys_trace(
     assert EXPLAINED not in found["b"].to_json()
 
 
-async def test_a_replay_emits_nothing_twice(spans: InMemorySpanExporter) -> None:
-    known = tracing()
-    assert known is not None
+@pytest.mark.parametrize("replaying", [True, False])
+async def test_a_replay_emits_nothing_twice(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, replaying: bool) -> None:
+    """The second case takes the replay for a first run, which shows that the history has spans to emit."""
+    history = recorded_history("capped")
+    context = {"traceparent": f"00-{7:032x}-{9:016x}-01"}
+    begun = history.events[0].workflow_execution_started_event_attributes
+    begun.header.fields[CONTEXT].CopyFrom(PayloadConverter.default.to_payloads([context])[0])
+    monkeypatch.setattr(workflow.unsafe, "is_replaying", lambda: replaying)
     with recorded() as buffer:
         replayer = Replayer(
             workflows=[GradingThreadWorkflow],
             workflow_runner=UnsandboxedWorkflowRunner(),
             data_converter=pydantic_data_converter,
-            interceptors=[TracingInterceptor(known.tracer, always_create_workflow_spans=True)],
+            interceptors=tracing_interceptors({}),
         )
-        await replayer.replay_workflow(recorded_history("capped"))
+        await replayer.replay_workflow(history)
         updates = buffer.retrieve_updates()
 
-    assert not named(updates, "gradeloop_verdicts")
-    assert not named(updates, "gradeloop_runs")
-    assert not spans.get_finished_spans()
+    assert bool(named(updates, "gradeloop_verdicts")) is not replaying
+    assert bool(named(updates, "gradeloop_runs")) is not replaying
+    assert bool(spans.get_finished_spans()) is not replaying
+
+
+@activity.defn
+async def traced_activity() -> str:
+    """Return the trace that it runs in."""
+    return f"{get_current_span().get_span_context().trace_id:032x}"
+
+
+@workflow.defn
+class Rolls:
+    """Calls an activity, takes a signal and an update, goes on as another run, and fails."""
+
+    def __init__(self) -> None:
+        self._signalled = False
+        self._seen: list[str] = []
+
+    @workflow.run
+    async def run(self, seen: list[str]) -> None:
+        """Call, wait, go on once, fail."""
+        self._seen = [*seen, await workflow.execute_activity(traced_activity, start_to_close_timeout=timedelta(seconds=30))]
+        if not seen:
+            await workflow.wait_condition(lambda: self._signalled)
+            workflow.continue_as_new(self._seen)
+        raise ApplicationError("as planned", *self._seen)
+
+    @workflow.signal
+    def go_on(self) -> None:
+        """Let it go on."""
+        self._signalled = True
+
+    @workflow.update
+    async def first(self) -> str:
+        """Return the first trace."""
+        await workflow.wait_condition(lambda: bool(self._seen))
+        return self._seen[0]
+
+
+async def test_a_workflow_hands_its_context_on_and_adds_no_span_that_tells_nothing(client: Client, spans: InMemorySpanExporter) -> None:
+    traced = Client(**(client.config() | {"interceptors": tracing_interceptors({})}))
+    queue = f"rolls-{uuid4()}"
+    async with Worker(
+        traced, task_queue=queue, workflows=[Rolls], activities=[traced_activity], workflow_runner=UnsandboxedWorkflowRunner()
+    ):
+        handle = await traced.start_workflow(Rolls.run, [], id=queue, task_queue=queue)
+        trace = await handle.execute_update(Rolls.first)
+        await handle.signal(Rolls.go_on)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+    found = {span.name: span for span in spans.get_finished_spans()}
+    ids = {name: span.context for name, span in found.items() if span.context is not None}
+    cause = failed.value.cause
+
+    assert isinstance(cause, ApplicationError)
+    assert list(cause.details) == [trace, trace]
+    assert Counter(span.name for span in spans.get_finished_spans()) == {
+        "StartWorkflow:Rolls": 1,
+        "StartWorkflowUpdate:first": 1,
+        "SignalWorkflow:go_on": 1,
+        "RunWorkflow:Rolls": 2,
+        "RunActivity:traced_activity": 2,
+        "HandleUpdate:first": 1,
+        "HandleSignal:go_on": 1,
+        "CompleteWorkflow:Rolls": 1,
+    }
+    for handled, sent in (("HandleUpdate:first", "StartWorkflowUpdate:first"), ("HandleSignal:go_on", "SignalWorkflow:go_on")):
+        assert [link.context.span_id for link in found[handled].links] == [ids[sent].span_id]
+        assert f"{ids[handled].trace_id:032x}" == trace
+    assert [event.name for event in found["CompleteWorkflow:Rolls"].events] == ["exception"]
 
 
 def test_a_process_that_nobody_traces_has_no_interceptor_and_loads_no_opentelemetry() -> None:

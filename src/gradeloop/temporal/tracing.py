@@ -5,8 +5,6 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from temporalio.client import Interceptor
-
 from gradeloop.exit_codes import before_leaving
 from gradeloop.telemetry.traces import end_tracing, provider_of_program, start_tracing, trace_with, traces_content, tracing
 from gradeloop.temporal.exporters import OTLP, otlp_endpoint, otlp_headers, otlp_protocol
@@ -14,12 +12,14 @@ from gradeloop.temporal.exporters import OTLP, otlp_endpoint, otlp_headers, otlp
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
+    from gradeloop.temporal.trace_interceptor import ContextInterceptor
+
 OTLP_TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 
 logger = logging.getLogger(__name__)
 
 
-def tracing_interceptors(environ: Mapping[str, str] = os.environ) -> list[Interceptor]:
+def tracing_interceptors(environ: Mapping[str, str] = os.environ) -> "list[ContextInterceptor]":
     """Return the interceptor that carries traces, where this process is traced; it is from now on, if the environment names an endpoint.
 
     A program that has a tracer provider of its own is traced by that.
@@ -29,10 +29,10 @@ def tracing_interceptors(environ: Mapping[str, str] = os.environ) -> list[Interc
     """
     if tracing() is None and not _start(environ):
         return []
-    from temporalio.contrib.opentelemetry import TracingInterceptor
+    from gradeloop.temporal.trace_interceptor import ContextInterceptor
 
     known = tracing()
-    return [TracingInterceptor(known.tracer)] if known is not None else []
+    return [ContextInterceptor(known.tracer)] if known is not None else []
 
 
 def _start(environ: Mapping[str, str]) -> bool:
@@ -56,6 +56,6 @@ def _start(environ: Mapping[str, str]) -> bool:
 
 
 def _exporter(url: str, headers: dict[str, str]) -> "SpanExporter":
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from gradeloop.telemetry.otlp_spans import SpanSender
 
-    return OTLPSpanExporter(endpoint=url, headers=headers)
+    return SpanSender(endpoint=url, headers=headers)
