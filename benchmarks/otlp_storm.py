@@ -228,7 +228,9 @@ class Storm:
             due = time.monotonic() - noted >= MEMORY_SECONDS
             noted = time.monotonic() if due else noted
             worker = None if self._worker is None or self._worker.process is None else self._worker.process.pid
-            self._note("receiver", self._receiver and self._receiver.pid, report.receiver_mib, report.receiver_memory, due=due)
+            self._note(
+                "receiver", None if self._receiver is None else self._receiver.pid, report.receiver_mib, report.receiver_memory, due=due
+            )
             self._note("worker", worker, report.worker_mib, report.worker_memory, due=due)
             report.receiver_cpu_seconds = sum(spent for (kind, _), spent in self._cpu.items() if kind == "receiver")
             report.worker_cpu_seconds = sum(spent for (kind, _), spent in self._cpu.items() if kind == "worker")

@@ -11,7 +11,8 @@ from moto.server import ThreadedMotoServer
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors import buckets
 from gradeloop.monitors.contract import BucketSource
-from gradeloop.monitors.sources import SourceItem, place_since, read_source
+from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.sources import place_since, read_source
 from tests.monitors.test_sources import ids, last_cursor
 
 

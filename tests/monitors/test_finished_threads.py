@@ -11,11 +11,13 @@ import pytest
 from pydantic import ValidationError
 from temporalio.client import Client
 
+from gradeloop.client.thread import ThreadHandle
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.monitors import finished_threads
 from gradeloop.monitors.contract import MonitorDefinition, ThreadsSource
 from gradeloop.monitors.overview import MonitorReader
-from gradeloop.monitors.sources import SourceItem, place_since
+from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.sources import place_since
 from tests.monitors.test_monitoring import JUDGE, Watched
 from tests.monitors.test_sources import ids, last_cursor
 from tests.rig.batches import batching, passes
@@ -95,11 +97,11 @@ async def test_a_thread_without_its_worker_is_waited_for_and_later_passed_over(c
         queue = served.task_queue
     asked = list[str]()
 
-    async def silent(thread: finished_threads.ThreadHandle, *_: object, **__: object) -> dict[str, object]:
+    async def silent(thread: ThreadHandle, *_: object, **__: object) -> dict[str, object]:
         asked.append(thread.thread_id)
         raise ServerUnreachable("no worker answers")
 
-    monkeypatch.setattr(finished_threads.ThreadHandle, "query", silent)
+    monkeypatch.setattr(ThreadHandle, "query", silent)
     monkeypatch.setattr(finished_threads, "READ_AT_ONCE", 1)
     with pytest.raises(InvalidRequest, match=f"no worker answers for the thread '{names[0]}'; start one on the task queue '{queue}'"):
         await read(client, queue)

@@ -12,6 +12,7 @@ from gradeloop.cli.monitor_labels import agreement_of, as_labels
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import parse_judge
 from gradeloop.monitors.labelling import MonitorLabels, label_value
+from gradeloop.monitors.overview import labels_text
 from tests.monitors.test_monitoring import watched
 from tests.rig.batches import fails, passes
 
@@ -41,6 +42,32 @@ async def test_failed_runs_and_as_many_that_passed_wait_for_a_label_and_the_task
     assert len(given) == 4
     assert (found.judged, found.labels) == (4, 4)
     assert [row.agent_run_id for row in found.disagreements] == ["x"]
+
+
+async def test_labels_correct_the_rate_by_the_runs_that_each_stands_for(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, fails("bad"), passes()) as monitor:
+        labels = MonitorLabels(monitor.batches.store)
+        monitor.write("a.jsonl", *(f"good {number}" for number in range(30)))
+        monitor.write("b.jsonl", *(f"x {number}" for number in range(10)), said="bad")
+        await monitor.tick()
+        for number in range(10):
+            await labels.give(monitor.name, f"good {number}", "ada", passed=number > 0)
+        few, mark = await monitor.reader.summary(monitor.name), await monitor.reader.mark(monitor.name)
+        for number in range(10):
+            await labels.give(monitor.name, f"x {number}", "ada", passed=number < 5)
+        for passed, person in ((True, "bob"), (False, "eve")):
+            await labels.give(monitor.name, "good 29", person, passed=passed)
+        found = await monitor.reader.summary(monitor.name)
+
+        assert (few.labelled, "10 of each say what they would pass of all" in labels_text(few)) == (None, True)
+        assert await monitor.reader.mark(monitor.name) != mark
+        assert found.labels.model_dump() == {"of_passed": 10, "right_passes": 9, "of_failed": 10, "wrong_fails": 5}
+        assert found.labelled is not None
+        assert found.labelled.raw == 0.75
+        assert found.labelled.value == pytest.approx(0.75 * 0.9 + 0.25 * 0.5)
+        said = "people pass 9 of 10 that the judge passed, and 5 of 10 that it failed"
+        assert labels_text(found).startswith("labels: people would pass 80%"), labels_text(found)
+        assert said in labels_text(found)
 
 
 async def test_a_person_who_says_otherwise_replaces_the_label_and_what_was_not_judged_has_none(client: Client, tmp_path: Path) -> None:

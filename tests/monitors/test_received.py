@@ -13,7 +13,8 @@ import httpx2
 from temporalio.client import Client
 
 from gradeloop.monitors.contract import MonitorDefinition, OtlpSource
-from gradeloop.monitors.sources import SourceAccess, SourceItem, place_since, read_chunks
+from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.sources import SourceAccess, place_since, read_chunks
 from gradeloop.store.engine import Store
 from gradeloop.temporal.worker import application_folder
 from tests.monitors.test_monitoring import JUDGE, Watched

@@ -10,7 +10,8 @@ import pytest
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import FolderSource, SqlSource
-from gradeloop.monitors.sources import SourceItem, read_source
+from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.sources import read_source
 
 
 def write(path: Path, *names: str) -> None:

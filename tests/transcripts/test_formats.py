@@ -1,6 +1,7 @@
 """The formats of runs, in small samples after what their makers publish: what becomes which record."""
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -839,3 +840,45 @@ def test_ten_megabytes_of_thirty_thousand_messages_are_read(tmp_path: Path) -> N
     (run,) = read_run_file(tmp_path / "long.jsonl")
 
     assert len(run.transcripts[0].messages) == 30_000
+
+
+def test_runs_of_lines_are_read_one_at_a_time_in_little_memory(tmp_path: Path) -> None:
+    line = json.dumps({"messages": [{"role": "user", "content": "x" * 20_000}]})
+    with (tmp_path / "many.jsonl").open("w") as file:
+        for _ in range(1_000):
+            file.write(line + "\n")
+
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in read_run_file(tmp_path / "many.jsonl"))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert count == 1_000
+    assert most < 6 * 1024 * 1024
+
+
+def test_a_line_that_is_no_utf8_is_left_out_alone(tmp_path: Path) -> None:
+    good = json.dumps({"messages": [{"role": "user", "content": "q"}]}).encode()
+    (tmp_path / "lines.jsonl").write_bytes(b"\xef\xbb\xbf" + good + b"\r\n\xff\xfe\r\n\r\n" + good + b"\r\n")
+    reading = Reading(skip_bad=True)
+
+    found = list(read_run_file(tmp_path / "lines.jsonl", reading))
+
+    assert [run.id for run in found] == ["lines-1", "lines-4"]
+    assert reading.left_out == [f"{tmp_path / 'lines.jsonl'}, line 2: byte 0xff is no UTF-8; save the file as UTF-8"]
+
+
+def test_scores_of_which_a_part_is_unscored_say_which(tmp_path: Path) -> None:
+    log = json.loads(json.dumps(INSPECT))
+    log["samples"][0]["scores"] = {"parts": {"value": {"a": "NaN_HERE", "b": 1}}, "rows": {"value": ["NaN_HERE", 0.5]}}
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(log).replace('"NaN_HERE"', "NaN"))
+
+    first, *_ = read_run_file(path)
+
+    assert first.metadata["scores"] == {
+        "parts": {"value": {"a": None, "b": 1}, "unscored": ["a"]},
+        "rows": {"value": [None, 0.5], "unscored": [0]},
+    }

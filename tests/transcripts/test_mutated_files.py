@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.transcripts.readers import Reading, read_run_file
 from tests.transcripts.test_formats import SAMPLES
@@ -107,6 +108,11 @@ LISTED = [
     ("openhands", (0,)),
     ("swe_agent", ("history",)),
     ("atif", ("steps", 1, "tool_calls")),
+    ("otel_chain", ("resourceSpans", 0, "scopeSpans", 0, "spans", 0, "attributes", 0)),
+    ("otel_chain", ("resourceSpans", 0, "scopeSpans", 0, "spans", 0, "attributes")),
+    ("langfuse_observations", ("observations", 1)),
+    ("gemini", ("candidates", 0)),
+    ("gemini", ("candidates", 0, "content")),
 ]
 
 
@@ -118,3 +124,69 @@ def test_what_is_no_object_in_a_list_of_events_is_refused_and_not_passed_over(
     path.write_text(json.dumps(_mutated(name, place, "replace", CANARY)))
 
     assert CANARY in str(_refusal(path))
+
+
+def _run(name: str, place: tuple[int | str, ...], value: object, folder: Path) -> AgentRun | str:
+    """Return the run of a sample with another value at a place, or why it is refused."""
+    path = folder / "run.json"
+    path.write_text(json.dumps(_mutated(name, place, "replace", value)))
+    refusal = _refusal(path)
+    return refusal if refusal is not None else next(read_run_file(path))
+
+
+def _said(run: AgentRun | str) -> list[tuple[str, str, object]]:
+    assert isinstance(run, AgentRun), run
+    return [(message.role, part.type, part.record()["text"]) for message in run.transcripts[0].messages for part in message.records()]
+
+
+@pytest.mark.parametrize("odd", [7, True, [[1]], None])
+def test_a_turn_of_gemini_that_is_none_is_refused_and_a_text_is_the_users(tmp_path: Path, odd: object) -> None:
+    refused = _run("gemini", ("contents", 0), odd, tmp_path)
+    text = _run("gemini", ("contents", 0), CANARY, tmp_path)
+
+    assert "contents[0]: " in str(refused)
+    assert "is no turn" in str(refused)
+    assert _said(text)[1] == ("user", "text", CANARY)
+
+
+SYSTEMS: dict[str, Any] = {
+    "a text": CANARY,
+    "a part": {"text": CANARY},
+    "a list of parts": [{"text": CANARY}],
+    "an object whose parts are one": {"parts": {"text": CANARY}},
+    "an object with parts": {"role": "user", "parts": [{"text": CANARY}]},
+}
+
+
+@pytest.mark.parametrize("shape", SYSTEMS)
+def test_a_system_instruction_of_gemini_is_read_in_every_shape(tmp_path: Path, shape: str) -> None:
+    assert _said(_run("gemini", ("systemInstruction",), SYSTEMS[shape], tmp_path))[0] == ("system", "text", CANARY)
+
+
+@pytest.mark.parametrize("odd", [7, {"parts": 7}, {"words": CANARY}])
+def test_a_system_instruction_of_gemini_that_is_none_is_refused_or_kept(tmp_path: Path, odd: object) -> None:
+    run = _run("gemini", ("systemInstruction",), odd, tmp_path)
+
+    assert "systemInstruction" in run if isinstance(run, str) else CANARY in str(_said(run)[0])
+
+
+def test_what_content_says_beside_parts_is_kept_and_what_both_say_is_said_once(tmp_path: Path) -> None:
+    texts = [{"type": "text", "text": "It is"}, {"type": "text", "text": "Paris."}]
+    message = {"id": "2", "role": "assistant", "parts": texts}
+
+    def records(content: object) -> list[tuple[str, str, object]]:
+        return _said(_run("vercel_v4", ("messages", 1), message | {"content": content}, tmp_path))[1:]
+
+    both = [("assistant", "text", "It is\nParis.")]
+    assert records("It is Paris.") == records("It isParis.") == records("") == both
+    assert records(CANARY) == [("assistant", "text", f"{CANARY}\nIt is\nParis.")]
+
+
+@pytest.mark.parametrize("odd", ["no", 1, ["x"], {}])
+def test_an_error_flag_that_is_none_is_refused(tmp_path: Path, odd: object) -> None:
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "found", "is_error": odd}
+    line = {"type": "user", "uuid": "u", "message": {"role": "user", "content": [result]}}
+    ended = {"type": "result", "subtype": "success", "is_error": odd, "result": "done", "session_id": "s", "uuid": "v"}
+
+    for row in (line, ended):
+        assert "is_error: is_error is" in str(_run("claude_code", (1,), row, tmp_path))

@@ -13,12 +13,14 @@ from temporalio.client import Client
 
 from gradeloop.client.client import GradingClient
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, OpenAlert, Rate, TickReport
+from gradeloop.monitors.labelling import MonitorLabels
 from gradeloop.monitors.overview import MonitorReader
 from gradeloop.reports.monitor_page import HEIGHT, POINTS, rate_chart, rate_points
 from gradeloop.stats.intervals import wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.temporal.connect import Connection as ServerConnection
+from gradeloop.web.site import main_of
 from tests.monitors.test_monitoring import JUDGE, watched
 from tests.rig.batches import fails, passes
 from tests.rig.browser import axe_findings, too_wide, watch
@@ -141,6 +143,38 @@ async def test_a_failure_of_a_monitor_leads_to_its_judgement(client: Client, tmp
     assert (unknown.status_code, "there is no monitor" in unknown.text) == (404, True)
 
 
+async def test_people_label_runs_on_a_page_that_does_not_say_what_the_judge_says(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, passes(), fails("bad", gap="it is rude")) as monitor:
+        monitor.write("a.jsonl", "a")
+        monitor.write("b.jsonl", "b", said="bad <b>words</b>")
+        await monitor.tick()
+        server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+        path = f"/monitors/{monitor.name}/labels"
+        async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as browser:
+            seen, known = list[str](), (await browser.get(f"/monitors/{monitor.name}")).headers["ETag"]
+            while run := re.search(r'name="run" value="([0-9a-f]+)"', (page := await browser.get(path)).text):
+                seen.append(main_of(page.text))
+                given = await browser.say(path, {"run": run[1], "passed": "bad" in page.text, "by": "ada", "reason": "read"})
+                assert given.status_code == 200, given.text
+            shown = await browser.part(f"/monitors/{monitor.name}", known)
+            nobody = await browser.say(path, {"run": "0" * 64, "passed": True, "by": "ada"})
+            nameless = await browser.say(path, {"run": "a", "passed": True, "by": ""})
+            stranger = await browser.say(path, {"run": "a", "passed": True, "by": "ada"}, X_Gradeloop_Token="other")
+            unknown = await browser.get("/monitors/none/labels")
+        labels = await MonitorLabels(monitor.batches.store).given(monitor.name)
+
+    assert ["2 RUNS TO LABEL" in text for text in seen] == [True, False]
+    assert not any(word in text for text in seen for word in ("it is rude", "failed", "satisfied", "needs_revision"))
+    assert any("bad &lt;b&gt;words&lt;/b&gt; b" in text for text in seen)
+    assert "No run waits for a label." in page.text
+    assert {(one.run_id, one.passed, one.created_by) for one in labels} == {("a", False, "ada"), ("b", True, "ada")}
+    assert "labels: people pass 0 of 1 that the judge passed, and 1 of 1 that it failed" in shown.text
+    assert (nobody.status_code, "has judged no run" in nobody.text) == (400, True)
+    assert (nameless.status_code, "by" in nameless.json()["error"]) == (400, True)
+    assert stranger.status_code == 403
+    assert unknown.status_code == 404
+
+
 async def test_a_store_without_monitors_says_how_to_create_one(client: Client, tmp_path: Path) -> None:
     server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
     async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as browser:
@@ -161,7 +195,7 @@ async def test_a_narrow_page_fits_and_nothing_in_it_runs(browser: Chromium, clie
         page = await browser.new_page(viewport={"width": 400, "height": 900}, color_scheme=scheme)
         seen = watch(page)
         widths, issues = [], []
-        for path in ("/monitors/support", "/monitors", "/"):
+        for path in ("/monitors/support", "/monitors/support/labels", "/monitors", "/"):
             await page.goto(served.address + path)
             widths.append(await too_wide(page))
             issues += await axe_findings(page)
@@ -170,7 +204,7 @@ async def test_a_narrow_page_fits_and_nothing_in_it_runs(browser: Chromium, clie
         chart = await page.locator(".rate-chart svg").bounding_box()
         await page.close()
 
-    assert (widths, issues) == ([0, 0, 0], [])
+    assert (widths, issues) == ([0, 0, 0, 0], [])
     assert (attacked, seen.dialogs, seen.complaints) == (None, [], [])
     assert [url for url in seen.requests if not url.startswith((served.address, "data:"))] == []
     assert chart is not None

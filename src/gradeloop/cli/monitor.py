@@ -43,6 +43,7 @@ from gradeloop.monitors.overview import (
     anchor_text,
     backfill_text,
     corrected_text,
+    labels_text,
     rate_text,
     shadow_text,
     tick_notes,
@@ -285,6 +286,8 @@ def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> I
         yield waiting_text(found)
     if found.anchors:
         yield anchor_text(found.anchors)
+    if said := labels_text(found):
+        yield said
     if found.shadow:
         yield shadow_text(found.shadow)
     if said := backfill_text(found):

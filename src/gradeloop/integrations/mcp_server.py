@@ -6,12 +6,12 @@ import hmac
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.types import ToolAnnotations
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from gradeloop.calibration.rubric_lint import doubt_rubric
 from gradeloop.contract.base import Strict
@@ -45,13 +45,14 @@ PAYS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_
 STARTS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True)
 DECIDES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False)
 
+# The values of objects are `Any`, whose schema is `true`: that of `JsonValue` is an empty object, which some clients take for a mistake.
 RubricArgument = Annotated[
-    str | dict[str, JsonValue] | None,
+    str | dict[str, Any] | None,
     Field(description="The rubric: one criterion a line beginning with '- ', or an object with criteria, or COLLECTION/RUBRIC[@VERSION]."),
 ]
 RubricFileArgument = Annotated[str | None, Field(description="Instead of rubric: its file, below a folder that the server may read.")]
 ThreadArgument = Annotated[str, Field(description="The id that revise returned.")]
-RunArgument = Annotated[dict[str, JsonValue] | None, Field(description="A transcript: {id, transcripts: [{messages: [{role, content}]}]}.")]
+RunArgument = Annotated[dict[str, Any] | None, Field(description="A transcript: {id, transcripts: [{messages: [{role, content}]}]}.")]
 FileArgument = Annotated[str | None, Field(description="Instead: a file of runs, below a folder that the server may read.")]
 
 ThreadStatus = Literal["idle", "running", "waiting", "interrupted", "finished"]
@@ -111,7 +112,7 @@ class RunJudgement(Strict):
 
     judgement_id: str
     agent_run_id: str
-    output: dict[str, JsonValue]
+    output: dict[str, Any]
     no_verdict: str | None
     """Why there is no output; it says nothing about the run."""
 
@@ -238,7 +239,7 @@ class AgentTools:
     async def revise(
         self,
         task: Annotated[str, Field(description="What is to be written, as one message.")],
-        rubric: Annotated[str | dict[str, JsonValue], Field(description="What the result must meet.")],
+        rubric: Annotated[str | dict[str, Any], Field(description="What the result must meet.")],
         max_iterations: Annotated[int, Field(ge=1, le=20)] = 3,
         budget_usd: Annotated[float | None, Field(description="The most US dollars that the thread may cost.")] = None,
     ) -> StartedThread:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pydantic import JsonValue
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, RowMapping, func, select
 
 from gradeloop.batches.contract import Case, CaseResult
 from gradeloop.contract.base import Strict
@@ -13,6 +13,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.monitors.ticks import monitor_of
+from gradeloop.stats.labelled_rate import SampleLabels
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.text import clip
@@ -27,7 +28,7 @@ class LabelTask(Strict):
     run_id: str
     run_sha256: str
     waiting: int
-    """How many runs wait for this person's label, this one included."""
+    """How many runs wait for a label, this one included."""
     messages: tuple[Message, ...]
 
 
@@ -48,8 +49,8 @@ class MonitorLabels:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def next_task(self, name: str, person: str) -> LabelTask | None:
-        """Return the next run of which a person is asked; None where none waits.
+    async def next_task(self, name: str, person: str | None) -> LabelTask | None:
+        """Return the next run of which a person is asked, without a name one that nobody has labelled; None where none waits.
 
         Every newest failed run waits, and as many that passed, in the order of their content: that one is asked is no hint.
 
@@ -153,16 +154,33 @@ def _other(judge: JudgeConfig, path: Sequence[str], right: JsonValue) -> JsonVal
     return "needs_revision" if "needs_revision" in values else values[0] if len(values) == 1 else None
 
 
-def _queue(connection: Connection, name: str, person: str) -> list[RowMapping]:
-    """Return the runs that wait for a person's label, in the order of their content."""
+def _queue(connection: Connection, name: str, person: str | None) -> list[RowMapping]:
+    """Return the runs that wait for a person's label, or for anybody's, in the order of their content."""
     runs, labels = table("monitor_runs"), table("monitor_labels")
-    mine = select(labels.c.run_sha256).where(labels.c.monitor == name, labels.c.created_by == person)
+    mine = select(labels.c.run_sha256).where(labels.c.monitor == name)
+    mine = mine if person is None else mine.where(labels.c.created_by == person)
     judged = select(runs).where(runs.c.monitor == name, runs.c.case_id.is_not(None), runs.c.why != "backfill")
     newest = judged.order_by(runs.c.number.desc(), runs.c.run_sha256)
     failed = connection.execute(newest.where(runs.c.verdict == "failed").limit(NEWEST_FAILED)).mappings().all()
     passed = connection.execute(newest.where(runs.c.verdict == "passed").limit(len(failed))).mappings().all()
     done = set(connection.execute(mine).scalars())
     return sorted((row for row in (*failed, *passed) if row["run_sha256"] not in done), key=lambda row: str(row["run_sha256"]))
+
+
+def sample_labels(connection: Connection, name: str) -> SampleLabels:
+    """Return what people say of a monitor's sampled runs, by what the judge says; a run on which they are divided counts in neither."""
+    runs, labels = table("monitor_runs"), table("monitor_labels")
+    both = labels.join(runs, (labels.c.monitor == runs.c.monitor) & (labels.c.run_sha256 == runs.c.run_sha256))
+    wanted = select(runs.c.verdict, func.sum(labels.c.passed), func.count()).select_from(both)
+    wanted = wanted.where(labels.c.monitor == name, runs.c.why == "sampled", runs.c.verdict.in_(("passed", "failed")))
+    rows = connection.execute(wanted.group_by(runs.c.run_sha256, runs.c.verdict)).all()
+    said = [(verdict, 2 * passed > people) for verdict, passed, people in rows if 2 * passed != people]
+    return SampleLabels(
+        of_passed=sum(verdict == "passed" for verdict, _ in said),
+        right_passes=said.count(("passed", True)),
+        of_failed=sum(verdict == "failed" for verdict, _ in said),
+        wrong_fails=said.count(("failed", True)),
+    )
 
 
 def _stored(connection: Connection, row: RowMapping, column: str) -> str | None:

@@ -13,12 +13,14 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.anchor_runs import Anchor, anchor_error, forget_first_verdicts, insert_anchors
 from gradeloop.monitors.anchors import AnchorCounts, AnchorState
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport
+from gradeloop.monitors.labelling import sample_labels
 from gradeloop.monitors.removal import remove_monitor
 from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, read_monitor
 from gradeloop.monitors.windows import DECLINE, DRIFT, JUDGE
 from gradeloop.stats.correction import CorrectedRate, JudgeError, corrected_rate
 from gradeloop.stats.drift import CusumState
 from gradeloop.stats.intervals import Interval, paired_difference, wilson
+from gradeloop.stats.labelled_rate import LEAST_LABELS, SampleLabels, labelled_rate
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.text import clip, counted, did_you_mean, percent
@@ -81,6 +83,10 @@ class MonitorSummary(Strict):
     """The rate corrected for the judge's error, as its anchors have measured it; None where they do not suffice."""
     corrected_strata: dict[str, CorrectedRate] = Field(default_factory=dict)
     """The strata's rates, corrected likewise."""
+    labels: SampleLabels = SampleLabels()
+    """What people say of its sampled runs."""
+    labelled: CorrectedRate | None = None
+    """The rate at which people would pass the runs of the newest ticks, by their labels; None where these are too few."""
     ticks: tuple[TickReport, ...]
     """The newest ticks, the newest first."""
     alerts: tuple[Alert, ...]
@@ -132,6 +138,19 @@ def corrected_text(rate: Rate, found: "MonitorSummary") -> str:
     if (corrected := corrected_of(rate, found)) is None:
         return ""
     return f"{percent(corrected.value)} corrected ({percent(corrected.low)} to {percent(corrected.high)})"
+
+
+def labels_text(found: MonitorSummary) -> str:
+    """Return what people's labels say of the rate, and of how many runs that is; empty where nobody has labelled one."""
+    labels = found.labels
+    if not labels.of_passed + labels.of_failed:
+        return ""
+    passes, fails = f"{labels.right_passes} of {labels.of_passed}", f"{labels.wrong_fails} of {labels.of_failed}"
+    counts = f"people pass {passes} that the judge passed, and {fails} that it failed"
+    if (rate := found.labelled) is None:
+        return f"labels: {counts}; {LEAST_LABELS} of each say what they would pass of all"
+    interval = f"{percent(rate.low)} to {percent(rate.high)}"
+    return f"labels: people would pass {percent(rate.value)} ({interval}); {counts}, each weighed for the runs that it stands for"
 
 
 def sum_of_rates(rates: Sequence[Rate]) -> Rate:
@@ -279,7 +298,7 @@ class MonitorReader:
         return [MonitorBrief(name=name, alerts=tuple(sorted(MonitorState.model_validate_json(state).open))) for name, state in rows]
 
     async def mark(self, name: str) -> str:
-        """Return a text that is another one whenever a tick of the monitor has begun or was settled, or its rows have gone.
+        """Return a text that is another one whenever a tick of the monitor has begun or was settled, a label was given, or rows have gone.
 
         Raises:
             InvalidRequest: There is no such monitor.
@@ -288,7 +307,8 @@ class MonitorReader:
         def read(connection: Connection) -> str:
             monitor, ticks = _require(connection, name), table("monitor_ticks")
             counts = select(func.count(), func.sum(ticks.c.settled), func.max(ticks.c.number)).where(ticks.c.monitor == name)
-            return f"{monitor.state.model_dump_json()} {tuple(connection.execute(counts).one())}"
+            said = sample_labels(connection, name).model_dump_json()
+            return f"{monitor.state.model_dump_json()} {tuple(connection.execute(counts).one())} {said}"
 
         return await self._store.read(read)
 
@@ -369,6 +389,7 @@ def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> Mon
         failed=tuple(_runs(connection, name, failed=True)),
         shadow=_shadow(connection, name),
         anchors=_anchors(connection, monitor, reports),
+        labels=sample_labels(connection, name),
         backfill=sum_of_rates([Rate(passed=passed, judged=passed + failed)]),
         backfill_waiting=connection.execute(waits.where(runs.c.why == "backfill")).one()[0],
         waiting=waiting,
@@ -376,7 +397,9 @@ def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> Mon
     )
     by_stratum = {stratum: corrected_of(rate, summary) for stratum, rate in strata.items()}
     known = {stratum: rate for stratum, rate in by_stratum.items() if rate is not None}
-    return summary.model_copy(update={"corrected": corrected_of(summary.rate, summary), "corrected_strata": known})
+    corrected = {"corrected": corrected_of(summary.rate, summary), "corrected_strata": known}
+    labelled = labelled_rate(summary.rate.passed, summary.rate.judged, summary.labels)
+    return summary.model_copy(update={**corrected, "labelled": labelled})
 
 
 def _anchors(connection: Connection, monitor: Monitor, reports: Sequence[TickReport]) -> AnchorSummary | None:

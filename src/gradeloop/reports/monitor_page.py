@@ -8,11 +8,13 @@ from typing import NamedTuple
 from gradeloop.contract.base import Strict
 from gradeloop.monitors.client import MonitorSchedule
 from gradeloop.monitors.contract import Alert, MonitorDefinition, Rate, TickReport
+from gradeloop.monitors.labelling import LabelTask
 from gradeloop.monitors.overview import (
     MonitorSummary,
     anchor_text,
     backfill_text,
     corrected_text,
+    labels_text,
     rate_text,
     shadow_text,
     sum_of_rates,
@@ -192,6 +194,30 @@ def monitor_page(
     )
 
 
+def labels_page(name: str, task: LabelTask | None, path: str, *, live: Live) -> str:
+    """Return the page on which people label runs of a monitor; what the judge says is not on it.
+
+    Args:
+        name: The monitor.
+        task: The run that waits; None where none does.
+        path: Where the label is sent.
+        live: The facts of the page.
+    """
+    waiting = 0 if task is None else task.waiting
+    title = f"Label {name} ({waiting}) · gradeloop" if waiting else f"Label {name} · gradeloop"
+    return document(
+        "live_labels.html",
+        title=title,
+        scripts=("live.js",),
+        styles=("live.css",),
+        live=live,
+        name=name,
+        task=task,
+        waiting=waiting,
+        path=path,
+    )
+
+
 def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str, str]:
     """Return what the monitor is, by name."""
     definition, source = found.definition, found.definition.source
@@ -224,6 +250,7 @@ def _notes(found: MonitorSummary) -> tuple[str, ...]:
         waiting_text(found) if found.waiting else "",
         anchor_text(found.anchors) if found.anchors else "",
         backfill_text(found),
+        labels_text(found),
         shadow_text(found.shadow) if found.shadow else "",
     )
 

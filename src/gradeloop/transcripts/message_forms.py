@@ -17,7 +17,7 @@ from gradeloop.contract.transcript import (
 )
 from gradeloop.text import clip
 from gradeloop.transcripts.parts import CIPHERTEXT, ReadPart, read_call, read_content, read_file, read_result, text_of
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, object_at, without
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, object_at, without
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
 """The roles of messages, and those of a run that they are read as."""
@@ -165,11 +165,23 @@ def _content_of(value: dict[str, Json]) -> list[ReadPart]:
     parts = value.get("parts")
     if isinstance(parts, list) and (parts or not value.get("content")):
         with inside_renamed("parts"):
-            return read_content(parts)
+            blocks = read_content(parts)
+        return [*_beside_parts(value.get("content"), blocks), *blocks]
     blocks = read_content(value.get("content"))
     for key in ("experimental_attachments",):
         blocks += read_content([{"type": "file", **dict_of(item)} for item in value.get(key) or ()])
     return blocks
+
+
+def _beside_parts(content: Json, blocks: list[ReadPart]) -> list[ReadPart]:
+    """Return what a message's content says beside its parts; Vercel's older messages have the texts of the parts in both."""
+    texts = [part.text for block in blocks for part in block.parts if isinstance(part, TextPart)]
+    said = {"".join("".join(joined).split()) for joined in (texts, *([text] for text in texts))}
+    return [
+        block
+        for block in read_content(content)
+        if not all(isinstance(part, TextPart) and (not part.text or "".join(part.text.split()) in said) for part in block.parts)
+    ]
 
 
 def inside_renamed(key: str) -> "_Renamed":
@@ -236,7 +248,7 @@ def _split_results(groups: list[list[RunPart]], more: list[RunPart], fields: dic
 def _tool_message(value: dict[str, Json], blocks: list[ReadPart], fields: dict[str, Json]) -> RunMessage:
     identifier = first_of(value, "tool_call_id", "call_id") or (value.get("id") if "requestor" in value else None)
     error = value.get("error")
-    failed = bool(error) or value.get("is_error") is True or value.get("status") == "error"
+    failed = bool(error) or flag_at(value, "is_error") or value.get("status") == "error"
     own = [block.parts[0] for block in blocks if block.parts and isinstance(block.parts[0], ToolResultPart)]
     if own:  # the parts are results themselves, as Gemini, Vercel and OpenTelemetry write them
         parts = [part for block in blocks for part in block.parts]

@@ -21,7 +21,7 @@ from gradeloop.contract.transcript import (
     ToolResultPart,
 )
 from gradeloop.text import clip
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, without
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, flag_at, without
 
 CIPHERTEXT = ("signature", "encrypted_content", "thoughtSignature", "thought_signature", "encryptedContent")
 """Keys whose values mean something to their provider alone: they are left out."""
@@ -236,7 +236,7 @@ def _call(part: dict[str, Json]) -> ReadPart:
 
 def _result(part: dict[str, Json]) -> ReadPart:
     content = next((part[key] for key in ("content", "output", "result", "response") if part.get(key) is not None), None)
-    failed = bool(first_of(part, "is_error", "isError")) or part.get("status") == "error"
+    failed = flag_at(part, "is_error", "isError") or part.get("status") == "error"
     if isinstance(content, dict):
         kind = str(content.get("type"))
         failed = failed or kind.endswith("error") or kind.startswith("error-")

@@ -1,5 +1,6 @@
 """Files of finished runs, read run by run; a message names the file and the line that cannot be read."""
 
+import codecs
 import hashlib
 import json
 import re
@@ -10,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,27 +98,34 @@ class _Reader:
         self._has_rows = False
 
     def runs(self) -> Iterator[AgentRun]:
-        """Yield the runs of the file."""
+        """Yield the runs of the file; of a file of lines each as soon as it is read."""
         path = self._path
         try:
             if path.stat().st_size > FILE_BYTES:
                 raise InvalidRequest(f"{path} has more than {FILE_BYTES // 1024**3} GiB; split it")
             if path.suffix == ".eval":
                 yield from self._archive()
-                return
-            text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = path.read_bytes().count(b"\n", 0, error.start) + 1
-            where = f"{path}, line {line}: byte 0x{error.object[error.start]:02x}"
-            raise InvalidRequest(f"{where} is no UTF-8; save the file as UTF-8") from None
+            elif path.suffix in LINES:
+                yield from self._lines()
+            elif path.suffix in TEXTS:
+                yield AgentRun(id=path.stem, transcripts=(RunTranscript(messages=(RunMessage(role="assistant", content=self._text()),)),))
+            else:
+                yield from self._whole(self._text())
         except OSError as error:
             raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
+
+    def _text(self) -> str:
+        try:
+            text = self._path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = self._path.read_bytes().count(b"\n", 0, error.start) + 1
+            raise _no_utf8(self._path, line, error) from None
         if not text.strip():
-            raise InvalidRequest(f"{path} is empty; there is nothing to judge")
-        if path.suffix in TEXTS:
-            yield AgentRun(id=path.stem, transcripts=(RunTranscript(messages=(RunMessage(role="assistant", content=text),)),))
-        else:
-            yield from (self._lines(text) if path.suffix in LINES else self._whole(text))
+            raise self._nothing()
+        return text
+
+    def _nothing(self) -> InvalidRequest:
+        return InvalidRequest(f"{self._path} is empty; there is nothing to judge")
 
     def distinct(self, runs: Iterator[AgentRun]) -> Iterator[AgentRun]:
         """Yield the runs; of rows with one id and different content, the later ones have their content's sum in their ids."""
@@ -162,15 +170,31 @@ class _Reader:
             return
         yield from self._parsed(value, self._path.stem, lambda error: _at(self._path, line_of(text, error.path), error))
 
-    def _lines(self, text: str) -> Iterator[AgentRun]:
-        first = next((line for line in text.split("\n", 1000) if line.strip()), "")
-        values = _concatenated(text) if first.strip() in {"{", "["} else None
-        yield from self._rows(iter(values) if values is not None else self._json_lines(text))
+    def _lines(self) -> Iterator[AgentRun]:
+        """Yield the runs of lines; a file whose first line only opens a value is read whole, as values one behind the other."""
+        rows = self._text_lines()
+        first = next(rows, None)
+        if first is None:
+            raise self._nothing()
+        if first[1].strip() in {"{", "["} and (values := _concatenated(self._text())) is not None:
+            yield from self._rows(iter(values))
+        else:
+            yield from self._rows(self._json_lines(chain([first], rows)))
 
-    def _json_lines(self, text: str) -> Iterator[JsonLine]:
-        for number, line in enumerate(text.split("\n"), 1):
-            if not line.strip():
-                continue
+    def _text_lines(self) -> Iterator[tuple[int, str]]:
+        """Yield the lines that are not blank, with their numbers, one at a time; one that is no UTF-8 may be left out."""
+        with self._path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                try:
+                    line = raw.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").decode()
+                except UnicodeDecodeError as error:
+                    self.leave_out(_no_utf8(self._path, number, error))
+                    continue
+                if line.strip():
+                    yield number, line
+
+    def _json_lines(self, lines: Iterator[tuple[int, str]]) -> Iterator[JsonLine]:
+        for number, line in lines:
             try:
                 value = _json(self._path, line, number)
             except InvalidRequest as error:
@@ -191,7 +215,7 @@ class _Reader:
             whole = values if detected is not None or all(is_message(value) for value in values) else {"messages": values}
             yield from self._parsed(whole, path.stem, lambda error: _at_row(path, lines, error))
             return
-        for row in (*peeked, *rows):
+        for row in chain(peeked, rows):
             try:
                 yield from self._parsed(row.value, f"{path.stem}-{row.number}", partial(_at, path, row.number))
             except InvalidRequest as error:
@@ -225,6 +249,10 @@ class _Reader:
             return parse_sample(_entry(self._path, archive, name), task, model)
         except UnreadableMessage as error:
             raise InvalidRequest(f"{self._path}, {name}: {_path_prefix(error.path)}{error}") from None
+
+
+def _no_utf8(path: Path, line: int, error: UnicodeDecodeError) -> InvalidRequest:
+    return InvalidRequest(f"{path}, line {line}: byte 0x{error.object[error.start]:02x} is no UTF-8; save the file as UTF-8")
 
 
 def _why_none(header: Json) -> str:

@@ -85,6 +85,21 @@ def require_rows(value: Json, *path: int | str) -> list[dict[str, Json]]:
     return value
 
 
+def flag_at(value: dict[str, Json], *keys: str) -> bool:
+    """Return the truth value of the first key that is there with something; False where none is.
+
+    Raises:
+        UnreadableMessage: There is something else.
+    """
+    for key in keys:
+        found = value.get(key)
+        if found not in (None, ""):
+            if not isinstance(found, bool):
+                raise UnreadableMessage(f"{key} is {clip(str(found))}; write true or false", key)
+            return found
+    return False
+
+
 def first_of(value: dict[str, Json], *keys: str) -> Json:
     """Return the value of the first key that is there with something; None where none is."""
     return next((value[key] for key in keys if value.get(key) not in (None, "")), None)

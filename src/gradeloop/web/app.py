@@ -66,6 +66,8 @@ def application(site: Site) -> Starlette:
     routes = [
         Route("/", index.show, methods=["GET"]),
         Route("/monitors", monitors.list, methods=["GET"]),
+        Route("/monitors/{monitor}/labels", monitors.labels, methods=["GET"]),
+        Route("/monitors/{monitor}/labels", monitors.label, methods=["POST"]),
         Route("/monitors/{monitor}", monitors.show, methods=["GET"]),
         Route("/inbox", InboxPage(site).show, methods=["GET"]),
         Route("/healthz", alive, methods=["GET"]),

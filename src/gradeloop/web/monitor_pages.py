@@ -1,12 +1,33 @@
 """The pages `/monitors` and `/monitors/NAME`: what monitors have found, as it changes."""
 
-from starlette.requests import Request
-from starlette.responses import Response
+from typing import Annotated
 
-from gradeloop.errors import GradeloopError
+from pydantic import Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from gradeloop.contract.base import Strict
+from gradeloop.errors import GradeloopError, InvalidRequest, explain
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
-from gradeloop.reports.monitor_page import PAGE_TICKS, monitor_page, monitors_page
+from gradeloop.monitors.labelling import MonitorLabels
+from gradeloop.reports.monitor_page import PAGE_TICKS, labels_page, monitor_page, monitors_page
+from gradeloop.web.pages import read_body
 from gradeloop.web.site import Site, SteeredPage, answer, case_path, is_known, main_of, monitor_path, read_id, tag_of, unchanged
+
+
+class GivenLabel(Strict):
+    """The content of the form for a label."""
+
+    run: Annotated[str, Field(min_length=1)]
+    """The sha256 of the run."""
+    passed: bool
+    by: Annotated[str, Field(min_length=1, max_length=200)]
+    reason: Annotated[str, Field(max_length=4000)] = ""
+
+
+def labels_path(name: str) -> str:
+    """Return the path of the page on which people label the runs of a monitor."""
+    return f"{monitor_path(name)}/labels"
 
 
 class MonitorPages:
@@ -40,6 +61,31 @@ class MonitorPages:
             return monitor_page(found, schedule, problem, case_path, live=live)
 
         return await answer(request, tag, html)
+
+    async def labels(self, request: Request) -> Response:
+        """Answer with the next run of a monitor that nobody has labelled, without what the judge says of it."""
+        name = read_id(request.path_params["monitor"])
+        task, path = await self._labels.next_task(name, None), labels_path(name)
+        page = labels_page(name, task, path, live=SteeredPage(token=self._site.token, path=path, open=True))
+
+        async def html() -> str:
+            return page
+
+        return await answer(request, tag_of(main_of(page)), html)
+
+    async def label(self, request: Request) -> Response:
+        """Take what a person says of a run."""
+        name, body = read_id(request.path_params["monitor"]), await read_body(request)
+        try:
+            given = GivenLabel.model_validate(body)
+        except ValidationError as error:
+            raise InvalidRequest(explain(error)) from None
+        await self._labels.give(name, given.run, given.by, passed=given.passed, reason=given.reason)
+        return JSONResponse({"ok": True})
+
+    @property
+    def _labels(self) -> MonitorLabels:
+        return MonitorLabels(self._site.batches.store)
 
     async def _schedule(self, name: str) -> tuple[MonitorSchedule | None, str]:
         """Return a monitor's schedule, and why it cannot be read; empty where it can."""

@@ -8,7 +8,18 @@ from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, R
 from gradeloop.transcripts.message_forms import build_message, messages_at, parse_messages
 from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of
 from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, transcript_of
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, rows_of, without
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    first_of,
+    flag_at,
+    inside,
+    list_at,
+    require_rows,
+    rows_of,
+    without,
+)
 
 _OPENHANDS_KINDS = {
     *("SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent", "PauseEvent", "Condensation"),
@@ -114,7 +125,7 @@ def _sdk_event(event: dict[str, Json]) -> Iterator[RunMessage]:
             or without(observation, "kind")
             or first_of(event, "error", "rejection_reason")
         )
-        failed = kind != "ObservationEvent" or bool(observation.get("is_error") or observation.get("error"))
+        failed = kind != "ObservationEvent" or flag_at(observation, "is_error") or bool(observation.get("error"))
         yield build_message("tool", [*read_result(call, content, name=tool, failed=failed)])
     elif kind == "ConversationErrorEvent":
         yield error_message(text_of(first_of(event, "detail", "error")), str(event.get("code") or kind))

@@ -8,7 +8,7 @@ from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, R
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
 from gradeloop.transcripts.parts import read_call, read_result, text_of
 from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, transcript_of
-from gradeloop.transcripts.unreadable import Json, all_of, dict_of, first_of, inside, require_rows, rows_of, without
+from gradeloop.transcripts.unreadable import Json, all_of, dict_of, first_of, flag_at, inside, require_rows, rows_of, without
 
 _SESSION_LINES = {
     *("user", "assistant", "system", "summary", "result", "attachment", "progress", "file-history-snapshot", "queue-operation"),
@@ -79,7 +79,7 @@ def _session_line(kind: str, row: dict[str, Json]) -> Iterator[RunMessage]:
             yield message_.model_copy(update={"metadata": {**message_.metadata, **about}}) if about else message_
     elif kind == "result":
         ended = without(row, "type", "usage", "modelUsage", "uuid", "session_id")
-        if row.get("is_error"):
+        if flag_at(row, "is_error"):
             yield error_message(text_of(first_of(row, "result", "errors") or row.get("subtype")), str(row.get("subtype") or "error"))
         else:
             yield other_message("system", "result", ended)

@@ -94,9 +94,23 @@ def _scores(scores: dict[str, Json]) -> dict[str, JsonValue]:
 
 
 def _score(score: Json) -> JsonValue:
-    if isinstance(score, dict) and _is_nan(score.get("value")):
-        return {**{key: inner for key, inner in score.items() if key != "value"}, "value": None, "unscored": True}
-    return None if _is_nan(score) else score
+    if isinstance(score, dict) and "value" in score:
+        value, gaps = _without_nan(score["value"])
+        unscored: dict[str, JsonValue] = {"unscored": gaps if value is not None else True} if gaps else {}
+        return {**score, "value": value, **unscored}
+    return _without_nan(score)[0]
+
+
+def _without_nan(value: Json) -> tuple[JsonValue, list[JsonValue]]:
+    """Return a value with None in the place of NaN, and where that stood: the keys of an object, or the places in a list."""
+    if _is_nan(value):
+        return None, [""]
+    if isinstance(value, dict):
+        gaps: list[JsonValue] = [key for key, inner in value.items() if _is_nan(inner)]
+        return {key: None if key in gaps else inner for key, inner in value.items()}, gaps
+    if isinstance(value, list):
+        return [None if _is_nan(inner) else inner for inner in value], [at for at, inner in enumerate(value) if _is_nan(inner)]
+    return value, []
 
 
 def _is_nan(value: object) -> bool:

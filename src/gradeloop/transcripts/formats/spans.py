@@ -25,7 +25,7 @@ from gradeloop.transcripts.runs import (
     run_or_error,
     transcript_of,
 )
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, require_rows, rows_of
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, rows_of
 
 _RESOURCES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs")
 _SCOPES = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
@@ -101,8 +101,12 @@ def parse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
 
 def read_trace(trace: str, rows: Sequence[Json]) -> AgentRun | UnreadableMessage | None:
     """Return the run of one trace, from its spans and log records in any order, or why it cannot be read; None where it has no messages."""
-    spans = sorted(_with_records([span for row in rows for span in _spans_of(row)]), key=lambda span: span.start)
-    return run_or_error(lambda: _run_of_trace(trace, spans))
+
+    def made() -> AgentRun | None:
+        spans = sorted(_with_records([span for row in rows for span in _spans_of(row)]), key=lambda span: span.start)
+        return _run_of_trace(trace, spans)
+
+    return run_or_error(made)
 
 
 def _with_records(spans: Sequence[Span]) -> list[Span]:
@@ -444,12 +448,16 @@ _VALUES = {"stringValue", "intValue", "boolValue", "doubleValue", "arrayValue", 
 
 
 def attributes_of(value: Json) -> dict[str, Json]:
-    """Return attributes as an object: OTLP writes a list of keys and typed values, SDKs an object."""
+    """Return attributes as an object: OTLP writes a list of keys and typed values, SDKs an object.
+
+    Raises:
+        UnreadableMessage: They are neither, or an item of the list is no object.
+    """
     if isinstance(value, str):
-        return dict_of(_structured(value))
-    if isinstance(value, list):
-        return {str(item.get("key")): any_value(item.get("value")) for item in rows_of(value)}
-    return dict(value) if isinstance(value, dict) else {}
+        value = _structured(value) or None
+    if isinstance(value, dict):
+        return dict(value)
+    return {str(item.get("key")): any_value(item.get("value")) for item in require_rows(value, "attributes")}
 
 
 def any_value(value: Json) -> Json:
@@ -461,9 +469,9 @@ def any_value(value: Json) -> Json:
         if kind == "intValue":
             return int(inner)
         if kind == "arrayValue":
-            return [any_value(item) for item in dict_of(inner).get("values") or ()]
+            return [any_value(item) for item in list_at(dict_of(inner), "values")]
         if kind == "kvlistValue":
-            return {str(item.get("key")): any_value(item.get("value")) for item in rows_of(dict_of(inner).get("values"))}
+            return {str(item.get("key")): any_value(item.get("value")) for item in require_rows(dict_of(inner).get("values"), "values")}
         if kind in {"stringValue", "boolValue", "doubleValue", "bytesValue"}:
             return inner
     return value or None

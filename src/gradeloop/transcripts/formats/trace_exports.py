@@ -58,7 +58,7 @@ def parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMess
     """
     if isinstance(value, list):
         traces: dict[str, list[dict[str, Json]]] = {}
-        for row in value:
+        for row in require_rows(value):
             traces.setdefault(str(first_of(row, "traceId", "trace_id") or name), []).append(row)
         for trace, rows in traces.items():
             whole: dict[str, Json] = {"id": trace, "observations": rows}
@@ -71,7 +71,9 @@ def parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMess
 
 
 def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
-    observations = sorted(rows_of(trace.get("observations")), key=lambda row: str(first_of(row, "startTime", "start_time") or ""))
+    observations = sorted(
+        require_rows(trace.get("observations"), "observations"), key=lambda row: str(first_of(row, "startTime", "start_time") or "")
+    )
     histories, tools, errors = [], [], []
     for at, row in enumerate(observations):
         with inside("observations", at):

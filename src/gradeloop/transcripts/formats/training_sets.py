@@ -230,7 +230,9 @@ def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
     if "contents" in value or "candidates" in value:
         system = first_of(value, "systemInstruction", "system_instruction")
         config = dict_of(first_of(value, "config", "generationConfig"))
-        yield run_of(run_id, [*_gemini("system", system or config.get("system_instruction")), *_gemini_turns(value)], metadata)
+        more = first_of(config, "systemInstruction", "system_instruction")
+        before = [*_gemini_system(system), *(_gemini_system(more) if more != system else [])]
+        yield run_of(run_id, [*before, *_gemini_turns(value)], metadata)
         return
     if isinstance(value.get("choices"), list):
         request = [*exchange(value.get("messages"), None)]
@@ -243,22 +245,51 @@ def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
     yield run_of(run_id, messages, metadata | ({"error": error} if error else {}))
 
 
-def _gemini(role: str, content: Json) -> list[RunMessage]:
-    if content in (None, "", {}):
+def _gemini_system(content: Json) -> list[RunMessage]:
+    """Return the message of a system instruction: a text, parts, or an object with parts."""
+    if content in (None, "", {}, []):
         return []
-    parts = content.get("parts") if isinstance(content, dict) else content
-    return parse_messages([{"role": role, "content": parts}])
+    with inside("systemInstruction"):
+        return parse_messages([{"role": "system", "content": _gemini_parts(content)}])
+
+
+def _gemini_parts(content: Json) -> Json:
+    """Return the parts of a content of Gemini's.
+
+    Raises:
+        UnreadableMessage: It is neither a text, nor a part, nor a list of parts, nor an object with them.
+    """
+    if isinstance(content, dict) and "parts" in content:
+        parts = content["parts"]
+        return [parts] if isinstance(parts, dict) else parts
+    if isinstance(content, dict):
+        return [content]
+    if not isinstance(content, (str, list)):
+        raise UnreadableMessage(f"{clip(str(content))} is no content; write a text, or an object with parts")
+    return content
 
 
 def _gemini_turns(value: dict[str, Json]) -> Iterator[RunMessage]:
     turns = [("contents", at, turn) for at, turn in enumerate(list_at(value, "contents"))]
-    turns += [
-        ("candidates", at, {"role": "model", **dict_of(dict_of(turn).get("content"))})
-        for at, turn in enumerate(list_at(value, "candidates"))
-    ]
+    turns += [("candidates", at, _candidate(turn, at)) for at, turn in enumerate(list_at(value, "candidates"))]
     for key, at, turn in turns:
         with inside(key, at):
-            said = turn if isinstance(turn, dict) else {"role": "user", "parts": [{"text": text_of(turn)}]}
+            if not isinstance(turn, (dict, str)):
+                raise UnreadableMessage(f"{clip(str(turn))} is no turn; write an object with role and parts, or a text")
+            said = turn if isinstance(turn, dict) else {"role": "user", "parts": [{"text": turn}]}
             role = str(said.get("role") or "user")
-            results = [part for part in rows_of(said.get("parts")) if "functionResponse" in part or "function_response" in part]
-            yield from parse_messages([{"role": "user" if results or role == "function" else role, "content": said.get("parts")}])
+            parts = _gemini_parts(said) if said.get("parts") is not None else None
+            results = [part for part in rows_of(parts) if "functionResponse" in part or "function_response" in part]
+            yield from parse_messages([{"role": "user" if results or role == "function" else role, "content": parts}])
+
+
+def _candidate(turn: Json, at: int) -> Json:
+    """Return the turn that a candidate is.
+
+    Raises:
+        UnreadableMessage: It is none, or its content is none.
+    """
+    for value, path in ((turn, ()), (dict_of(turn).get("content") or {}, ("content",))):
+        if not isinstance(value, dict):
+            raise UnreadableMessage(f"{clip(str(value))} is no object; write one", "candidates", at, *path)
+    return {"role": "model", **(turn.get("content") or {})}
