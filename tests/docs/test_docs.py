@@ -655,7 +655,7 @@ def test_every_make_target_and_module_that_the_benchmarks_name_is_there() -> Non
     targets = re.findall(r"^make ([\w-]+)$", text, flags=re.MULTILINE)
     modules = re.findall(r"^python -m ([\w.]+)", text, flags=re.MULTILINE)
 
-    assert len(targets) == 9
+    assert len(targets) == 10
     assert [name for name in targets if not re.search(rf"^{name}:", makefile, flags=re.MULTILINE)] == []
     places = {name: ROOT / name.replace(".", "/") for name in modules}
     assert [name for name, place in places.items() if not (place.with_suffix(".py").is_file() or (place / "__main__.py").is_file())] == []
