@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow storm check docs site bench bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches bench-monitors beside-promptfoo lock clean
+.PHONY: help demo test test-slow storm check docs site bench bench-all bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches bench-monitors beside-promptfoo lock clean
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -66,6 +66,10 @@ site: $(VENV)/.ready-python
 bench: $(VENV)/.ready-dev
 	$(BIN)/python -m benchmarks.overhead $(ARGS)
 	$(BIN)/python -m benchmarks.watched $(ARGS)
+
+# Every figure beside its peers, as the table of docs/benchmarks.md; at most 20 minutes, and the peers' installs the first time.
+bench-all: $(VENV)/.ready-dev
+	$(BIN)/python -m benchmarks.all_rows $(ARGS)
 
 # The same runs on temporalio-deepagents, whose packages go into a folder of their own in the user's cache.
 bench-peer: $(VENV)/.ready-dev

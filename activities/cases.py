@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from temporalio import activity
@@ -19,8 +19,9 @@ from activities.case_questions import CaseQuestion, RolloutQuestion, VoteQuestio
 from activities.drafts import NOBODY, draft_request, draft_text
 from activities.fallback import ModelChoice
 from activities.generate import drafting_model
+from activities.kept_replies import Bill, KeptReplies, PaidReply
 from activities.model_call import CANCELLED, Heartbeat, heartbeats, paid_attempt, paid_call
-from activities.providers.base import ModelReply, ModelRequest
+from activities.providers.base import ModelRequest
 from activities.state_cache import CaseLoader, GradingSettings
 from activities.store_attempts import activity_call, invalid, store_attempt, store_away
 from gradeloop.batches.case_checks import CheckedOutput, Drafted, find, has_checks, refuse_undecidable
@@ -102,28 +103,6 @@ def _refusing_activities(why: str) -> list[Callable[..., Any]]:
     return [store_cases, open_batch]
 
 
-@dataclass(frozen=True)
-class Bill:
-    """What a call has to have counted with what it writes."""
-
-    spent: Usage = Usage()  # noqa: RUF009 - frozen
-    """What it cost, with all that is not counted yet of the attempts and calls before it."""
-    charge: Charge | None = None
-    """The charge under which that is counted once; None where nothing was paid."""
-    on_wait: WaitNote | None = None
-    """Called while the store is waited for; None for a call that is made again where that takes long."""
-
-
-@dataclass(frozen=True)
-class PaidReply:
-    """A reply, kept until what it says is in the store."""
-
-    reply: ModelReply
-    bill: Bill
-    choice: ModelChoice
-    """The model that gave it."""
-
-
 class BatchActivities:
     """The activities of batches, on one store."""
 
@@ -132,8 +111,7 @@ class BatchActivities:
         self._store = store
         self._cases = CaseLoader(store)
         self._slots = slots
-        self._replies: dict[str, PaidReply] = {}
-        """Replies that are not in the store yet, by the call: its next attempt pays nothing."""
+        self._replies = KeptReplies()
         self._findings: dict[str, CheckedOutput] = {}
         """What was found of the cases in flight."""
         self._comparisons = CaseComparisons(services, store, self._ask_more)
@@ -217,7 +195,7 @@ class BatchActivities:
                 charge=bill.charge,
                 on_wait=bill.on_wait,
             )
-            self._replies.pop(activity_call(), None)
+            self._replies.pop(activity_call())
             self._cases.drop(call.batch_id, call.position)
             return CaseAnswer()
 
@@ -367,6 +345,7 @@ class BatchActivities:
         try:
             async with paid_attempt(self._services, call.attempts) as heartbeat:
                 try:
+                    await self._replies.earlier(activity_call())
                     yield heartbeat
                 except StoreRefused:
                     raise
@@ -394,7 +373,7 @@ class BatchActivities:
         Raises:
             StoreUnavailable: The store cannot be written, and nobody waits for it.
         """
-        kept = self._replies.pop(activity_call(), None)
+        kept = self._replies.pop(activity_call())
         spent = kept.bill.spent if kept else call.carried + heartbeat.spent
         charge = Charge(activity_call(), activity.info().attempt, heartbeat.spent.attempts)
         await self._store.count_failed(call.batch_id, charge, spent if stopped else Usage(), on_wait)
@@ -463,11 +442,15 @@ class BatchActivities:
             if await self._store.reserve(call.batch_id, charge):  # an attempt whose worker was lost right after it had counted all this
                 heartbeat.spent, carried = Usage(), Usage()
 
-        await asyncio.sleep(lookup.request.delay / 1000)
-        try:
+        async def pay() -> PaidReply:
+            await asyncio.sleep(lookup.request.delay / 1000)
             for model in choice.chain if _limits_cost(lookup.request) else ():
                 self._services.refuse_without_price(model)
             reply = await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts), choice, reserve)
+            return PaidReply(reply, Bill(carried + reply.usage, replace(charge, requests=reply.usage.attempts), heartbeat.wait_for), choice)
+
+        try:
+            return await self._replies.pay(mine, pay())
         except InvalidRequest as error:
             raise invalid(str(error)) from None
         except ApplicationError as error:
@@ -475,8 +458,6 @@ class BatchActivities:
                 with suppress(StoreUnavailable):  # the call is what is waited for
                     await self._store.count_throttling(call.batch_id, request.spec.id)
             raise
-        bill = Bill(carried + reply.usage, replace(charge, requests=reply.usage.attempts), heartbeat.wait_for)
-        return self._replies.setdefault(mine, PaidReply(reply, bill, choice))
 
     async def _keep(
         self, call: CaseCall, stored: StoredCase, conversation: CaseConversation, bill: Bill, key: str | None = None
@@ -489,7 +470,7 @@ class BatchActivities:
         conversations = await self._store.keep_conversation(
             call.batch_id, _place(call), conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait
         )
-        self._replies.pop(activity_call(), None)
+        self._replies.pop(activity_call())
         if not conversation.ended:
             return CaseAnswer(again=True)
         if len(conversations) < count or not all(other.ended for other in conversations):
@@ -571,7 +552,7 @@ class BatchActivities:
             charge=bill.charge,
             on_wait=bill.on_wait,
         )
-        self._replies.pop(activity_call(), None)
+        self._replies.pop(activity_call())
         self._cases.drop(call.batch_id, call.position)
         return case_answer(status)
 
@@ -587,7 +568,7 @@ class BatchActivities:
                 parked = ParkedCase(output=stored.output or "", error=failed)
         place, ids = (call.position, call.attempt), stored.case.compared_with
         kept = await self._store.park(call.batch_id, place, ids, parked, bill.spent, charge=bill.charge, on_wait=bill.on_wait)
-        self._replies.pop(activity_call(), None)
+        self._replies.pop(activity_call())
         return waiting(kept)
 
     async def _end_together(self, call: CaseCall, results: Mapping[int, CaseResult], bill: Bill) -> CaseAnswer:
@@ -610,7 +591,7 @@ class BatchActivities:
             bill = await self._ask(call, question, lookup, heartbeat)
         place = (call.position, call.attempt, call.unit)
         await self._store.keep_conversation(call.batch_id, place, conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait)
-        self._replies.pop(activity_call(), None)
+        self._replies.pop(activity_call())
         return Asked(conversation, new=True)
 
 

@@ -44,9 +44,16 @@ def left_in(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the environment of another process is Linux's to tell")
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_a_benchmark_that_is_stopped_leaves_no_process_behind(sent: signal.Signals, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.overhead", "--runs", "100000"]
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        (["overhead", "--runs", "100000"], signal.SIGTERM),
+        (["overhead", "--runs", "100000"], signal.SIGINT),
+        (["all_rows", "--rows", "bare", "--rounds", "100000"], signal.SIGTERM),
+    ],
+)
+def test_a_benchmark_that_is_stopped_leaves_no_process_behind(words: list[str], sent: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", f"benchmarks.{words[0]}", *words[1:]]
     running = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while sum("benchmarks.subjects" in line for line in left_in(tmp_path)) < len(SUBJECTS) and time.monotonic() < deadline:

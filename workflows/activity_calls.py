@@ -23,8 +23,15 @@ from gradeloop.contract.thread import Grader
 from workflows.stop_rule import PATCH, Arrived, CallEnd, Failed, NotDone, ask_to_stop, end_without_result
 from workflows.thread_state import MESSAGES, Exchange, StopReason, Thread
 
-NEVER_RETRIED = [*PERMANENT, "PayloadsTooLarge", "PayloadSizeError", "InvalidRequest", "ThreadTooLarge", "NotFoundError"]
-"""Types of errors that no retry cures: an oversized result would repeat its paid call for ever, an unknown activity its failure."""
+NEVER_RETRIED = ["PayloadsTooLarge", "PayloadSizeError", "InvalidRequest", "ThreadTooLarge", "NotFoundError"]
+"""Types of errors that no retry cures: an oversized result would repeat its paid call for ever, an unknown activity its failure.
+
+The permanent kinds of a provider's failures are not among them, since our own activities raise those as errors that are not retried
+(`activities/errors.py`), and each type stands in the history of every call.
+"""
+
+NEVER_RETRIED_REMOTELY = [*PERMANENT, *NEVER_RETRIED]
+"""The same for somebody else's activities, which may raise our kinds as errors like any others."""
 
 
 MODEL_CALL = ActivityConfig(
@@ -63,7 +70,7 @@ REMOTE_CALL = ActivityConfig(
     schedule_to_start_timeout=timedelta(seconds=60),
     start_to_close_timeout=timedelta(minutes=30),
     schedule_to_close_timeout=REMOTE_SECONDS,
-    retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=60), maximum_attempts=3, non_retryable_error_types=NEVER_RETRIED),
+    retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=60), maximum_attempts=3, non_retryable_error_types=NEVER_RETRIED_REMOTELY),
     cancellation_type=ActivityCancellationType.TRY_CANCEL,
 )
 """Options of a remote generator's or grader's call.
@@ -75,7 +82,7 @@ REMOTE_TOOL = ActivityConfig(
     schedule_to_start_timeout=timedelta(seconds=60),
     start_to_close_timeout=timedelta(minutes=2),
     schedule_to_close_timeout=timedelta(minutes=10),
-    retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=4, non_retryable_error_types=NEVER_RETRIED),
+    retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=4, non_retryable_error_types=NEVER_RETRIED_REMOTELY),
     cancellation_type=ActivityCancellationType.TRY_CANCEL,
 )
 """Options of a remote tool's call, which may send no heartbeats."""

@@ -1,6 +1,6 @@
 """Our metrics: a table of them, and where they are recorded. Without an exporter nothing is recorded, and nothing is loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -100,6 +100,7 @@ class MetricRecorder:
         self._counters: dict[str, MetricCounter] = {}
         self._gauges: dict[str, MetricGaugeFloat] = {}
         self._histograms: dict[str, MetricHistogramFloat] = {}
+        self._series: dict[tuple[object, ...], Callable[[float], None]] = {}
         self._models: dict[tuple[str, str], dict[str, str]] = {}
 
     def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
@@ -110,24 +111,30 @@ class MetricRecorder:
         """
         if _is_replaying():
             return
+        key = (metric.name, *labels.items())
+        write = self._series.get(key)
+        if write is None:
+            write = self._writer(metric, labels)
+            if "model" not in labels or (labels["provider"], labels["model"]) in self._models:
+                self._series[key] = write
+        write(value)
+
+    def _writer(self, metric: Metric, labels: Mapping[str, str]) -> Callable[[float], None]:
+        """Return what writes to one series; it has its labels already, which to hand over takes longer than to count."""
         if labels.keys() != set(metric.labels):
             raise ValueError(f"{metric.name} has the labels {metric.labels}, not {tuple(labels)}")
-        bounded = self._bounded(labels)
+        name, description, bounded = metric.name, metric.description, self._bounded(labels)
         if metric.kind == "counter":
-            counter = self._counters.get(metric.name) or self._counters.setdefault(
-                metric.name, self._meter.create_counter(metric.name, metric.description)
-            )
-            counter.add(round(value), bounded)
-        elif metric.kind == "gauge":
-            gauge = self._gauges.get(metric.name) or self._gauges.setdefault(
-                metric.name, self._meter.create_gauge_float(metric.name, metric.description)
-            )
-            gauge.set(max(0.0, value), bounded)
-        else:
-            histogram = self._histograms.get(metric.name) or self._histograms.setdefault(
-                metric.name, self._meter.create_histogram_float(metric.name, metric.description)
-            )
-            histogram.record(max(0.0, value), bounded)
+            counter = self._counters.get(name) or self._counters.setdefault(name, self._meter.create_counter(name, description))
+            adding = counter.with_additional_attributes(bounded)
+            return lambda value: adding.add(round(value))
+        if metric.kind == "gauge":
+            gauge = self._gauges.get(name) or self._gauges.setdefault(name, self._meter.create_gauge_float(name, description))
+            setting = gauge.with_additional_attributes(bounded)
+            return lambda value: setting.set(max(0.0, value))
+        histogram = self._histograms.get(name) or self._histograms.setdefault(name, self._meter.create_histogram_float(name, description))
+        observing = histogram.with_additional_attributes(bounded)
+        return lambda value: observing.record(max(0.0, value))
 
     def _bounded(self, labels: Mapping[str, str]) -> Mapping[str, str]:
         """Return labels whose provider and model are among those that have series of their own."""

@@ -1,0 +1,91 @@
+"""Replies of calls of a batch that were paid for and are not in the store yet: the next attempt of their call pays nothing."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from temporalio import activity
+
+from activities.fallback import ModelChoice
+from activities.providers.base import ModelReply
+from gradeloop.batches.cases import Charge
+from gradeloop.batches.store import WaitNote
+from gradeloop.contract.messages import Usage
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a call has to have counted with what it writes."""
+
+    spent: Usage = Usage()  # noqa: RUF009 - frozen
+    """What it cost, with all that is not counted yet of the attempts and calls before it."""
+    charge: Charge | None = None
+    """The charge under which that is counted once; None where nothing was paid."""
+    on_wait: WaitNote | None = None
+    """Called while the store is waited for; None for a call that is made again where that takes long."""
+
+
+@dataclass(frozen=True)
+class PaidReply:
+    """A reply, kept until what it says is in the store."""
+
+    reply: ModelReply
+    bill: Bill
+    choice: ModelChoice
+    """The model that gave it."""
+
+
+class KeptReplies:
+    """The replies that a worker has paid for and not yet written down, by their calls."""
+
+    def __init__(self) -> None:
+        self._replies: dict[str, PaidReply] = {}
+        self._in_flight: dict[str, asyncio.Task[PaidReply]] = {}
+
+    def __contains__(self, call: str) -> bool:
+        """Return whether the reply of a call is kept."""
+        return call in self._replies
+
+    def get(self, call: str) -> PaidReply | None:
+        """Return the reply of a call; None where none is kept."""
+        return self._replies.get(call)
+
+    def pop(self, call: str) -> PaidReply | None:
+        """Keep the reply of a call no longer, and return it; None where none is kept."""
+        return self._replies.pop(call, None)
+
+    async def earlier(self, call: str) -> None:
+        """Wait for what an earlier attempt of a call has in flight; its reply is kept then."""
+        if (paying := self._in_flight.get(call)) is not None:
+            await asyncio.wait([paying])
+
+    async def pay(self, call: str, work: Coroutine[Any, Any, PaidReply]) -> PaidReply:
+        """Do the work that pays for a call, and keep its reply.
+
+        An attempt that the server gives up, as it does where a busy machine sends no heartbeat in time, leaves the call in flight to the
+        next attempt: to cancel it would lose what it costs. One that is stopped, or whose worker ends, cancels it.
+        """
+        paying = self._in_flight[call] = asyncio.create_task(work)
+        paying.add_done_callback(partial(self._keep, call))
+        try:
+            return await asyncio.shield(paying)
+        except asyncio.CancelledError:
+            if not _given_up():
+                paying.cancel()
+                await paying  # ends with what says what it cost
+            raise
+
+    def _keep(self, call: str, paying: "asyncio.Task[PaidReply]") -> None:
+        if self._in_flight.get(call) is paying:
+            del self._in_flight[call]
+        if not paying.cancelled() and paying.exception() is None:
+            self._replies.setdefault(call, paying.result())
+
+
+def _given_up() -> bool:
+    """Return whether the server knows the attempt no longer, and nobody has stopped its call."""
+    details = activity.cancellation_details()
+    lost = details is not None and (details.not_found or details.timed_out)
+    return lost and details is not None and not details.cancel_requested and not details.worker_shutdown

@@ -1,0 +1,82 @@
+"""The table of all figures: what a row holds, what is read back from a page, and which row got worse."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.all_rows import PARTS, Amount, Row, Spread, main, markdown, measured, read_table, worse
+
+FASTER = Row("runs/s", [30, 29, 31, 30, 28], "a peer", [10, 10, 10, 10, 10], 3.5, more_is_better=True)
+QUICKER = Row("alone, ms", [50, 52, 51, 49, 50], "a peer", [100, 100, 100, 100, 100], 0.45)
+ALONE = Row("cases/s", [144, 150, 140], "", [], 300, more_is_better=True)
+
+
+def slowed(row: Row, times: float) -> Row:
+    return Row(row.name, [figure * times for figure in row.ours], row.peer, row.theirs, row.aim, row.more_is_better)
+
+
+def test_a_ratio_is_that_of_rounds_in_which_both_sides_took_turns() -> None:
+    busy = Row("alone, ms", [50, 500, 50], "a peer", [100, 1_000, 100], 0.45)
+
+    assert busy.ratio == Spread(0.5, 0.5, 0.5)
+
+
+def test_a_table_is_read_back_from_its_page() -> None:
+    page = f"# Benchmarks\n\n| other | table |\n|---|---|\n| a | 1 |\n\n{markdown([FASTER, QUICKER, ALONE], {}, 'a machine')}\n\nMore.\n"
+
+    assert read_table(page) == {
+        "runs/s": (Spread(2.9, 3.0, 3.0), True),
+        "alone, ms": (Spread(0.5, 0.5, 0.51), False),
+        "cases/s": (Spread(142, 144, 147), True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "times", "is_worse"),
+    [(FASTER, 0.8, True), (FASTER, 1.2, False), (FASTER, 0.99, False), (QUICKER, 1.2, True), (QUICKER, 0.8, False), (ALONE, 0.5, True)],
+)
+def test_a_row_is_worse_where_both_spreads_lie_apart_on_the_wrong_side(row: Row, times: float, is_worse: bool) -> None:
+    earlier = read_table(markdown([row], {}, ""))
+
+    assert bool(worse([slowed(row, times)], earlier)) is is_worse
+
+
+def test_a_row_that_was_not_measured_before_is_not_worse() -> None:
+    assert worse([FASTER], {}) == []
+
+
+def test_a_part_that_fails_is_named_and_leaves_the_others_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def breaks(_: Amount) -> list[Row]:
+        raise SystemExit("npm is not on the PATH\nmore")
+
+    async def works(_: Amount) -> list[Row]:
+        return [ALONE]
+
+    monkeypatch.setitem(PARTS, "eval", breaks)
+    monkeypatch.setitem(PARTS, "bare", works)
+    rows, missing = measured(["eval", "bare"], Amount(1, 1), 1)
+
+    assert rows == [ALONE]
+    assert missing == {"eval": "SystemExit: npm is not on the PATH"}
+
+
+def test_what_there_is_no_time_for_is_named() -> None:
+    assert measured(["bare"], Amount(1, 1), 0) == ([], {"bare": "the 0 minutes were over"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rows", "bare,pear"], "--rows 'pear' is none of peer, bare, eval, large, judge"),
+        (["--against", "nowhere.md"], "--against nowhere.md: No such file or directory"),
+        (["--against", "README.md"], "has no table of this command"),
+    ],
+)
+def test_a_mistake_is_said_before_anything_is_measured(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parent.parent)
+    with pytest.raises(SystemExit):
+        main(arguments)
+
+    assert said in capsys.readouterr().err
