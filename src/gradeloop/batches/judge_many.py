@@ -100,7 +100,6 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
     """Judge every run, several at the same time; when this is cancelled, judgements in flight go on at the server.
 
     What the judge is unsure of is asked anew of the model that its `escalate` names, within the same budget.
-
     With a store the judgements are a batch: what was asked before, by any judge, about the same content comes from the cache of verdicts.
     A judgement that needs tools, checks or a second round, or is too large for a case, has a workflow of its own.
 
@@ -113,16 +112,14 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
         store: The store that the worker writes to; None judges by a workflow each.
         budget: What all judgements together may cost; those that it does not allow are failures that can be run again.
         chunk: Whether a run that is too long to be shown whole is judged in parts, rather than cut to fit.
-        retry: Whether judgements that had ended as a `FAILURE`, since the judge's answers stayed invalid, are made again. Those that got no
-            judge's answer always are.
+        retry: Whether failures for which the judge's answers stayed invalid are judged again; those without an answer always are.
 
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.
     """
     rows = [(position, repeat) for position in range(len(runs)) for repeat in range(repeats)]
     wanted = [WantedJudgement(judge, runs[position], repeat) for position, repeat in rows]
-    config = dearer_judge(judge.config)
-    dearer = None if config is None else Judge(config, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
+    dearer = await _dearer(judge)
     unsure: dict[int, JudgeResult] = {}
     spent: dict[str, Usage] = {}
 
@@ -147,8 +144,7 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
         at = places[number]
         on_result(Judged(*rows[at], decided_by(unsure[at], result), unsure[at]))
 
-    rest = _rest_of(budget, used)
-    await make_judgements(asked, report_dearer, **options, budget=rest, chunk=chunk)
+    await make_judgements(asked, report_dearer, **options, budget=_rest_of(budget, used), chunk=chunk)
 
 
 async def make_judgements(
@@ -191,6 +187,12 @@ async def make_judgements(
         except _NoStoreAtWorkerError:
             alone = list(wanted)
     await _judge_alone({name: wanted[name] for name in alone}, found, concurrency, budget, retry=retry)
+
+
+async def _dearer(judge: Judge) -> Judge | None:
+    """Return the judge that is asked about what a judge is unsure of; None where there is none."""
+    config = dearer_judge(judge.config)
+    return None if config is None else Judge(config, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
 
 
 class _InParts:
