@@ -93,8 +93,11 @@ class WorkerThread:
 
 
 def lend(server_folder: Path, state: Path) -> None:
-    """Have the commands of a state folder find a server that another state folder started, and take it for their own."""
-    for name in ("server.json", "server.alive", "server.lock"):
+    """Have the commands of a state folder find a server that another state folder started, and take it for their own.
+
+    Each folder keeps a lock of its own: a lock file that is a link is taken by nobody.
+    """
+    for name in ("server.json", "server.alive"):
         (state / name).symlink_to(server_folder / name)
 
 
