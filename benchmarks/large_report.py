@@ -17,6 +17,7 @@ from gradeloop.contract.evaluation import CriterionRow, Quote
 from gradeloop.contract.messages import Usage
 from gradeloop.reports.html import write_page
 from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
+from gradeloop.web.site import SteeredPage
 from tests.rig.browser import chromium
 
 WORDS = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8").split()
@@ -68,9 +69,9 @@ def report_of(cases: int) -> BatchReport:
     return BatchReport(head_of(summary), told(cases))
 
 
-def first_paint(page: Path, runs: int) -> tuple[list[float], list[float]]:
-    """Return, in ms, when a new browser's page first painted something, and when its script was done, for each run."""
-    painted, ready = [], []
+def first_paint(page: Path, runs: int) -> tuple[list[float], list[float], list[tuple[int, float]]]:
+    """Return, in ms, when a new browser's page first painted something, when it was loaded, and how many rows it had when, for each run."""
+    painted, ready, filled = [], [], []
     for _ in range(runs):
         with chromium() as browser:
             opened = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -79,7 +80,9 @@ def first_paint(page: Path, runs: int) -> tuple[list[float], list[float]]:
             opened.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length > 0")
             painted.append(float(opened.evaluate(paint)))
             ready.append(float(opened.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")))
-    return painted, ready
+            opened.locator("#rows").wait_for(state="detached")
+            filled.append(opened.evaluate("[document.querySelectorAll('#table tbody tr').length, performance.now()]"))
+    return painted, ready, filled
 
 
 def main() -> None:
@@ -88,17 +91,19 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=5_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--keep", type=Path, help="write the page there")
+    parser.add_argument("--live", action="store_true", help="the page as `gradeloop dev` serves it, whose rows lead to pages of their own")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.keep or Path(folder) / "report.html"
         report = report_of(arguments.cases)
         began = time.perf_counter()
-        size = write_page(path, batch_page(report))
+        size = write_page(path, batch_page(report, live=SteeredPage(token="t", path="/") if arguments.live else None))
         seconds = time.perf_counter() - began
-        painted, ready = first_paint(path.resolve(), arguments.runs)
-    paint, loaded = statistics.median(painted), statistics.median(ready)
+        painted, ready, filled = first_paint(path.resolve(), arguments.runs)
+    paint, loaded, rows = statistics.median(painted), statistics.median(ready), max(count for count, _ in filled)
     print(f"{arguments.cases:,} cases: {size}, written in {seconds:.1f} s")
     print(f"first paint {paint:.0f} ms, loaded {loaded:.0f} ms, medians of {arguments.runs} new browsers")
+    print(f"{rows:,} rows are there after {statistics.median(when for _, when in filled):.0f} ms")
 
 
 def _prose(dice: random.Random, words: int) -> str:

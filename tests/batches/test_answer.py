@@ -88,7 +88,10 @@ def test_the_next_step_is_a_command_or_nothing() -> None:
     assert steps["errors"] == "gradeloop retry batch-1"
     assert steps["waiting"] == "gradeloop inbox"
     assert steps["paused"] == "gradeloop eval --resume batch-1"
-    assert steps["all"] == steps["too few"] == ""
+    assert steps["too few"] == steps["corrected too few"] == "gradeloop report batch-1 --open"
+    for summary in (counts(1, total=3, unsure=2), counts(8, 2, 1, allow_errors=0.5)):
+        assert next_step(summary, answer_of(summary)) == "gradeloop report batch-1 --open"
+    assert steps["all"] == steps["enough"] == steps["running"] == ""
 
 
 def test_terminal_and_markdown_say_the_same_words(tmp_path: Path) -> None:

@@ -1,22 +1,26 @@
 """What a page says first: passed or not, what failed, and what to do next."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from gradeloop.batches.outputs import Outputs
 from gradeloop.compare.compare import Comparison, compare_batches
 from gradeloop.compare.sources import BatchSource, ComparedCase, ShownCase
-from gradeloop.contract.evaluation import CriterionRow, Evaluation
-from gradeloop.contract.messages import Message
+from gradeloop.contract.evaluation import CriterionRow, Evaluation, WaitingCriterion, WaitingFor
+from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.reports.diff_page import output_pairs
 from gradeloop.reports.model import RunReport
+from gradeloop.reports.read_batch import BatchReport, batch_page, head_of, report_of_file
 from gradeloop.reports.run_page import failing_rows, run_next_step, run_page
 from gradeloop.text import headline
+from tests.rig.batch_results import case, summary_of
 
 DRAFTS = (
     Message(role="user", content="Write a sign."),
     Message(role="assistant", content="Closed."),
-    Message(role="user", content="Say when it opens.", source="grader_feedback"),
+    Message(role="user", content="Say when it opens.", source=FEEDBACK_SOURCE),
     Message(role="assistant", content="Closed. ```open()```"),
 )
 
@@ -89,6 +93,54 @@ def test_outputs_that_have_nothing_in_common_are_shown_without_marks(before: str
     assert pair.asked == "Opening hours · question: When?"
     assert any(piece.kind == "removed" for piece in pair.a) is marked
     assert any(piece.kind == "added" for piece in pair.b) is marked
+
+
+def test_a_thread_says_what_was_asked_under_its_name_folded_where_it_is_long() -> None:
+    page = run_page(failed(best=1))
+    many = (DRAFTS[0].model_copy(update={"content": "Write a sign. " * 60}), *DRAFTS[1:])
+    long = run_page(failed(best=1).model_copy(update={"messages": many}))
+
+    assert page.index("<h1>sign</h1>") < page.index('<p class="task" dir="auto">Write a sign.</p>') < page.index('<p class="answer')
+    assert long.index('<details class="task" id="r-task"><summary dir="auto">Write a sign. Write') < long.index('<p class="answer')
+    assert long.count("Write a sign. " * 60) == 2
+
+
+def test_a_thread_that_waits_says_what_was_asked_before_it_asks_a_person() -> None:
+    waiting = WaitingFor(grading_run_id="g", iteration=0, criteria=(WaitingCriterion(id="legal", name="no promise"),))
+    page = run_page(failed(best=1).model_copy(update={"waiting_for": waiting, "verdict": "waiting", "word": "waiting"}))
+
+    assert page.index('<p class="task" dir="auto">Write a sign.</p>') < page.index("WAITING FOR A PERSON: legal")
+
+
+def test_a_thread_of_several_turns_says_what_was_asked_last() -> None:
+    again = (*DRAFTS, Message(role="user", content="Now in French."), Message(role="assistant", content="Fermé."))
+
+    assert '<p class="task" dir="auto">Now in French.</p>' in run_page(failed(best=1).model_copy(update={"messages": again}))
+
+
+def test_a_batch_that_failed_leads_to_its_first_failed_case_and_names_the_next_step() -> None:
+    results = [case(0), case(1, "error"), case(2, "failed", id="50% & more"), case(3, "failed")]
+    page = batch_page(BatchReport(head_of(summary_of(results, pass_rate=0.9, allow_errors=0.5)), [(None, result) for result in results]))
+
+    assert '<p class="answer failed" id="answer"><a href="#case-50%25%20%26%20more">FAILED 33.3% of 90%</a></p>' in page
+    assert 'Next: read <a href="#case-50%25%20%26%20more" dir="auto">50% &amp; more</a>, mend the prompt or the rubric' in page
+    assert "<code>gradeloop diff batch-1</code>" in page
+
+
+def test_a_batch_that_passed_sends_nobody_anywhere() -> None:
+    page = batch_page(BatchReport(head_of(summary_of([case(0)])), [(None, case(0))]))
+
+    assert '<p class="answer passed" id="answer">PASSED</p>' in page
+    assert 'class="next"' not in page
+
+
+def test_a_file_of_results_names_no_batch_that_the_store_does_not_have(tmp_path: Path) -> None:
+    results = [case(0), case(1, "failed")]
+    Outputs([tmp_path / "r.json"]).close(summary_of(results), lambda: iter(results))
+    page = batch_page(report_of_file(tmp_path / "r.json"))
+
+    assert 'Next: read <a href="#case-case-1" dir="auto">case-1</a></p>' in page
+    assert "gradeloop diff" not in page
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Reports as a browser shows them: from disk, wide and narrow, light and dark, without a script, under attack."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,10 @@ from benchmarks.large_report import report_of
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
 from gradeloop.reports.html import FOLDER
 from gradeloop.reports.model import RunReport
-from gradeloop.reports.read_batch import batch_page
+from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
 from gradeloop.reports.run_page import run_page
+from gradeloop.web.site import SteeredPage
+from tests.rig.batch_results import case, summary_of
 from tests.rig.browser import Seen, axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.stories import hostile, judged, mended
@@ -365,3 +368,53 @@ async def test_rows_beyond_the_first_are_unpacked_filtered_and_opened_by_their_a
     assert await again.inner_text("dialog h1") == last
     assert seen.complaints == []
     await again.close()
+
+
+async def test_the_answer_of_a_failed_batch_opens_its_first_failed_case(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, batch_page(report_of(60)))
+    first = await page.locator("#table tbody tr .name").first.text_content()
+
+    await page.click("#answer a")
+    await page.wait_for_selector("dialog[open] h1")
+    assert await page.inner_text("dialog h1") == first
+    assert seen.complaints == []
+    await page.close()
+
+
+async def test_rows_are_sorted_by_their_verdicts_in_the_order_in_which_the_page_lists_them(browser: Browser, tmp_path: Path) -> None:
+    results = [case(at, status) for at, status in enumerate(("passed", "queued", "waiting", "unsure", "error", "failed"))]
+    listed = BatchReport(head_of(summary_of(results)), [(None, result) for result in results])
+    page, _ = await opened(browser, tmp_path, batch_page(listed))
+    words = ["failed", "error", "unsure", "waiting", "not run", "passed"]
+
+    assert await page.locator("#table tbody .badge").all_inner_texts() == words
+    await page.click("[data-sort=verdict] button")
+    assert await page.locator("#table tbody .badge").all_inner_texts() == words
+    await page.click("[data-sort=verdict] button")
+    assert await page.locator("#table tbody .badge").all_inner_texts() == words[::-1]
+    await page.close()
+
+
+async def test_a_live_page_lists_rows_beyond_the_first_and_again_after_an_update(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradeloop.reports.collection_page.PLAIN_ROWS", 20)
+    live = SteeredPage(token="t", path="/batches/b")
+    page, seen = await opened(browser, tmp_path, batch_page(report_of(60), live=live))
+    await expect(page.locator("#table tbody tr")).to_have_count(60)
+    await page.evaluate(
+        """html => {
+          const fresh = new DOMParser().parseFromString(html, 'text/html').querySelector('main');
+          document.getElementById('main').replaceChildren(...document.adoptNode(fresh).childNodes);
+          document.dispatchEvent(new CustomEvent('part', { detail: { left: 0, top: 900, behavior: 'instant' } }));
+        }""",
+        batch_page(report_of(60), live=live),
+    )
+    await expect(page.locator("#table tbody tr")).to_have_count(60)
+    async with asyncio.timeout(10):
+        while await page.evaluate("scrollY") != 900:
+            await asyncio.sleep(0.05)
+    await page.fill("#search", "question-00029")
+    await expect(page.locator("#table tbody tr:visible")).to_have_count(2)
+    assert seen.complaints == [text for text in seen.complaints if "fetch" in text or "CORS" in text or "URL scheme" in text]
+    await page.close()

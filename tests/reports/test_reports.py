@@ -331,8 +331,8 @@ def test_a_page_of_too_many_cases_leaves_out_those_that_passed(monkeypatch: pyte
     assert "Counted but not listed here: 5 passed; gradeloop batches export BATCH -o results.csv has all." in page
     assert page.count('<tr id="case-') == 7
     assert len(re.findall('data-f="[^"]*failed', page)) == 3
-    assert '<th scope="row">0</th><td>100%</td><td>6</td>' in page
-    assert '<th scope="row">1</th><td>50%</td><td>3</td><td>3</td>' in page
+    assert '<th scope="row">0</th><td data-h="Pass rate">100%</td><td data-h="Passed">6</td>' in page
+    assert '<th scope="row">1</th><td data-h="Pass rate">50%</td><td data-h="Passed">3</td><td data-h="Failed">3</td>' in page
 
 
 def test_a_page_that_would_be_too_large_keeps_the_failures_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,7 +396,13 @@ def test_a_batch_begins_with_its_answer_then_what_failed_and_says_what_to_do() -
     body = page[page.index("<main") : page.index("</main>")]
 
     places = [
-        body.index(words) for words in ("INCONCLUSIVE: 1 error</p>", "gradeloop retry batch-1", "What failed", "the provider says 529")
+        body.index(words)
+        for words in (
+            '<a href="#case-case-1">INCONCLUSIVE: 1 error</a></p>',
+            "gradeloop retry batch-1",
+            "What failed",
+            "the provider says 529",
+        )
     ]
     assert places == sorted(places)
     assert places[-1] < body.index("<b>1</b><span>passed</span>")

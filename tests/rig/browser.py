@@ -77,3 +77,17 @@ async def axe_findings(page: Page) -> list[str]:
 async def too_wide(page: Page) -> int:
     """Return by how many pixels a page is wider than its window."""
     return int(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+async def cut_off(page: Page) -> list[str]:
+    """Return what of a page's main part lies outside of its window or of the box that shows it; lines that are meant to be cut aside."""
+    found: list[str] = await page.evaluate(
+        """() => [...document.querySelectorAll('main *, header *')].filter((each) => {
+          if (!each.checkVisibility() || each.closest('.sr, .said-line, .where, svg, .strip, #matrix')) return false;
+          if (each.closest('thead') && each.closest('.stack, .cases')) return false;
+          const style = getComputedStyle(each), box = each.getBoundingClientRect();
+          const cut = style.overflowX !== 'visible' && each.scrollWidth > each.clientWidth + 1;
+          return cut || (box.width > 0 && (box.right > innerWidth + 1 || box.left < -1));
+        }).map((each) => `${each.tagName}.${each.className}: ${each.textContent.trim().slice(0, 60)}`)"""
+    )
+    return found

@@ -14,7 +14,7 @@ from gradeloop.client.client import GradingClient
 from gradeloop.reports.read_batch import stored_batch_page
 from gradeloop.temporal.connect import Connection
 from tests.rig.batches import Batches, batching, drafted
-from tests.rig.browser import Seen, axe_findings, too_wide, watch
+from tests.rig.browser import Seen, axe_findings, cut_off, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.pages import paged
 from tests.rig.threads import Reply, a_thread, answering, row, serving, start, verdict
@@ -125,6 +125,7 @@ async def test_the_live_pages_fit_their_window_and_keep_nobody_out(browser: Brow
 
                 assert await axe_findings(page) == [], path
                 assert await too_wide(page) <= 0, path
+                assert await cut_off(page) == [], path
 
 
 async def test_nothing_that_a_thread_says_does_anything_on_its_page(browser: Browser, client: Client, tmp_path: Path) -> None:

@@ -225,9 +225,16 @@ def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:
         return f"gradeloop eval --resume {summary.batch_id}"
     if summary.waiting:
         return "gradeloop inbox"
-    if summary.unsure and answer.word == "INCONCLUSIVE" and not summary.errors:
-        return f"gradeloop report batch {summary.batch_id}"
-    return f"gradeloop retry {summary.batch_id}" if summary.errors and not summary.open else ""
+    if answer.word == "FAILED":
+        return report_step(summary)
+    if summary.errors and not summary.open:
+        return f"gradeloop retry {summary.batch_id}"
+    return report_step(summary) if summary.unsure and answer.word == "INCONCLUSIVE" else ""
+
+
+def report_step(summary: BatchSummary) -> str:
+    """Return the command that opens the page of a batch."""
+    return f"gradeloop report {summary.batch_id} --open"
 
 
 def spending(summary: BatchSummary) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of, gate_exit_code, results_line
+from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of, gate_exit_code, next_step, results_line
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.markdown import BatchStory
@@ -411,7 +411,7 @@ class EvalCommand:
             self._print_status(f"still running; follow it with: gradeloop eval --attach {batch_id}")
         elif follower.waiting:
             self._waiting = frozenset(follower.waiting)
-            self._print_status(f"cases wait for a person: {', '.join(follower.waiting)}; decide with: gradeloop decide")
+            self._print_status(f"cases wait for a person: {', '.join(follower.waiting)}; decide with: gradeloop inbox")
         return ended
 
     async def _end(self, ended: BatchSummary | None, outputs: Outputs) -> int:
@@ -448,6 +448,8 @@ class EvalCommand:
             self._console.print(line, soft_wrap=True)
         if summary.status in {"paused", "stopped"}:
             self._print_status(f"resume it with: gradeloop eval --resume {summary.batch_id}")
+        elif step := next_step(summary, answer):
+            self._print_status(f"next: {step}")
         return gate_exit_code(summary, pass_rate=rate)
 
     async def _keep_gate(self, summary: BatchSummary) -> BatchSummary:

@@ -75,6 +75,8 @@ class Head:
     """Whether it passed, as `answer_of` says it; empty for what has no such answer."""
     next_step: str = ""
     """The command that comes next; empty where none does."""
+    compare: str = ""
+    """The command that compares a batch that failed with the one that runs after its mending; empty for any other."""
     progress: tuple[int, int] | None = None
     """Ended cases, and all of them, where the batch runs."""
     history: tuple[PastBatch, ...] = ()
@@ -97,7 +99,8 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
         "filters": filters(rows),
         "columns": columns(everyone),
         "matrix": matrix(rows),
-        "plain": len(rows) if live else PLAIN_ROWS,
+        "plain": PLAIN_ROWS,
+        "first": first_to_read(rows, head.verdict),
         "bars": histogram([row.score for row in everyone if row.score is not None]),
         "worst": worst,
         "errors": Counter(row.why for row in rows if row.verdict == "error" and row.why).most_common(ERRORS),
@@ -111,6 +114,15 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
     }
     scripts, styles = (("cases.js", *LIVE_SCRIPTS), LIVE_STYLES) if live else (("cases.js",), ())
     return document("collection.html", title=f"{head.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
+
+
+def first_to_read(rows: Sequence["CaseRow"], verdict: Verdict) -> "CaseRow | None":
+    """Return the row to read first, of rows in the order of the table: the first that the answer of this colour is about.
+
+    Where there is none, the first that asks for a person; None where none does.
+    """
+    urgent = [row for row in rows if row.verdict in {"failed", "error", "unsure", "waiting"}]
+    return next((row for row in urgent if row.verdict == verdict), next(iter(urgent), None))
 
 
 ORDER: dict[Verdict, int] = {"failed": 0, "error": 1, "unsure": 2, "waiting": 3, "running": 4, "none": 5, "passed": 6}
@@ -390,18 +402,17 @@ class Criteria:
 PACKED_BYTES = 11_500_000
 """The most bytes of all packed runs: with the table of 5,000 cases, below the 20 MB that mail takes."""
 
-TABLE_BYTES, LIVE_BYTES = 5_500_000, 7_500_000
-"""The most bytes of all rows of the table, with their cells in the matrix: some 12,000 cases that passed and as many that did not in a
-file, where rows are packed, and some 5,000 on a live page, which sends them as they are."""
+TABLE_BYTES = 5_500_000
+"""The most bytes of all rows of the table, with their cells in the matrix: some 12,000 cases that passed and as many that did not."""
 
-ROW_BYTES, LIVE_ROW_BYTES = 100, 700
-"""Bytes of a row without its texts, packed and as it is."""
+ROW_BYTES = 100
+"""Bytes of a packed row without its texts."""
 
 PACKED_TEXT = 0.6
 """What packing leaves of a row's texts, as base64."""
 
 PLAIN_ROWS = 2_000
-"""The rows of a file that are not packed: what a reader without JavaScript sees, and everyone at once."""
+"""The rows that are not packed: what a reader without JavaScript sees, and everyone at once."""
 
 PASSING = 0.55
 """The part of the table that cases may take that passed; the rest is for the others."""
@@ -430,8 +441,8 @@ class Table:
         """List a row, and pack its run, where there is room."""
         urgent = row.flags != {"passed"}
         texts = len(row.id) + len(row.why) + len(row.about) + len(row.output)
-        size, room = (ROW_BYTES + PACKED_TEXT * texts, TABLE_BYTES) if self._is_open else (LIVE_ROW_BYTES + texts, LIVE_BYTES)
-        if self._spent + size > room * (1.0 if urgent else PASSING):
+        size = ROW_BYTES + PACKED_TEXT * texts
+        if self._spent + size > TABLE_BYTES * (1.0 if urgent else PASSING):
             self._left_out[row.word] += 1
             self.everyone.append(replace(row, why="", about="", output=""))
             return
@@ -453,7 +464,7 @@ class Table:
         """Sentences about what is not listed, or does not open."""
         notes = []
         if self._left_out:
-            cure = "gradeloop batches export BATCH -o results.csv has all" if self._is_open else "gradeloop report BATCH lists more"
+            cure = "gradeloop batches export BATCH -o results.csv has all"
             notes.append(
                 f"Counted but not listed here: {', '.join(f'{number:,} {word}' for word, number in self._left_out.items())}; {cure}."
             )

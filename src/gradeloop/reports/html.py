@@ -5,7 +5,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -17,7 +17,7 @@ from gradeloop.contract.evaluation import DraftPiece
 from gradeloop.contract.messages import Usage
 from gradeloop.files.output import PAGE, replacing, resolve_writable
 from gradeloop.reports.markup import rendered, shown
-from gradeloop.text import counted, money, percent
+from gradeloop.text import counted, headline, money, percent
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -196,9 +196,13 @@ def capitalize_first(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+HEADLINE_CHARACTERS = 200
+"""How much of a long question stands unfolded: two lines of a wide page."""
+
 FILTERS = {
     "capitalize_first": capitalize_first,
     "fenced": fenced,
+    "headline": partial(headline, limit=HEADLINE_CHARACTERS),
     "markdown": rendered,
     "score": score,
     "percent": percent,

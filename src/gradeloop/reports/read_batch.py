@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, failure_reason, next_step, rate_of
+from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, failure_reason, next_step, rate_of, report_step
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.batches.metric_table import MetricTable
@@ -141,6 +141,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
     judged = summary.passed + summary.failed
     rate = percent(summary.passed / judged) if judged else ""
     answer = answer_of(summary)
+    step = next_step(summary, answer)
     tiles: list[tuple[str, str, Verdict | None, bool]] = [
         ("passed", f"{summary.passed:,}", "passed", True),
         ("failed", f"{summary.failed:,}", "failed", True),
@@ -166,7 +167,8 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
         batch_id=summary.batch_id,
         status=summary.status,
         answer=answer.text,
-        next_step=next_step(summary, answer),
+        next_step="" if step == report_step(summary) else step,
+        compare=f"gradeloop diff {summary.batch_id}" if answer.word == "FAILED" else "",
         progress=(summary.done, summary.total) if summary.open else None,
     )
 
@@ -226,7 +228,7 @@ def report_of_file(path: Path) -> BatchReport:
     for result in found.cases:
         metrics.add(result)
     head = head_of(summary, found.notes)
-    head = replace(head, batch_id=None, tiles=(*head.tiles, *_metric_tiles(metrics)))
+    head = replace(head, batch_id=None, compare="", tiles=(*head.tiles, *_metric_tiles(metrics)))
     return BatchReport(head, [(None, result) for result in found.cases], repeated=any(result.repeat for result in found.cases))
 
 

@@ -118,6 +118,12 @@ class RunView:
         draft = self._report.waiting_for.draft if self._report.waiting_for else None
         return draft.index if draft and draft.index < len(self._report.messages) else None
 
+    @property
+    def asked(self) -> int | None:
+        """The index of the message that a thread answers, its newest of a person's; None where there is none, or no thread."""
+        said = [at for at, message in enumerate(self._report.messages) if message.role == "user" and message.source != FEEDBACK_SOURCE]
+        return said[-1] if said and self._report.kind == "thread" else None
+
     def kind(self, message: int) -> Literal["draft", "said", "feedback", "tool"]:
         """Return how a message is shown."""
         if self.evaluations(message) or message == self.in_question:

@@ -58,7 +58,9 @@ class Resident:
         except Timeout as error:
             raise self._failure(f"Another command has been starting {self._title} for {LOCK_SECONDS:.0f} s; its log: {self.log}") from error
         except OSError as error:
-            raise self._failure(f"{self._title} cannot be started or stopped here: its lock {self._lock} cannot be taken: {error.strerror}") from error
+            raise self._failure(
+                f"{self._title} cannot be started or stopped here: its lock {self._lock} cannot be taken: {error.strerror}"
+            ) from error
         try:
             yield
         finally:

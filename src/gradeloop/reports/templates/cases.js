@@ -1,9 +1,9 @@
 "use strict";
 (() => {
-  const order = { failed: 0, error: 1, waiting: 2, none: 3, running: 3, passed: 4 };
+  const order = { failed: 0, error: 1, unsure: 2, waiting: 3, running: 4, none: 5, passed: 6 }; // as the page lists them
   const keys = {
     id: (row) => row.cells[0].textContent.toLowerCase(),
-    verdict: (row) => order[row.dataset.f.split(" ").find((each) => each in order)] ?? 5,
+    verdict: (row) => order[row.dataset.f.split(" ").find((each) => each in order)] ?? 7,
     score: (row) => Number(row.dataset.s ?? -1),
     worst: (row) => row.cells[3].textContent.trim().toLowerCase() || "\uffff",
     cost: (row) => Number(row.dataset.c ?? 0),
@@ -182,7 +182,6 @@
   document.addEventListener("input", (event) => {
     if (event.target.id === "search") { state.search = event.target.value; show(); keep(); }
   });
-  document.addEventListener("part", wire); // a live page has new rows
   read();
   wire();
 
@@ -190,13 +189,14 @@
   const fill = async () => {
     const places = { rows: "#table", "matrix-rows": "#matrix tbody" };
     const packed = Object.keys(places).map((id) => document.getElementById(id)).filter(Boolean);
-    if (!packed.length) return;
+    if (!packed.length) return false;
     for (const script of packed) {
       document.querySelector(places[script.id]).insertAdjacentHTML("beforeend", await inflated(script.textContent)); // our own templates
       script.remove();
     }
     wire();
     if (dialog && !current) route();
+    return true;
   };
 
   // A case is unpacked when its row is opened.
@@ -246,6 +246,10 @@
     route();
   }
   fill();
+  document.addEventListener("part", async (event) => { // a live page has new rows
+    wire();
+    if (await fill()) scrollTo(event.detail);
+  });
   // `j` and `k` go through the rows, and Enter opens the one that has the focus.
   const move = (by) => {
     const all = rows.filter((row) => !row.hidden);

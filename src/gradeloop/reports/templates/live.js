@@ -66,14 +66,14 @@
     }
     main.replaceChildren(...fresh.childNodes);
     remembered();
-    document.dispatchEvent(new CustomEvent("part"));
+    document.dispatchEvent(new CustomEvent("part", { detail: { left, top, behavior: "instant" } }));
     for (const [label, [y, x]] of scrolled) main.querySelector(`[aria-label="${CSS.escape(label)}"]`)?.scrollTo(x, y);
     if (inside) {
       const target = focused.isConnected ? focused : arrived(steps, focused) || main;
       target.focus({ preventScroll: true });
       if (range && range[0] !== null && target.tagName === focused.tagName) try { target.setSelectionRange(...range); } catch { /* a field without a cursor */ }
     }
-    scrollTo(left, top);
+    scrollTo({ left, top, behavior: "instant" });
     const word = about()?.dataset.word;
     tell(`${word ? `${word}; ` : ""}updated at ${new Date().toLocaleTimeString()}`, "", word ? `Now: ${word}` : "");
   };
