@@ -103,7 +103,11 @@ def test_judgements_are_told_from_a_file_and_from_the_store(gradeloop: CommandLi
 
     assert "2 judgements" in text
     assert 'data-l="label=match">match<' in text
-    assert "2 judgements" in page(gradeloop, "judged.jsonl")
+    by_file = page(gradeloop, "judged.jsonl")
+    assert f"<h1>{FRANCE['rubric_text']}</h1>" in by_file
+    assert re.findall(r'data-label="([^"=]+)=', by_file) == ["label"]
+    assert "[T0B" not in by_file[by_file.index("<main") : by_file.index("</main>")]
+    assert f"<h1>{FRANCE['rubric_text']}</h1>" in page(gradeloop, "judge.yaml")
     kept = gradeloop("registry", "list", "geography").out.split()[0]
     assert "2 judgements" in page(gradeloop, f"geography/{kept}")
 

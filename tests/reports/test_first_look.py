@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from gradeloop.batches.outputs import Outputs
 from gradeloop.compare.compare import Comparison, compare_batches
@@ -11,7 +12,8 @@ from gradeloop.compare.sources import BatchSource, ComparedCase, ShownCase
 from gradeloop.contract.evaluation import CriterionRow, Evaluation, WaitingCriterion, WaitingFor
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.reports.diff_page import output_pairs
-from gradeloop.reports.model import RunReport
+from gradeloop.reports.collection_page import labels_of
+from gradeloop.reports.model import RunReport, SchemaVerdict
 from gradeloop.reports.read_batch import BatchReport, batch_page, head_of, report_of_file
 from gradeloop.reports.run_page import failing_rows, run_next_step, run_page
 from gradeloop.text import headline
@@ -141,6 +143,19 @@ def test_a_file_of_results_names_no_batch_that_the_store_does_not_have(tmp_path:
 
     assert 'Next: read <a href="#case-case-1" dir="auto">case-1</a></p>' in page
     assert "gradeloop diff" not in page
+
+
+def said(output: dict[str, JsonValue], labels: tuple[str, ...] | None) -> RunReport:
+    """Return a judgement with this output."""
+    verdict = SchemaVerdict(rubric_id="r", rubric_version=1, output=output, labels=labels)
+    return RunReport(name="run", kind="judgement", verdict="none", word="judged", judged=verdict)
+
+
+def test_what_a_judge_writes_is_no_label_however_short_it_is() -> None:
+    output: dict[str, JsonValue] = {"label": "honest", "explanation": "So it is.", "right": True, "word": "yes"}
+
+    assert labels_of(said(output, ("label", "right"))) == (("label", "honest"), ("right", "true"))
+    assert [name for name, _ in labels_of(said(output, None))] == ["label", "right", "word"]
 
 
 @pytest.fixture

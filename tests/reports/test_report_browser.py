@@ -418,3 +418,17 @@ async def test_a_live_page_lists_rows_beyond_the_first_and_again_after_an_update
     await expect(page.locator("#table tbody tr:visible")).to_have_count(2)
     assert seen.complaints == [text for text in seen.complaints if "fetch" in text or "CORS" in text or "URL scheme" in text]
     await page.close()
+
+
+async def test_a_citation_in_the_table_opens_its_judgement_at_the_words_that_it_cites(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, collected([judged(), judged().model_copy(update={"name": "run-8"})]))
+    row = page.locator("#table tbody tr").nth(1)
+
+    assert "[T0B" not in await row.inner_text()
+    assert await row.locator(".label-cell").all_inner_texts() == ["match"]
+    await row.locator("a.cite.found").click()
+    await page.wait_for_selector("dialog[open] h1:has-text('run-8')")
+    await expect(page.locator("#case-body mark.hit")).to_have_text("grep -r main")
+    assert await axe_findings(page) == []
+    assert seen.complaints == []
+    await page.close()

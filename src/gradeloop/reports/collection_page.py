@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pydantic import JsonValue
+
 from gradeloop.batches.answer import gap_of
 from gradeloop.batches.contract import BatchStatus, lowest_row
 from gradeloop.contract.evaluation import CriterionRow
@@ -12,7 +14,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.scoring import counting_ids, shortfall_of, worst_of
 from gradeloop.reports.html import Live, as_json, document, packed
 from gradeloop.reports.model import RunReport, Verdict
-from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, criterion_mark, run_part
+from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, OutputPart, RunView, criterion_mark, run_part
 from gradeloop.text import headline
 
 WORST = 10
@@ -75,6 +77,8 @@ class Head:
     """Whether it passed, as `answer_of` says it; empty for what has no such answer."""
     next_step: str = ""
     """The command that comes next; empty where none does."""
+    question: str = ""
+    """What a judge asks, shown under the name; empty where the name says it all."""
     compare: str = ""
     """The command that compares a batch that failed with the one that runs after its mending; empty for any other."""
     progress: tuple[int, int] | None = None
@@ -173,6 +177,8 @@ class CaseRow:
     """The ids of the criteria that did not pass."""
     labels: tuple[tuple[str, str], ...] = ()
     """The short values of a judge's output by their names."""
+    said: tuple[OutputPart, ...] = ()
+    """What a judge wrote, with its citations as links; `why` is its text."""
     place: tuple[int, int] | None = None
     """The pack of the run that it opens, and the run's position there; None where it opens nothing here."""
 
@@ -183,6 +189,7 @@ def row_of(number: int, entry: Entry) -> CaseRow:
     rows = report.evaluations[-1].criteria if report.evaluations else ()
     decided, shown = _decided(report, rows)
     worst = next((row for row in rows if row.id == shown), None)
+    said = () if worst or report.error or report.judged is None else _written(report, f"c{number}")
     flags = {
         report.verdict: True,
         "contested": any(row.contested for row in rows),
@@ -196,7 +203,7 @@ def row_of(number: int, entry: Entry) -> CaseRow:
         word=report.word,
         score=report.score,
         worst=", ".join(decided) or (worst.id if worst else ""),
-        why=_finding(report, worst)[:FINDING_CHARACTERS],
+        why=("".join(part.text for part in said) or _finding(report, worst))[:FINDING_CHARACTERS],
         about=report.about.get("description", "")[:FINDING_CHARACTERS],
         output=_output_line(report),
         test=entry.test,
@@ -205,6 +212,7 @@ def row_of(number: int, entry: Entry) -> CaseRow:
         flags=frozenset(flag for flag, applies in flags.items() if applies),
         failing=tuple(row.id for row in rows if criterion_mark(row).verdict == "failed"),
         labels=labels_of(report),
+        said=said,
     )
 
 
@@ -224,13 +232,29 @@ LABEL_CHARACTERS, LABELS, LABEL_VALUES = 40, 6, 12
 """The longest value that is a label, the most fields that have a column, and the most values that a field may have for it."""
 
 
+LABEL_WORDS = 3
+"""The most words of a label where the judge's schema is not known: more are a sentence."""
+
+
 def labels_of(report: RunReport) -> tuple[tuple[str, str], ...]:
-    """Return the short values of a judge's output: its labels."""
-    output = report.judged.output if report.judged else {}
+    """Return the labels of a judge's output by their keys: what its schema lets it choose from, else its short values."""
+    if (judged := report.judged) is None:
+        return ()
+    cited = {citation.path for citation in judged.citations}
+    chosen = judged.labels if judged.labels is not None else [name for name, value in judged.output.items() if _is_short(value)]
     values = {
-        name: as_json(value) for name, value in output.items() if isinstance(value, str | bool | int) and len(name) <= LABEL_CHARACTERS
+        name: as_json(judged.output[name])
+        for name in chosen
+        if name not in cited and len(name) <= LABEL_CHARACTERS and isinstance(judged.output.get(name), str | bool | int)
     }
     return tuple((name, value) for name, value in values.items() if len(value) <= LABEL_CHARACTERS and "\n" not in value)[:LABELS]
+
+
+def _is_short(value: JsonValue) -> bool:
+    """True for what may be a label: a number, true or false, or a word or two that are no sentence."""
+    if not isinstance(value, str):
+        return isinstance(value, bool | int)
+    return len(value.split()) <= LABEL_WORDS and not value.endswith((".", "!", "?"))
 
 
 def label_counts(labelled: Iterable[tuple[tuple[str, str], ...]]) -> dict[str, dict[str, int]]:
@@ -264,25 +288,26 @@ def _finding(report: RunReport, worst: CriterionRow | None) -> str:
         return report.error
     if worst is not None:
         return gap_of(worst)
-    if report.judged:
-        known = dict(labels_of(report))
-        texts = {name: value for name, value in report.judged.output.items() if name not in known and isinstance(value, str | int | float)}
-        return "; ".join(f"{name}: {_without_citations(report, name, _plain(value))}" for name, value in texts.items())
     return report.evaluations[-1].explanation if report.evaluations and report.verdict != "passed" else ""
 
 
-def _plain(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"
+def _written(report: RunReport, key: str) -> tuple[OutputPart, ...]:
+    """Return what a judge wrote beside its labels, with its citations; the values of lists and objects are on its own page.
 
-
-def _without_citations(report: RunReport, path: str, text: str) -> str:
-    """Return a text of an output with the words of its citations in their place: the page of the judgement links them."""
-    parts, at = [], 0
-    for citation in sorted(report.judged.citations if report.judged else (), key=lambda cited: cited.start):
-        if citation.path == path and at <= citation.start <= citation.end <= len(text):
-            parts += [text[at : citation.start], f"“{citation.quote}”" if citation.quote else f"({citation.target})"]
-            at = citation.end
-    return "".join([*parts, text[at:]])
+    Args:
+        report: The judgement.
+        key: What the anchors of its page begin with.
+    """
+    known = dict(labels_of(report))
+    texts = [(path, parts) for path, parts in RunView(report, key).output if path not in known and "." not in path and "[" not in path]
+    found = list[OutputPart]()
+    left = FINDING_CHARACTERS
+    for path, parts in texts:
+        name = [OutputPart(f"{'; ' if found else ''}{path}: ")] if len(texts) > 1 else []
+        for part in (*name, *parts):
+            found += [replace(part, text=part.text[:left])] if left > 0 else []
+            left -= len(part.text)
+    return tuple(found)
 
 
 def with_differences(rows: Sequence[CaseRow]) -> list[CaseRow]:

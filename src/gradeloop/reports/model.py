@@ -48,6 +48,8 @@ class SchemaVerdict(Strict):
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     """Rollouts, votes, ties and whatever else the judgement holds, without its citations."""
     repeat: int = 0
+    labels: tuple[str, ...] | None = None
+    """The keys of the output that its schema lets the judge choose: enums, booleans and whole numbers; None where it is not known."""
 
 
 class PassageRecord(Strict):

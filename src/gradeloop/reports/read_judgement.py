@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue, ValidationError
 from temporalio.api.history.v1 import HistoryEvent
@@ -34,8 +34,16 @@ from gradeloop.store.engine import own_store
 from gradeloop.text import counted, money, shortened, token_count
 
 
-def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str], notes: Sequence[str] = ()) -> str:
-    """Return the page of judgements, with notes on all of them: one HTML document that needs nothing else."""
+def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str], notes: Sequence[str] = (), *, question: str = "") -> str:
+    """Return the page of judgements: one HTML document that needs nothing else.
+
+    Args:
+        name: The heading.
+        reports: The judgements.
+        about: Facts about all of them.
+        notes: Sentences about all of them.
+        question: What the judge asks; empty where that is not known.
+    """
     if len(reports) == 1:
         return run_page(reports[0])
     usage = sum((report.usage for report in reports), Usage())
@@ -63,6 +71,7 @@ def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str
         tiles=tuple(Tile(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
         about=about,
         notes=tuple(notes),
+        question=question,
     )
     return collection_page(head, (Entry(report, report.name) for report in reports))
 
@@ -293,7 +302,7 @@ async def read_judgement_reports(results: Sequence[JudgeResult], runs: Mapping[s
         async with slots:
             return await read_judgement_record(temporal, result) if temporal is not None else JudgementRecord()
 
-    records = await asyncio.gather(*(read(result) for result in results))
+    records = await _with_judges(results, await asyncio.gather(*(read(result) for result in results)))
     totals, seen = Counter(_key(result) for result in results), Counter[tuple[str, str, int]]()
     reports = []
     stale = await stale_notes(results)
@@ -304,6 +313,19 @@ async def read_judgement_reports(results: Sequence[JudgeResult], runs: Mapping[s
         reports.append(report if note is None else report.model_copy(update={"notes": (note, *report.notes)}))
         seen[key] += 1
     return reports
+
+
+async def _with_judges(results: Sequence[JudgeResult], records: Sequence[JudgementRecord]) -> list[JudgementRecord]:
+    """Return the records, each with the judge that the store has of a judgement by the same one, where none was read."""
+    known: dict[tuple[str, int], JudgeConfig | None] = {}
+    for result, record in zip(results, records, strict=True):
+        key = (result.rubric_id, result.rubric_version)
+        if known.get(key) is None and record.judge is not None:
+            known[key] = record.judge
+        elif key not in known and result.batch_id is not None:
+            known[key] = (await _stored_record(result.batch_id, result.id)).judge
+    judges = [record.judge or known.get((result.rubric_id, result.rubric_version)) for result, record in zip(results, records, strict=True)]
+    return [replace(record, judge=judge) for record, judge in zip(records, judges, strict=True)]
 
 
 def read_case_judgement(result: JudgeResult, request: JudgingRequest) -> RunReport:
@@ -417,11 +439,20 @@ def _by_schema(judgement: _Judgement) -> RunReport:
         citations=citations,
         metadata=metadata,
         repeat=judgement.repeat,
+        labels=_label_keys(judgement.record.judge),
     )
     ended = {"verdict": "error", "word": "failure", "error": judged.reason} if result.failed else {"word": "judged"}
     ended |= _UNSURE if result.unsure else {}
     report = _common_report(judgement)
     return report.model_copy(update={"judged": judged, "passages": passages, "notes": (*report.notes, *notes)} | ended)
+
+
+def _label_keys(judge: JudgeConfig | None) -> tuple[str, ...] | None:
+    """Return the keys whose values a judge chooses rather than writes; None where its schema is not known."""
+    if not isinstance(judge, SchemaJudge):
+        return None
+    properties = judge.output_schema["properties"]
+    return tuple(name for name, schema in properties.items() if schema.get("type") in {"boolean", "integer"} or "enum" in schema)
 
 
 def _citations(result: JudgeResult, passages: Sequence[Passage]) -> tuple[tuple[Citation, ...], list[str]]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
-from gradeloop.text import clip
+from gradeloop.text import clip, headline
 
 Kind = Literal["thread", "batch", "judgements"]
 
@@ -53,7 +54,7 @@ async def report_page(name: str, kind: Kind | None = None, runs: Sequence[str] =
 async def _kind_of(name: str) -> Kind:
     """Find out what a name means: a file, a batch of the store, a thread of the server, or a judge with judgements."""
     if _is_file(name):
-        return "judgements" if _holds_judgements(Path(name)) else "batch"
+        return "judgements" if _names_judge(Path(name)) or _holds_judgements(Path(name)) else "batch"
     if name == LATEST:
         return "batch" if await _is_newest(await _stored_batch(LATEST)) else "thread"
     if await _stored_batch(name) is not None:
@@ -68,23 +69,43 @@ async def _kind_of(name: str) -> Kind:
 
 async def _judgements_page(name: str, runs: Sequence[str]) -> str:
     results: Sequence[JudgeResult]
-    if _is_file(name):
+    if _is_file(name) and not _names_judge(Path(name)):
         results = read_results(Path(name))
-        title = " and ".join(sorted({f"{result.rubric_id}, version {result.rubric_version}" for result in results}))
+        judge = " and ".join(sorted({f"{result.rubric_id}, version {result.rubric_version}" for result in results}))
     else:
         stored = await read_stored_judgements(name)
-        title, results = stored.name, stored.results
+        judge, results = stored.name, stored.results
     known = {run.id: run for run in await load_runs(runs, None)} if runs else {}
     temporal = None if all(result.agent_run_id in known for result in results) else await _connect_if_up()
     reports = await read_judgement_reports(results, known, temporal)
     stale = await stale_notes(results)
     asks = await read_question(results[0]) if results else ""
-    about = {"judge": title, "judgements": f"{len(results):,}"} | ({"asks": asks} if asks else {})
-    return judgement_page(title, reports, about, list(stale.values()))
+    about = {"rubric": judge, "judgements": f"{len(results):,}"}
+    title = _title_of(name, judge, asks)
+    return judgement_page(title, reports, about, list(stale.values()), question=asks.strip().removeprefix(title).strip())
+
+
+TITLE_CHARACTERS = 100
+"""The most characters of a judge's question that are its page's name."""
+
+_MADE_UP = re.compile(r"rubric-[0-9a-f]{12}, version \d+")
+"""The name of a judge that has none of its own."""
+
+
+def _title_of(name: str, judge: str, asks: str) -> str:
+    """Return the name of a page of judgements: the judge's own, else what it asks, else that of the file."""
+    if not _MADE_UP.fullmatch(judge):
+        return judge
+    return headline(asks.strip().partition("\n")[0], TITLE_CHARACTERS) if asks.strip() else Path(name).stem
 
 
 def _is_file(name: str) -> bool:
     return Path(name).suffix.lower() in {".json", ".jsonl"} or Path(name).is_file()
+
+
+def _names_judge(path: Path) -> bool:
+    """True for a file that holds a judge rather than results: what is written by hand."""
+    return path.suffix.lower() in {".yaml", ".yml", ".md", ".txt"}
 
 
 def _holds_judgements(path: Path) -> bool:

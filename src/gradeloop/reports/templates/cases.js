@@ -10,7 +10,7 @@
   };
   const key = (name) => keys[name] || ((row) => row.cells[5 + Number(name.slice("label".length))]?.textContent.trim().toLowerCase() ?? "");
   const state = { filter: "", criterion: "", label: "", search: "", sort: "", down: false, matrix: false };
-  let rows = [], texts = new Map(), byId = new Map(), current = null;
+  let rows = [], texts = new Map(), byId = new Map(), current = null, cited = "";
   const id_of = (row) => row.querySelector(".name")?.textContent ?? "";
 
   // The address holds what is shown: `#case-ID&f=failed&k=step&q=words&sort=score&down=1`. A part that cannot be read is left out.
@@ -177,7 +177,8 @@
       state.sort = head.dataset.sort;
       sort();
       keep();
-    } else if (opened) location.hash = address(opened.closest("tr"));
+    } else if (at.closest("a[data-at]")) cited = at.closest("a[data-at]").dataset.at;
+    else if (opened) location.hash = address(opened.closest("tr"));
   });
   document.addEventListener("input", (event) => {
     if (event.target.id === "search") { state.search = event.target.value; show(); keep(); }
@@ -220,6 +221,9 @@
     document.getElementById("case-place").textContent = `${(all.indexOf(row) + 1).toLocaleString("en")} of ${all.length.toLocaleString("en")} shown`;
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;
+    const source = cited && document.getElementById(cited);
+    cited = "";
+    if (source) document.dispatchEvent(new CustomEvent("reveal", { detail: source })); // the words that a citation of a row is of
   };
   const route = () => {
     read();

@@ -16,6 +16,7 @@
     if (mark) mark.classList.add("hit");
     (mark || target).scrollIntoView({ block: "center" });
   };
+  document.addEventListener("reveal", (event) => reveal(event.detail));
   const follow = () => {
     let name = location.hash.slice(1);
     try { name = decodeURIComponent(name); } catch { /* no address of ours */ }
